@@ -1,0 +1,1 @@
+"""The server-side library: Lua sources by concern, joined into one, and the typed callers."""

@@ -1,0 +1,67 @@
+-- base: the ground every other file of the library stands on.
+--
+-- Calling contract of all functions
+--   KEYS[1]   the queue's base key, "<prefix>:{<queue>}"; every other key is derived from it and shares its slot.
+--   ARGV[1,2] for functions that change something and are not idempotent by nature: caller lane and request
+--             number (see request.lua). All further arguments are flat and positional.
+--   errors    "GLIDEMQ <CODE> <text>", raised before the first write.
+-- Rules: parse and check, then read, then write; no fallible command after the first write; bounded work per call.
+
+local GROUP = 'workers'          -- the one consumer group of `stream` and `lane`
+local SEP = '\31'                -- unit separator: ids and names never hold control characters
+
+local function fail(code, text)
+  return error({err = 'GLIDEMQ ' .. code .. ' ' .. text})
+end
+
+-- Milliseconds since the epoch by the server's clock. A field of a table so that a test build can shift it.
+local clock = {}
+function clock.now()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+local function integer(name, text)
+  local n = tonumber(text)
+  if not n or n ~= math.floor(n) then
+    fail('ARGUMENT', name .. ' must be an integer, found ' .. tostring(text))
+  end
+  return n
+end
+
+local function digits(n)
+  return string.format('%.0f', n)
+end
+
+-- Some builds refuse `unpack` of more than about a thousand values: long argument lists are sent in pieces.
+local CHUNK = 900
+
+-- Call `command key [head] values…` in pieces; answers the sum of the integer replies.
+local function in_chunks(command, key, head, values)
+  local total, n = 0, #values
+  for from = 1, n, CHUNK do
+    local upto = math.min(from + CHUNK - 1, n)
+    local reply
+    if head then
+      reply = redis.call(command, key, head, unpack(values, from, upto))
+    elseif key then
+      reply = redis.call(command, key, unpack(values, from, upto))
+    else
+      reply = redis.call(command, unpack(values, from, upto))
+    end
+    total = total + reply
+  end
+  return total
+end
+
+local function exists(key)
+  return redis.call('EXISTS', key) == 1
+end
+
+local function register(name, callback, flags)
+  redis.register_function{
+    function_name = 'glidemq_async_v1_' .. name,
+    callback = function(keys, args) return callback(keys[1], args) end,
+    flags = flags or {},
+  }
+end

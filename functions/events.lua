@@ -1,0 +1,69 @@
+-- events: what happened, as a capped stream that readers can resume and count their losses on.
+--   events  stream  one entry per call: seq (number of its first event), n, t (ms), e (the events), b (bytes before it).
+--     e: a line per kind, in the order of KINDS: kind SEP id SEP id …; kinds with a detail: kind SEP id SEP detail SEP …
+--   meta    hash    `events` and `event_bytes`: how many events and bytes were ever written.
+-- Ids and details hold no control characters. Trimmed from the head only, by number of events and by bytes; never XDELed.
+
+local events = {}
+local MAX_EVENTS = 100000
+local MAX_BYTES = 16 * 1024 * 1024
+local CHECK_EVENTS = 1024          -- how often the caps are looked at, in events and in bytes
+local CHECK_BYTES = 262144
+
+-- The catalogue; true: the kind has a detail. What a job can only do after another thing stands after it.
+local DETAIL = {added = true, failed = true, retrying = true, stalled = true, waiting = true, removed = true,
+  dropped = true}
+local KINDS = {'paused', 'resumed', 'added', 'delayed', 'completed', 'failed', 'retrying', 'returned', 'stalled',
+  'revoking', 'waiting', 'active', 'progress', 'updated', 'removed', 'dropped'}
+
+-- Note one event; `lines` is the collection of one call, by kind.
+function events.note(lines, kind, id, detail)
+  local line = lines[kind]
+  if not line then
+    line = {kind}
+    lines[kind] = line
+  end
+  local n = #line
+  line[n + 1] = id
+  if DETAIL[kind] then line[n + 2] = detail or '' end
+end
+
+local function trim(key, total, bytes)
+  local oldest = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
+  if not oldest then return end
+  local fields = oldest[2]
+  local over = math.max((total - fields[2]) / MAX_EVENTS, (bytes - fields[10]) / MAX_BYTES)
+  if over > 1 then
+    redis.call('XTRIM', key, 'MAXLEN', math.max(1, math.floor(redis.call('XLEN', key) / over)))
+  end
+end
+
+local function joined(lines)
+  local texts, n = {}, 0
+  for _, kind in ipairs(KINDS) do
+    local line = lines[kind]
+    if line then
+      texts[#texts + 1] = table.concat(line, SEP)
+      n = n + (#line - 1) / (DETAIL[kind] and 2 or 1)
+    end
+  end
+  return table.concat(texts, '\n'), n
+end
+
+-- Append what one call noted as one entry.
+function events.write(base, lines, now)
+  if not next(lines) then return end
+  local text, n = joined(lines)
+  local meta, key = base .. ':meta', base .. ':events'
+  local total = redis.call('HINCRBY', meta, 'events', n)
+  local bytes = redis.call('HINCRBY', meta, 'event_bytes', #text)
+  redis.call('XADD', key, '*', 'seq', total - n, 'n', n, 't', now, 'e', text, 'b', bytes - #text)
+  if total % CHECK_EVENTS < n or bytes % CHECK_BYTES < #text then trim(key, total, bytes) end
+end
+
+-- Write a single event.
+function events.one(base, kind, id, detail, now)
+  local lines = {}
+  events.note(lines, kind, id, detail)
+  events.write(base, lines, now)
+end

@@ -1,0 +1,162 @@
+-- finish: final states, their retention, and the answer to whoever waits for a result.
+--   completed, failed  zset  id -> finished ms; a job is in at most one of them
+--   waiters  hash  id -> reply channels, joined by spaces; "<base>:reply:<name>" (sharded) gets
+--                  "<state> <id length> <id><payload>", the payload only up to 64 KiB, else "<state>? …"
+--   held     zset  id -> instant until which the record stays although its policy says less
+-- Retention policy text: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default.
+
+local finish = {}
+local DEFAULT_POLICY = {completed = '1000 86400000', failed = '10000 2592000000'}
+local HOLD_MS = 60000
+local PUBLISH_MAX = 65536
+local TRIM_STEP = 1000
+
+local function policy_of(state, policy)
+  local text = policy == '' and DEFAULT_POLICY[state] or policy
+  local count, age = string.match(text, '^(-?%d+) (-?%d+)$')
+  return tonumber(count), tonumber(age)
+end
+
+-- Check a policy argument while nothing has been written.
+function finish.check_policy(policy)
+  if policy ~= '' and not string.find(policy, '^-?%d+ -?%d+$') then
+    fail('ARGUMENT', 'a retention policy is "<count> <age ms>", found ' .. policy)
+  end
+end
+
+local function answer(base, channels, state, id, payload)
+  local text = state .. ' ' .. #id .. ' ' .. id .. payload
+  if #payload > PUBLISH_MAX then text = state .. '? ' .. #id .. ' ' .. id end
+  for channel in string.gmatch(channels, '%S+') do
+    redis.call('SPUBLISH', base .. ':reply:' .. channel, text)
+  end
+end
+
+-- Tell whoever waits for these jobs. Answers the set of ids that had a waiter, nil when nobody waits in this queue.
+function finish.answer_waiters(base, state, ids, payloads)
+  local key = base .. ':waiters'
+  if #ids == 0 or not exists(key) then return nil end
+  local waited = {}
+  for i, id in ipairs(ids) do
+    local channels = redis.call('HGET', key, id)
+    if channels then
+      waited[id] = true
+      redis.call('HDEL', key, id)
+      answer(base, channels, state, id, payloads[i])
+    end
+  end
+  return waited
+end
+
+-- Remove the oldest finished jobs, but for those whose record somebody may still be reading.
+local function remove_finished(base, state, ids)
+  if #ids == 0 then return end
+  local held = base .. ':held'
+  if exists(held) then
+    local free = {}
+    for _, id in ipairs(ids) do
+      if not redis.call('ZSCORE', held, id) then free[#free + 1] = id end
+    end
+    ids = free
+    if #ids > 0 then in_chunks('ZREM', base .. ':' .. state, nil, ids) end
+  else
+    redis.call('ZREMRANGEBYRANK', base .. ':' .. state, 0, #ids - 1)
+  end
+  record.unlink(base, ids)
+end
+
+-- Apply one policy to a whole set, in a bounded step.
+local function trim(base, state, count, age, now)
+  local key = base .. ':' .. state
+  if count >= 0 then
+    local over = redis.call('ZCARD', key) - count
+    if over > 0 then remove_finished(base, state, redis.call('ZRANGE', key, 0, math.min(over, TRIM_STEP) - 1)) end
+  end
+  if age >= 0 then
+    remove_finished(base, state, redis.call('ZRANGEBYSCORE', key, '-inf', now - age, 'LIMIT', 0, TRIM_STEP))
+  end
+end
+
+function finish.trim_by_default(base, now)
+  for state, policy in pairs(DEFAULT_POLICY) do
+    local _, age = policy_of(state, policy)
+    trim(base, state, -1, age, now)
+  end
+end
+
+-- Release records whose hold is over; those that nothing else keeps are removed.
+function finish.release_held(base, now)
+  local key = base .. ':held'
+  local ids = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, TRIM_STEP)
+  if #ids == 0 then return end
+  in_chunks('ZREM', key, nil, ids)
+  for _, id in ipairs(ids) do
+    if redis.call('HGET', base .. ':job:' .. id, 'drop') then
+      local state = record.place(base, id)
+      redis.call('ZREM', base .. ':' .. state, id)
+      record.unlink(base, {id})
+    end
+  end
+end
+
+local function keep_all(base, state, ids, now)
+  local members = {}
+  for i, id in ipairs(ids) do
+    members[2 * i - 1] = now
+    members[2 * i] = id
+  end
+  in_chunks('ZADD', base .. ':' .. state, nil, members)
+end
+
+-- Policy "keep nothing": only a record that was asked for stays, for as long as it is held.
+local function keep_waited(base, ids, waited)
+  local kept, dropped = {}, {}
+  for _, id in ipairs(ids) do
+    local list = waited and waited[id] and kept or dropped
+    list[#list + 1] = id
+  end
+  for _, id in ipairs(kept) do redis.call('HSET', base .. ':job:' .. id, 'drop', '1') end
+  record.unlink(base, dropped)
+  return kept
+end
+
+local function store_group(base, group, now)
+  local state, ids = group.state, group.ids
+  local waited = finish.answer_waiters(base, state, ids, group.payloads)
+  for id in pairs(waited or {}) do redis.call('ZADD', base .. ':held', now + HOLD_MS, id) end
+  local count, age = policy_of(state, group.policy)
+  if count == 0 then ids = keep_waited(base, ids, waited) end
+  if #ids > 0 then keep_all(base, state, ids, now) end
+  if count ~= 0 then trim(base, state, count, age, now) end
+end
+
+-- Collect a job that has ended, its record already written with place and `ended`.
+function finish.note(done, state, policy, id, payload)
+  local name = state .. policy
+  local group = done[name]
+  if not group then
+    group = {state = state, policy = policy, ids = {}, payloads = {}}
+    done[name] = group
+  end
+  local n = #group.ids + 1
+  group.ids[n] = id
+  group.payloads[n] = payload
+end
+
+-- Store what was collected.
+function finish.store(base, done, now)
+  for _, group in pairs(done) do
+    record.forget_marks(base, group.ids)
+    store_group(base, group, now)
+  end
+end
+
+-- Fail a job that has just left its place, for a reason of the server's. The record must exist.
+function finish.fail(base, id, entry, reason, now, lines)
+  record.keep_added(base, id, entry)
+  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', now, 'reason', reason)
+  events.note(lines, 'failed', id, reason)
+  local done = {}
+  finish.note(done, 'failed', '', id, '')
+  finish.store(base, done, now)
+end

@@ -1,0 +1,49 @@
+-- lease: a running job stays its worker's while the worker renews it.
+--   renewLeases  consumer info { id entry }*n -> { lost entries, revoked ids }
+-- Renewing proves a claim, it never makes one: XCLAIM without FORCE touches only entries that are still pending, and
+-- no entry ever changes consumer. Sent twice it does the same, so it carries no request number. O(n).
+--   alive    zset  consumer -> last renewal ms;  workers  hash  consumer -> info
+
+local function report_alive(base, consumer, info, now)
+  if redis.call('ZADD', base .. ':alive', now, consumer) == 1 then
+    redis.call('HSET', base .. ':workers', consumer, info)
+  end
+end
+
+local function renew(base, stream, consumer, entries, mine)
+  if #entries == 0 then return end
+  for from = 1, #entries, CHUNK do
+    local command = {'XCLAIM', stream, GROUP, consumer, 0}
+    for i = from, math.min(from + CHUNK - 1, #entries) do command[#command + 1] = entries[i] end
+    command[#command + 1] = 'JUSTID'
+    local reply = redis.pcall(unpack(command))
+    if not reply.err then
+      for _, entry in ipairs(reply) do mine[entry] = true end
+    end
+  end
+end
+
+register('renewLeases', function(base, args)
+  local consumer, held, ids = args[1], {[base .. ':stream'] = {}, [base .. ':lane'] = {}}, {}
+  for i = 3, #args, 2 do
+    local stream, entry = record.stream_of(base, args[i + 1])
+    local list = held[stream]
+    list[#list + 1] = entry
+    ids[#ids + 1] = args[i]
+  end
+  report_alive(base, consumer, args[2], clock.now())
+  local lost, revoked = {}, {}
+  for stream, entries in pairs(held) do
+    local mine, letter = {}, stream == base .. ':stream' and 's' or 'l'
+    renew(base, stream, consumer, entries, mine)
+    for _, entry in ipairs(entries) do
+      if not mine[entry] then lost[#lost + 1] = letter .. entry end
+    end
+  end
+  if exists(base .. ':revoking') then
+    for _, id in ipairs(ids) do
+      if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then revoked[#revoked + 1] = id end
+    end
+  end
+  return {lost, revoked}
+end, {'allow-oom'})

@@ -1,0 +1,65 @@
+"""The server-side function library as one source text, and its version rules.
+
+The Lua files are joined in dependency order; each is readable by itself and starts with its calling contract.
+Loading the text into servers is the storage layer's work.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+LIBRARY: Final = "glidemq_async_v1"
+"""Name of the library on the server. The major version is part of it, so two majors can be loaded at once."""
+
+VERSION: Final = "1.0.0"
+"""Version of the functions. A newer minor serves older clients; a loader never replaces a newer one."""
+
+FILES: Final = (
+    "base",
+    "request",
+    "events",
+    "record",
+    "places",
+    "wakeup",
+    "returned",
+    "scheduled",
+    "finish",
+    "add",
+    "claim",
+    "settle",
+    "lease",
+    "stalled",
+    "jobs",
+    "updates",
+    "waiting",
+    "queue",
+    "reading",
+    "checking",
+)
+"""The Lua files in the order in which they are joined: a file uses only what stands above it."""
+
+
+def function_name(short: str) -> str:
+    """Answer the name under which the server knows a function, e.g. ``addJob`` -> ``glidemq_async_v1_addJob``."""
+    return f"{LIBRARY}_{short}"
+
+
+def parse_version(text: str) -> tuple[int, int, int]:
+    """Split ``"1.2.3"`` into numbers. Raises ValueError for anything else."""
+    major, minor, patch = text.split(".")
+    return int(major), int(minor), int(patch)
+
+
+@cache
+def source(*, testing: bool = False) -> str:
+    """Answer the whole library as the text of one ``FUNCTION LOAD``.
+
+    ``testing=True`` adds switches for a shifted clock and for fencing; it is meant for throw-away servers of tests.
+    """
+    folder = files(__package__ or "glidemq_async.functions")
+    names = (*FILES, "testing") if testing else FILES
+    parts = [f"#!lua name={LIBRARY}\nlocal VERSION = '{VERSION}'"]
+    parts += [(folder / f"{name}.lua").read_text(encoding="utf-8") for name in names]
+    return "\n".join(parts)

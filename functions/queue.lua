@@ -1,0 +1,55 @@
+-- queue: opening a queue, and pausing it.
+--   openQueue  mode -> { layout, mode, paused }   mode '' = whatever the queue is; idempotent
+--   setPaused  lane number "1" | "0" -> "ok"
+-- A `meta` that is not ours, of another layout or mode, is refused with INCOMPATIBLE and nothing is written.
+--   meta  hash  owner, layout, mode ("global" | "keyed"), paused, numeric_ids and logs (once used), events,
+--               event_bytes, and the state of the sweep
+
+local OWNER = 'glidemq_async'
+local LAYOUT = '1'
+
+local function refuse(base, asked, found)
+  fail('INCOMPATIBLE', base .. ': asked for ' .. asked .. ', found ' .. found)
+end
+
+local function check_meta(base, mode)
+  local key = base .. ':meta'
+  local kind = redis.call('TYPE', key).ok
+  if kind == 'none' then
+    local stream = redis.call('TYPE', base .. ':stream').ok
+    if stream ~= 'none' and stream ~= 'stream' then refuse(base, 'a queue of ' .. OWNER, 'a foreign key ' .. base .. ':stream') end
+    return false
+  end
+  if kind ~= 'hash' then refuse(base, 'a queue of ' .. OWNER, 'a ' .. kind .. ' at ' .. key) end
+  local meta = redis.call('HMGET', key, 'owner', 'layout', 'mode')
+  if meta[1] ~= OWNER and (meta[1] or redis.call('HEXISTS', key, 'events') == 0) then
+    refuse(base, 'a queue of ' .. OWNER, 'data of ' .. (meta[1] or 'another library'))
+  end
+  if meta[2] and meta[2] ~= LAYOUT then refuse(base, 'layout ' .. LAYOUT, 'layout ' .. meta[2]) end
+  if mode ~= '' and meta[3] and meta[3] ~= mode then refuse(base, 'mode ' .. mode, 'mode ' .. meta[3]) end
+  return true
+end
+
+register('openQueue', function(base, args)
+  local mode, key = args[1], base .. ':meta'
+  check_meta(base, mode)
+  if not redis.call('HGET', key, 'owner') then
+    redis.call('HSET', key, 'owner', OWNER, 'layout', LAYOUT)
+  end
+  if mode ~= '' then redis.call('HSETNX', key, 'mode', mode) end
+  claim.ensure_group(base .. ':stream')
+  claim.ensure_group(base .. ':lane')
+  return redis.call('HMGET', key, 'layout', 'mode', 'paused')
+end, {'allow-oom'})
+
+request.register('setPaused', function(base, args)
+  local paused, meta = args[3], base .. ':meta'
+  if redis.call('HGET', meta, 'paused') == paused then return 'ok' end
+  redis.call('HSET', meta, 'paused', paused)
+  events.one(base, paused == '1' and 'paused' or 'resumed', '', nil, clock.now())
+  if paused == '0' then
+    wakeup.wake(base, redis.call('XLEN', base .. ':stream') + redis.call('ZCARD', base .. ':returned'))
+    wakeup.due_changed(base, nil)
+  end
+  return 'ok'
+end, {'allow-oom'})

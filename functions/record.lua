@@ -1,0 +1,58 @@
+-- record: one job's hash, and where the job stands.
+--   job:{id} hash
+--     name, data, opts     written by `add` (opts only when not the default)
+--     place                "<state> <entry>": the only word on where the job stands. The entry is "s<stream entry>" or
+--                          "l<lane entry>"; "r" in `returned`; "-" elsewhere. A running job's entry is its lease token;
+--                          a finished job keeps the entry of its last run.
+--     claim                "<fence> <started ms> <lock ms> [<order>]" of the last claim ("0 0 0" before the first one of a
+--                          job that was added with a delay); order: see returned.lua. A record without it is fresh: it
+--                          has none of the fields below.
+--     added                created at, ms; absent while the first stream entry still tells it
+--     failures, stalls     runs that ended in failure; leases that ran out
+--     ended, result, reason, error, progress
+--   logs:{id} list
+-- Only `add` creates a record: every other write is made where the record is known to exist, or undone (`update`).
+
+local record = {}
+
+function record.key(base, id)
+  return base .. ':job:' .. id
+end
+
+-- State and entry, or nil when there is no such job.
+function record.place(base, id)
+  local place = redis.call('HGET', base .. ':job:' .. id, 'place')
+  if not place then return nil end
+  local at = string.find(place, ' ', 1, true)
+  return string.sub(place, 1, at - 1), string.sub(place, at + 1)
+end
+
+function record.stream_of(base, entry)
+  return base .. (string.sub(entry, 1, 1) == 's' and ':stream' or ':lane'), string.sub(entry, 2)
+end
+
+-- Keep the time of creation before the entry that told it is given up.
+function record.keep_added(base, id, entry)
+  if string.sub(entry, 1, 1) == 's' then
+    redis.call('HSETNX', base .. ':job:' .. id, 'added', string.match(entry, '^s(%d+)-'))
+  end
+end
+
+local function unlink_all(prefix, ids)
+  local keys = {}
+  for i, id in ipairs(ids) do keys[i] = prefix .. id end
+  in_chunks('UNLINK', nil, nil, keys)
+end
+
+-- Remove the records and all that hangs on them; the caller has taken the jobs out of their places.
+function record.unlink(base, ids)
+  if #ids == 0 then return end
+  unlink_all(base .. ':job:', ids)
+  if redis.call('HEXISTS', base .. ':meta', 'logs') == 1 then unlink_all(base .. ':logs:', ids) end
+end
+
+-- Drop the marks that features keep beside the record. Each costs nothing while the feature is unused.
+function record.forget_marks(base, ids)
+  if exists(base .. ':expiry') then in_chunks('ZREM', base .. ':expiry', nil, ids) end
+  if exists(base .. ':revoking') then in_chunks('SREM', base .. ':revoking', nil, ids) end
+end

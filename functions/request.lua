@@ -1,0 +1,37 @@
+-- request: a call that is sent twice happens once.
+--
+-- A caller lane has one call in flight and numbers its calls upwards. The key "call:<lane>" keeps the number and the
+-- answer of the last call, so the same call sent again (its reply was lost) is answered from there.
+--   call:<lane>  string  "<number> <cmsgpack answer>", collected ten minutes after the lane's last call.
+
+local request = {}
+local KEEP_MS = 600000
+
+-- The kept answer if this call has been made before, else nil. Answers false for a number older than the last one.
+function request.replay(base, lane, number)
+  local kept = redis.call('GET', base .. ':call:' .. lane)
+  if not kept then return nil end
+  local at = string.find(kept, ' ', 1, true)
+  local last = string.sub(kept, 1, at - 1)
+  if last == number then return cmsgpack.unpack(string.sub(kept, at + 1)) end
+  if tonumber(last) > tonumber(number) then
+    fail('REPLAY', 'call ' .. number .. ' of lane ' .. lane .. ' is older than its last call ' .. last)
+  end
+  return nil
+end
+
+function request.remember(base, lane, number, answer)
+  redis.call('SET', base .. ':call:' .. lane, number .. ' ' .. cmsgpack.pack(answer), 'PX', KEEP_MS)
+  return answer
+end
+
+-- Register a function whose whole answer is kept: callback(base, args) runs at most once per (lane, number).
+function request.register(name, callback, flags)
+  register(name, function(base, args)
+    local lane, number = args[1], args[2]
+    integer('request number', number)
+    local kept = request.replay(base, lane, number)
+    if kept ~= nil then return kept end
+    return request.remember(base, lane, number, callback(base, args))
+  end, flags)
+end

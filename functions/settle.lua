@@ -1,0 +1,203 @@
+-- settle: end N runs and claim M jobs in one call.
+--   settleAndClaim  lane number consumer slots lock flags n { verb id entry payload option }*n
+--       -> { now, refused, jobs, due, listeners }
+--     verb     c complete (payload: result, option: retention policy)
+--              r retry    (payload: error, option: "<delay ms> <reason>")
+--              f fail     (payload: error, option: "<policy>;<reason>")
+--              b back     (hand back unfinished: no attempt is counted)
+--     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
+--     flags    "e": echo to the caller's own channel; `listeners` is then how many received it, else -1
+--     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
+--     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress
+--     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
+-- The fence: an entry that XACK still finds pending is the job's present lease, for a reclaimed, returned or removed
+-- job has lost its entry. One count over the batch proves all; only if it is short is each record asked.
+-- O(n + slots), both bounded by the caller.
+
+local settle = {fenced = true}
+local FIELDS = 5
+local HEAD = 7
+local MAX_BATCH = 1000
+
+-- Verb, id, entry, payload and option of the i-th run. (No table per run: they would cost more than the reading.)
+local function run_at(args, i)
+  local at = HEAD + (i - 1) * FIELDS
+  return args[at + 1], args[at + 2], args[at + 3], args[at + 4], args[at + 5]
+end
+
+local check = {}
+
+function check.c(option) finish.check_policy(option) end
+
+function check.f(option) finish.check_policy(string.match(option, '^([^;]*);') or '?') end
+
+function check.r(option) integer('delay', string.match(option, '^(%d+) ')) end
+
+function check.b() end
+
+local function parse(args)
+  local n = integer('count', args[HEAD])
+  if n < 0 or n > MAX_BATCH or #args ~= HEAD + n * FIELDS then
+    fail('ARGUMENT', 'the argument list does not hold ' .. args[HEAD] .. ' runs')
+  end
+  for i = 1, n do
+    local verb, _, entry, _, option = run_at(args, i)
+    if not check[verb] then fail('ARGUMENT', 'unknown verb ' .. verb) end
+    if option ~= '' or verb ~= 'c' then check[verb](option) end
+    if not string.find(entry, '^[sl]%d+-%d+$') then fail('ARGUMENT', 'not a lease token: ' .. entry) end
+  end
+  return n
+end
+
+local function release(stream, entries)
+  if #entries == 0 then return 0 end
+  local acknowledged = in_chunks('XACK', stream, GROUP, entries)
+  in_chunks('XDEL', stream, nil, entries)
+  return acknowledged
+end
+
+-- Acknowledge and delete the entries of all runs. Answers, by position, the runs whose entry was no longer theirs.
+local function release_entries(base, args, n)
+  local stream, lane = {}, {}
+  for i = 1, n do
+    local _, _, entry = run_at(args, i)
+    local list = string.sub(entry, 1, 1) == 's' and stream or lane
+    list[#list + 1] = string.sub(entry, 2)
+  end
+  local refused = {}
+  local acknowledged = release(base .. ':stream', stream) + release(base .. ':lane', lane)
+  if acknowledged == n or not settle.fenced then return refused end
+  for i = 1, n do
+    local _, id, entry = run_at(args, i)
+    local place = redis.call('HGET', base .. ':job:' .. id, 'place')
+    if place ~= 'active ' .. entry then refused[i] = place and 'stale' or 'missing' end
+  end
+  return refused
+end
+
+-- Final fields are written first and looked at afterwards: if every field was new there was no record (it was deleted
+-- by hand), and what the write made is taken back. That saves a read per job.
+local function undone(key, written, fields)
+  if written < fields then return nil end
+  redis.call('UNLINK', key)
+  return 'missing'
+end
+
+-- Each verb answers nil, or why the run was refused.
+local apply = {}
+
+function apply.c(base, now, lines, done, id, entry, payload, option)
+  local key = base .. ':job:' .. id
+  local refused = undone(key,
+    redis.call('HSET', key, 'place', 'completed ' .. entry, 'ended', now, 'result', payload), 3)
+  if refused then return refused end
+  finish.note(done, 'completed', option, id, payload)
+  events.note(lines, 'completed', id)
+end
+
+function apply.f(base, now, lines, done, id, entry, payload, option)
+  local key = base .. ':job:' .. id
+  local policy, reason = string.match(option, '^([^;]*);(.*)$')
+  local refused = undone(key,
+    redis.call('HSET', key, 'place', 'failed ' .. entry, 'ended', now, 'error', payload, 'reason', reason), 4)
+  if refused then return refused end
+  redis.call('HINCRBY', key, 'failures', 1)
+  finish.note(done, 'failed', policy, id, payload)
+  events.note(lines, 'failed', id, reason)
+end
+
+function apply.r(base, now, lines, _, id, entry, payload, option)
+  local key = base .. ':job:' .. id
+  if not exists(key) then return 'missing' end
+  local delay, reason = string.match(option, '^(%d+) (.*)$')
+  local place = 'delayed -'
+  record.keep_added(base, id, entry)
+  redis.call('HINCRBY', key, 'failures', 1)
+  if delay == '0' then
+    place = scheduled.to_stream(base, id)
+  else
+    scheduled.push(base, id, now + delay)
+  end
+  redis.call('HSET', key, 'place', place, 'error', payload, 'reason', reason)
+  events.note(lines, 'retrying', id, option)
+end
+
+function apply.b(base, _, lines, _, id, entry)
+  if not exists(base .. ':job:' .. id) then return 'missing' end
+  returned.push(base, id, entry)
+  events.note(lines, 'returned', id)
+end
+
+-- What a run that was revoked meanwhile comes to: it does not come back, unless it is done.
+local function after_revocation(verb, option)
+  if verb == 'c' then return verb, option end
+  return 'f', (verb == 'f' and string.match(option, '^[^;]*') or '') .. ';revoked'
+end
+
+-- Settle the runs. Answers the refused ones, flat, and how many jobs became startable.
+local function settle_runs(base, args, n, now, lines)
+  if n == 0 then return {}, 0 end
+  local refused, done, startable = release_entries(base, args, n), {}, 0
+  local revoking = exists(base .. ':revoking') and base .. ':revoking'
+  for i = 1, n do
+    if not refused[i] then
+      local verb, id, entry, payload, option = run_at(args, i)
+      if revoking and redis.call('SISMEMBER', revoking, id) == 1 then
+        verb, option = after_revocation(verb, option)
+      end
+      refused[i] = apply[verb](base, now, lines, done, id, entry, payload, option)
+      if verb == 'b' or verb == 'r' then startable = startable + 1 end
+    end
+  end
+  finish.store(base, done, now)
+  local answer = {}
+  for i, word in pairs(refused) do
+    answer[#answer + 1] = i
+    answer[#answer + 1] = word
+  end
+  return answer, startable
+end
+
+-- Claim, or register as idle, or leave. Answers the claimed jobs and the next due instant.
+local function claim_or_wait(base, consumer, slots, lock, now, lines, startable)
+  local paused = wakeup.paused(base)
+  if slots == 0 then wakeup.leave(base, consumer) end
+  if paused then return {}, slots > 0 and wakeup.register(base, consumer, slots) or 0 end
+  startable = startable + scheduled.promote(base, now, lines)
+  local jobs, more = {}, false
+  if slots > 0 then jobs, more = claim.take(base, consumer, slots, lock, now, lines) end
+  if more then return jobs, now end
+  if #jobs < slots then return jobs, wakeup.register(base, consumer, slots - #jobs) end
+  if slots > 0 then wakeup.leave(base, consumer) end
+  if startable > #jobs then wakeup.wake(base, startable - #jobs) end
+  return jobs, 0
+end
+
+local function first_call(base, args)
+  local consumer, slots, lock = args[3], integer('slots', args[4]), integer('lock', args[5])
+  local n = parse(args)
+  local now, lines = clock.now(), {}
+  local due_before = wakeup.next_due(base)
+  local refused, startable = settle_runs(base, args, n, now, lines)
+  local jobs, due = claim_or_wait(base, consumer, slots, lock, now, lines, startable)
+  wakeup.due_changed(base, due_before, consumer)
+  events.write(base, lines, now)
+  local claimed = {}
+  for i, job in ipairs(jobs) do claimed[2 * i - 1], claimed[2 * i] = job[5], job[6] end
+  request.remember(base, args[1], args[2], {refused, claimed, due})
+  return {now, refused, jobs, due}
+end
+
+register('settleAndClaim', function(base, args)
+  integer('request number', args[2])
+  local kept = request.replay(base, args[1], args[2])
+  local answer
+  if kept then
+    answer = {clock.now(), kept[1], claim.reread(base, kept[2]), kept[3]}
+  else
+    answer = first_call(base, args)
+  end
+  answer[5] = -1
+  if args[6] == 'e' then answer[5] = redis.call('SPUBLISH', base .. ':wake:' .. args[3], 'e') end
+  return answer
+end, {'allow-oom'})

@@ -1,0 +1,36 @@
+-- updates: what a running handler (or a user) writes into a record.
+--   updateJob  lane number id entry kind value -> word
+--     entry  the lease token of the run that writes, or '' for a user outside of a run
+--     kind   "progress" (value: msgpack), "data" (value: payload), "log" (value: one line)
+--     word   "ok", "missing", or "stale": the run is no longer the job's, nothing was written
+
+local LOG_LINES = 1000
+
+local write = {}
+
+function write.progress(base, id, value)
+  redis.call('HSET', base .. ':job:' .. id, 'progress', value)
+  return 'progress'
+end
+
+function write.data(base, id, value)
+  redis.call('HSET', base .. ':job:' .. id, 'data', value)
+  return 'updated'
+end
+
+function write.log(base, id, value)
+  local key = base .. ':logs:' .. id
+  redis.call('HSETNX', base .. ':meta', 'logs', '1')
+  if redis.call('RPUSH', key, value) > LOG_LINES then redis.call('LTRIM', key, -LOG_LINES, -1) end
+end
+
+request.register('updateJob', function(base, args)
+  local id, entry, kind = args[3], args[4], args[5]
+  if not write[kind] then fail('ARGUMENT', 'unknown kind of update ' .. kind) end
+  local place = redis.call('HGET', base .. ':job:' .. id, 'place')
+  if not place then return 'missing' end
+  if entry ~= '' and settle.fenced and place ~= 'active ' .. entry then return 'stale' end
+  local event = write[kind](base, id, args[6])
+  if event then events.one(base, event, id, nil, clock.now()) end
+  return 'ok'
+end)
