@@ -1,1 +1,1 @@
-"""The server-side library: Lua sources by concern, joined into one, and the typed callers."""
+"""The server-side function library (Lua by concern) and its typed Python callers."""

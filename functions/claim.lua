@@ -19,13 +19,19 @@ local function read(key)
   return job, before
 end
 
--- Mark one job as running. Answers nil when it has no record.
-local function start(base, id, entry, order, lock, now, lines)
+-- The lease of a job that asks for one of its own (opts, "l"), else the worker's.
+local function lease_of(opts, lock)
+  if not opts or not string.find(opts, '\161l', 1, true) then return lock end
+  return cmsgpack.unpack(opts).l or lock
+end
+
+-- Mark one job as running; since: " <started ms> ". Answers nil when it has no record.
+local function start(base, id, entry, order, since, lock, lines)
   local key = base .. ':job:' .. id
   local job, before = read(key)
   if not job then return nil end
-  local fence = before and string.match(before, '^%d+') + 1 or 1
-  local text = fence .. ' ' .. now .. ' ' .. lock
+  local fence = before and digits(string.match(before, '^%d+') + 1) or '1'
+  local text = fence .. since .. lease_of(job[3], lock)
   if order then text = text .. ' ' .. order end
   redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', text)
   job[4], job[5], job[6] = fence, id, entry
@@ -55,13 +61,14 @@ end
 -- Start the jobs that are now pending under these entries; bad ones are dropped from the batch, never wedge it.
 local function start_batch(base, ids, entries, orders, lock, now, lines, out)
   local expired, gone, bytes = expired_among(base, ids, now), {}, 0
+  local since = ' ' .. digits(now) .. ' '
   for i, id in ipairs(ids) do
     local entry = entries[i]
     if expired and expired[id] then
       gone[#gone + 1] = string.sub(entry, 2)
       if exists(base .. ':job:' .. id) then finish.fail(base, id, entry, 'expired', now, lines) end
     else
-      local job = start(base, id, entry, orders and orders[i], lock, now, lines)
+      local job = start(base, id, entry, orders and orders[i], since, lock, lines)
       if job then
         out[#out + 1] = job
         bytes = bytes + #job[2]
@@ -153,7 +160,7 @@ function claim.reread(base, claimed)
     local key = base .. ':job:' .. id
     if redis.call('HGET', key, 'place') == 'active ' .. entry then
       local job, before = read(key)
-      job[4], job[5], job[6] = tonumber(string.match(before, '^%d+')), id, entry
+      job[4], job[5], job[6] = string.match(before, '^%d+'), id, entry
       out[#out + 1] = job
     end
   end

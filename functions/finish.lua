@@ -100,9 +100,9 @@ function finish.release_held(base, now)
 end
 
 local function keep_all(base, state, ids, now)
-  local members = {}
+  local members, score = {}, digits(now)
   for i, id in ipairs(ids) do
-    members[2 * i - 1] = now
+    members[2 * i - 1] = score
     members[2 * i] = id
   end
   in_chunks('ZADD', base .. ':' .. state, nil, members)

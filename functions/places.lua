@@ -47,3 +47,14 @@ function places.consumer_of(base, entry)
   local rows = redis.pcall('XPENDING', stream, GROUP, raw, raw, 1)
   return not rows.err and rows[1] and rows[1][2] or nil
 end
+
+function places.pending_count(stream)
+  local summary = redis.pcall('XPENDING', stream, GROUP)
+  return summary.err and 0 or summary[1]
+end
+
+-- How many jobs could be claimed now.
+function places.ready_count(base)
+  local stream = base .. ':stream'
+  return redis.call('XLEN', stream) - places.pending_count(stream) + redis.call('ZCARD', base .. ':returned')
+end

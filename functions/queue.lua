@@ -48,7 +48,7 @@ request.register('setPaused', function(base, args)
   redis.call('HSET', meta, 'paused', paused)
   events.one(base, paused == '1' and 'paused' or 'resumed', '', nil, clock.now())
   if paused == '0' then
-    wakeup.wake(base, redis.call('XLEN', base .. ':stream') + redis.call('ZCARD', base .. ':returned'))
+    wakeup.wake(base, places.ready_count(base))
     wakeup.due_changed(base, nil)
   end
   return 'ok'

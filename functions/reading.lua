@@ -5,23 +5,14 @@
 --   listJobs   state cursor count -> { next cursor | '', ids }   at most 1,000 a step; '' starts; newest finished first
 --   getLogs    id start stop -> { count, lines }
 --   isPaused   -> 0 | 1
+--   lastEvent  -> { entry, number of events ever written }   where a reader that starts now begins
 
 local reading = {}
 
-local function pending_count(stream)
-  local summary = redis.pcall('XPENDING', stream, GROUP)
-  return summary.err and 0 or summary[1]
-end
-
-local function length(stream)
-  return redis.call('XLEN', stream)
-end
-
 function reading.counts(base)
-  local running = pending_count(base .. ':stream')
   return {
-    'waiting', length(base .. ':stream') - running + redis.call('ZCARD', base .. ':returned'),
-    'active', running + pending_count(base .. ':lane'),
+    'waiting', places.ready_count(base),
+    'active', places.pending_count(base .. ':stream') + places.pending_count(base .. ':lane'),
     'delayed', redis.call('ZCARD', base .. ':scheduled'),
     'completed', redis.call('ZCARD', base .. ':completed'),
     'failed', redis.call('ZCARD', base .. ':failed'),
@@ -117,4 +108,9 @@ end, {'no-writes'})
 
 register('isPaused', function(base)
   return wakeup.paused(base) and 1 or 0
+end, {'no-writes'})
+
+register('lastEvent', function(base)
+  local last = redis.call('XREVRANGE', base .. ':events', '+', '-', 'COUNT', 1)[1]
+  return {last and last[1] or '0-0', tonumber(redis.call('HGET', base .. ':meta', 'events') or 0)}
 end, {'no-writes'})

@@ -4,9 +4,11 @@
 --     verb     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
 --              f fail     (payload: error, option: "<policy>;<reason>")
+--              d delay    (option: "<delay ms>": again later, no attempt is counted)
 --              b back     (hand back unfinished: no attempt is counted)
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
---     flags    "e": echo to the caller's own channel; `listeners` is then how many received it, else -1
+--     flags    letters: "e" echo to the caller's own channel, `listeners` is then how many received it, else -1;
+--              "u" the caller is not subscribed: do not count on waking it
 --     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
 --     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress
 --     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
@@ -32,6 +34,8 @@ function check.c(option) finish.check_policy(option) end
 function check.f(option) finish.check_policy(string.match(option, '^([^;]*);') or '?') end
 
 function check.r(option) integer('delay', string.match(option, '^(%d+) ')) end
+
+function check.d(option) integer('delay', option) end
 
 function check.b() end
 
@@ -83,7 +87,8 @@ local function undone(key, written, fields)
   return 'missing'
 end
 
--- Each verb answers nil, or why the run was refused.
+-- Each verb answers nil, or why the run was refused. `now` comes as text: formatting a number per write costs more than
+-- the write's own share.
 local apply = {}
 
 function apply.c(base, now, lines, done, id, entry, payload, option)
@@ -122,6 +127,15 @@ function apply.r(base, now, lines, _, id, entry, payload, option)
   events.note(lines, 'retrying', id, option)
 end
 
+function apply.d(base, now, lines, _, id, entry, _, option)
+  local key = base .. ':job:' .. id
+  if not exists(key) then return 'missing' end
+  record.keep_added(base, id, entry)
+  scheduled.push(base, id, now + option)
+  redis.call('HSET', key, 'place', 'delayed -')
+  events.note(lines, 'delayed', id)
+end
+
 function apply.b(base, _, lines, _, id, entry)
   if not exists(base .. ':job:' .. id) then return 'missing' end
   returned.push(base, id, entry)
@@ -138,6 +152,7 @@ end
 local function settle_runs(base, args, n, now, lines)
   if n == 0 then return {}, 0 end
   local refused, done, startable = release_entries(base, args, n), {}, 0
+  local stamp = digits(now)
   local revoking = exists(base .. ':revoking') and base .. ':revoking'
   for i = 1, n do
     if not refused[i] then
@@ -145,7 +160,7 @@ local function settle_runs(base, args, n, now, lines)
       if revoking and redis.call('SISMEMBER', revoking, id) == 1 then
         verb, option = after_revocation(verb, option)
       end
-      refused[i] = apply[verb](base, now, lines, done, id, entry, payload, option)
+      refused[i] = apply[verb](base, stamp, lines, done, id, entry, payload, option)
       if verb == 'b' or verb == 'r' then startable = startable + 1 end
     end
   end
@@ -159,28 +174,32 @@ local function settle_runs(base, args, n, now, lines)
 end
 
 -- Claim, or register as idle, or leave. Answers the claimed jobs and the next due instant.
-local function claim_or_wait(base, consumer, slots, lock, now, lines, startable)
-  local paused = wakeup.paused(base)
-  if slots == 0 then wakeup.leave(base, consumer) end
-  if paused then return {}, slots > 0 and wakeup.register(base, consumer, slots) or 0 end
+local function claim_or_wait(base, caller, now, lines, startable)
+  local consumer, slots = caller.consumer, caller.slots
+  if wakeup.paused(base) then return {}, wakeup.settle_down(base, caller, slots) end
   startable = startable + scheduled.promote(base, now, lines)
-  local jobs, more = {}, false
-  if slots > 0 then jobs, more = claim.take(base, consumer, slots, lock, now, lines) end
+  if slots == 0 then
+    -- A worker that goes away may have been woken for jobs it will not take: pass the word on.
+    wakeup.leave(base, consumer)
+    wakeup.wake(base, math.max(startable, places.ready_count(base)))
+    return {}, 0
+  end
+  local jobs, more = claim.take(base, consumer, slots, caller.lock, now, lines)
   if more then return jobs, now end
-  if #jobs < slots then return jobs, wakeup.register(base, consumer, slots - #jobs) end
-  if slots > 0 then wakeup.leave(base, consumer) end
+  local due = wakeup.settle_down(base, caller, slots - #jobs)
   if startable > #jobs then wakeup.wake(base, startable - #jobs) end
-  return jobs, 0
+  return jobs, due
 end
 
 local function first_call(base, args)
-  local consumer, slots, lock = args[3], integer('slots', args[4]), integer('lock', args[5])
+  local caller = {consumer = args[3], slots = integer('slots', args[4]), lock = integer('lock', args[5]),
+    subscribed = not string.find(args[6], 'u', 1, true)}
   local n = parse(args)
   local now, lines = clock.now(), {}
   local due_before = wakeup.next_due(base)
   local refused, startable = settle_runs(base, args, n, now, lines)
-  local jobs, due = claim_or_wait(base, consumer, slots, lock, now, lines, startable)
-  wakeup.due_changed(base, due_before, consumer)
+  local jobs, due = claim_or_wait(base, caller, now, lines, startable)
+  wakeup.due_changed(base, due_before, caller.subscribed and due > 0 and caller.consumer)
   events.write(base, lines, now)
   local claimed = {}
   for i, job in ipairs(jobs) do claimed[2 * i - 1], claimed[2 * i] = job[5], job[6] end
@@ -198,6 +217,6 @@ register('settleAndClaim', function(base, args)
     answer = first_call(base, args)
   end
   answer[5] = -1
-  if args[6] == 'e' then answer[5] = redis.call('SPUBLISH', base .. ':wake:' .. args[3], 'e') end
+  if string.find(args[6], 'e', 1, true) then answer[5] = redis.call('SPUBLISH', base .. ':wake:' .. args[3], 'e') end
   return answer
 end, {'allow-oom'})

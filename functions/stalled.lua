@@ -1,11 +1,13 @@
 -- stalled: jobs whose lease ran out start elsewhere; one that stalls too often is failed.
---   sweep  lane number max_stalled interval_ms resume -> { more, recovered ids, failed ids }
---     Any process may sweep at any time. It does nothing when the last sweep is younger than the interval, unless it
---     resumes one (`more` was 1). One call looks at a bounded number of pending entries and goes on from a cursor.
+--   sweep  lane number max_stalled interval_ms gap_ms resume -> { more, recovered ids, failed ids } | {}
+--     Any process may sweep at any time. It does nothing (and answers {}) when the last sweep is younger than the
+--     interval, unless it resumes one (`more` was 1). One call looks at a bounded number of pending entries and goes on
+--     from a cursor.
 --   closeWorker  lane number consumer -> { more, returned }
 --     Hand back whatever is pending under a consumer that holds nothing any more, then forget the consumer.
 --   meta  hash  swept_at, settled_since (when sweeping began after an outage), sweep_stream, sweep_lane (cursors)
--- After a gap in sweeping (the server was down, or nobody was there) no lease is judged by the time before it.
+-- After a gap in sweeping (gap_ms: half a lease; the server was down, or nobody was there) no lease is judged by the
+-- time before it: else an outage would burn every healthy job.
 
 local stalled = {}
 local STEP = 100
@@ -112,23 +114,22 @@ local function housekeeping(base, now, lines)
 end
 
 -- Since when pending times mean what they say: the start of the present unbroken run of sweeps.
-local function settled_since(base, now, swept_at, interval)
+local function settled_since(base, now, swept_at, gap)
   local meta = base .. ':meta'
-  if swept_at and now - swept_at <= 3 * interval + SHORTEST_LEASE_MS then
-    return tonumber(redis.call('HGET', meta, 'settled_since') or now)
-  end
+  if swept_at and now - swept_at <= gap then return tonumber(redis.call('HGET', meta, 'settled_since') or now) end
   redis.call('HSET', meta, 'settled_since', now)
   return now
 end
 
 local function sweep(base, args)
   local max_stalled, interval = integer('max_stalled', args[3]), integer('interval', args[4])
+  local gap = integer('gap', args[5])
   local meta, now = base .. ':meta', clock.now()
   local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane')
   local swept_at = tonumber(state[1] or nil)
-  if args[5] ~= '1' and swept_at and now - swept_at < interval then return {0, {}, {}} end
+  if args[6] ~= '1' and swept_at and now - swept_at < interval then return {} end
   local report = {recovered = {}, failed = {}, lines = {}}
-  local grace = now - settled_since(base, now, swept_at, interval)
+  local grace = now - settled_since(base, now, swept_at, gap)
   local cursors = {s = state[2] or '', l = state[3] or ''}
   local fresh = cursors.s == '' and cursors.l == ''
   for letter, cursor in pairs(cursors) do

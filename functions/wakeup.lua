@@ -81,3 +81,10 @@ function wakeup.leave(base, consumer)
     if wakeup.next_due(base) then retime(base, consumer) end
   end
 end
+
+-- After a claim that left the caller this many free slots: idle with them, or not idle at all.
+function wakeup.settle_down(base, caller, free)
+  if free > 0 and caller.subscribed then return wakeup.register(base, caller.consumer, free) end
+  wakeup.leave(base, caller.consumer)
+  return free > 0 and not wakeup.paused(base) and wakeup.next_due(base) or 0
+end

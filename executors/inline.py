@@ -1,0 +1,39 @@
+"""The inline executor: coroutine handlers run in the worker's own event loop. Fastest; for trusted async code."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from glidemq_async.executors.protocol import Handler
+from glidemq_async.job import Job
+
+
+class InlineExecutor:
+    """Awaits the handler in the loop. A timeout or an abort cancels it with CancelledError."""
+
+    @property
+    def occupied(self) -> int:
+        """Always 0: a cancelled coroutine gives its slot back when it ends."""
+        return 0
+
+    async def start(self) -> None:
+        """Nothing to get ready."""
+
+    async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
+        """Await the handler, cancelled after `timeout` seconds (then TimeoutError)."""
+        if timeout is None:
+            return await handler(job)
+        expired = asyncio.timeout(timeout)
+        try:
+            async with expired:
+                return await handler(job)
+        except TimeoutError as error:
+            # The handler's own TimeoutError passes as it is; only ours becomes ours.
+            if not expired.expired():
+                raise
+            job.abort.set("timeout")
+            raise TimeoutError(f"the run took longer than its timeout of {timeout:g} s") from error
+
+    async def stop(self, grace: float) -> None:
+        """Nothing to stop: the worker cancels its runs."""

@@ -1,0 +1,71 @@
+"""The thread executor: plain functions run in a pool of threads, so that they do not block the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from glidemq_async.executors.protocol import Handler
+from glidemq_async.job import Job
+
+_log = logging.getLogger(__name__)
+
+
+class ThreadExecutor:
+    """Runs the handler in a thread, with the context variables of the run.
+
+    A thread cannot be interrupted: on a timeout or an abort `job.abort` is set, the run is given up and reported,
+    and its thread keeps its slot until the function returns. What it returns then is thrown away.
+    """
+
+    def __init__(self, threads: int) -> None:
+        if threads < 1:
+            raise ValueError(f"threads must be at least 1, got {threads!r}")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="glidemq-job")
+        self._given_up: set[Future[object]] = set()
+
+    @property
+    def occupied(self) -> int:
+        """Threads that still run a function whose run was given up."""
+        return len(self._given_up)
+
+    async def start(self) -> None:
+        """Threads start when they are needed."""
+
+    async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
+        """Call the handler in a thread and wait for it, at most `timeout` seconds (then TimeoutError)."""
+        # The signal must exist before the thread looks for it: making it is not thread-safe.
+        abort = job.abort
+        call = partial(contextvars.copy_context().run, handler, job)
+        future = self._pool.submit(call)
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.wrap_future(future)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if future.done() and not future.cancelled():
+                raise
+            abort.set("timeout" if isinstance(error, TimeoutError) else "cancelled")
+            self._give_up(future, job)
+            if isinstance(error, TimeoutError):
+                raise TimeoutError(f"the run took longer than its timeout of {timeout:g} s") from error
+            raise
+
+    def _give_up(self, future: Future[object], job: Job[Any, Any]) -> None:
+        # wrap_future has tried to cancel it: one that had not begun never runs.
+        if future.cancelled() or future.cancel():
+            return
+        self._given_up.add(future)
+        loop = asyncio.get_running_loop()
+        future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._given_up.discard, done))
+        _log.warning("job %s: its thread cannot be interrupted and keeps its slot until it returns", job.id)
+
+    async def stop(self, grace: float) -> None:
+        """Wait up to `grace` seconds for threads that were given up, then leave them behind."""
+        waiting = [asyncio.wrap_future(future) for future in self._given_up]
+        if waiting:
+            await asyncio.wait(waiting, timeout=grace)
+        self._pool.shutdown(wait=False, cancel_futures=True)

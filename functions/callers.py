@@ -1,0 +1,318 @@
+"""Typed callers of the function library: one method per function, wire shapes in, plain Python out.
+
+No policy lives here: what to send and what an answer means is decided by the queue and the worker.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
+
+Arg: TypeAlias = bytes | str | int
+Wait: TypeAlias = Literal["default", "replicated", "fsync"]
+Record: TypeAlias = dict[bytes, bytes]
+ClaimedJob: TypeAlias = list[bytes | None]
+"""name, data, opts, fence, id, entry, and for a job with a history: failures, stalls, added, progress."""
+
+
+class FunctionStore(Protocol):
+    """The part of a storage that is needed to call functions."""
+
+    async def call(
+        self,
+        function: str,
+        key: str,
+        args: Sequence[Arg],
+        *,
+        readonly: bool = False,
+        timeout: float = 30.0,
+        wait: Wait = "default",
+    ) -> object:
+        """Call a function of the library; see `Storage.call`."""
+        ...
+
+
+class AddRequest(NamedTuple):
+    """One job of an `addJob` call; id "" asks for a generated one, `extra` is packed or b""."""
+
+    id: str
+    name: str
+    data: bytes
+    opts: bytes
+    extra: bytes
+
+
+class AddReply(NamedTuple):
+    """What `addJob` answered: the server's time (ms), an id for each job, and the outcome of those not added."""
+
+    now: int
+    ids: list[str]
+    outcomes: dict[int, str]
+
+
+@dataclass(slots=True)
+class SettleRequest:
+    """One settleAndClaim call, kept as it is so that it can be sent again with the same request number."""
+
+    lane: Lane
+    number: int
+    args: list[Arg]
+
+
+class SettleReply(NamedTuple):
+    """What `settleAndClaim` answered; `due` is the instant (server ms) at which to claim again, 0 = when woken."""
+
+    now: int
+    refused: dict[int, str]
+    jobs: list[ClaimedJob]
+    due: int
+    listeners: int
+
+
+class SweepReply(NamedTuple):
+    """What `sweep` answered."""
+
+    more: bool
+    recovered: list[str]
+    failed: list[str]
+
+
+class QueueState(NamedTuple):
+    """What `openQueue` answered."""
+
+    layout: str
+    mode: str | None
+    paused: bool
+
+
+class Finding(NamedTuple):
+    """One broken invariant (its number in ARCHITECTURE.md), whom it concerns, and what was seen."""
+
+    invariant: str
+    subject: str
+    message: str
+
+
+class Lane:
+    """A numbered sequence of calls of which at most one is in flight; what makes a repeated call recognisable."""
+
+    __slots__ = ("name", "number")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.number = 0
+
+    def next(self) -> int:
+        """Answer the number of the next call."""
+        self.number += 1
+        return self.number
+
+
+class Lanes:
+    """The lanes of one client: as many as calls were ever in flight at once."""
+
+    def __init__(self) -> None:
+        self._client = uuid.uuid4().hex
+        self._count = 0
+        self._free: list[Lane] = []
+
+    def acquire(self) -> Lane:
+        """Answer a lane with no call in flight; give it back with `release`."""
+        if self._free:
+            return self._free.pop()
+        self._count += 1
+        return Lane(f"{self._client}.{self._count}")
+
+    def release(self, lane: Lane) -> None:
+        """Give a lane back after its call was answered. A lane whose call was cut off must not come back."""
+        self._free.append(lane)
+
+
+def _text(value: object) -> str:
+    return cast("bytes", value).decode()
+
+
+def _texts(values: object) -> list[str]:
+    return [item.decode() for item in cast("list[bytes]", values)]
+
+
+def _record(flat: object) -> Record:
+    items = cast("list[bytes]", flat)
+    return dict(zip(items[::2], items[1::2], strict=True))
+
+
+def _findings(flat: object) -> list[Finding]:
+    items = iter(_texts(flat))
+    return [Finding(*three) for three in zip(items, items, items, strict=True)]
+
+
+class Functions:
+    """The functions of one queue."""
+
+    def __init__(self, storage: FunctionStore, base: str, lanes: Lanes | None = None) -> None:
+        self._storage = storage
+        self._base = base
+        self._lanes = lanes or Lanes()
+
+    @property
+    def base(self) -> str:
+        """The queue's base key."""
+        return self._base
+
+    async def _once(
+        self, function: str, args: Sequence[Arg], *, timeout: float = 30.0, wait: Wait = "default"
+    ) -> object:
+        """Make a call that happens once however often it is sent."""
+        lane = self._lanes.acquire()
+        reply = await self._storage.call(
+            function, self._base, [lane.name, lane.next(), *args], timeout=timeout, wait=wait
+        )
+        self._lanes.release(lane)
+        return reply
+
+    async def _read(self, function: str, args: Sequence[Arg] = ()) -> object:
+        return await self._storage.call(function, self._base, args, readonly=True)
+
+    async def open_queue(self, mode: str | None) -> QueueState:
+        """Check that the stored queue is ours, and make it ready."""
+        reply = cast("list[bytes | None]", await self._storage.call("openQueue", self._base, [mode or ""]))
+        layout, stored_mode, paused = reply
+        return QueueState(_text(layout), stored_mode.decode() if stored_mode else None, paused == b"1")
+
+    async def add_jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
+        """Add jobs in one call; answers one id and outcome per input, in order."""
+        args: list[Arg] = [len(jobs)]
+        for job in jobs:
+            args += job
+        now, first, listed, outcomes = cast("list[object]", await self._once("addJob", args, wait=wait))
+        generated = _generated_ids(_text(first), _texts(listed))
+        ids = [job.id or next(generated) for job in jobs]
+        flat = cast("list[object]", outcomes)
+        words = {cast("int", flat[i]) - 1: _text(flat[i + 1]) for i in range(0, len(flat), 2)}
+        return AddReply(cast("int", now), ids, words)
+
+    def settle_request(
+        self, lane: Lane, consumer: str, slots: int, lock_ms: int, flags: str, runs: int, settled: list[Arg]
+    ) -> SettleRequest:
+        """Prepare a settleAndClaim call. settled: flat verb, id, entry, payload, option of `runs` ended runs."""
+        number = lane.next()
+        head: list[Arg] = [lane.name, number, consumer, slots, lock_ms, flags, runs]
+        return SettleRequest(lane, number, head + settled)
+
+    async def settle_and_claim(self, request: SettleRequest) -> SettleReply:
+        """Make or repeat a settleAndClaim call."""
+        reply = await self._storage.call("settleAndClaim", self._base, request.args)
+        now, refused, jobs, due, listeners = cast(
+            "tuple[int, list[object], list[ClaimedJob], int, int]", reply
+        )
+        words = {cast("int", refused[i]) - 1: _text(refused[i + 1]) for i in range(0, len(refused), 2)}
+        return SettleReply(now, words, jobs, due, listeners)
+
+    async def renew_leases(
+        self, consumer: str, info: bytes, held: Sequence[tuple[str, str]], timeout: float
+    ) -> tuple[list[str], list[str]]:
+        """Renew the leases of (id, entry); answers the entries that are lost and the ids that were revoked."""
+        args: list[Arg] = [consumer, info]
+        for pair in held:
+            args += pair
+        lost, revoked = cast(
+            "list[object]", await self._storage.call("renewLeases", self._base, args, timeout=timeout)
+        )
+        return _texts(lost), _texts(revoked)
+
+    async def sweep(
+        self, max_stalled: int, interval_ms: int, gap_ms: int, *, resume: bool
+    ) -> SweepReply | None:
+        """Recover stalled jobs and tidy up, one bounded step; None when somebody has just swept."""
+        reply = await self._once("sweep", [max_stalled, interval_ms, gap_ms, int(resume)])
+        if not reply:
+            return None
+        more, recovered, failed = cast("list[object]", reply)
+        return SweepReply(more == 1, _texts(recovered), _texts(failed))
+
+    async def close_worker(self, consumer: str) -> int:
+        """Hand back all that is pending for a consumer that holds nothing any more, and forget it."""
+        returned = 0
+        while True:
+            more, count = cast("list[int]", await self._once("closeWorker", [consumer]))
+            returned += count
+            if not more:
+                return returned
+
+    async def change_job(
+        self, function: Literal["removeJob", "retryJob", "revokeJob", "promoteJob"], job_id: str
+    ) -> str:
+        """Do one thing to one job; answers the function's word."""
+        return _text(await self._once(function, [job_id]))
+
+    async def update_job(
+        self, job_id: str, entry: str, kind: Literal["progress", "data", "log"], value: bytes | str
+    ) -> str:
+        """Write progress, data or a log line; entry "" is a user outside of a run."""
+        return _text(await self._once("updateJob", [job_id, entry, kind, value]))
+
+    async def await_job(self, job_id: str, channel: str) -> tuple[str, Record]:
+        """Ask to be told on a reply channel when a job ends; answers its record if it has ended."""
+        reply = cast("list[object]", await self._storage.call("awaitJob", self._base, [job_id, channel]))
+        return _text(reply[0]), _record(reply[1]) if len(reply) > 1 else {}
+
+    async def forget_reply(self, job_id: str, channel: str) -> None:
+        """Take back `await_job`."""
+        await self._storage.call("forgetReply", self._base, [job_id, channel])
+
+    async def set_paused(self, paused: bool) -> None:
+        """Pause or resume claiming."""
+        await self._once("setPaused", [int(paused)])
+
+    async def is_paused(self) -> bool:
+        """Answer whether claiming is paused."""
+        return await self._read("isPaused") == 1
+
+    async def count_jobs(self) -> dict[str, int]:
+        """Answer the number of jobs in each state, computed from the structures."""
+        flat = cast("list[object]", await self._read("countJobs"))
+        return {_text(flat[i]): cast("int", flat[i + 1]) for i in range(0, len(flat), 2)}
+
+    async def get_records(self, ids: Sequence[str]) -> list[Record]:
+        """Answer the record of each id, {} where there is none. At most 1,000 ids."""
+        return [_record(flat) for flat in cast("list[object]", await self._read("getRecords", list(ids)))]
+
+    async def list_jobs(self, state: str, cursor: str, count: int) -> tuple[str, list[str]]:
+        """Answer a step of the ids in a state, and the cursor of the next step ("" after the last)."""
+        cursor_bytes, ids = cast("list[object]", await self._read("listJobs", [state, cursor, count]))
+        return _text(cursor_bytes), _texts(ids)
+
+    async def get_logs(self, job_id: str, start: int, stop: int) -> tuple[int, list[str]]:
+        """Answer the number of log lines of a job, and those from start to stop (inclusive, as LRANGE)."""
+        count, lines = cast("list[object]", await self._read("getLogs", [job_id, start, stop]))
+        return cast("int", count), _texts(lines)
+
+    async def last_event(self) -> tuple[str, int]:
+        """Answer the last entry of the event stream and how many events were ever written."""
+        entry, count = cast("list[object]", await self._read("lastEvent"))
+        return _text(entry), cast("int", count)
+
+    async def check_places(self, structure: str, cursor: str, count: int) -> tuple[str, list[Finding]]:
+        """Check one step of a structure's members; answers the next cursor and what is broken."""
+        reply = cast("list[object]", await self._read("checkPlaces", [structure, cursor, count]))
+        return _text(reply[0]), _findings(reply[1])
+
+    async def check_records(self, ids: Sequence[str]) -> list[Finding]:
+        """Check that records stand where they say."""
+        return _findings(await self._read("checkRecords", list(ids)))
+
+    async def check_queue(self) -> list[Finding]:
+        """Check the marks beside the records."""
+        return _findings(await self._read("checkQueue"))
+
+
+def _generated_ids(first: str, listed: list[str]) -> Iterator[str]:
+    if listed:
+        yield from listed
+    elif first:
+        number = int(first)
+        while True:
+            yield str(number)
+            number += 1

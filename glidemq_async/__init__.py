@@ -1,0 +1,76 @@
+"""An asyncio job queue on Redis and Valkey Functions.
+
+The names below are the public surface; see README.md for a first example and ARCHITECTURE.md for the design.
+"""
+
+from glidemq_async.abort import AbortSignal
+from glidemq_async.backoff import Backoff
+from glidemq_async.errors import (
+    CycleError,
+    EmbeddedServerMissing,
+    ExecutorError,
+    GlideMQError,
+    IncompatibleQueueError,
+    JobFailed,
+    JobNotFound,
+    JobStateError,
+    LeaseLost,
+    LibraryVersionError,
+    PayloadTooLarge,
+    PermissionDenied,
+    QueueClosed,
+    QueueFull,
+    RateLimited,
+    ResultTimeout,
+    RetryLater,
+    SerializationError,
+    StorageUnavailable,
+    UnrecoverableError,
+    UnsupportedDurability,
+)
+from glidemq_async.functions.callers import Finding
+from glidemq_async.job import Job
+from glidemq_async.options import JobOptions, KeepJobs
+from glidemq_async.queue import Queue
+from glidemq_async.queue_events import EventGap, QueueEvent, QueueEvents
+from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer
+from glidemq_async.worker import Worker, WorkerPool
+
+__all__ = [
+    "AbortSignal",
+    "Backoff",
+    "CycleError",
+    "EmbeddedServerMissing",
+    "EventGap",
+    "ExecutorError",
+    "Finding",
+    "GlideMQError",
+    "IncompatibleQueueError",
+    "Job",
+    "JobFailed",
+    "JobNotFound",
+    "JobOptions",
+    "JobStateError",
+    "JsonSerializer",
+    "KeepJobs",
+    "LeaseLost",
+    "LibraryVersionError",
+    "MsgpackSerializer",
+    "PayloadTooLarge",
+    "PermissionDenied",
+    "Queue",
+    "QueueClosed",
+    "QueueEvent",
+    "QueueEvents",
+    "QueueFull",
+    "RateLimited",
+    "ResultTimeout",
+    "RetryLater",
+    "SerializationError",
+    "Serializer",
+    "StorageUnavailable",
+    "UnrecoverableError",
+    "UnsupportedDurability",
+    "Worker",
+    "WorkerPool",
+]

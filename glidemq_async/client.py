@@ -1,0 +1,83 @@
+"""What a queue, a worker and their jobs share: one queue's keys, functions and serializer over one storage."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Final
+
+from glidemq_async.errors import IncompatibleQueueError
+from glidemq_async.functions.callers import Functions, QueueState
+from glidemq_async.keys import QueueKeys
+from glidemq_async.results import ResultListener
+from glidemq_async.serialization import DEFAULT_LIMIT, MsgpackSerializer, Serializer, decode, encode
+from glidemq_async.storage import Storage, open_storage
+from glidemq_async.storage.protocol import FunctionError
+
+DEFAULT_PREFIX: Final = "glide"
+
+
+class QueueClient:
+    """The connection of one process to one queue. Opened once, closed once; the storage only if it is its own."""
+
+    def __init__(
+        self,
+        queue: str,
+        storage: str | Storage | None,
+        *,
+        prefix: str,
+        mode: str | None,
+        serializer: Serializer | None,
+        payload_limit: int | None,
+    ) -> None:
+        self.keys = QueueKeys(prefix, queue)
+        self.owns_storage = not isinstance(storage, Storage)
+        self.storage: Storage = open_storage(storage)
+        self.functions = Functions(self.storage, self.keys.base)
+        self.serializer: Serializer = serializer or MsgpackSerializer()
+        self.payload_limit = DEFAULT_LIMIT if payload_limit is None else payload_limit
+        self.id = uuid.uuid4().hex
+        self.results = ResultListener(self.storage, self.functions, self.id)
+        self._mode = mode
+        self._opening = asyncio.Lock()
+        self.state: QueueState | None = None
+
+    @property
+    def queue(self) -> str:
+        """The queue's name."""
+        return self.keys.queue
+
+    async def open(self) -> None:
+        """Connect and check the stored queue; idempotent. Raises StorageUnavailable, IncompatibleQueueError."""
+        if self.state is not None:
+            return
+        async with self._opening:
+            if self.state is not None:
+                return
+            await self.storage.connect()
+            try:
+                self.state = await self.functions.open_queue(self._mode)
+            except FunctionError as error:
+                raise self._refused(error) from None
+
+    def _refused(self, error: FunctionError) -> Exception:
+        if error.code not in {"INCOMPATIBLE", "WRONGTYPE"}:
+            return error
+        return IncompatibleQueueError(
+            f"queue {self.queue!r} on {self.storage.url} cannot be used: {error.message}; "
+            "use another queue name or prefix, or the settings the queue was made with"
+        )
+
+    async def close(self) -> None:
+        """Stop listening and close the storage if it was opened here; idempotent."""
+        await self.results.close()
+        if self.owns_storage:
+            await self.storage.close()
+
+    def encode(self, value: object, what: str) -> bytes:
+        """Turn a payload into bytes; raises SerializationError or PayloadTooLarge."""
+        return encode(self.serializer, value, self.payload_limit, what)
+
+    def decode(self, data: bytes, what: str) -> object:
+        """Turn stored bytes into the payload; raises SerializationError."""
+        return decode(self.serializer, data, what)

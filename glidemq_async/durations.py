@@ -1,0 +1,68 @@
+"""Between what users type (seconds, timedelta, aware datetime) and what is stored (integer milliseconds)."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+__all__ = ["MAX_MS", "from_ms", "instant_to_ms", "to_ms"]
+
+#: Milliseconds pass through doubles on the server, which are exact up to here.
+MAX_MS: Final = 2**53 - 1
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def to_ms(option: str, value: float | timedelta, *, allow_zero: bool = True) -> int:
+    """Return a duration given in seconds as whole milliseconds, rounded up so that nothing becomes zero.
+
+    Raises TypeError for anything but a number or a timedelta, ValueError for a negative, infinite or NaN one,
+    for one beyond 2**53 ms, and for zero unless it is allowed; both name the option and the value.
+    """
+    seconds = _number(option, value.total_seconds() if isinstance(value, timedelta) else value)
+    if not -math.inf < seconds < math.inf:
+        raise ValueError(f"{option} must be a finite number of seconds, not {value!r}")
+    if seconds < 0:
+        raise ValueError(f"{option} must not be negative, got {value!r}")
+    if seconds == 0 and not allow_zero:
+        raise ValueError(f"{option} must be more than zero, got {value!r}")
+    if seconds > MAX_MS // 1000:
+        raise ValueError(f"{option} is too long: {value!r}")
+    return seconds * 1000 if isinstance(seconds, int) else _ceil_ms(seconds)
+
+
+def _number(option: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{option} must be seconds (int, float) or a timedelta, not {value!r}")
+    return value
+
+
+def _ceil_ms(seconds: float) -> int:
+    # 0.07 * 1000 is 70.00000000000001: rounding to a nanosecond first keeps it from becoming 71.
+    return math.ceil(round(seconds * 1000, 6)) or (1 if seconds else 0)
+
+
+def instant_to_ms(option: str, value: datetime) -> int:
+    """Return an instant as milliseconds since 1970, rounded up.
+
+    Raises TypeError for anything but a datetime, ValueError for one without a time zone or before 1970;
+    both name the option and the value.
+    """
+    if not isinstance(value, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{option} must be a datetime, not {value!r}")
+    if value.utcoffset() is None:
+        raise ValueError(
+            f"{option} must carry a time zone, got {value!r}: "
+            "use datetime.now(tz=UTC), or .astimezone() for local time"
+        )
+    milliseconds = -((_EPOCH - value) // _MILLISECOND)
+    if milliseconds < 0:
+        raise ValueError(f"{option} must not be before 1970, got {value!r}")
+    return milliseconds
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """Return the instant, in UTC, that stands so many milliseconds after the start of 1970."""
+    return _EPOCH + timedelta(milliseconds=milliseconds)

@@ -1,0 +1,222 @@
+"""Every exception of the library, one tree; nothing else lives here.
+
+Each message says what was asked, what was found and what to do. Errors of the Redis client are mapped
+to these in storage/, so a caller never has to import the client to catch them.
+"""
+
+# GlideMQError
+# ├── StorageUnavailable (ConnectionError)
+# │   └── EmbeddedServerMissing
+# ├── QueueFull
+# ├── PayloadTooLarge (ValueError)
+# ├── SerializationError (TypeError, ValueError)
+# ├── JobNotFound (LookupError)
+# ├── JobFailed
+# ├── JobStateError
+# ├── ResultTimeout (TimeoutError)
+# ├── LeaseLost
+# ├── QueueClosed
+# ├── CycleError (ValueError)
+# ├── IncompatibleQueueError
+# ├── LibraryVersionError
+# ├── UnsupportedDurability
+# ├── ExecutorError
+# ├── PermissionDenied
+# └── ControlFlow                    raised by a handler to say how its job goes on
+#     ├── UnrecoverableError
+#     ├── RetryLater
+#     └── RateLimited
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from glidemq_async.durations import to_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+__all__ = [
+    "ControlFlow",
+    "CycleError",
+    "EmbeddedServerMissing",
+    "ExecutorError",
+    "GlideMQError",
+    "IncompatibleQueueError",
+    "JobFailed",
+    "JobNotFound",
+    "JobStateError",
+    "LeaseLost",
+    "LibraryVersionError",
+    "PayloadTooLarge",
+    "PermissionDenied",
+    "QueueClosed",
+    "QueueFull",
+    "RateLimited",
+    "ResultTimeout",
+    "RetryLater",
+    "SerializationError",
+    "StorageUnavailable",
+    "UnrecoverableError",
+    "UnsupportedDurability",
+]
+
+
+class GlideMQError(Exception):
+    """The root: catch it to catch everything this library raises on purpose."""
+
+
+class StorageUnavailable(GlideMQError, ConnectionError):
+    """Raised when the server cannot be reached, or stays silent for longer than allowed.
+
+    An operation that changes something may or may not have happened.
+    """
+
+
+class EmbeddedServerMissing(StorageUnavailable):
+    """Raised when a memory:// or file:// URL is opened where no embedded server binary is installed."""
+
+
+class QueueFull(GlideMQError):
+    """Raised when the server refuses new jobs because a limit or its memory is exhausted."""
+
+
+class PayloadTooLarge(GlideMQError, ValueError):
+    """Raised before sending when an encoded value is larger than its limit; `size` and `limit` are bytes."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"{what} is {size} bytes when encoded, the limit is {limit}: "
+            "store the content elsewhere and send a reference to it, or raise the limit"
+        )
+        self.what = what
+        self.size = size
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[Callable[..., PayloadTooLarge], tuple[object, ...]]:
+        return type(self), (self.what, self.size, self.limit)
+
+
+class SerializationError(GlideMQError, TypeError, ValueError):
+    """Raised when a value cannot be encoded or decoded.
+
+    `path` leads to the place inside the value, such as `$.items[3].when`.
+    """
+
+    def __init__(self, message: str, path: str = "$") -> None:
+        super().__init__(message)
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., SerializationError], tuple[object, ...]]:
+        return type(self), (str(self), self.path)
+
+
+class JobNotFound(GlideMQError, LookupError):
+    """Raised when a job's record does not exist: it never did, or it was removed or passed its retention."""
+
+
+class JobFailed(GlideMQError):
+    """Raised to whoever awaits the result of a job that ended in `failed`.
+
+    `error_type` is the name of the handler's exception, `message` its text, `traceback` what was kept of its
+    traceback, as text ("" when nothing was).
+    """
+
+    def __init__(self, error_type: str, message: str, traceback: str = "") -> None:
+        super().__init__(f"{error_type}: {message}" if message else error_type)
+        self.error_type = error_type
+        self.message = message
+        self.traceback = traceback
+
+    def __reduce__(self) -> tuple[Callable[..., JobFailed], tuple[object, ...]]:
+        return type(self), (self.error_type, self.message, self.traceback)
+
+
+class JobStateError(GlideMQError):
+    """Raised when an operation does not fit the state of its job; `asked`, `found` and `to_do` tell more."""
+
+    def __init__(self, asked: str, found: str, to_do: str) -> None:
+        super().__init__(f"cannot {asked}: the job is {found}; {to_do}")
+        self.asked = asked
+        self.found = found
+        self.to_do = to_do
+
+    def __reduce__(self) -> tuple[Callable[..., JobStateError], tuple[object, ...]]:
+        return type(self), (self.asked, self.found, self.to_do)
+
+
+class ResultTimeout(GlideMQError, TimeoutError):
+    """Raised when a result did not arrive in time; the job goes on and its result can be awaited again."""
+
+
+class LeaseLost(GlideMQError):
+    """Raised when a worker acts on a job that is no longer its own: another claim holds it now."""
+
+
+class QueueClosed(GlideMQError):
+    """Raised when a queue or worker is used after it was closed."""
+
+
+class CycleError(GlideMQError, ValueError):
+    """Raised when the jobs of a flow depend on each other in a circle."""
+
+
+class IncompatibleQueueError(GlideMQError):
+    """Raised at connect when the stored queue has another layout, owner or mode; nothing was written."""
+
+
+class LibraryVersionError(GlideMQError):
+    """Raised when the server holds a function library that this client cannot work with."""
+
+
+class UnsupportedDurability(GlideMQError):
+    """Raised when the server cannot give the durability asked for, as "fsync" before version 7.2."""
+
+
+class ExecutorError(GlideMQError):
+    """Raised when what runs a handler broke, as opposed to the handler itself."""
+
+
+class PermissionDenied(GlideMQError):
+    """Raised when a job reached for something that its permissions do not cover."""
+
+
+class ControlFlow(GlideMQError):
+    """Base of what a handler raises to say how its job goes on; do not raise it itself."""
+
+
+class UnrecoverableError(ControlFlow):
+    """Raise in a handler to fail the job for good, whatever attempts remain."""
+
+
+class _Wait(ControlFlow):
+    verb: Literal["retry in", "rate limited for"]
+
+    def __init__(self, delay: float | timedelta) -> None:
+        milliseconds = to_ms("delay", delay)
+        super().__init__(f"{self.verb} {milliseconds / 1000:g} s")
+        self.delay_ms = milliseconds
+
+    @property
+    def delay(self) -> float:
+        """The delay in seconds."""
+        return self.delay_ms / 1000
+
+    def __reduce__(self) -> tuple[Callable[..., _Wait], tuple[object, ...]]:
+        return type(self), (self.delay,)
+
+
+class RetryLater(_Wait):
+    """Raise in a handler to run the job again after `delay` seconds."""
+
+    verb = "retry in"
+
+
+class RateLimited(_Wait):
+    """Raise in a handler when a limit outside was hit: the job waits `delay` seconds, and no attempt counts.
+
+    Jobs that share the limit rest with it: those of the job's key, or the whole queue for a job without one.
+    """
+
+    verb = "rate limited for"

@@ -1,0 +1,54 @@
+"""How a handler's exception is stored with its job, and comes back as JobFailed."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Final, NamedTuple, cast
+
+import msgpack
+
+from glidemq_async.errors import JobFailed
+
+TRACEBACK_LIMIT: Final = 16_384
+MESSAGE_LIMIT: Final = 4_096
+REASON_LIMIT: Final = 500
+
+_CONTROL: Final = {code: " " for code in (*range(32), *range(127, 160))}
+
+
+class Failure(NamedTuple):
+    """What is stored of an exception; "" where nothing is known."""
+
+    error_type: str
+    message: str
+    traceback: str
+
+    def packed(self) -> bytes:
+        """Answer the stored form."""
+        return msgpack.packb(self)
+
+    def reason(self) -> str:
+        """Answer one line for lists and events, at most 500 characters."""
+        text = f"{self.error_type}: {self.message}" if self.message else self.error_type
+        return text[:REASON_LIMIT].translate(_CONTROL)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Describe an exception. Never raises: an exception whose text cannot be had is described by its type."""
+    name = type(error).__name__
+    try:
+        message = str(error)[:MESSAGE_LIMIT]
+        trace = "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - a broken __str__ must not lose the job's outcome
+        return Failure(name, "", "")
+    if len(trace) > TRACEBACK_LIMIT:
+        trace = trace[: TRACEBACK_LIMIT // 2] + "\n[…]\n" + trace[-TRACEBACK_LIMIT // 2 :]
+    encodable = [text.encode("utf-8", "replace").decode() for text in (name, message, trace)]
+    return Failure(*encodable)
+
+
+def stored_failure(packed: bytes | None, reason: str) -> JobFailed:
+    """Answer the exception for whoever awaits a failed job: the handler's, or the server's reason."""
+    if packed:
+        return JobFailed(*cast("list[str]", msgpack.unpackb(packed)))
+    return JobFailed(reason or "failed", "")

@@ -1,0 +1,340 @@
+"""A job as its user sees it: from `add`, from `get_job`, or in the hands of a handler.
+
+What the fields are stored as is told in record.py; how a job is run is the worker's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, cast
+
+from glidemq_async.abort import AbortSignal
+from glidemq_async.durations import from_ms
+from glidemq_async.errors import JobNotFound, JobStateError, LeaseLost, ResultTimeout
+from glidemq_async.failure import stored_failure
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
+from glidemq_async.options import JobOptions
+from glidemq_async.record import FINAL, State, claim_of, created_ms, place_of, whole
+
+if TYPE_CHECKING:
+    from glidemq_async.client import QueueClient
+
+Data = TypeVar("Data")
+Result = TypeVar("Result")
+Outcome: TypeAlias = Literal["added", "duplicate", "completed"]
+
+_UNREAD: Final = object()
+_NOT_ACTIVE: Final = ""
+
+
+class Job(Generic[Data, Result]):
+    """One job of a queue.
+
+    The fields show the job as it was when it was read; `refresh()` reads it again. Payloads are decoded when they
+    are first looked at. Inside a handler, `log`, `update_progress` and `update_data` are fenced: once another
+    claim holds the job they raise LeaseLost and change nothing.
+    """
+
+    __slots__ = (
+        "_abort",
+        "_asked",
+        "_client",
+        "_created",
+        "_data",
+        "_data_bytes",
+        "_ended",
+        "_entry",
+        "_error",
+        "_options",
+        "_opts",
+        "_progress",
+        "_result",
+        "_started",
+        "attempts_made",
+        "failed_reason",
+        "fence",
+        "id",
+        "name",
+        "outcome",
+        "stalled_count",
+        "state",
+    )
+
+    id: str
+    name: str
+    state: State
+    attempts_made: int
+    """Runs that ended; a run that was cut off by a crash counts in `stalled_count` instead."""
+    stalled_count: int
+    fence: int
+    """How often the job was claimed. Store it with what the handler writes elsewhere, and refuse lower ones."""
+    outcome: Outcome
+    """What came of the `add` that returned this object."""
+    failed_reason: str | None
+
+    def __init__(self, client: QueueClient, job_id: str, name: str) -> None:
+        self._client = client
+        self.id = job_id
+        self.name = name
+        self.state = "waiting"
+        self.outcome = "added"
+        self.attempts_made = self.stalled_count = self.fence = 0
+        self.failed_reason = None
+        self._data: object = _UNREAD
+        self._data_bytes = b""
+        self._opts = b""
+        self._options: JobOptions | None = None
+        self._progress: bytes | None = None
+        self._result: bytes | None = None
+        self._error: bytes | None = None
+        self._created = self._started = self._ended = 0
+        self._entry = _NOT_ACTIVE
+        self._abort: AbortSignal | None = None
+        self._asked = False
+
+    @classmethod
+    def from_claim(cls, client: QueueClient, claimed: ClaimedJob, now: int) -> Job[Data, Result]:
+        """Make the job of a claim. For workers."""
+        name, data, opts, fence, job_id, entry = claimed[:6]
+        job = cls(client, cast("bytes", job_id).decode(), cast("bytes", name).decode())
+        job.state = "active"
+        job._data_bytes = data or b""
+        job._opts = opts or b""
+        job.fence = int(cast("bytes", fence))
+        job._entry = cast("bytes", entry).decode()
+        job._started = now
+        if len(claimed) > 6:
+            failures, stalls, added, progress = claimed[6:]
+            job.attempts_made = int(failures or 0)
+            job.stalled_count = int(stalls or 0)
+            job._created = int(added or 0)
+            job._progress = progress
+        return job
+
+    @classmethod
+    def from_record(cls, client: QueueClient, job_id: str, record: Record) -> Job[Data, Result]:
+        """Make the job of a stored record. For queues."""
+        job = cls(client, job_id, record[b"name"].decode())
+        job._read(record)
+        return job
+
+    @classmethod
+    def from_add(cls, client: QueueClient, request: AddRequest, job_id: str, now: int) -> Job[Data, Result]:
+        """Make the job of an add, as it was then. For queues."""
+        job = cls(client, job_id, request.name)
+        job._data_bytes = request.data
+        job._opts = request.opts
+        job._created = now
+        return job
+
+    def settle_as_completed(self, payload: bytes) -> None:
+        """Note that the run's result has been stored. For workers."""
+        self.state, self._result = "completed", payload
+        self.attempts_made += 1
+
+    def expects_reply(self) -> None:
+        """Note that the add asked for a reply on this client's channel. For queues."""
+        self._asked = True
+
+    def _read(self, record: Record) -> None:
+        place = place_of(record)
+        claim = claim_of(record)
+        self.state = place.state
+        self._data = _UNREAD
+        self._data_bytes = record[b"data"]
+        self._opts = record.get(b"opts", b"")
+        self._options = None
+        self._progress = record.get(b"progress")
+        self._result = record.get(b"result")
+        self._error = record.get(b"error")
+        self._created = created_ms(record.get(b"added"), place.entry)
+        self._started = claim.started if claim else 0
+        self._ended = whole(record, b"ended") if place.state in FINAL else 0
+        self.fence = claim.fence if claim else 0
+        self.attempts_made = whole(record, b"failures") + (place.state == "completed")
+        self.stalled_count = whole(record, b"stalls")
+        reason = record.get(b"reason")
+        self.failed_reason = reason.decode() if reason and place.state != "completed" else None
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.name!r} of {self._client.queue!r}, {self.state}>"
+
+    @property
+    def queue(self) -> str:
+        """The name of the job's queue."""
+        return self._client.queue
+
+    @property
+    def data(self) -> Data:
+        """The payload. Raises SerializationError when the stored bytes cannot be decoded."""
+        if self._data is _UNREAD:
+            self._data = self._client.decode(self._data_bytes, f"data of job {self.id}")
+        return cast("Data", self._data)
+
+    @property
+    def options(self) -> JobOptions:
+        """The options that travel with the job; those that only concern its adding (delay, ttl) do not."""
+        if self._options is None:
+            self._options = JobOptions.from_wire(self._opts)
+        return self._options
+
+    @property
+    def has_options(self) -> bool:
+        """Whether any option differs from the default."""
+        return bool(self._opts)
+
+    @property
+    def entry(self) -> str:
+        """The lease token of the run, "" outside of one. For workers."""
+        return self._entry
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The short texts that travel with the job."""
+        return self.options.headers
+
+    @property
+    def progress(self) -> object:
+        """What the handler last said about its progress, None before that."""
+        if self._progress is None:
+            return None
+        return self._client.decode(self._progress, f"progress of job {self.id}")
+
+    @property
+    def return_value(self) -> Result | None:
+        """The result of a completed job, None for any other."""
+        if self.state != "completed" or self._result is None:
+            return None
+        return cast("Result", self._client.decode(self._result, f"result of job {self.id}"))
+
+    @property
+    def stacktrace(self) -> str | None:
+        """The traceback of the last failed run, as text."""
+        return stored_failure(self._error, "").traceback or None if self._error else None
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When the job was added, by the server's clock."""
+        created = self._created or created_ms(None, self._entry)
+        return from_ms(created) if created else None
+
+    @property
+    def processed_at(self) -> datetime | None:
+        """When the last run started."""
+        return from_ms(self._started) if self._started else None
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """When the job reached its final state."""
+        return from_ms(self._ended) if self._ended else None
+
+    @property
+    def abort(self) -> AbortSignal:
+        """Set when this run should stop; a coroutine handler is cancelled as well."""
+        if self._abort is None:
+            self._abort = AbortSignal()
+        return self._abort
+
+    async def log(self, line: str) -> None:
+        """Append one line to the job's log, which keeps the last 1,000. Raises LeaseLost, JobNotFound."""
+        self._check_word(await self._client.functions.update_job(self.id, self._entry, "log", line), "log")
+
+    async def update_progress(self, progress: object) -> None:
+        """Say how far the run is: a number, or any payload. Raises LeaseLost, JobNotFound, SerializationError."""
+        packed = self._client.encode(progress, "progress")
+        word = await self._client.functions.update_job(self.id, self._entry, "progress", packed)
+        self._check_word(word, "update the progress")
+        self._progress = packed
+
+    async def update_data(self, data: Data) -> None:
+        """Replace the payload; a later run sees it. Raises LeaseLost, JobNotFound, SerializationError."""
+        packed = self._client.encode(data, "data")
+        word = await self._client.functions.update_job(self.id, self._entry, "data", packed)
+        self._check_word(word, "update the data")
+        self._data_bytes, self._data = packed, _UNREAD
+
+    async def result(self, timeout: float | None = None) -> Result:
+        """Wait until the job has ended and return its result.
+
+        Raises JobFailed when it failed, ResultTimeout after `timeout` seconds (the job goes on), JobNotFound when
+        its record is gone.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self._client.results.listen()
+                ended = await self._client.results.wait(self.id, asked=self._asked)
+        except TimeoutError:
+            raise ResultTimeout(
+                f"waited {timeout} s for the result of job {self.id} of queue {self.queue!r}, it has not ended: "
+                "is a worker running? The job goes on and can be awaited again"
+            ) from None
+        if ended.state == "failed":
+            raise stored_failure(ended.payload, ended.reason)
+        return cast("Result", self._client.decode(ended.payload, f"result of job {self.id}"))
+
+    async def refresh(self) -> None:
+        """Read the job again. Raises JobNotFound."""
+        record = (await self._client.functions.get_records([self.id]))[0]
+        if b"place" not in record:
+            raise _not_found("refresh", self.id)
+        self._read(record)
+
+    async def get_state(self) -> State:
+        """Return the present state. Raises JobNotFound."""
+        await self.refresh()
+        return self.state
+
+    async def remove(self) -> None:
+        """Delete the job and all that belongs to it; a running one is told to stop, its outcome is refused.
+
+        Raises JobNotFound.
+        """
+        self._check_word(await self._client.functions.change_job("removeJob", self.id), "remove")
+
+    async def retry(self) -> None:
+        """Run a completed or failed job again, with fresh attempts. Raises JobStateError, JobNotFound."""
+        self._check_word(await self._client.functions.change_job("retryJob", self.id), "retry")
+
+    async def promote(self) -> None:
+        """Let a delayed job start now. Raises JobStateError, JobNotFound."""
+        self._check_word(await self._client.functions.change_job("promoteJob", self.id), "promote")
+
+    async def revoke(self) -> bool:
+        """Make sure the job does not run to its end: it fails with the reason "revoked".
+
+        A running one is cancelled by its worker; if its handler returns a result first, that stands. Returns True
+        when the job is revoked already, False while its worker has to stop it. Raises JobStateError, JobNotFound.
+        """
+        word = await self._client.functions.change_job("revokeJob", self.id)
+        if word in {"revoked", "revoking"}:
+            return word == "revoked"
+        self._check_word(word, "revoke")
+        return False
+
+    def _check_word(self, word: str, asked: str) -> None:
+        if word == "ok":
+            return
+        if word == "missing":
+            raise _not_found(asked, self.id)
+        if word == "stale":
+            raise LeaseLost(
+                f"asked to {asked} in job {self.id}, found that this run no longer holds the job: stop working on "
+                "it; its result would be refused too"
+            )
+        state = word.removeprefix("state ")
+        raise JobStateError(f"{asked} job {self.id}", state, _FITTING.get(asked, ""))
+
+
+_FITTING: Final = {
+    "retry": "only a completed or failed job can be retried",
+    "promote": "only a delayed job can be promoted",
+    "revoke": "a job that has ended cannot be revoked; remove it instead",
+}
+
+
+def _not_found(asked: str, job_id: str) -> JobNotFound:
+    return JobNotFound(
+        f"asked to {asked} job {job_id!r}, found no such job: it never was, was removed, or its retention is over"
+    )

@@ -1,0 +1,90 @@
+"""The names of stored things: what queues, prefixes, workers and ids may be called, and the keys of a queue.
+
+What each key holds is told in ARCHITECTURE.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["MAX_ID_BYTES", "MAX_NAME_BYTES", "QueueKeys", "check_id", "check_name"]
+
+MAX_NAME_BYTES: Final = 256
+MAX_ID_BYTES: Final = 512
+
+_FORBIDDEN: Final = frozenset("{}:")
+
+
+def check_name(kind: str, value: str) -> str:
+    """Return the name of a queue, a prefix, a subscription or a worker if it may be one.
+
+    Raises TypeError for what is not a str, and ValueError for an empty name, one over 256 bytes, and one with
+    `{`, `}`, `:` or control characters, because these structure the keys.
+    """
+    _check_text(kind, value, MAX_NAME_BYTES)
+    for character in value:
+        if character in _FORBIDDEN:
+            raise ValueError(
+                f"{kind} {value!r} contains {character!r}, which has a meaning in keys; use - or ."
+            )
+    return value
+
+
+def check_id(kind: str, value: str) -> str:
+    """Return the id of a job, a key, a deduplication or a scheduler if it may be one.
+
+    Raises TypeError for what is not a str, and ValueError for an empty id, one over 512 bytes, and one with
+    control characters; anything else is free text.
+    """
+    _check_text(kind, value, MAX_ID_BYTES)
+    return value
+
+
+def _check_text(kind: str, value: str, limit: int) -> None:
+    if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{kind} must be a str, not {value!r}")
+    if not value:
+        raise ValueError(f"{kind} must not be empty, got {value!r}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{kind} {value!r} contains a lone surrogate, which has no UTF-8 form") from None
+    if size > limit:
+        raise ValueError(f"{kind} is {size} bytes long, at most {limit} are allowed: {value[:40]!r}…")
+    # The hot path: str.isprintable is one pass in C, and only rarely false without a control character.
+    if not value.isprintable() and any(map(_is_control, value)):
+        raise ValueError(f"{kind} {value!r} contains a control character; remove it")
+
+
+def _is_control(character: str) -> bool:
+    return character < " " or "\x7f" <= character <= "\x9f"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKeys:
+    """The key names of one queue: `glide:{emails}:stream`.
+
+    The braces are literal, so all keys of a queue lie in one cluster slot. Raises as `check_name` does.
+    """
+
+    prefix: str
+    queue: str
+    base: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_name("prefix", self.prefix)
+        check_name("queue name", self.queue)
+        object.__setattr__(self, "base", f"{self.prefix}:{{{self.queue}}}")
+
+    def key(self, name: str) -> str:
+        """Return the key of one structure, such as `stream`."""
+        return f"{self.base}:{name}"
+
+    def job(self, job_id: str) -> str:
+        """Return the key of a job's record."""
+        return f"{self.base}:job:{job_id}"
+
+    def channel(self, name: str) -> str:
+        """Return the name of a pub/sub channel, such as `wake:w1`; it shares the queue's slot."""
+        return f"{self.base}:{name}"

@@ -1,0 +1,308 @@
+"""What can be said about one job when it is added: the options, their checks, and the part that workers read.
+
+Nothing here talks to a server; every check is made before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias, TypedDict, Unpack, cast
+
+import msgpack
+
+from glidemq_async import option_checks as checks
+from glidemq_async.backoff import Backoff, BackoffWire
+from glidemq_async.durations import instant_to_ms, to_ms
+from glidemq_async.errors import SerializationError
+
+__all__ = [
+    "DEFAULT_KEEP_COMPLETED",
+    "DEFAULT_KEEP_FAILED",
+    "Durability",
+    "JobOptions",
+    "JobOptionsDict",
+    "KeepJobs",
+    "merge",
+]
+
+Durability: TypeAlias = Literal["default", "replicated", "fsync"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepJobs:
+    """How many ended jobs are kept (`count`) and for how long (`age`, seconds); None sets no bound.
+
+    Raises ValueError or TypeError for a negative bound.
+    """
+
+    age: float | timedelta | None = None
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.age is not None:
+            object.__setattr__(self, "age", to_ms("age", self.age) / 1000)
+        if self.count is not None:
+            checks.whole_number("count", self.count, least=0)
+
+    @property
+    def age_ms(self) -> int | None:
+        """The age in milliseconds."""
+        return None if self.age is None else to_ms("age", self.age)
+
+
+#: What is kept of jobs whose options do not say.
+DEFAULT_KEEP_COMPLETED: Final = KeepJobs(age=timedelta(hours=24), count=1_000)
+DEFAULT_KEEP_FAILED: Final = KeepJobs(age=timedelta(days=30), count=10_000)
+
+
+class JobOptionsDict(TypedDict, total=False):
+    """The options of a job as keywords, for `**options: Unpack[JobOptionsDict]`."""
+
+    job_id: str | None
+    delay: float | timedelta | None
+    at: datetime | None
+    attempts: int
+    backoff: Backoff | float | timedelta | None
+    timeout: float | timedelta | None
+    ttl: float | timedelta | None
+    lock_duration: float | timedelta | None
+    keep_completed: bool | int | KeepJobs | None
+    keep_failed: bool | int | KeepJobs | None
+    headers: Mapping[str, str]
+    durability: Durability
+
+
+def _keep(name: str, value: object) -> KeepJobs | None:
+    if value is None or isinstance(value, KeepJobs):
+        return value
+    if isinstance(value, bool):
+        return KeepJobs() if value else KeepJobs(count=0)
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be a bool, a number of jobs or KeepJobs, not {value!r}")
+    return KeepJobs(count=checks.whole_number(name, value, least=0))
+
+
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+_DEFAULTS: Final[Mapping[str, object]] = {
+    **dict.fromkeys(JobOptionsDict.__annotations__),
+    "attempts": 1,
+    "headers": _NO_HEADERS,
+    "durability": "default",
+}
+
+_CHECKS: Final[Mapping[str, checks.Check]] = {
+    "job_id": checks.optional_id,
+    "delay": checks.optional_seconds,
+    "at": checks.optional_instant,
+    "attempts": checks.positive_number,
+    "backoff": checks.optional_backoff,
+    "timeout": checks.optional_positive_seconds,
+    "ttl": checks.optional_positive_seconds,
+    "lock_duration": checks.optional_lease,
+    "keep_completed": _keep,
+    "keep_failed": _keep,
+    "headers": checks.headers,
+    "durability": checks.durability,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False)
+class JobOptions:
+    """The options of one job; each is also a keyword of `Queue.add`. Durations are seconds.
+
+    - `job_id`: an id of your own, which makes adding the job twice harmless.
+    - `delay` or `at`: when the job may start, from now on or as an instant with a time zone.
+    - `attempts`: tries in all, at least 1. `backoff`: the wait between two of them; a number is a fixed one.
+    - `timeout`: how long one run may take. `ttl`: how long the job may wait before it expires.
+    - `lock_duration`: the lease of a run, 1 s to 24 h; without it the worker's.
+    - `keep_completed`, `keep_failed`: what stays of ended jobs: a bool for all or none, a count, KeepJobs.
+    - `headers`: short texts that travel with the job.
+    - `durability`: "replicated" waits for a replica, "fsync" for the disk.
+
+    Raises TypeError for an unknown option or a wrong type, ValueError for a bad value; both name the option.
+    """
+
+    job_id: str | None
+    delay: float | None
+    at: datetime | None
+    attempts: int
+    backoff: Backoff | None
+    timeout: float | None
+    ttl: float | None
+    lock_duration: float | None
+    keep_completed: KeepJobs | None
+    keep_failed: KeepJobs | None
+    headers: Mapping[str, str] = field(hash=False)
+    durability: Durability
+    given: frozenset[str] = field(compare=False, init=False)
+    """The names of the options that were set, even to their default."""
+
+    def __init__(self, **options: Unpack[JobOptionsDict]) -> None:
+        given = cast("dict[str, object]", options)
+        checks.refuse_unknown(given, _DEFAULTS)
+        put = object.__setattr__
+        put(self, "given", frozenset(given))
+        for name, default in _DEFAULTS.items():
+            put(self, name, _CHECKS[name](name, given[name]) if name in given else default)
+        if self.delay is not None and self.at is not None:
+            raise ValueError(f"delay={self.delay!r} and at={self.at!r} exclude each other: give one of them")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.explicit().items())
+        return f"JobOptions({shown})"
+
+    def __reduce__(self) -> tuple[object, tuple[JobOptionsDict]]:
+        explicit = self.explicit()
+        if "headers" in explicit:
+            explicit["headers"] = dict(self.headers)
+        return _rebuild, (explicit,)
+
+    def explicit(self) -> JobOptionsDict:
+        """Return only the options that were set, in checked form."""
+        found = {name: getattr(self, name) for name in _DEFAULTS if name in self.given}
+        return cast("JobOptionsDict", found)
+
+    @property
+    def delay_ms(self) -> int | None:
+        """The delay in milliseconds."""
+        return _ms(self.delay)
+
+    @property
+    def at_ms(self) -> int | None:
+        """The instant of `at` in milliseconds since 1970."""
+        return None if self.at is None else instant_to_ms("at", self.at)
+
+    @property
+    def timeout_ms(self) -> int | None:
+        """The timeout in milliseconds."""
+        return _ms(self.timeout)
+
+    @property
+    def ttl_ms(self) -> int | None:
+        """The time to live in milliseconds."""
+        return _ms(self.ttl)
+
+    @property
+    def lock_duration_ms(self) -> int | None:
+        """The lease in milliseconds."""
+        return _ms(self.lock_duration)
+
+    def retention(self, state: Literal["completed", "failed"]) -> KeepJobs:
+        """Return what is kept when the job ends in `state`, the default where the option does not say."""
+        if state == "completed":
+            return self.keep_completed or DEFAULT_KEEP_COMPLETED
+        return self.keep_failed or DEFAULT_KEEP_FAILED
+
+    def to_wire(self) -> bytes:
+        """Return the part that a worker needs, without what is default; b"" when that is all of it."""
+        wire: dict[str, object] = {}
+        if self.attempts != 1:
+            wire["a"] = self.attempts
+        if self.backoff is not None:
+            wire["b"] = self.backoff.to_wire()
+        if self.timeout is not None:
+            wire["t"] = self.timeout_ms
+        if self.lock_duration is not None:
+            wire["l"] = self.lock_duration_ms
+        if self.keep_completed is not None:
+            wire["c"] = _keep_to_wire(self.keep_completed)
+        if self.keep_failed is not None:
+            wire["f"] = _keep_to_wire(self.keep_failed)
+        if self.headers:
+            wire["h"] = dict(self.headers)
+        return msgpack.packb(wire) if wire else b""
+
+    @classmethod
+    def from_wire(cls, data: bytes) -> JobOptions:
+        """Return the options that `to_wire` stored; what a newer client added beyond them is ignored.
+
+        Raises SerializationError when the bytes are something else.
+        """
+        # Most jobs of a queue have the same options; long ones carry headers, which differ.
+        return _read_short(data) if len(data) <= _SHORT else _read(data)
+
+
+_SHORT: Final = 128
+
+
+def merge(default: JobOptions, overrides: JobOptions | JobOptionsDict | Mapping[str, object]) -> JobOptions:
+    """Return `default` with everything that `overrides` sets, even to a default value or None.
+
+    An overriding `delay` replaces a default `at`, and the other way round. Raises as JobOptions does.
+    """
+    winning: Mapping[str, object] = {
+        **(overrides.explicit() if isinstance(overrides, JobOptions) else overrides)
+    }
+    if not winning:
+        return default
+    merged: dict[str, object] = {**default.explicit(), **winning}
+    for name, other in (("delay", "at"), ("at", "delay")):
+        if winning.get(name) is not None and other not in winning:
+            merged.pop(other, None)
+    return _rebuild(cast("JobOptionsDict", merged))
+
+
+def _rebuild(options: JobOptionsDict) -> JobOptions:
+    return JobOptions(**options)
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
+def _keep_to_wire(keep: KeepJobs) -> list[int]:
+    age = keep.age_ms
+    return [-1 if keep.count is None else keep.count, -1 if age is None else age]
+
+
+def _keep_from_wire(wire: list[int]) -> KeepJobs:
+    count, age = wire
+    return KeepJobs(age=None if age == -1 else age / 1000, count=None if count == -1 else count)
+
+
+class _Wire(TypedDict, total=False):
+    a: int
+    b: BackoffWire
+    t: int
+    l: int  # noqa: E741
+    c: list[int]
+    f: list[int]
+    h: dict[str, str]
+
+
+def _read(data: bytes) -> JobOptions:
+    if not data:
+        return JobOptions()
+    try:
+        found = msgpack.unpackb(data)
+        if not isinstance(found, dict):
+            raise TypeError(f"expected a map, found {type(found).__name__}")
+        return JobOptions(**_from_map(cast("_Wire", found)))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise SerializationError(f"not stored job options: {data[:40]!r} ({error})") from error
+
+
+def _from_map(wire: _Wire) -> JobOptionsDict:
+    options: JobOptionsDict = {}
+    if "a" in wire:
+        options["attempts"] = wire["a"]
+    if "b" in wire:
+        options["backoff"] = Backoff.from_wire(wire["b"])
+    if "t" in wire:
+        options["timeout"] = wire["t"] / 1000
+    if "l" in wire:
+        options["lock_duration"] = wire["l"] / 1000
+    if "c" in wire:
+        options["keep_completed"] = _keep_from_wire(wire["c"])
+    if "f" in wire:
+        options["keep_failed"] = _keep_from_wire(wire["f"])
+    if "h" in wire:
+        options["headers"] = wire["h"]
+    return options
+
+
+_read_short = lru_cache(maxsize=1024)(_read)

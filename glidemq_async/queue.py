@@ -1,0 +1,339 @@
+"""The queue as a service uses it: add jobs, look at them, pause. Running them is the worker's business."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypeVar, Unpack, cast
+
+import msgpack
+
+from glidemq_async.adding import Added, Adder
+from glidemq_async.checking import check_queue
+from glidemq_async.client import DEFAULT_PREFIX, QueueClient
+from glidemq_async.errors import QueueClosed, ResultTimeout
+from glidemq_async.functions.callers import AddRequest, Finding, Wait
+from glidemq_async.job import Job, Outcome
+from glidemq_async.keys import check_id
+from glidemq_async.options import JobOptions, JobOptionsDict, merge
+from glidemq_async.record import STATES, State
+from glidemq_async.serialization import Serializer
+from glidemq_async.storage import Storage
+
+Data = TypeVar("Data")
+Result = TypeVar("Result")
+Mode: TypeAlias = Literal["global"]
+JobInput: TypeAlias = "tuple[str, Data] | tuple[str, Data, JobOptions]"
+
+PAGE: Final = 500
+_NO_OPTIONS: Final = JobOptions()
+
+
+class Queue(Generic[Data, Result]):
+    """A named queue in a storage.
+
+    Use it as an async context manager, or call `connect()` and `close()`; the first call connects by itself.
+    `storage` is a URL, a Storage, or None for `$GLIDEMQ_URL` and then the embedded default. A queue belongs to the
+    event loop that first uses it. `default_options` apply to every job that does not say otherwise;
+    `payload_limit` is in bytes, for one payload (1 MiB).
+
+    Raises ValueError for a bad name, StorageUnavailable when the server cannot be reached, IncompatibleQueueError
+    when the stored queue is not ours.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        storage: str | Storage | None = None,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        mode: Mode | None = None,
+        default_options: JobOptions | None = None,
+        serializer: Serializer | None = None,
+        payload_limit: int | None = None,
+    ) -> None:
+        if mode not in (None, "global"):
+            raise ValueError(f'mode must be None or "global", got {mode!r}')
+        self._client = QueueClient(
+            name, storage, prefix=prefix, mode=mode, serializer=serializer, payload_limit=payload_limit
+        )
+        self._defaults = default_options or _NO_OPTIONS
+        self._adders: dict[Wait, Adder] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r} on {self._client.storage.url}>"
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self._client.queue
+
+    @property
+    def storage(self) -> Storage:
+        """Where the queue lives; pass it to other queues and workers to share its connections."""
+        return self._client.storage
+
+    async def connect(self) -> None:
+        """Connect and check the stored queue; idempotent. Every other method does it when needed."""
+        if self._closed:
+            raise QueueClosed(f"asked to use queue {self.name!r}, found it closed: make a new Queue")
+        await self._client.open()
+
+    async def close(self) -> None:
+        """Send the adds that wait in line, then let go of the connections; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        for adder in self._adders.values():
+            await adder.close()
+        await self._client.close()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- adding ---------------------------------------------------------------------------------------------------
+
+    async def add(self, name: str, data: Data = cast("Any", None), **options: Unpack[JobOptionsDict]) -> Job[Data, Result]:
+        """Add a job; once this returns it is stored and will reach exactly one final state.
+
+        Options are those of JobOptions. `job.outcome` is "added", or "duplicate" / "completed" when a job with this
+        `job_id` exists; the returned job is that one then. Concurrent adds share calls, so many tasks adding at
+        once are much faster than one after the other.
+
+        Raises TypeError or ValueError for bad options, SerializationError, PayloadTooLarge (nothing is sent then),
+        QueueFull, StorageUnavailable (the job may have been stored then: add it again with a `job_id` to be sure).
+        """
+        chosen = merge(self._defaults, options) if options else self._defaults
+        return await self._add(name, data, chosen, b"")
+
+    async def add_bulk(self, jobs: Iterable[JobInput[Data]]) -> list[Job[Data, Result]]:
+        """Add many jobs, (name, data) or (name, data, JobOptions) each; answers one job per input, in order.
+
+        All inputs are checked before the first is sent. Calls hold up to 500 jobs; each call is stored as a whole.
+        Raises what `add` raises.
+        """
+        prepared: list[tuple[AddRequest, JobOptions]] = []
+        for item in jobs:
+            given = merge(self._defaults, item[2]) if len(item) > 2 else self._defaults
+            prepared.append((self._request(item[0], item[1], given, b""), given))
+        if self._client.state is None or self._closed:
+            await self.connect()
+        futures = [self._adder(options).submit(request) for request, options in prepared]
+        added = await _all(futures)
+        return [
+            await self._job(request, outcome, given)
+            for (request, given), outcome in zip(prepared, added, strict=True)
+        ]
+
+    async def add_and_wait(
+        self,
+        name: str,
+        data: Data = cast("Any", None),
+        *,
+        wait_timeout: float | None = None,
+        **options: Unpack[JobOptionsDict],
+    ) -> Result:
+        """Add a job and return its result: request and reply through the queue.
+
+        Raises what `add` raises, JobFailed, and ResultTimeout after `wait_timeout` seconds (the job goes on).
+        """
+        chosen = merge(self._defaults, options) if options else self._defaults
+        try:
+            async with asyncio.timeout(wait_timeout):
+                await self.connect()
+                await self._client.results.listen()
+                job = await self._add(name, data, chosen, self._client.results.channel.encode())
+        except TimeoutError:
+            raise ResultTimeout(
+                f"waited {wait_timeout} s to add {name!r} to queue {self.name!r}: it may have been stored"
+            ) from None
+        return await job.result(wait_timeout)
+
+    async def _add(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
+        request = self._request(name, data, options, reply)
+        if self._client.state is None or self._closed:
+            await self.connect()
+        added = await self._adder(options).submit(request)
+        job = await self._job(request, added, options)
+        if reply and added.outcome == "added":
+            job.expects_reply()
+        return job
+
+    def _adder(self, options: JobOptions) -> Adder:
+        wait: Wait = options.durability
+        adder = self._adders.get(wait)
+        if adder is None:
+            adder = self._adders[wait] = Adder(self._client.functions, wait)
+        return adder
+
+    def _request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
+        check_id("job name", name)
+        packed = self._client.encode(data, "data")
+        if options is _NO_OPTIONS and not reply:
+            return AddRequest("", name, packed, b"", b"")
+        return AddRequest(options.job_id or "", name, packed, options.to_wire(), _extra(options, reply))
+
+    async def _job(self, request: AddRequest, added: Added, options: JobOptions) -> Job[Data, Result]:
+        if added.outcome == "added":
+            job = Job[Data, Result].from_add(self._client, request, added.id, added.now)
+            if request.extra and ((options.delay_ms or 0) > 0 or (options.at_ms or 0) > added.now):
+                job.state = "delayed"
+            return job
+        existing = await self.get_job(added.id)
+        # It ended and was cleaned up between the two calls: the outcome is still what the add was told.
+        job = existing or Job[Data, Result].from_add(self._client, request, added.id, 0)
+        job.outcome = cast("Outcome", added.outcome)
+        return job
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    async def get_job(self, job_id: str) -> Job[Data, Result] | None:
+        """Return a job, None if there is none with this id."""
+        check_id("job_id", job_id)
+        await self.connect()
+        record = (await self._client.functions.get_records([job_id]))[0]
+        return Job.from_record(self._client, job_id, record) if b"place" in record else None
+
+    async def get_jobs(
+        self, state: State, start: int = 0, end: int = 99, *, with_data: bool = True
+    ) -> list[Job[Data, Result]]:
+        """Return the jobs in a state from position `start` to `end`, both included.
+
+        Waiting and delayed jobs come in the order in which they will start, ended ones newest first. Reading far
+        into a long queue walks there; use `iter_jobs` for all. `with_data=False` returns jobs without payload.
+        """
+        if start < 0 or end < start:
+            raise ValueError(f"start and end must be 0 <= start <= end, got {start} and {end}")
+        found: list[Job[Data, Result]] = []
+        position = 0
+        async for ids in self._pages(state):
+            wanted = ids[max(0, start - position) : end + 1 - position]
+            found += await self._read(wanted, with_data)
+            position += len(ids)
+            if position > end:
+                break
+        return found
+
+    async def iter_jobs(self, state: State) -> AsyncIterator[Job[Data, Result]]:
+        """Iterate over the jobs in a state. Jobs that change state meanwhile may be missed or met twice."""
+        async for ids in self._pages(state):
+            for job in await self._read(ids, True):
+                yield job
+
+    async def _pages(self, state: State) -> AsyncIterator[list[str]]:
+        if state not in STATES:
+            raise ValueError(f"state must be one of {', '.join(STATES)}, got {state!r}")
+        await self.connect()
+        cursor = ""
+        while True:
+            cursor, ids = await self._client.functions.list_jobs(state, cursor, PAGE)
+            yield ids
+            if not cursor:
+                return
+
+    async def _read(self, ids: Sequence[str], with_data: bool) -> list[Job[Data, Result]]:
+        if not ids:
+            return []
+        records = await self._client.functions.get_records(ids)
+        jobs: list[Job[Data, Result]] = []
+        for job_id, record in zip(ids, records, strict=True):
+            if b"place" not in record:
+                continue
+            if not with_data:
+                record[b"data"] = self._client.encode(None, "data")
+            jobs.append(Job.from_record(self._client, job_id, record))
+        return jobs
+
+    async def get_job_counts(self) -> dict[State, int]:
+        """Return the number of jobs in each state, computed from the stored structures in one instant."""
+        await self.connect()
+        return cast("dict[State, int]", await self._client.functions.count_jobs())
+
+    async def count(self) -> int:
+        """Return the number of jobs that have not ended and do not run: waiting and delayed."""
+        counts = await self.get_job_counts()
+        return counts["waiting"] + counts["delayed"]
+
+    async def get_job_logs(self, job_id: str, start: int = 0, end: int = -1) -> list[str]:
+        """Return log lines of a job from `start` to `end`, both included; negative positions count from the end."""
+        check_id("job_id", job_id)
+        await self.connect()
+        _, lines = await self._client.functions.get_logs(job_id, start, end)
+        return lines
+
+    # -- steering -------------------------------------------------------------------------------------------------
+
+    async def pause(self) -> None:
+        """Let no worker claim jobs; those that run go on, and adding, delays and retries go on too."""
+        await self.connect()
+        await self._client.functions.set_paused(True)
+
+    async def resume(self) -> None:
+        """End a pause; idle workers start at once."""
+        await self.connect()
+        await self._client.functions.set_paused(False)
+
+    async def is_paused(self) -> bool:
+        """Return whether the queue is paused."""
+        await self.connect()
+        return await self._client.functions.is_paused()
+
+    async def revoke(self, job_id: str) -> bool:
+        """Make sure a job does not run to its end; see `Job.revoke`. Raises JobNotFound, JobStateError."""
+        check_id("job_id", job_id)
+        await self.connect()
+        return await Job[Data, Result](self._client, job_id, "").revoke()
+
+    async def remove(self, job_id: str) -> bool:
+        """Delete a job; returns whether there was one."""
+        check_id("job_id", job_id)
+        await self.connect()
+        return await self._client.functions.change_job("removeJob", job_id) == "ok"
+
+    async def retry_jobs(self, state: Literal["failed", "completed"] = "failed", count: int | None = None) -> int:
+        """Run ended jobs again, the newest first, at most `count` of those there now; returns how many."""
+        limit = count if count is not None else (await self.get_job_counts())[state]
+        ids: list[str] = []
+        async for page in self._pages(state):
+            ids += page[: limit - len(ids)]
+            if len(ids) >= limit:
+                break
+        words = [await self._client.functions.change_job("retryJob", job_id) for job_id in ids]
+        return words.count("ok")
+
+    async def check(self) -> list[Finding]:
+        """Prove the stored data: walk every structure and record, and return what is broken ([] = nothing).
+
+        Reads in bounded steps and changes nothing; every finding is looked at twice, so a queue in use is fine.
+        The invariants are listed in ARCHITECTURE.md.
+        """
+        await self.connect()
+        return await check_queue(self._client)
+
+
+def _extra(options: JobOptions, reply: bytes) -> bytes:
+    extra: dict[str, int | str] = {}
+    if options.delay is not None:
+        extra["delay"] = options.delay_ms or 0
+    if options.at is not None:
+        extra["at"] = options.at_ms or 0
+    if options.ttl is not None:
+        extra["ttl"] = options.ttl_ms or 0
+    if reply:
+        extra["reply"] = reply.decode()
+    return msgpack.packb(extra) if extra else b""
+
+
+async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:
+    """Wait for every future, then raise the first error: no outcome is left unread."""
+    if futures:
+        await asyncio.wait(futures)
+    return [future.result() for future in futures]

@@ -1,0 +1,55 @@
+"""A job's stored record as Python reads it; the Lua side of it is functions/record.lua.
+
+Only parsing lives here. The record's fields are listed in ARCHITECTURE.md.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias, cast, get_args
+
+from glidemq_async.functions.callers import Record
+
+State: TypeAlias = Literal["waiting", "active", "delayed", "completed", "failed"]
+STATES: tuple[State, ...] = get_args(State)
+FINAL: frozenset[str] = frozenset({"completed", "failed"})
+
+
+class Place(NamedTuple):
+    """Where a job stands: its state, and the entry that holds it there."""
+
+    state: State
+    entry: str
+
+
+class Claim(NamedTuple):
+    """The last claim of a job; instants and durations in milliseconds."""
+
+    fence: int
+    started: int
+    lock: int
+
+
+def place_of(record: Record) -> Place:
+    """Answer where the record says the job stands."""
+    state, _, entry = record[b"place"].decode().partition(" ")
+    return Place(cast("State", state), entry)
+
+
+def claim_of(record: Record) -> Claim | None:
+    """Answer the last claim, None for a job that was never claimed."""
+    words = record.get(b"claim", b"0").split()
+    if words[0] == b"0":
+        return None
+    return Claim(int(words[0]), int(words[1]), int(words[2]))
+
+
+def created_ms(added: bytes | None, entry: str) -> int:
+    """Answer when the job was added: its own field, else the time in the first stream entry."""
+    if added:
+        return int(added)
+    return int(entry[1:].partition("-")[0]) if entry[:1] == "s" else 0
+
+
+def whole(record: Record, field: bytes) -> int:
+    """Answer a counter, 0 when it was never written."""
+    return int(record.get(field, b"0"))

@@ -1,0 +1,148 @@
+"""Waiting for the results of jobs: one reply channel per client and queue, and the record as the safety net.
+
+The function that ends a job publishes to the channels that asked. A message can be lost, so each waiter also looks
+at the record when the subscription (re)appears and every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from glidemq_async.errors import JobNotFound
+from glidemq_async.functions.callers import Functions, Record
+from glidemq_async.storage import Storage, Subscription
+
+RECHECK_SECONDS: Final = 5.0
+_EARLY: Final = 1_000
+
+
+class Ended(NamedTuple):
+    """How a job ended: its final state, and its stored result or error."""
+
+    state: str
+    payload: bytes
+    reason: str
+
+
+def _ended_of(state: str, record: Record) -> Ended:
+    payload = record.get(b"result" if state == "completed" else b"error", b"")
+    return Ended(state, payload, record.get(b"reason", b"").decode())
+
+
+class ResultListener:
+    """Everyone of one client who waits for jobs of one queue."""
+
+    def __init__(self, storage: Storage, functions: Functions, name: str) -> None:
+        self._storage = storage
+        self._functions = functions
+        self.channel = name
+        self._waiters: dict[str, set[asyncio.Future[Ended | None]]] = {}
+        # Answers that came before their waiter: add_and_wait learns the job's id only from the add's reply.
+        self._early: OrderedDict[str, Ended | None] = OrderedDict()
+        self._subscription: Subscription | None = None
+        self._subscribing = asyncio.Lock()
+        self._ready = asyncio.Event()
+
+    async def listen(self) -> None:
+        """Subscribe if that has not happened yet, and wait until the subscription stands."""
+        if self._subscription is None:
+            async with self._subscribing:
+                if self._subscription is None:
+                    self._subscription = await self._storage.subscribe(
+                        self._functions.base,
+                        f"{self._functions.base}:reply:{self.channel}",
+                        self._on_message,
+                        self._on_change,
+                    )
+        await self._ready.wait()
+
+    async def close(self) -> None:
+        """Stop listening; whoever still waits gets CancelledError."""
+        if self._subscription is not None:
+            await self._subscription.close()
+            self._subscription = None
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.cancel()
+        self._waiters.clear()
+
+    async def wait(self, job_id: str, *, asked: bool) -> Ended:
+        """Wait until a job has ended. asked: its add already named our channel. Raises JobNotFound."""
+        if job_id in self._early:
+            return self._found(job_id, self._early.pop(job_id))
+        waiter: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(job_id, set()).add(waiter)
+        try:
+            if not asked:
+                await self._look(job_id)
+            while not waiter.done():
+                await asyncio.wait([waiter], timeout=RECHECK_SECONDS)
+                if not waiter.done():
+                    await self._look(job_id)
+            return self._found(job_id, waiter.result())
+        finally:
+            await self._leave(job_id, waiter)
+
+    async def _leave(self, job_id: str, waiter: asyncio.Future[Ended | None]) -> None:
+        waiters = self._waiters.get(job_id, set())
+        waiters.discard(waiter)
+        if waiters:
+            return
+        self._waiters.pop(job_id, None)
+        if not waiter.done() or waiter.cancelled():
+            # Nobody here waits any more: the server need not publish. Losing this call costs one message.
+            self._forget = asyncio.create_task(self._functions.forget_reply(job_id, self.channel))
+
+    async def _look(self, job_id: str) -> None:
+        state, record = await self._functions.await_job(job_id, self.channel)
+        if state == "missing":
+            self._resolve(job_id, None)
+        elif state != "waiting":
+            self._resolve(job_id, _ended_of(state, record))
+
+    @staticmethod
+    def _found(job_id: str, ended: Ended | None) -> Ended:
+        if ended is None:
+            raise JobNotFound(
+                f"asked for the result of job {job_id!r}, found no such job: it was removed or its retention is "
+                "over; keep results longer with keep_completed, or wait for them from the start"
+            )
+        return ended
+
+    def _resolve(self, job_id: str, ended: Ended | None) -> None:
+        waiters = self._waiters.get(job_id)
+        if waiters is None:
+            self._early[job_id] = ended
+            if len(self._early) > _EARLY:
+                self._early.popitem(last=False)
+            return
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(ended)
+
+    def _on_message(self, message: bytes) -> None:
+        # "<state>[?] <id length> <id><payload>"; "?" = the payload is too large for a message, read the record.
+        head, length, rest = message.split(b" ", 2)
+        size = int(length)
+        job_id = rest[:size].decode()
+        state = head.decode()
+        if state == "removed":
+            self._resolve(job_id, None)
+        elif state.endswith("?") or (state == "failed" and len(rest) == size):
+            self._looking = asyncio.create_task(self._look(job_id))
+        else:
+            self._resolve(job_id, Ended(state, rest[size:], ""))
+
+    def _on_change(self, subscribed: bool) -> None:
+        if not subscribed:
+            self._ready.clear()
+            return
+        self._ready.set()
+        if self._waiters:
+            self._looking = asyncio.create_task(self._look_at_all())
+
+    async def _look_at_all(self) -> None:
+        for job_id in list(self._waiters):
+            await self._look(job_id)

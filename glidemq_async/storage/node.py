@@ -1,0 +1,142 @@
+"""One server of a storage: its shared connection, its private ones and its function library.
+
+The shared connection carries every short call of all callers; what blocks (WAIT, XREAD, subscriptions)
+has a private one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias, TypeVar
+
+from .library import Library, check_server, ensure_library
+from .retry import TRY_SECONDS
+from .wire import Wire
+
+Dial: TypeAlias = Callable[[], Awaitable[Wire]]
+
+SPARE_WIRES: Final = 4
+
+_T = TypeVar("_T")
+
+
+class Node:
+    """The connections to one server, opened when first needed and again after a loss."""
+
+    def __init__(self, dial: Dial, library: Library) -> None:
+        self._dial = dial
+        self._library = library
+        self.wire: Wire | None = None
+        self._spare: list[Wire] = []
+        self._lent: set[Wire] = set()
+        self._opening: asyncio.Task[Wire] | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._checked = False
+        self._closed = False
+
+    async def open(self) -> Wire:
+        """Return the shared connection, with the library loaded; callers share one attempt.
+
+        Raises `OSError` when the server cannot be reached now, a `GlideMQError` when trying again is useless.
+        """
+        wire = self.wire
+        if wire is not None and wire.alive:
+            return wire
+        if self._opening is None:
+            self._opening = _start(self._open(), self._opened)
+        return await asyncio.shield(self._opening)
+
+    def _opened(self) -> None:
+        self._opening = None
+
+    async def _open(self) -> Wire:
+        wire = await self._dial()
+        try:
+            if self._closed:
+                raise ConnectionAbortedError(f"the connection to {wire.where} was closed while it opened")
+            deadline = asyncio.get_running_loop().time() + TRY_SECONDS
+            if not self._checked:
+                await check_server(wire, deadline)
+                self._checked = True
+            await ensure_library(self._library, wire, deadline)
+        except BaseException:
+            wire.drop("not usable")
+            raise
+        self.wire = wire
+        return wire
+
+    async def load_library(self) -> None:
+        """Load the library if it is missing; callers share one attempt."""
+        if self._loading is None:
+            self._loading = _start(self._load(), self._loaded)
+        await asyncio.shield(self._loading)
+
+    def _loaded(self) -> None:
+        self._loading = None
+
+    async def _load(self) -> None:
+        wire = await self.open()
+        await ensure_library(self._library, wire, asyncio.get_running_loop().time() + TRY_SECONDS)
+
+    async def dial(self) -> Wire:
+        """Open a private connection, which the caller drops."""
+        return await self._dial()
+
+    @asynccontextmanager
+    async def borrow(self) -> AsyncGenerator[Wire]:
+        """Lend a private connection for requests that block; one with open replies is never lent again."""
+        wire = self._take()
+        if wire is None:
+            wire = await self._dial()
+        self._lent.add(wire)
+        try:
+            yield wire
+        finally:
+            self._lent.discard(wire)
+            if wire.alive and not wire.busy and not self._closed and len(self._spare) < SPARE_WIRES:
+                self._spare.append(wire)
+            else:
+                wire.drop("a blocking request was given up")
+
+    def _take(self) -> Wire | None:
+        while self._spare:
+            wire = self._spare.pop()
+            if wire.alive:
+                return wire
+        return None
+
+    def drop(self, reason: str) -> None:
+        """Drop every connection; the next use opens new ones."""
+        wires = [*self._spare, *self._lent]
+        if self.wire is not None:
+            wires.append(self.wire)
+            self.wire = None
+        self._spare.clear()
+        for wire in wires:
+            wire.drop(reason)
+
+    async def close(self) -> None:
+        """Drop every connection for good."""
+        self._closed = True
+        tasks: list[asyncio.Task[Wire] | asyncio.Task[None]] = []
+        tasks += [task for task in (self._opening, self._loading) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self.drop("closed")
+        await asyncio.sleep(0)
+
+
+def _start(work: Coroutine[None, None, _T], finished: Callable[[], None]) -> asyncio.Task[_T]:
+    task = asyncio.ensure_future(work)
+
+    def settle(done: asyncio.Task[_T]) -> None:
+        finished()
+        if not done.cancelled():
+            done.exception()  # seen, even when every caller has been cancelled
+
+    task.add_done_callback(settle)
+    return task

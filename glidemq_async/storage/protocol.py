@@ -1,0 +1,125 @@
+"""The storage protocol: what a back end must offer to carry queues.
+
+A back end runs the function library, delivers channel messages and reads streams. Queue rules live in the
+functions, never here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import Literal, Protocol, Self, TypeAlias, runtime_checkable
+
+from glidemq_async.errors import GlideMQError
+
+Arg: TypeAlias = bytes | str | int
+"""One argument of a function call."""
+
+Wait: TypeAlias = Literal["default", "replicated", "fsync"]
+"""What must be true before a call counts as done: answered, on a replica, or on the primary's disk."""
+
+StreamEntry: TypeAlias = tuple[bytes, dict[bytes, bytes]]
+"""A stream entry: its id and its fields."""
+
+
+class FunctionError(GlideMQError):
+    """A library function refused a call.
+
+    `code` is the function's own word for the reason (`ERR` when the server itself refused the command) and
+    `message` the sentence that came with it.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}" if message else code)
+        self.code = code
+        self.message = message
+
+    def __reduce__(self) -> tuple[type[FunctionError], tuple[str, str]]:
+        return type(self), (self.code, self.message)
+
+
+@runtime_checkable
+class Subscription(Protocol):
+    """A subscribed channel, kept alive until it is closed."""
+
+    def reset(self) -> None:
+        """Drop the link and connect again; use it when the link is silent although it should not be."""
+        ...
+
+    async def close(self) -> None:
+        """Unsubscribe; no callback runs afterwards. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class Storage(Protocol):
+    """Where queues live: one server, one cluster or one embedded server.
+
+    A storage belongs to the event loop that first uses it; `clone()` gives another one for another loop.
+    """
+
+    @property
+    def url(self) -> str:
+        """The address for messages and logs; passwords are masked."""
+        ...
+
+    async def connect(self) -> None:
+        """Connect, check the server and load the function library; idempotent.
+
+        Raises `StorageUnavailable` when the place cannot be reached or is too old.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close every connection of this storage; idempotent."""
+        ...
+
+    async def call(
+        self,
+        function: str,
+        key: str,
+        args: Sequence[Arg],
+        *,
+        readonly: bool = False,
+        timeout: float = 30.0,
+        wait: Wait = "default",
+    ) -> object:
+        """Call a library function and return its reply (bytes, int, list or None).
+
+        `key` is the queue's base key. The same arguments are sent again after a lost reply, so a mutating
+        call must carry a request token. Raises `StorageUnavailable` after `timeout` seconds, `FunctionError`
+        when the function refuses, `QueueFull` when the server is out of memory.
+        """
+        ...
+
+    async def subscribe(
+        self,
+        key: str,
+        channel: str,
+        on_message: Callable[[bytes], None],
+        on_change: Callable[[bool], None],
+    ) -> Subscription:
+        """Subscribe to a sharded channel of the slot of `key`; returns before the link is confirmed.
+
+        `on_change(True)` follows each confirmation, `on_change(False)` each loss. Messages published while
+        the link was down are gone. The callbacks run in the event loop and must not block.
+        """
+        ...
+
+    async def read_stream(self, key: str, after: str, count: int, block: float) -> list[StreamEntry]:
+        """Read up to `count` entries after the id `after`, waiting up to `block` seconds (0 = not at all)."""
+        ...
+
+    def scan(self, match: str) -> AsyncIterator[bytes]:
+        """Iterate over the keys that match a pattern which contains one literal hash tag."""
+        ...
+
+    def clone(self) -> Storage:
+        """Return a storage for the same place with connections of its own, for use in another event loop."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -1,0 +1,45 @@
+"""One server, Redis or Valkey, over TCP, TLS or a unix socket."""
+
+from __future__ import annotations
+
+from .connections import Endpoint, dial
+from .library import Library
+from .node import Node
+from .server import ServerStorage
+from .wire import ReplyError, Wire
+
+
+class RedisStorage(ServerStorage):
+    """A single server; `open_storage` makes it from `redis://`, `rediss://`, `unix://` URLs and their kin."""
+
+    def __init__(self, endpoint: Endpoint, url: str | None = None, library: Library | None = None) -> None:
+        super().__init__(url or f"redis://{endpoint.where}", library)
+        self._endpoint = endpoint
+        self._node = Node(self.dial, self.library)
+
+    def clone(self) -> RedisStorage:
+        """Return a storage for the same server with connections of its own."""
+        return RedisStorage(self._endpoint, self._url, self.library)
+
+    async def dial(self) -> Wire:
+        """Open one connection to the primary."""
+        return await dial(self._endpoint)
+
+    def known_node(self, key: str) -> Node:  # noqa: ARG002
+        return self._node
+
+    async def find_node(self, key: str) -> Node:  # noqa: ARG002
+        return self._node
+
+    async def mistrust(self, key: str, problem: Exception) -> bool:  # noqa: ARG002
+        if isinstance(problem, ReplyError):
+            # The server itself says that it is not the primary: an address may lead to another one now.
+            self._node.drop(f"the server answered {problem}")
+            self.reset_subscriptions()
+        return False
+
+    async def open_all(self) -> None:
+        await self._node.open()
+
+    async def close_nodes(self) -> None:
+        await self._node.close()

@@ -1,0 +1,96 @@
+"""Which failures of a call are worth another try, and how long to wait before it.
+
+The decision is about one reply or one lost connection; the loop that re-sends is in `server`.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+from glidemq_async.errors import GlideMQError, QueueFull, StorageUnavailable
+
+from .protocol import FunctionError
+
+FIRST_PAUSE: Final = 0.005
+LONGEST_PAUSE: Final = 0.5
+TRY_SECONDS: Final = 5.0
+
+
+class Verdict(enum.Enum):
+    """What to do about a failed try."""
+
+    AGAIN = "again"
+    """Wait, then send the same request on the same connection."""
+    ELSEWHERE = "elsewhere"
+    """The node may have changed its role: drop the connection, look up who is responsible, send again."""
+    LOAD = "load"
+    """The function library is missing: load it, then send again."""
+    FAIL = "fail"
+    """No further try can help."""
+
+
+_ELSEWHERE: Final = frozenset({"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "UNBLOCKED"})
+# ASK is waited out, never followed: while a slot moves key by key, the other node holds half of the queue.
+_AGAIN: Final = frozenset({"TRYAGAIN", "ASK", "BUSY", "NOREPLICAS"})
+
+
+def judge(problem: Exception) -> Verdict:
+    """Say what to do about an error reply or a failed connection."""
+    if isinstance(problem, GlideMQError):
+        return Verdict.FAIL
+    if isinstance(problem, OSError | TimeoutError):
+        return Verdict.ELSEWHERE
+    text = str(problem)
+    code = text.split(" ", 1)[0]
+    if code in _ELSEWHERE:
+        return Verdict.ELSEWHERE
+    if code in _AGAIN:
+        return Verdict.AGAIN
+    if text.startswith("ERR Function not found"):
+        return Verdict.LOAD
+    return Verdict.FAIL
+
+
+def failure(problem: Exception, function: str, where: str) -> GlideMQError:
+    """Turn an error reply that is final into the error the caller sees."""
+    if isinstance(problem, GlideMQError):
+        return problem
+    text = str(problem)
+    code, _, rest = text.partition(" ")
+    if code == "GLIDEMQ":
+        own_code, _, message = rest.partition(" ")
+        return FunctionError(own_code, message)
+    if code == "OOM":
+        return QueueFull(
+            f"{where} has reached its maxmemory and refused {function}. Nothing was stored. Raise maxmemory, "
+            "shorten the retention of finished jobs, or let the workers catch up, then try again."
+        )
+    if code in ("NOPERM", "NOAUTH", "WRONGPASS"):
+        return StorageUnavailable(
+            f"{where} does not allow {function}: {text}. Check the user, the password and the ACL."
+        )
+    return FunctionError(code, rest)
+
+
+def gave_up(problem: Exception, function: str, where: str, timeout: float) -> StorageUnavailable:
+    """The error after the last try."""
+    return StorageUnavailable(
+        f"{function} got no answer from {where} in {timeout:g} s; the last failure was: {problem}. It may or "
+        "may not have been executed. Check that the server runs and can be reached, then call again."
+    )
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Pauses that double from 5 ms to 500 ms, each between half and all of its length."""
+
+    _pause: float = field(default=FIRST_PAUSE)
+
+    def next(self) -> float:
+        """The next pause in seconds."""
+        pause = self._pause
+        self._pause = min(pause * 2, LONGEST_PAUSE)
+        return pause * random.uniform(0.5, 1.0)

@@ -1,0 +1,289 @@
+"""What all server storages share: calls with our own retries, confirmed writes, stream reads and key scans.
+
+Which node serves a key is decided by the subclasses (`redis`, `cluster`, `sentinel`, `embedded`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import cache
+from types import TracebackType
+from typing import Final, Self, TypeAlias, cast
+
+from glidemq_async.errors import LibraryVersionError, QueueClosed
+from glidemq_async.functions import loader
+
+from .durability import call_confirmed
+from .library import Library, pack, shipped
+from .node import Node
+from .protocol import Arg, StreamEntry, Subscription, Wait
+from .retry import TRY_SECONDS, Backoff, Verdict, failure, gave_up, judge
+from .subscriptions import OnChange, OnMessage, SubscriptionHub
+from .wire import Reply, as_list, as_text
+
+Attempt: TypeAlias = Callable[[Node, float], Awaitable[Reply]]
+
+CONNECT_TIMEOUT: Final = 10.0
+READ_PATIENCE: Final = 30.0
+_function_name = cache(loader.function_name)
+
+
+class ServerStorage(ABC):
+    """Base of the storages that talk to a server; see `Storage` for the methods."""
+
+    connect_timeout = CONNECT_TIMEOUT
+
+    def __init__(self, url: str, library: Library | None = None) -> None:
+        self._url = url
+        self.library = library or shipped()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._hub = SubscriptionHub(self)
+
+    @property
+    def url(self) -> str:
+        """The address for messages and logs; passwords are masked."""
+        return self._url
+
+    # Where a key lives
+
+    @abstractmethod
+    def known_node(self, key: str) -> Node | None:
+        """The node that serves `key` as far as known; never waits."""
+
+    @abstractmethod
+    async def find_node(self, key: str) -> Node:
+        """The node that serves `key`, looked up if need be; raises `OSError` when it cannot be found now."""
+
+    @abstractmethod
+    async def mistrust(self, key: str, problem: Exception) -> bool:
+        """Act on a sign that the node of `key` is gone or has another role; true to try again at once."""
+
+    @abstractmethod
+    async def open_all(self) -> None:
+        """Open every primary."""
+
+    @abstractmethod
+    async def close_nodes(self) -> None:
+        """Close every node."""
+
+    def route(self, key: str) -> int:  # noqa: ARG002
+        """Keys of one route share a subscriber connection."""
+        return 0
+
+    # Life
+
+    def bind(self) -> asyncio.AbstractEventLoop:
+        """Tie the storage to the running loop, or refuse another one."""
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            raise QueueClosed(f"the storage {self.url} is closed; open another one or use clone()")
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise RuntimeError(
+                f"the storage {self.url} belongs to another event loop; use storage.clone() in this one"
+            )
+        return loop
+
+    async def connect(self) -> None:
+        """Connect to every primary, check the server and load the library; idempotent."""
+        self.bind()
+        await self._persist("connect", "", self.connect_timeout, self._open_all, find=False)
+
+    async def _open_all(self, _node: Node | None, _deadline: float) -> Reply:
+        await self.open_all()
+        return None
+
+    async def close(self) -> None:
+        """Close every connection; calls that wait end with `QueueClosed`. Idempotent."""
+        self._closed = True
+        await self._hub.close()
+        await self.close_nodes()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Calls
+
+    async def call(
+        self,
+        function: str,
+        key: str,
+        args: Sequence[Arg],
+        *,
+        readonly: bool = False,
+        timeout: float = 30.0,
+        wait: Wait = "default",
+    ) -> object:
+        """Call a library function; see `Storage.call`."""
+        name = _function_name(function)
+        packed = pack("FCALL_RO" if readonly else "FCALL", name, 1, key, *args)
+        if wait != "default":
+            return await self._confirmed(function, key, packed, timeout, wait)
+        loop = asyncio.get_running_loop()
+        problem: Exception | None = None
+        node = self.known_node(key)
+        started = loop.time()
+        if node is not None and loop is self._loop:
+            wire = node.wire
+            if wire is not None and not wire.congested:
+                reply = await wire.send(packed, started + min(timeout, TRY_SECONDS))
+                if not isinstance(reply, Exception):
+                    return reply
+                problem = reply
+        self.bind()
+
+        async def attempt(node: Node, deadline: float) -> Reply:
+            wire = await node.open()
+            if wire.congested:
+                await wire.writable()
+            return await wire.send(packed, min(deadline, asyncio.get_running_loop().time() + TRY_SECONDS))
+
+        return await self._persist(function, key, timeout, attempt, problem, started)
+
+    async def _confirmed(self, function: str, key: str, packed: bytes, timeout: float, wait: Wait) -> object:
+        self.bind()
+
+        async def attempt(node: Node, deadline: float) -> Reply:
+            await node.open()
+            return await call_confirmed(node, packed, key, wait, deadline)
+
+        return await self._persist(function, key, timeout, attempt)
+
+    async def _persist(
+        self,
+        what: str,
+        key: str,
+        timeout: float,
+        attempt: Callable[..., Awaitable[Reply]],
+        problem: Exception | None = None,
+        started: float | None = None,
+        *,
+        find: bool = True,
+    ) -> Reply:
+        """Make attempts until one succeeds, one fails for good or the time is up."""
+        loop = asyncio.get_running_loop()
+        deadline = (loop.time() if started is None else started) + timeout
+        backoff = Backoff()
+        loads = 0
+        while True:
+            if problem is not None:
+                verdict = judge(problem)
+                if verdict is Verdict.FAIL:
+                    raise failure(problem, what, self.url)
+                loads += verdict is Verdict.LOAD
+                if loads > 2:
+                    raise LibraryVersionError(
+                        f"{self.url} has no function {what} in {self.library.name} although version "
+                        f"{self.library.version} or newer is loaded. Client and library do not fit: upgrade "
+                        "the client."
+                    )
+                await self._prepare_next(key, problem, verdict, backoff, deadline, what, timeout)
+            if self._closed:
+                raise QueueClosed(f"the storage {self.url} was closed during {what}")
+            try:
+                async with asyncio.timeout_at(deadline + TRY_SECONDS / 10):
+                    node = await self.find_node(key) if find else None
+                    if problem is not None and node is not None and judge(problem) is Verdict.LOAD:
+                        await node.load_library()
+                    reply = await attempt(node, deadline)
+            except (OSError, TimeoutError) as error:
+                reply = error
+            if not isinstance(reply, Exception):
+                return reply
+            problem = reply
+
+    async def _prepare_next(
+        self,
+        key: str,
+        problem: Exception,
+        verdict: Verdict,
+        backoff: Backoff,
+        deadline: float,
+        what: str,
+        timeout: float,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        at_once = verdict is Verdict.LOAD
+        if verdict is Verdict.ELSEWHERE:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    at_once = await self.mistrust(key, problem)
+            except (OSError, TimeoutError):
+                at_once = False
+        pause = 0.0 if at_once else backoff.next()
+        if loop.time() + pause >= deadline:
+            raise gave_up(problem, what, self.url, timeout) from problem
+        await asyncio.sleep(pause)
+
+    # Streams, channels and keys
+
+    async def read_stream(self, key: str, after: str, count: int, block: float) -> list[StreamEntry]:
+        """Read entries of a stream; see `Storage.read_stream`."""
+        self.bind()
+        options: list[Arg] = ["COUNT", count]
+        if block > 0:
+            options += ["BLOCK", max(1, round(block * 1000))]
+        packed = pack("XREAD", *options, "STREAMS", key, after)
+
+        async def attempt(node: Node, _deadline: float) -> Reply:
+            async with node.borrow() as wire:
+                return await wire.send(packed, asyncio.get_running_loop().time() + block + TRY_SECONDS)
+
+        reply = await self._persist("read_stream", key, block + READ_PATIENCE, attempt)
+        return _entries(reply)
+
+    async def subscribe(
+        self, key: str, channel: str, on_message: OnMessage, on_change: OnChange
+    ) -> Subscription:
+        """Subscribe to a sharded channel; see `Storage.subscribe`."""
+        self.bind()
+        return self._hub.subscribe(key, channel, on_message, on_change)
+
+    async def scan(self, match: str) -> AsyncIterator[bytes]:
+        """Iterate over the keys that match; see `Storage.scan`."""
+        self.bind()
+        cursor: Reply = b"0"
+        while True:
+            packed = pack("SCAN", as_text(cursor), "MATCH", match, "COUNT", 1000)
+
+            async def attempt(node: Node, _deadline: float, packed: bytes = packed) -> Reply:
+                wire = await node.open()
+                return await wire.send(packed, asyncio.get_running_loop().time() + TRY_SECONDS)
+
+            reply = await self._persist("scan", match, READ_PATIENCE, attempt)
+            cursor, keys = as_list(reply) or [b"0", []]
+            for found in as_list(keys) or []:
+                if isinstance(found, bytes):
+                    yield found
+            if cursor == b"0":
+                return
+
+    def reset_subscriptions(self) -> None:
+        """Make every subscription find its node again."""
+        self._hub.reset()
+
+    def reset_routes(self, routes: set[int]) -> None:
+        """Make the subscriptions of some routes find their node again."""
+        self._hub.reset(routes)
+
+
+def _entries(reply: Reply) -> list[StreamEntry]:
+    # [[key, [[id, [field, value, ...]], ...]]], or nil
+    streams = cast("list[tuple[bytes, list[tuple[bytes, list[bytes] | None]]]] | None", reply)
+    if not streams:
+        return []
+    return [
+        (entry_id, dict(zip(values[::2], values[1::2], strict=True)))
+        for entry_id, fields in streams[0][1]
+        for values in [fields or []]
+    ]

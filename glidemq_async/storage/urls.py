@@ -1,0 +1,235 @@
+"""From a URL to a storage: the forms of addresses and what their parts mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
+
+from .cluster import ClusterStorage
+from .connections import Endpoint
+from .file import FileStorage
+from .memory import MemoryStorage
+from .protocol import Storage
+from .redis import RedisStorage
+from .sentinel import SentinelStorage
+
+Options: TypeAlias = dict[str, str]
+
+VARIABLE: Final = "GLIDEMQ_URL"
+DEFAULT_PORT: Final = 6379
+SENTINEL_PORT: Final = 26379
+FORMS: Final = (
+    "memory://, memory://name, file:///directory, redis://host:port/db, rediss://host:port/db (TLS), "
+    "unix:///socket, redis+cluster://host:port,host:port, redis+sentinel://host:port,host:port/service; "
+    "valkey may stand for redis"
+)
+_TRUE: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+_TLS_TEXTS: Final = (
+    "ssl_ca_certs",
+    "ssl_ca_path",
+    "ssl_cert_reqs",
+    "ssl_certfile",
+    "ssl_ciphers",
+    "ssl_keyfile",
+    "ssl_password",
+)
+_SECRET_OPTIONS: Final = frozenset({"password", "sentinel_password", "ssl_password"})
+
+
+def open_storage(place: str | Storage | None = None) -> Storage:
+    """Return the storage for a URL; a storage passes through, None is `$GLIDEMQ_URL` or the embedded default.
+
+    Nothing is connected yet. Raises `ValueError` for a URL of no known form.
+    """
+    if place is None:
+        place = os.environ.get(VARIABLE) or default_url()
+    if isinstance(place, str):
+        return _from_url(place)
+    if not isinstance(place, Storage):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a storage must be a URL, a Storage or None, not {place!r}")
+    return place
+
+
+def _from_url(place: str) -> Storage:
+    try:
+        return _open(place)
+    except ValueError as error:
+        raise ValueError(f"{masked(place)!r} is no storage URL: {error}. The forms are {FORMS}.") from None
+
+
+def default_url() -> str:
+    """The embedded default: `file://` in the user's state directory."""
+    state = os.environ.get("XDG_STATE_HOME") or ""
+    base = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
+    return (base / "glidemq").as_uri()
+
+
+def masked(url: str) -> str:
+    """The URL with passwords replaced, for messages and logs."""
+    try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        return url.split("://", 1)[0] + "://..."
+    login, at, hosts = parts.netloc.rpartition("@")
+    user, colon, _ = login.partition(":")
+    netloc = f"{user}{colon and ':***'}{at}{hosts}"
+    shown = "&".join(f"{name}={'***' if name in _SECRET_OPTIONS else value}" for name, value in query)
+    path = parts.path
+    if not netloc and parts.scheme in ("file", "unix", "memory", "valkey+unix", "redis+unix"):
+        return f"{parts.scheme}://{path}{'?' + shown if shown else ''}"
+    return urlunsplit((parts.scheme, netloc, path, shown, ""))
+
+
+def _open(url: str) -> Storage:
+    parts = urlsplit(url)
+    if "://" not in url or parts.fragment:
+        raise ValueError("it has no scheme" if "://" not in url else "'#' must be written as %23")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    scheme = parts.scheme
+    if scheme == "memory":
+        return _memory(parts, options)
+    if scheme == "file":
+        return _file(parts, options)
+    if scheme in ("unix", "redis+unix", "valkey+unix"):
+        return _unix(parts, options, masked(url))
+    family, plus, kind = scheme.partition("+")
+    if family not in ("redis", "rediss", "valkey", "valkeys"):
+        raise ValueError(f"the scheme {scheme!r} is unknown")
+    base = _base(parts, options, tls=family in ("rediss", "valkeys"))
+    if not plus:
+        return _single(parts, options, base, masked(url))
+    if kind == "cluster":
+        return _cluster(parts, options, base, masked(url))
+    if kind == "sentinel":
+        return _sentinel(parts, options, base, masked(url))
+    raise ValueError(f"the scheme {scheme!r} is unknown")
+
+
+def _memory(parts: SplitResult, options: Options) -> Storage:
+    _no_more(options)
+    if parts.path not in ("", "/"):
+        raise ValueError("memory:// takes a name, not a path")
+    return MemoryStorage(unquote(parts.netloc))
+
+
+def _file(parts: SplitResult, options: Options) -> Storage:
+    if parts.netloc not in ("", "localhost"):
+        raise ValueError(f"file:// takes an absolute path; write file:///{parts.netloc}{parts.path}")
+    directory = unquote(parts.path)
+    if not directory.startswith("/") or directory == "/":
+        raise ValueError("file:// takes the absolute path of a directory")
+    linger = options.pop("linger", None)
+    _no_more(options)
+    return FileStorage(directory, linger=None if linger is None else _seconds("linger", linger))
+
+
+def _unix(parts: SplitResult, options: Options, shown: str) -> Storage:
+    login, _, host = parts.netloc.rpartition("@")
+    if host or not parts.path:
+        raise ValueError("unix:// takes the absolute path of a socket")
+    username, password = _login(login)
+    db = _number("db", options.pop("db", "0"))
+    username = options.pop("username", username)
+    password = options.pop("password", password)
+    _no_more(options)
+    endpoint = Endpoint(path=unquote(parts.path), username=username, password=password, db=db)
+    return RedisStorage(endpoint, shown)
+
+
+def _base(parts: SplitResult, options: Options, *, tls: bool) -> Endpoint:
+    username, password = _login(parts.netloc.rpartition("@")[0])
+    username = options.pop("username", username)
+    password = options.pop("password", password)
+    tls_options: dict[str, Any] = {}
+    for name in [name for name in options if name.startswith("ssl_")]:
+        if not tls:
+            raise ValueError(f"the option {name} needs rediss:// or valkeys://")
+        tls_options[name] = _tls_option(name, options.pop(name))
+    return Endpoint(username=username, password=password, tls=tls, tls_options=tls_options)
+
+
+def _tls_option(name: str, value: str) -> bool | str:
+    if name == "ssl_check_hostname":
+        if value.lower() not in _TRUE:
+            raise ValueError(f"{name} must be true or false, not {value!r}")
+        return _TRUE[value.lower()]
+    if name not in _TLS_TEXTS:
+        raise ValueError(
+            f"the option {name} is unknown; known are ssl_check_hostname, {', '.join(_TLS_TEXTS)}"
+        )
+    return value
+
+
+def _single(parts: SplitResult, options: Options, base: Endpoint, shown: str) -> Storage:
+    hosts = _hosts(parts, DEFAULT_PORT)
+    if len(hosts) != 1:
+        raise ValueError("several hosts need +cluster or +sentinel in the scheme")
+    path = parts.path.strip("/")
+    db = _number("db", options.pop("db", path or "0"))
+    _no_more(options)
+    endpoint = base.at(*hosts[0])
+    return RedisStorage(replace(endpoint, db=db), shown)
+
+
+def _cluster(parts: SplitResult, options: Options, base: Endpoint, shown: str) -> Storage:
+    if parts.path.strip("/") not in ("", "0"):
+        raise ValueError("a cluster has only database 0")
+    _no_more(options)
+    return ClusterStorage(_hosts(parts, DEFAULT_PORT), base, shown)
+
+
+def _sentinel(parts: SplitResult, options: Options, base: Endpoint, shown: str) -> Storage:
+    service, _, db = parts.path.strip("/").partition("/")
+    if not service:
+        raise ValueError("the name of the sentinel service is missing after the hosts, as in .../mymaster")
+    login = Endpoint(
+        username=options.pop("sentinel_username", None),
+        password=options.pop("sentinel_password", None),
+        tls=base.tls,
+        tls_options=base.tls_options,
+    )
+    number = _number("db", options.pop("db", db or "0"))
+    _no_more(options)
+    sentinels = [login.at(*host) for host in _hosts(parts, SENTINEL_PORT)]
+    return SentinelStorage(sentinels, unquote(service), replace(base, db=number), shown)
+
+
+def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
+    hosts: list[tuple[str, int]] = []
+    for text in parts.netloc.rpartition("@")[2].split(","):
+        one = urlsplit(f"//{text}")
+        if text and not one.hostname:
+            raise ValueError(f"{text!r} is no host")
+        hosts.append((one.hostname or "localhost", one.port or default_port))
+    return hosts
+
+
+def _login(text: str) -> tuple[str | None, str | None]:
+    user, _, password = text.partition(":")
+    return unquote(user) or None, unquote(password) or None
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"{name} must be a number, not {text!r}")
+    return int(text)
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise ValueError(f"{name} must be seconds, not {text!r}")
+    return value
+
+
+def _no_more(options: Mapping[str, str]) -> None:
+    if options:
+        raise ValueError(f"the option {min(options)!r} is unknown here")

@@ -1,0 +1,187 @@
+"""One connection that carries the requests of many callers in order, over a transport that redis-py opened.
+
+Replies are matched to requests by position. A cancelled caller only gives up its future: its reply is read
+and thrown away, so no cancellation can mix up replies or cost a reconnect. No retries, no routing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias, cast
+
+import hiredis
+from redis.asyncio.connection import AbstractConnection
+
+Reply: TypeAlias = object
+ReplyError = hiredis.ReplyError
+
+
+class LinkLost(ConnectionError):
+    """The connection ended before the reply came; whether the request was executed is unknown."""
+
+
+def as_list(reply: Reply) -> list[Reply] | None:
+    """The reply if it is an array."""
+    return cast("list[Reply]", reply) if isinstance(reply, list) else None
+
+
+def as_text(reply: Reply) -> str:
+    """A string reply as text, anything else as it prints."""
+    return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)
+
+
+class _Missing:
+    pass
+
+
+_MISSING: Final = _Missing()
+
+
+class Wire(asyncio.Protocol):
+    """A connection after its handshake; see `dial` in `connections`."""
+
+    def __init__(self, connection: AbstractConnection, where: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.where = where
+        # The connection object is kept because its stream writer closes the transport when collected.
+        self._connection: AbstractConnection | None = connection
+        self._transport = _transport_of(connection)
+        self._parser = hiredis.Reader(notEnoughData=_MISSING)
+        self._pending: deque[tuple[asyncio.Future[Reply], float]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._resumed: asyncio.Future[None] | None = None
+        self._listener: Callable[[Reply], None] | None = None
+        self.lost: asyncio.Future[LinkLost] = self._loop.create_future()
+        self._transport.set_protocol(self)
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests can be sent."""
+        return not self.lost.done()
+
+    @property
+    def busy(self) -> bool:
+        """Whether replies are outstanding."""
+        return bool(self._pending)
+
+    def send(self, packed: bytes, deadline: float) -> asyncio.Future[Reply]:
+        """Send one packed request and return the future of its reply.
+
+        The result is the reply, a `ReplyError` or a `LinkLost`; it is never raised. When no reply came by
+        `deadline` (loop time), the connection is dropped.
+        """
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        if self.lost.done():
+            future.set_result(self.lost.result())
+            return future
+        self._pending.append((future, deadline))
+        timer = self._timer
+        if timer is None or timer.when() > deadline:
+            if timer is not None:
+                timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._check_deadlines)
+        self._transport.write(packed)
+        return future
+
+    async def writable(self) -> None:
+        """Wait while the peer does not take what was sent."""
+        while self._resumed is not None and self.alive:
+            await asyncio.shield(self._resumed)
+
+    @property
+    def congested(self) -> bool:
+        """Whether a sender should wait in `writable` first."""
+        return self._resumed is not None
+
+    def listen(self, listener: Callable[[Reply], None]) -> None:
+        """Hand every further reply to `listener`; for subscriptions."""
+        self._listener = listener
+
+    def write(self, packed: bytes) -> None:
+        """Send a request whose replies go to the listener."""
+        if not self.lost.done():
+            self._transport.write(packed)
+
+    def drop(self, reason: str = "dropped") -> None:
+        """Close at once; outstanding requests end with `LinkLost`."""
+        self._end(LinkLost(f"connection to {self.where} ended: {reason}"))
+
+    def _end(self, loss: LinkLost) -> None:
+        if self.lost.done():
+            return
+        self.lost.set_result(loss)
+        self._transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        pending, self._pending = self._pending, deque()
+        for future, _ in pending:
+            if not future.done():
+                future.set_result(loss)
+        self.resume_writing()
+        self._listener = None
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        pending = [deadline for _, deadline in self._pending]
+        if not pending:
+            return
+        soonest = min(pending)
+        if soonest <= self._loop.time():
+            self.drop("no reply in time")
+        else:
+            self._timer = self._loop.call_at(soonest, self._check_deadlines)
+
+    # asyncio.Protocol
+
+    def data_received(self, data: bytes) -> None:
+        parser = self._parser
+        try:
+            parser.feed(data)
+            reply = parser.gets()
+            while reply is not _MISSING:
+                if self._listener is not None:
+                    self._listener(reply)
+                    if self.lost.done():
+                        return
+                else:
+                    future, _ = self._pending.popleft()
+                    if not future.done():
+                        future.set_result(reply)
+                reply = parser.gets()
+        except (hiredis.ProtocolError, IndexError) as error:
+            self.drop(f"unexpected data ({error})")
+
+    def pause_writing(self) -> None:
+        if self._resumed is None:
+            self._resumed = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and not resumed.done():
+            resumed.set_result(None)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(LinkLost(f"connection to {self.where} was lost: {exc or 'closed by the server'}"))
+        if self._connection is not None:
+            _forget_streams(self._connection)
+            self._connection = None
+
+
+def _transport_of(connection: AbstractConnection) -> asyncio.Transport:
+    # The one private name of redis-py in this package. Its streams cost half of a small call; the transport
+    # below them is all that is needed once the handshake is done. tests/storage/test_wire.py watches it.
+    writer = connection._writer  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+    if writer is None:
+        raise ConnectionError("the connection has no transport")
+    # A stream always has a two-way transport; its type says less.
+    return cast("asyncio.Transport", writer.transport)
+
+
+def _forget_streams(connection: AbstractConnection) -> None:
+    connection._writer = connection._reader = None  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001

@@ -1,0 +1,223 @@
+"""The claim loop: one call at a time settles what has ended and claims what can start now.
+
+A job is claimed only when a slot is free for it. Batches form by themselves: what ends while a call is in flight is
+settled by the next one. An idle worker makes no calls: it is woken, sleeps until a due time, or polls rarely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from glidemq_async import failpoints
+from glidemq_async.client import QueueClient
+from glidemq_async.errors import StorageUnavailable
+from glidemq_async.functions.callers import Arg, Lane, SettleReply, SettleRequest
+from glidemq_async.job import Job
+from glidemq_async.worker.runs import Ended, Run
+
+MAX_SETTLED: Final = 500
+MAX_BYTES: Final = 1024 * 1024
+MAX_CLAIMED: Final = 1_000
+ECHO_SECONDS: Final = 2.0
+ERROR_PAUSE: Final = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class ClaimLoop:
+    """Decides when to call, makes the call, and hands claimed jobs to `start` and settled runs to `settled`."""
+
+    def __init__(
+        self,
+        client: QueueClient,
+        lane: Lane,
+        consumer: str,
+        *,
+        lock_ms: int,
+        poll_interval: float,
+        free_slots: Callable[[], int],
+        start: Callable[[Job[Any, Any]], None],
+        settled: Callable[[Ended, str | None], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        self._client = client
+        self._lane = lane
+        self._consumer = consumer
+        self._lock_ms = lock_ms
+        self._poll_interval = poll_interval
+        self._free_slots = free_slots
+        self._start = start
+        self._settled = settled
+        self._on_error = on_error
+        self._ended: list[Ended] = []
+        self._in_call: list[Ended] = []
+        self._event = asyncio.Event()
+        self._claimable = True
+        self._polling = False
+        self._stopping = self._finishing = False
+        self._left = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._poll: asyncio.TimerHandle | None = None
+        self._echo: asyncio.TimerHandle | None = None
+        self.subscribed = False
+        self.healthy = True
+        """False while leases may be running out unrenewed: nothing is claimed then."""
+        self.found_nothing = asyncio.Event()
+        """Set after a call that left a free slot unused, cleared by the next wish to claim."""
+        self.last_call = 0.0
+        """Loop time of the last answered call: the worker's sign of life."""
+        self.reset_subscription: Callable[[], None] = lambda: None
+
+    # -- what others say ------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """There may be something to claim."""
+        self._claimable = True
+        self.found_nothing.clear()
+        self._event.set()
+
+    def end(self, ended: Ended) -> None:
+        """A run has ended; its slot is free."""
+        self._ended.append(ended)
+        self._event.set()
+
+    def echo(self) -> None:
+        """The echo to our own channel arrived: the link delivers."""
+        if self._echo is not None:
+            self._echo.cancel()
+            self._echo = None
+
+    def stop(self) -> None:
+        """Claim nothing more; outcomes are still settled."""
+        self._stopping = True
+        self._event.set()
+
+    def finish(self) -> None:
+        """No run is left: `run` returns when every outcome is stored."""
+        self._stopping = self._finishing = True
+        self._event.set()
+
+    @property
+    def settling(self) -> list[Ended]:
+        """Ended runs whose outcome is not stored yet; their leases must be renewed still."""
+        return self._in_call + self._ended
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Call whenever there is a reason; returns after `finish`, when every outcome is stored."""
+        try:
+            while not (self._finishing and self._left and not self._ended):
+                await self._event.wait()
+                self._event.clear()
+                slots = 0 if self._stopping or not self.healthy else self._free_slots()
+                if self._ended or self._must_leave() or (self._claimable and slots > 0):
+                    await self._call_safely(slots)
+        finally:
+            for timer in (self._timer, self._poll, self._echo):
+                if timer is not None:
+                    timer.cancel()
+
+    def _must_leave(self) -> bool:
+        # Even without an outcome to settle, one call says that this worker is idle no more.
+        return self._stopping and not self._left
+
+    async def _call_safely(self, slots: int) -> None:
+        """Make the call; whatever it raises, the loop goes on and no outcome is dropped."""
+        try:
+            await self._call(slots)
+        except Exception as error:  # noqa: BLE001 - a loop that ends would leave a worker deaf
+            self._ended = self._in_call + self._ended
+            self._in_call = []
+            self._on_error(error)
+            await asyncio.sleep(ERROR_PAUSE)
+            self.wake()
+        self._left = self._stopping
+
+    def _take_batch(self) -> list[Ended]:
+        ended = self._ended
+        if len(ended) <= MAX_SETTLED and sum(len(e.payload) for e in ended) <= MAX_BYTES:
+            self._ended = []
+            return ended
+        batch: list[Ended] = []
+        size = 0
+        while len(batch) < len(ended) and len(batch) < MAX_SETTLED and size <= MAX_BYTES:
+            size += len(ended[len(batch)].payload)
+            batch.append(ended[len(batch)])
+        self._ended = ended[len(batch) :]
+        return batch
+
+    async def _call(self, slots: int) -> None:
+        batch = self._in_call = self._take_batch()
+        settled: list[Arg] = []
+        for ended in batch:
+            job = ended.run.job
+            settled += (ended.verb, job.id, job.entry, ended.payload, ended.option)
+        flags = ("e" if self._polling else "") + ("" if self.subscribed else "u")
+        self._claimable = self._polling = False
+        request = self._client.functions.settle_request(
+            self._lane, self._consumer, min(slots, MAX_CLAIMED), self._lock_ms, flags, len(batch), settled
+        )
+        if failpoints.armed:
+            failpoints.hit("complete.before_send" if batch else "claim.before_send")
+        reply = await self._answer(request)
+        if failpoints.armed:
+            failpoints.hit("claim.after_reply" if reply.jobs else "complete.after_reply")
+        self._in_call = []
+        self._after_call(reply, batch, slots)
+
+    async def _answer(self, request: SettleRequest) -> SettleReply:
+        """Send the same call until it is answered: it may have been executed, and only its number can tell."""
+        while True:
+            try:
+                return await self._client.functions.settle_and_claim(request)
+            except StorageUnavailable as error:
+                self._on_error(error)
+
+    def _after_call(self, reply: SettleReply, batch: list[Ended], slots: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.last_call = loop.time()
+        for position, ended in enumerate(batch):
+            self._settled(ended, reply.refused.get(position))
+        for claimed in reply.jobs:
+            self._start(Job[Any, Any].from_claim(self._client, claimed, reply.now))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if reply.due:
+            self._timer = loop.call_later(max(0, reply.due - reply.now) / 1000, self.wake)
+        if self._ended:
+            self._event.set()
+        if reply.listeners >= 0:
+            self._await_echo(loop, reply.listeners)
+        if len(reply.jobs) < slots and not self._claimable:
+            self.found_nothing.set()
+        self._rearm_poll(loop)
+
+    def _rearm_poll(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Rearming a timer for every call would cost more than it is worth: one runs on and looks at the time.
+        if self._poll is None and not self._stopping:
+            self._poll = loop.call_later(self._poll_interval, self._on_poll)
+
+    def _on_poll(self) -> None:
+        self._poll = None
+        loop = asyncio.get_running_loop()
+        rest = self.last_call + self._poll_interval - loop.time()
+        if rest > 0:
+            self._poll = loop.call_later(rest, self._on_poll)
+            return
+        self._polling = True
+        self.wake()
+
+    def _await_echo(self, loop: asyncio.AbstractEventLoop, listeners: int) -> None:
+        if self._echo is None and self.subscribed:
+            patience = ECHO_SECONDS if listeners else 0.0
+            self._echo = loop.call_later(patience, self._echo_missing)
+
+    def _echo_missing(self) -> None:
+        self._echo = None
+        _log.warning("queue %s: the wake-up link is silent, connecting it again", self._client.queue)
+        self.reset_subscription()

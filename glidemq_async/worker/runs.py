@@ -1,0 +1,150 @@
+"""The runs of one worker: jobs in hand, and how each ended. Deciding what becomes of an ended run lives here too."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from glidemq_async import failpoints
+from glidemq_async.client import QueueClient
+from glidemq_async.errors import (
+    PayloadTooLarge,
+    RateLimited,
+    RetryLater,
+    SerializationError,
+    UnrecoverableError,
+)
+from glidemq_async.executors.protocol import Executor, Handler
+from glidemq_async.failure import failure_of
+from glidemq_async.job import Job
+from glidemq_async.options import JobOptions, KeepJobs
+
+Verb: TypeAlias = Literal["c", "r", "f", "d", "b"]
+StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
+BackoffStrategy: TypeAlias = Callable[[int, BaseException], float]
+
+_NONE: Final = b"\xc0"
+
+
+class Run:
+    """One job in hand, from its claim until its outcome is stored."""
+
+    __slots__ = ("job", "stop_reason", "task")
+
+    def __init__(self, job: Job[Any, Any]) -> None:
+        self.job = job
+        self.task: asyncio.Task[None] | None = None
+        self.stop_reason: StopReason = ""
+
+    def stop(self, reason: StopReason) -> None:
+        """End the run: set the job's abort signal and cancel the handler. The first reason stays."""
+        if self.stop_reason:
+            return
+        self.stop_reason = reason
+        self.job.abort.set(reason)
+        if self.task is not None:
+            self.task.cancel(reason)
+
+
+class Ended(NamedTuple):
+    """How a run ended: what the settle function is told, and what listeners are."""
+
+    run: Run
+    verb: Verb
+    payload: bytes
+    option: str
+    detail: object
+
+
+def policy_text(keep: KeepJobs | None) -> str:
+    """Answer a retention policy as the functions read it; "" is the default one."""
+    if keep is None:
+        return ""
+    age = keep.age_ms
+    return f"{-1 if keep.count is None else keep.count} {-1 if age is None else age}"
+
+
+class Runner:
+    """Runs one job after the other through the executor and says how each ended."""
+
+    def __init__(
+        self,
+        client: QueueClient,
+        handler: Handler,
+        executor: Executor,
+        strategies: Mapping[str, BackoffStrategy],
+    ) -> None:
+        self._client = client
+        self._handler = handler
+        self._executor = executor
+        self._strategies = strategies
+
+    async def run(self, run: Run) -> Ended | None:
+        """Run a job to its end; None when the run must not be settled because its lease is lost."""
+        job = run.job
+        try:
+            if failpoints.armed:
+                failpoints.hit("run.before_handler")
+            timeout = job.options.timeout if job.has_options else None
+            value = await self._executor.run(self._handler, job, timeout)
+            if failpoints.armed:
+                failpoints.hit("run.after_handler")
+            payload = _NONE if value is None else self._client.encode(value, f"result of job {job.id}")
+            policy = policy_text(job.options.keep_completed) if job.has_options else ""
+            return Ended(run, "c", payload, policy, value)
+        except asyncio.CancelledError as error:
+            return self._cancelled(run, error)
+        except (RetryLater, RateLimited) as error:
+            return self._after_stop(run) or Ended(run, "d", b"", str(error.delay_ms), error)
+        except (SerializationError, PayloadTooLarge) as error:
+            return self._after_stop(run) or self._failed(run, error, final=True)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
+            return self._after_stop(run) or self._failed(run, error, final=isinstance(error, UnrecoverableError))
+
+    def _cancelled(self, run: Run, error: BaseException) -> Ended | None:
+        if not run.stop_reason:
+            # Nobody of ours cancelled it: the handler cancelled itself, which is a failure like another.
+            return self._failed(run, error, final=False)
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
+        return self._after_stop(run)
+
+    def _after_stop(self, run: Run) -> Ended | None:
+        """What a run comes to that was told to stop and did not return a result."""
+        if run.stop_reason == "revoked":
+            policy = policy_text(run.job.options.keep_failed)
+            return Ended(run, "f", b"", f"{policy};revoked", None)
+        if run.stop_reason == "shutdown":
+            return Ended(run, "b", b"", "", None)
+        return None
+
+    def _failed(self, run: Run, error: BaseException, *, final: bool) -> Ended:
+        job, options = run.job, run.job.options
+        failure = failure_of(error)
+        made = job.attempts_made + 1
+        if not final and made < options.attempts:
+            try:
+                delay = self._delay_ms(options, made, error)
+                return Ended(run, "r", failure.packed(), f"{delay} {failure.reason()}", (error, delay / 1000))
+            except Exception as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
+                broken.__context__ = error
+                failure, error = failure_of(broken), broken
+        option = f"{policy_text(options.keep_failed)};{failure.reason()}"
+        return Ended(run, "f", failure.packed(), option, error)
+
+    def _delay_ms(self, options: JobOptions, made: int, error: BaseException) -> int:
+        backoff = options.backoff
+        if backoff is None:
+            return 0
+        if backoff.kind != "custom":
+            return round(backoff.delay(made, random.random) * 1000)
+        strategy = self._strategies.get(backoff.name)
+        if strategy is None:
+            known = ", ".join(sorted(self._strategies)) or "none"
+            raise UnrecoverableError(
+                f"the job asks for backoff strategy {backoff.name!r}, this worker has {known}: "
+                "pass it in backoff_strategies"
+            )
+        return max(0, round(strategy(made, error) * 1000))

@@ -1,0 +1,30 @@
+"""Turning SIGTERM and SIGINT into an orderly stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def stop_on_signals(stop: Callable[[], None] | None) -> Iterator[None]:
+    """Call `stop` in the running loop at SIGTERM or SIGINT while the block runs; None leaves signals alone.
+
+    Where the loop cannot handle signals (another thread, another platform) nothing is installed: the program that
+    embeds the worker stops it itself.
+    """
+    installed: list[signal.Signals] = []
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT) if stop is not None else ():
+        try:
+            loop.add_signal_handler(number, stop or (lambda: None))
+        except (NotImplementedError, ValueError, RuntimeError):
+            break
+        installed.append(number)
+    try:
+        yield
+    finally:
+        for number in installed:
+            loop.remove_signal_handler(number)

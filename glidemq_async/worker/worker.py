@@ -1,0 +1,425 @@
+"""The worker: claims jobs of one queue and runs them. What it is made of lives in the modules beside this one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+import msgpack
+
+from glidemq_async import failpoints
+from glidemq_async.client import DEFAULT_PREFIX, QueueClient
+from glidemq_async.durations import to_ms
+from glidemq_async.errors import GlideMQError, LeaseLost, QueueClosed
+from glidemq_async.executors.protocol import Executor
+from glidemq_async.executors.registry import open_executor
+from glidemq_async.functions.callers import Lane
+from glidemq_async.job import Job
+from glidemq_async.keys import check_name
+from glidemq_async.serialization import Serializer
+from glidemq_async.storage import Storage, Subscription
+from glidemq_async.worker.claiming import ClaimLoop
+from glidemq_async.worker.leases import Held, LeaseKeeper
+from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
+from glidemq_async.worker.signals import stop_on_signals
+from glidemq_async.worker.runs import BackoffStrategy, Ended, Run, Runner, StopReason
+from glidemq_async.worker.sweeping import Sweeper
+
+Data = TypeVar("Data")
+Result = TypeVar("Result")
+
+CANCEL_SECONDS: Final = 2.0
+"""How long cancelled handlers may take to end at shutdown before they are left behind."""
+
+_log = logging.getLogger(__name__)
+
+
+class Worker(Generic[Data, Result]):
+    """Runs the jobs of one queue, at most `concurrency` at a time.
+
+    `processor` takes a Job and returns its result; a plain function runs in a thread unless `executor` says
+    otherwise. `await worker.run()` works until SIGTERM, SIGINT or `stop()`; `async with worker` works in the
+    background of the block. Durations are seconds:
+
+    - `lock_duration`: the lease of a run, renewed while it runs; a dead worker's jobs start elsewhere after it.
+    - `max_stalled`: how often a job may lose its lease (its worker died) before it is failed as "stalled".
+    - `poll_interval`: how often an idle worker looks by itself, in case a wake-up was lost.
+    - `shutdown_timeout`: how long running jobs may take to end once the worker stops; what is left is handed back.
+    - `backoff_strategies`: functions of (attempts made, error) to seconds, for `Backoff.custom(name)`.
+
+    Raises ValueError or TypeError for bad options.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        processor: Callable[[Job[Data, Result]], Awaitable[Result] | Result],
+        storage: str | Storage | None = None,
+        *,
+        concurrency: int = 1,
+        executor: str | Executor | None = None,
+        lock_duration: float | timedelta = 30.0,
+        max_stalled: int = 3,
+        poll_interval: float | timedelta = 5.0,
+        shutdown_timeout: float | timedelta = 30.0,
+        backoff_strategies: Mapping[str, BackoffStrategy] | None = None,
+        handle_signals: bool = True,
+        name: str | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        serializer: Serializer | None = None,
+        payload_limit: int | None = None,
+    ) -> None:
+        if not callable(processor):
+            raise TypeError(f"processor must be a function of one job, got {processor!r}")
+        self._concurrency = _whole("concurrency", concurrency, 1)
+        self._max_stalled = _whole("max_stalled", max_stalled, 0)
+        self._lock_ms = _lease_ms(lock_duration)
+        self._poll_interval = to_ms("poll_interval", poll_interval, allow_zero=False) / 1000
+        self._shutdown_timeout = to_ms("shutdown_timeout", shutdown_timeout) / 1000
+        self._handle_signals = handle_signals
+        base = check_name("worker name", name) if name else f"{platform.node() or 'host'}-{os.getpid()}"
+        self.name = f"{base}-{uuid.uuid4().hex[:8]}".translate(_NAME_SAFE)
+        self._client = QueueClient(
+            queue, storage, prefix=prefix, mode=None, serializer=serializer, payload_limit=payload_limit
+        )
+        self._executor = open_executor(executor, processor, self._concurrency)
+        self._runner = Runner(self._client, processor, self._executor, dict(backoff_strategies or {}))
+        self._listeners = Listeners()
+        self._runs: dict[str, Run] = {}
+        self._no_runs = asyncio.Event()
+        self._no_runs.set()
+        self._retries_due = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stop_requested = asyncio.Event()
+        self._loop: ClaimLoop | None = None
+        self._keeper: LeaseKeeper | None = None
+        self._subscription: Subscription | None = None
+        self._started = self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.name} of {self._client.queue!r}, {len(self._runs)}/{self._concurrency} running>"
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return self._client.queue
+
+    @property
+    def storage(self) -> Storage:
+        """Where the queue lives."""
+        return self._client.storage
+
+    @property
+    def running(self) -> int:
+        """How many jobs are in hand."""
+        return len(self._runs)
+
+    @property
+    def last_seen(self) -> float | None:
+        """Loop time of the last answered claim or settle call, None before the first: the sign of life."""
+        return self._loop.last_call or None if self._loop else None
+
+    def on(self, event: WorkerEvent, listener: Listener) -> None:
+        """Call `listener` (a plain or coroutine function) at an event of this worker.
+
+        active(job), completed(job, result), failed(job, error), retrying(job, error, delay), returned(job),
+        lease_lost(job), stalled(recovered ids, failed ids), drained(), error(exception), closing(), closed().
+        `completed`, `failed` and `retrying` are told after the store has accepted the outcome.
+        """
+        self._listeners.add(event, listener)
+
+    # -- running --------------------------------------------------------------------------------------------------
+
+    async def run(self, *, until_empty: bool = False) -> None:
+        """Work until `stop()`, SIGTERM or SIGINT; then let running jobs end and hand back what is left.
+
+        With `until_empty` it returns when nothing can be claimed any more; delayed jobs are left alone, but the
+        retries of jobs it ran are waited for. It returns at once when the queue is paused.
+        """
+        with stop_on_signals(self.stop if self._handle_signals else None):
+            try:
+                await self.start()
+                if until_empty:
+                    await self.until_empty()
+                else:
+                    await self._stop_requested.wait()
+            finally:
+                await asyncio.shield(self.close())
+
+    def stop(self) -> None:
+        """Ask `run` to shut down; returns at once."""
+        self._stop_requested.set()
+
+    async def start(self) -> None:
+        """Start working in the background. Raises StorageUnavailable, IncompatibleQueueError, QueueClosed."""
+        if self._closed:
+            raise QueueClosed(f"asked to start worker {self.name}, found it closed: make a new Worker")
+        if self._started:
+            return
+        self._started = True
+        await self._client.open()
+        await self._executor.start()
+        self._loop = self._make_loop()
+        self._subscription = await self._client.storage.subscribe(
+            self._client.keys.base, self._client.keys.channel(f"wake:{self.name}"), self._on_message, self._on_link
+        )
+        self._loop.reset_subscription = self._subscription.reset
+        self._keeper = self._make_keeper()
+        self._keeper.start()
+        sweeper = Sweeper(
+            self._client.functions,
+            lease=self._lock_ms / 1000,
+            max_stalled=self._max_stalled,
+            on_stalled=self._on_stalled,
+            on_error=self._on_error,
+        )
+        self._tasks = [asyncio.create_task(self._loop.run()), asyncio.create_task(sweeper.run())]
+        self._loop.wake()
+
+    def _make_loop(self) -> ClaimLoop:
+        return ClaimLoop(
+            self._client,
+            Lane(self.name),
+            self.name,
+            lock_ms=self._lock_ms,
+            poll_interval=self._poll_interval,
+            free_slots=self._free_slots,
+            start=self._start_run,
+            settled=self._on_settled,
+            on_error=self._on_error,
+        )
+
+    def _make_keeper(self) -> LeaseKeeper:
+        info = {"host": platform.node(), "pid": os.getpid(), "concurrency": self._concurrency}
+        return LeaseKeeper(
+            self._client.storage,
+            self._client.keys.base,
+            self.name,
+            msgpack.packb(info),
+            self._lock_ms / 1000,
+            self._held,
+            lambda entries: self._stop_runs(entries, "lease lost"),
+            self._on_revoked,
+            self._on_health,
+        )
+
+    def _free_slots(self) -> int:
+        return max(0, self._concurrency - len(self._runs) - self._executor.occupied)
+
+    def _held(self) -> list[Held]:
+        # Called from the lease thread; list() of a dict is one step, but a resize between may still be noticed.
+        while True:
+            try:
+                runs = list(self._runs.values())
+                break
+            except RuntimeError:
+                continue
+        settling = self._loop.settling if self._loop else []
+        held = [(run.job.id, run.job.entry) for run in runs]
+        return held + [(ended.run.job.id, ended.run.job.entry) for ended in settling]
+
+    def _start_run(self, job: Job[Any, Any]) -> None:
+        run = Run(job)
+        self._runs[job.entry] = run
+        self._no_runs.clear()
+        if job.has_options and job.options.lock_duration is not None and self._keeper is not None:
+            self._keeper.shorten(job.options.lock_duration)
+        run.task = asyncio.create_task(self._run_job(run))
+        if self._listeners.wants("active"):
+            self._listeners.tell("active", job)
+
+    async def _run_job(self, run: Run) -> None:
+        ended = await self._runner.run(run)
+        del self._runs[run.job.entry]
+        if not self._runs:
+            self._no_runs.set()
+        assert self._loop is not None  # noqa: S101 - runs exist only after start
+        if ended is not None:
+            self._loop.end(ended)
+        else:
+            self._loop.wake()
+            self._listeners.tell("lease_lost", run.job)
+
+    # -- what comes back ------------------------------------------------------------------------------------------
+
+    def _on_settled(self, ended: Ended, refused: str | None) -> None:
+        job, tell = ended.run.job, self._listeners.tell
+        if refused is not None:
+            _log.warning("job %s: the outcome of its run was refused as %s", job.id, refused)
+            tell("lease_lost", job)
+        elif ended.verb == "c":
+            job.settle_as_completed(ended.payload)
+            tell("completed", job, ended.detail)
+        elif ended.verb == "f":
+            tell("failed", job, ended.detail)
+        elif ended.verb == "r":
+            error, delay = ended.detail  # type: ignore[misc]
+            self._await_retry(delay)
+            tell("retrying", job, error, delay)
+        elif ended.verb == "b":
+            tell("returned", job)
+
+    def _await_retry(self, delay: float) -> None:
+        self._retries_due = max(self._retries_due, asyncio.get_running_loop().time() + delay)
+
+    def _on_message(self, message: bytes) -> None:
+        if self._loop is None:
+            return
+        word, _, detail = message.decode().partition(" ")
+        if word == "w":
+            self._loop.wake()
+        elif word == "e":
+            self._loop.echo()
+        elif word == "x":
+            self._stop_runs([detail], "lease lost")
+        elif word == "r":
+            self._on_revoked([detail])
+
+    def _on_link(self, up: bool) -> None:
+        if self._loop is None:
+            return
+        self._loop.subscribed = up
+        if up:
+            if failpoints.armed:
+                failpoints.hit("subscribe.after_confirm")
+            # What was published before the link stood is gone: look once.
+            self._loop.wake()
+
+    def _stop_runs(self, entries: list[str], reason: StopReason) -> None:
+        for entry in entries:
+            run = self._runs.get(entry)
+            if run is not None:
+                run.stop(reason)
+
+    def _on_revoked(self, ids: list[str]) -> None:
+        revoked = set(ids)
+        for run in list(self._runs.values()):
+            if run.job.id in revoked:
+                run.stop("revoked")
+
+    def _on_health(self, healthy: bool) -> None:
+        if self._loop is None:
+            return
+        self._loop.healthy = healthy
+        if healthy:
+            self._loop.wake()
+        else:
+            self._on_error(LeaseLost("the leases of running jobs could not be renewed in time: claiming has stopped"))
+
+    def _on_stalled(self, recovered: list[str], failed: list[str]) -> None:
+        self._listeners.tell("stalled", recovered, failed)
+
+    def _on_error(self, error: Exception) -> None:
+        _log.warning("worker %s: %s", self.name, error)
+        self._listeners.tell("error", error)
+
+    # -- stopping -------------------------------------------------------------------------------------------------
+
+    async def until_empty(self) -> None:
+        """Wait until a started worker finds nothing to claim, or is stopped; see `run`."""
+        assert self._loop is not None  # noqa: S101 - started
+        loop = asyncio.get_running_loop()
+        stop = asyncio.create_task(self._stop_requested.wait())
+        try:
+            while not stop.done():
+                found_nothing = asyncio.create_task(self._loop.found_nothing.wait())
+                await asyncio.wait([found_nothing, stop], return_when=asyncio.FIRST_COMPLETED)
+                found_nothing.cancel()
+                await asyncio.wait([asyncio.create_task(self._no_runs.wait()), stop], return_when=asyncio.FIRST_COMPLETED)
+                if self._runs or self._loop.settling or not self._loop.found_nothing.is_set():
+                    continue
+                if await self._client.functions.is_paused() or loop.time() >= self._retries_due:
+                    break
+                self._loop.found_nothing.clear()
+                loop.call_at(self._retries_due, self._loop.wake)
+        finally:
+            stop.cancel()
+        self._listeners.tell("drained")
+
+    async def close(self) -> None:
+        """Stop claiming, let running jobs end for `shutdown_timeout`, hand back the rest, let go; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stop_requested.set()
+        if self._loop is None:
+            await self._client.close()
+            return
+        self._listeners.tell("closing")
+        self._loop.stop()
+        if failpoints.armed:
+            failpoints.hit("shutdown.after_stop_claiming")
+        await self._drain()
+        if failpoints.armed:
+            failpoints.hit("shutdown.before_release")
+        await self._release()
+        self._listeners.tell("closed")
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(self._shutdown_timeout):
+                await self._no_runs.wait()
+                return
+        except TimeoutError:
+            pass
+        left = list(self._runs.values())
+        _log.warning("worker %s: %d jobs did not end in time and are handed back", self.name, len(left))
+        for run in left:
+            run.stop("shutdown")
+        await asyncio.wait([run.task for run in left if run.task], timeout=CANCEL_SECONDS)
+
+    async def _release(self) -> None:
+        """Store the last outcomes, hand back what did not end, and leave; bounded in time."""
+        assert self._loop is not None  # noqa: S101 - started
+        self._loop.finish()
+        loop_task, *others = self._tasks
+        for task in others:
+            task.cancel()
+        try:
+            async with asyncio.timeout(max(CANCEL_SECONDS, self._shutdown_timeout)):
+                await asyncio.shield(loop_task)
+                await self._client.functions.close_worker(self.name)
+        except (TimeoutError, GlideMQError) as error:
+            _log.warning("worker %s: could not sign off, its jobs return when their leases end: %s", self.name, error)
+        loop_task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._keeper is not None:
+            await self._keeper.stop()
+        if self._subscription is not None:
+            await self._subscription.close()
+        await self._executor.stop(CANCEL_SECONDS)
+        await self._client.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+_NAME_SAFE: Final = str.maketrans("{}:", "---")
+
+
+def _whole(option: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{option} must be a whole number, got {value!r}")
+    if value < least:
+        raise ValueError(f"{option} must be at least {least}, got {value!r}")
+    return value
+
+
+def _lease_ms(value: float | timedelta) -> int:
+    milliseconds = to_ms("lock_duration", value, allow_zero=False)
+    if not 1_000 <= milliseconds <= 86_400_000:
+        raise ValueError(f"lock_duration must be 1 s to 24 h, got {value!r}")
+    return milliseconds

@@ -1,0 +1,13 @@
+"""The list of packages, which pyproject.toml cannot express; everything else stands there.
+
+Every package under glidemq_async/ is found by itself; `functions` and `executors` lie at the top of the
+repository and are installed as glidemq_async.functions and glidemq_async.executors.
+"""
+
+from setuptools import find_packages, setup
+
+own = find_packages(include=["glidemq_async", "glidemq_async.*"])
+mapped = find_packages(include=["functions", "functions.*", "executors", "executors.*"])
+
+# A set: the links inside glidemq_async/ show the mapped packages a second time (an sdist has no links).
+setup(packages=sorted({*own, *(f"glidemq_async.{name}" for name in mapped)}))

@@ -1,0 +1,370 @@
+"""Real servers for tests: alone, as a cluster and under Sentinel, on free loopback ports or unix sockets.
+
+Each helper is an async context manager; every process it started ends with it, at the latest
+with the test run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from functools import partial
+from pathlib import Path
+
+from glidemq_async.storage import Endpoint
+from glidemq_async.storage.binary import find_server
+from glidemq_async.storage.cluster import slot_of
+from glidemq_async.storage.connections import dial
+from glidemq_async.storage.library import pack
+from glidemq_async.storage.wire import ReplyError, as_list, as_text
+
+START_SECONDS = 15.0
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+
+
+def _die_with_parent() -> None:
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def eventually(check: Callable[[], Awaitable[bool]], what: str, seconds: float = START_SECONDS) -> None:
+    """Wait until a condition on another process holds; it announces nothing, so it is asked for."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        with contextlib.suppress(ReplyError, OSError):
+            if await check():
+                return
+        if asyncio.get_running_loop().time() > deadline:
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        await asyncio.sleep(0.02)
+
+
+class Server:
+    """One server process and its data directory; it can be killed, stopped and started again."""
+
+    def __init__(
+        self,
+        directory: Path,
+        options: Sequence[str] = (),
+        *,
+        binary: str | None = None,
+        unix: bool = False,
+        mode: Sequence[str] = (),
+    ) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = str(directory / "s") if unix else None
+        self.port = 0 if unix else free_port()
+        self._binary = binary or find_server()
+        self.options = list(options)
+        self._mode = list(mode)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"unix://{self.path}" if self.path else f"redis://127.0.0.1:{self.port}"
+
+    def _command(self) -> list[str]:
+        place = ["--unixsocket", self.path] if self.path else ["--bind", "127.0.0.1"]
+        # A sentinel has its options in a file that it rewrites; everything else is on the command line.
+        base = [*self._mode, "--port", str(self.port), *place, "--dir", str(self.directory)]
+        if "--sentinel" in self._mode:
+            return [self._binary, *base, *self.options]
+        defaults = ["--save", "", "--daemonize", "no", "--enable-debug-command", "yes", "--logfile", "log"]
+        return [self._binary, *base, *defaults, *self.options]
+
+    async def start(self) -> None:
+        """Start it and wait until it answers."""
+        self.process = subprocess.Popen(  # noqa: ASYNC220
+            self._command(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509
+        )
+        await eventually(self._answers, f"the server in {self.directory} answers")
+
+    async def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, f"the server in {self.directory} ended while it started"
+        return bool(await self.command("PING"))
+
+    async def command(self, *words: str | bytes | int) -> object:
+        """Run one command on a connection of its own; raises its error."""
+        endpoint = Endpoint(path=self.path) if self.path else Endpoint("127.0.0.1", self.port)
+        wire = await dial(endpoint)
+        try:
+            reply = await wire.send(pack(*words), asyncio.get_running_loop().time() + 5)
+        finally:
+            wire.drop("answered")
+            await asyncio.sleep(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def info(self, section: str) -> dict[str, str]:
+        """One section of INFO as text."""
+        pairs = (line.partition(":") for line in as_text(await self.command("INFO", section)).splitlines())
+        return {name: value for name, colon, value in pairs if colon}
+
+    def kill(self) -> None:
+        """SIGKILL it and wait for its end."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def stop(self) -> None:
+        """Ask it to end and wait for that."""
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+
+    def pause(self) -> None:
+        """Stop its execution; connections stay open and silent."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it run again."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    async def restart(self) -> None:
+        """Stop and start."""
+        self.stop()
+        await self.start()
+
+
+@contextlib.contextmanager
+def _room() -> Generator[Path]:
+    # Short paths: a unix socket lives here.
+    room = Path(tempfile.mkdtemp(prefix="gmq-"))
+    try:
+        yield room
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+@contextlib.asynccontextmanager
+async def standalone(
+    *options: str, binary: str | None = None, unix: bool = False, replica_of: Server | None = None
+) -> AsyncGenerator[Server]:
+    """One server, on a loopback port or a unix socket."""
+    with _room() as room:
+        more = [] if replica_of is None else ["--replicaof", "127.0.0.1", str(replica_of.port)]
+        server = Server(room, [*more, "--repl-diskless-sync-delay", "0", *options], binary=binary, unix=unix)
+        try:
+            await server.start()
+            if replica_of is not None:
+                await eventually(lambda: _linked(server), "the replica is in step")
+            yield server
+        finally:
+            server.kill()
+
+
+async def _linked(server: Server) -> bool:
+    return (await server.info("replication")).get("master_link_status") == "up"
+
+
+def redis7_binary() -> str | None:
+    """A Redis 7 server on the path, such as Debian's."""
+    return os.environ.get("GLIDEMQ_TEST_REDIS7") or shutil.which("redis-server")
+
+
+@contextlib.asynccontextmanager
+async def redis7(*options: str) -> AsyncGenerator[Server]:
+    """One Redis 7 server; `redis7_binary()` must have found one."""
+    async with standalone(*options, binary=redis7_binary()) as server:
+        yield server
+
+
+class Cluster:
+    """Three primaries, each with one replica."""
+
+    def __init__(self, primaries: list[Server], replicas: list[Server]) -> None:
+        self.primaries = primaries
+        self.replicas = replicas
+
+    @property
+    def servers(self) -> list[Server]:
+        """All of them."""
+        return [*self.primaries, *self.replicas]
+
+    @property
+    def url(self) -> str:
+        """The URL with the first primaries as seeds."""
+        return f"redis+cluster://{','.join(f'127.0.0.1:{one.port}' for one in self.primaries)}"
+
+    async def owner(self, key: str) -> Server:
+        """The primary that serves a key now, as seen by a living server."""
+        slot = slot_of(key)
+        for server in self.servers:
+            if server.process is None:
+                continue
+            for part in as_list(await server.command("CLUSTER", "SLOTS")) or []:
+                first, last, primary, *_ = as_list(part) or []
+                assert isinstance(first, int)
+                assert isinstance(last, int)
+                if first <= slot <= last:
+                    port = (as_list(primary) or [])[1]
+                    return next(one for one in self.servers if one.port == port)
+        raise LookupError(key)
+
+    async def replica_of(self, primary: Server) -> Server:
+        """The replica of a primary."""
+        for server in self.servers:
+            role = as_list(await server.command("ROLE")) if server.process is not None else None
+            if role and role[0] == b"slave" and role[2] == primary.port:
+                return server
+        raise LookupError(f"no replica of port {primary.port}")
+
+
+async def node_id(server: Server) -> str:
+    """The id of a cluster node."""
+    return as_text(await server.command("CLUSTER", "MYID"))
+
+
+@contextlib.asynccontextmanager
+async def cluster(*options: str, timeout_ms: int = 1000) -> AsyncGenerator[Cluster]:
+    """A cluster of three primaries and three replicas."""
+    with _room() as room:
+        servers: list[Server] = []
+        try:
+            for number in range(6):
+                more = [
+                    "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port",
+                    str(free_port()), "--cluster-node-timeout", str(timeout_ms), "--appendonly", "yes",
+                    "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0",
+                ]  # fmt: skip
+                servers.append(Server(room / str(number), [*more, *options]))
+            await asyncio.gather(*(server.start() for server in servers))
+            made = Cluster(servers[:3], servers[3:])
+            await _form(made)
+            yield made
+        finally:
+            for server in servers:
+                server.kill()
+
+
+async def _form(made: Cluster) -> None:
+    first, *others = made.servers
+    bounds = [(0, 5460), (5461, 10922), (10923, 16383)]
+    for primary, (low, high) in zip(made.primaries, bounds, strict=True):
+        await primary.command("CLUSTER", "ADDSLOTSRANGE", low, high)
+    for number, other in enumerate(made.servers):
+        await other.command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+    for other in others:
+        bus = other.options[other.options.index("--cluster-port") + 1]
+        await first.command("CLUSTER", "MEET", "127.0.0.1", other.port, bus)
+    for server in made.servers:
+        await eventually(partial(_knows, server, 6), "the nodes know each other")
+    for primary, replica in zip(made.primaries, made.replicas, strict=True):
+        await replica.command("CLUSTER", "REPLICATE", await node_id(primary))
+    for replica in made.replicas:
+        await eventually(partial(_linked, replica), "the replicas are in step")
+    for server in made.servers:
+        await eventually(partial(_cluster_ok, server), "the cluster is complete")
+
+
+async def _knows(server: Server, count: int) -> bool:
+    text = as_text(await server.command("CLUSTER", "NODES"))
+    return text.count("127.0.0.1") >= count and "handshake" not in text
+
+
+async def _cluster_ok(server: Server) -> bool:
+    slots = as_list(await server.command("CLUSTER", "SLOTS")) or []
+    whole = len(slots) == 3 and all(len(as_list(part) or []) == 4 for part in slots)
+    return whole and "cluster_state:ok" in as_text(await server.command("CLUSTER", "INFO"))
+
+
+class SentinelGroup:
+    """A primary, its replicas and three sentinels."""
+
+    service = "main"
+
+    def __init__(self, primary: Server, replicas: list[Server], sentinels: list[Server]) -> None:
+        self.primary = primary
+        self.replicas = replicas
+        self.sentinels = sentinels
+
+    @property
+    def url(self) -> str:
+        """The URL of the service."""
+        return (
+            f"redis+sentinel://{','.join(f'127.0.0.1:{one.port}' for one in self.sentinels)}/{self.service}"
+        )
+
+    async def current(self) -> Server:
+        """The primary that the first living sentinel names."""
+        sentinel = next(one for one in self.sentinels if one.process is not None)
+        answer = await sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
+        port = int(as_text((as_list(answer) or [])[1]))
+        return next(one for one in [self.primary, *self.replicas] if one.port == port)
+
+
+@contextlib.asynccontextmanager
+async def sentinel(replicas: int = 1, down_ms: int = 500) -> AsyncGenerator[SentinelGroup]:
+    """A primary with replicas under three sentinels."""
+    async with contextlib.AsyncExitStack() as stack:
+        primary = await stack.enter_async_context(standalone("--appendonly", "yes"))
+        followers = [
+            await stack.enter_async_context(standalone("--appendonly", "yes", replica_of=primary))
+            for _ in range(replicas)
+        ]
+        room = stack.enter_context(_room())
+        sentinels: list[Server] = []
+        try:
+            for number in range(3):
+                sentinels.append(await _sentinel(room / str(number), primary, down_ms))  # noqa: PERF401
+            made = SentinelGroup(primary, followers, sentinels)
+            for one in sentinels:
+                await eventually(partial(_watches, one, replicas), "the sentinels know each other")
+            yield made
+        finally:
+            for one in sentinels:
+                one.kill()
+
+
+async def _sentinel(directory: Path, primary: Server, down_ms: int) -> Server:
+    directory.mkdir(parents=True)  # noqa: ASYNC240
+    config = directory / "sentinel.conf"
+    config.write_text(
+        f"sentinel monitor {SentinelGroup.service} 127.0.0.1 {primary.port} 2\n"
+        f"sentinel down-after-milliseconds {SentinelGroup.service} {down_ms}\n"
+        f"sentinel failover-timeout {SentinelGroup.service} 3000\n"
+        f"sentinel parallel-syncs {SentinelGroup.service} 1\n"
+    )
+    server = Server(directory, mode=[str(config), "--sentinel"])
+    await server.start()
+    return server
+
+
+async def _watches(one: Server, replicas: int) -> bool:
+    others = as_list(await one.command("SENTINEL", "SENTINELS", SentinelGroup.service)) or []
+    followers = as_list(await one.command("SENTINEL", "REPLICAS", SentinelGroup.service)) or []
+    return len(others) == 2 and len(followers) == replicas

@@ -1,0 +1,328 @@
+"""Calls on one server: replies, errors, retries with the same arguments, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from glidemq_async.errors import (
+    LibraryVersionError,
+    QueueClosed,
+    QueueFull,
+    StorageUnavailable,
+    UnsupportedDurability,
+)
+from glidemq_async.storage import Endpoint, FunctionError, MemoryStorage, RedisStorage, Storage, open_storage
+from glidemq_async.storage.library import Library
+from glidemq_async.storage.wire import ReplyError
+from tests.servers import Server, eventually, standalone
+from tests.storage.proxy import proxied
+from tests.storage.standin import KEY, LIBRARY, SOURCE
+
+
+async def test_replies_are_bytes_int_list_and_none(storage: RedisStorage) -> None:
+    assert isinstance(storage, Storage)
+    assert await storage.call("kinds", KEY, [], readonly=True) == [b"text", 7, None, [b"a", 1]]
+    assert await storage.call("echo", KEY, [b"\x00\r\n\xff"], readonly=True) == b"\x00\r\n\xff"
+    assert await storage.call("echo", KEY, [12]) == b"12"
+    assert await storage.call("counted", KEY, []) is None
+
+
+async def test_a_refusal_carries_code_and_message(storage: RedisStorage) -> None:
+    with pytest.raises(FunctionError) as caught:
+        await storage.call("refuse", KEY, [])
+    assert (caught.value.code, caught.value.message) == ("NO_JOB", "the job is gone")
+    with pytest.raises(FunctionError, match=r"[Ww]rong number of arg"):
+        await storage.call("broken", KEY, [])
+
+
+async def test_a_lost_reply_is_asked_for_again_with_the_same_token(server: Server) -> None:
+    async with proxied(server) as proxy, proxy.storage(LIBRARY) as storage:
+        proxy.cut_replies(b"_count", times=3)
+        assert await storage.call("count", KEY, ["token-1"]) == b"1"
+        assert proxy.cut_count == 3
+        assert await storage.call("executions", KEY, []) == b"4"
+        assert await storage.call("counted", KEY, []) == b"1"
+
+
+async def test_a_silent_server_ends_in_storage_unavailable(server: Server) -> None:
+    async with proxied(server) as proxy, proxy.storage(LIBRARY) as storage:
+        proxy.swallow_replies(b"_count")
+        with pytest.raises(StorageUnavailable, match="count got no answer") as caught:
+            await storage.call("count", KEY, ["token-1"], timeout=0.3)
+        assert "redis://127.0.0.1" in str(caught.value)
+        proxy.swallow_replies(None)
+        assert await storage.call("count", KEY, ["token-1"]) == b"1"
+
+
+async def test_a_restarting_server_is_waited_for() -> None:
+    async with (
+        standalone("--appendonly", "yes") as server,
+        RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage,
+    ):
+        assert await storage.call("count", KEY, ["a"]) == b"1"
+        server.kill()
+        call = asyncio.ensure_future(storage.call("count", KEY, ["b"]))
+        await server.start()
+        assert await call == b"2"
+
+
+async def test_loading_is_waited_out() -> None:
+    async with (
+        standalone(
+            "--appendonly",
+            "yes",
+            "--key-load-delay",
+            "2000",
+            "--loading-process-events-interval-bytes",
+            "1024",
+        ) as server,
+        RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage,
+    ):
+        await storage.call("count", KEY, ["a"])
+        await server.command("DEBUG", "POPULATE", 400, "filler", 10)
+        await server.command("BGREWRITEAOF")
+        await eventually(lambda: _rewritten(server), "the file is rewritten")
+        seen = asyncio.ensure_future(_sees_loading(server))
+        await asyncio.to_thread(server.stop)
+        started = asyncio.ensure_future(server.start())
+        assert await storage.call("count", KEY, ["b"]) == b"2"
+        await started
+        assert await seen
+
+
+async def _rewritten(server: Server) -> bool:
+    info = await server.info("persistence")
+    return info["aof_rewrite_in_progress"] == "0" and info["aof_rewrite_scheduled"] == "0"
+
+
+async def _sees_loading(server: Server) -> bool:
+    async def loading() -> bool:
+        try:
+            await server.command("GET", "x")
+        except ReplyError as error:
+            return str(error).startswith("LOADING")
+        return False
+
+    await eventually(loading, "the server is loading")
+    return True
+
+
+async def test_a_demoted_server_is_waited_for(server: Server, storage: RedisStorage) -> None:
+    await storage.call("count", KEY, ["a"])
+    async with standalone() as other:
+        await server.command("REPLICAOF", "127.0.0.1", other.port)
+        with pytest.raises(StorageUnavailable, match="READONLY"):
+            await storage.call("count", KEY, ["b"], timeout=0.3)
+        call = asyncio.ensure_future(storage.call("count", KEY, ["b"]))
+        await server.command("REPLICAOF", "NO", "ONE")
+        assert await call is not None
+
+
+async def test_flushed_functions_are_loaded_again_once(server: Server, storage: RedisStorage) -> None:
+    await server.command("FUNCTION", "FLUSH")
+    await server.command("CONFIG", "RESETSTAT")
+    replies = await asyncio.gather(*(storage.call("count", KEY, [f"t{n}"]) for n in range(50)))
+    assert sorted(int(str(reply, "ascii")) for reply in replies if isinstance(reply, bytes)) == list(
+        range(1, 51)
+    )
+    stats = await server.info("commandstats")
+    assert "calls=1," in stats["cmdstat_function|load"]
+
+
+async def test_an_unknown_function_is_a_version_error(storage: RedisStorage) -> None:
+    with pytest.raises(LibraryVersionError, match="no function nothing"):
+        await storage.call("nothing", KEY, [])
+
+
+async def test_an_older_library_is_replaced_and_a_newer_one_kept(server: Server) -> None:
+    endpoint = Endpoint("127.0.0.1", server.port)
+    middle = SOURCE.replace("return args[1] end", "return 'middle' end")
+    newer = SOURCE.replace("return args[1] end", "return 'newer' end")
+    async with RedisStorage(endpoint, library=LIBRARY) as old:
+        assert await old.call("echo", KEY, ["x"]) == b"x"
+        async with RedisStorage(endpoint, library=Library(newer, "1.2.0")) as new:
+            assert await new.call("echo", KEY, ["x"]) == b"newer"
+            async with RedisStorage(endpoint, library=Library(middle, "1.1.9")) as between:
+                assert await between.call("echo", KEY, ["x"]) == b"newer"
+        assert await old.call("echo", KEY, ["x"]) == b"newer"
+    with pytest.raises(LibraryVersionError, match=r"1\.2\.0"):
+        await RedisStorage(endpoint, library=Library(SOURCE, "2.0.0")).connect()
+
+
+async def test_a_full_server_is_a_full_queue_but_finishing_works(
+    server: Server, storage: RedisStorage
+) -> None:
+    await server.command("CONFIG", "SET", "maxmemory", 1)
+    with pytest.raises(QueueFull, match="maxmemory"):
+        await storage.call("count", KEY, ["a"])
+    assert await storage.call("finish", KEY, ["x"]) == b"OK"
+    assert await storage.call("counted", KEY, [], readonly=True) is None
+
+
+async def test_cancelling_calls_mixes_no_replies_and_swallows_none(
+    server: Server, storage: RedisStorage
+) -> None:
+    before = await server.info("stats")
+    cancelled = answered = 0
+
+    async def one(number: int) -> None:
+        assert await storage.call("echo", KEY, [f"value-{number}"]) == f"value-{number}".encode()
+
+    for number in range(3000):
+        task = asyncio.ensure_future(one(number))
+        for _ in range(number % 7):
+            await asyncio.sleep(0)
+        asked = task.cancel()
+        try:
+            await task
+            answered += 1
+            assert not asked
+        except asyncio.CancelledError:
+            cancelled += 1
+    assert cancelled + answered == 3000
+    assert cancelled > 1000
+    await one(-1)
+    after = await server.info("stats")
+    # The connection of the storage survived: the only new one is that of the second INFO.
+    assert int(after["total_connections_received"]) - int(before["total_connections_received"]) == 1
+
+
+async def test_callers_share_one_connection_and_one_dial(server: Server) -> None:
+    async with RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage:
+        await asyncio.gather(*(storage.call("count", KEY, [f"{n}"]) for n in range(200)))
+        assert await storage.call("counted", KEY, []) == b"200"
+        assert (await server.info("clients"))["connected_clients"] == "2"
+
+
+async def test_large_values_pass(storage: RedisStorage) -> None:
+    value = bytes(range(256)) * 40_000
+    answers = await asyncio.gather(*(storage.call("echo", KEY, [value]) for _ in range(4)))
+    assert all(answer == value for answer in answers)
+
+
+async def test_a_closed_storage_says_so(server: Server) -> None:
+    storage = RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY)
+    await storage.connect()
+    await storage.close()
+    await storage.close()
+    with pytest.raises(QueueClosed):
+        await storage.call("echo", KEY, ["x"])
+
+
+async def test_nobody_there_is_storage_unavailable() -> None:
+    storage = RedisStorage(Endpoint("127.0.0.1", 1), library=LIBRARY)
+    with pytest.raises(StorageUnavailable, match=r"127\.0\.0\.1:1"):
+        await storage.call("echo", KEY, ["x"], timeout=0.2)
+    await storage.close()
+
+
+async def test_a_wrong_password_fails_at_once() -> None:
+    async with standalone() as server:
+        await server.command("CONFIG", "SET", "requirepass", "right")
+        for url in (f"redis://:wrong@127.0.0.1:{server.port}", server.url):
+            storage = open_storage(url)
+            with pytest.raises(StorageUnavailable, match="password") as caught:
+                await storage.connect()
+            assert "wrong@" not in str(caught.value)
+            await storage.close()
+
+
+async def test_an_evicting_server_is_warned_about(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    await server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    with caplog.at_level(logging.WARNING, "glidemq_async.storage"):
+        async with RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY):
+            pass
+    assert "allkeys-lru" in caplog.text
+    assert "noeviction" in caplog.text
+
+
+async def test_replicated_needs_a_replica(server: Server) -> None:
+    async with (
+        RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage,
+        standalone(replica_of=server) as replica,
+    ):
+        assert await storage.call("once", KEY, ["a"], wait="replicated") == b"first"
+        assert await replica.command("HEXISTS", f"{KEY}:tokens", "a") == 1
+        replica.pause()
+        with pytest.raises(StorageUnavailable, match=r"stored on .* but any replica did not confirm"):
+            await storage.call("once", KEY, ["b"], wait="replicated", timeout=0.3)
+        # A replay writes nothing, and yet it must not be taken for confirmed.
+        with pytest.raises(StorageUnavailable, match="did not confirm"):
+            await storage.call("once", KEY, ["b"], wait="replicated", timeout=0.3)
+        replica.resume()
+        assert await storage.call("once", KEY, ["b"], wait="replicated") == b"replay"
+        assert await replica.command("HEXISTS", f"{KEY}:tokens", "b") == 1
+
+
+async def test_fsync_needs_an_append_only_file(storage: RedisStorage) -> None:
+    with pytest.raises(UnsupportedDurability, match="appendonly"):
+        await storage.call("count", KEY, ["a"], wait="fsync")
+    assert await storage.call("counted", KEY, []) is None
+    async with (
+        standalone("--appendonly", "yes") as server,
+        RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as other,
+    ):
+        assert await other.call("count", KEY, ["a"], wait="fsync") == b"1"
+
+
+async def test_streams_are_read_after_a_position(storage: RedisStorage) -> None:
+    events = f"{KEY}:events"
+    assert await storage.read_stream(events, "0", 10, 0) == []
+    first = await storage.call("append", KEY, ["a"])
+    await storage.call("append", KEY, ["b"])
+    assert isinstance(first, bytes)
+    assert await storage.read_stream(events, "0", 1, 0) == [(first, {b"value": b"a"})]
+    waiting = asyncio.ensure_future(storage.read_stream(events, "$", 10, 5))
+    again = asyncio.ensure_future(storage.read_stream(events, first.decode(), 10, 0))
+    assert [fields for _, fields in await again] == [{b"value": b"b"}]
+    await asyncio.sleep(0.05)
+    await storage.call("append", KEY, ["c"])
+    assert [fields for _, fields in await waiting] == [{b"value": b"c"}]
+
+
+async def test_a_cancelled_read_leaves_nothing_behind(storage: RedisStorage) -> None:
+    events = f"{KEY}:events"
+    reading = asyncio.ensure_future(storage.read_stream(events, "0", 10, 5))
+    await asyncio.sleep(0.05)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    entry = await storage.call("append", KEY, ["a"])
+    assert await storage.read_stream(events, "0", 10, 1) == [(entry, {b"value": b"a"})]
+
+
+async def test_scan_finds_every_key_of_a_queue(storage: RedisStorage) -> None:
+    await asyncio.gather(*(storage.call("count", f"glide:{{q}}:{n}", ["t"]) for n in range(700)))
+    await storage.call("count", KEY, ["t"])
+    found = {key async for key in storage.scan("glide:{q}:*:count")}
+    assert found == {f"glide:{{q}}:{n}:count".encode() for n in range(700)}
+
+
+async def test_a_clone_works_in_another_loop(storage: RedisStorage) -> None:
+    twin = storage.clone()
+
+    async def elsewhere() -> object:
+        with pytest.raises(RuntimeError, match="clone"):
+            await storage.call("echo", KEY, ["x"])
+        async with twin:
+            return await twin.call("echo", KEY, ["there"])
+
+    assert await asyncio.to_thread(lambda: asyncio.run(elsewhere())) == b"there"
+    assert await storage.call("echo", KEY, ["here"]) == b"here"
+
+
+async def test_a_named_memory_is_shared_and_a_nameless_one_private() -> None:
+    async with (
+        MemoryStorage("shared", library=LIBRARY) as one,
+        MemoryStorage("shared", library=LIBRARY) as two,
+    ):
+        assert await one.call("count", KEY, ["a"]) == b"1"
+        assert await two.call("count", KEY, ["b"]) == b"2"
+        async with MemoryStorage(library=LIBRARY) as private:
+            assert await private.call("count", KEY, ["c"]) == b"1"
+    async with MemoryStorage("shared", library=LIBRARY) as later:
+        assert await later.call("counted", KEY, []) is None
+    assert open_storage("memory://shared").url == "memory://shared"

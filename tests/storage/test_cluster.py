@@ -1,0 +1,120 @@
+"""A cluster: routing, the library on every primary, failover and moving slots."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from glidemq_async.errors import StorageUnavailable
+from glidemq_async.storage import ClusterStorage, Endpoint
+from glidemq_async.storage.cluster import slot_of
+from tests.servers import Cluster, cluster, eventually, node_id
+from tests.storage.listener import Listener
+from tests.storage.standin import LIBRARY
+
+pytestmark = pytest.mark.cluster
+
+KEYS = [f"glide:{{queue-{number}}}" for number in range(12)]
+
+
+@pytest.fixture
+async def servers() -> AsyncIterator[Cluster]:
+    async with cluster() as made:
+        yield made
+
+
+@pytest.fixture
+async def storage(servers: Cluster) -> AsyncIterator[ClusterStorage]:
+    # One seed: the others are learned.
+    seeds = [("127.0.0.1", servers.primaries[0].port)]
+    async with ClusterStorage(seeds, Endpoint(), library=LIBRARY) as opened:
+        yield opened
+
+
+async def test_routing_library_channels_and_scans(servers: Cluster, storage: ClusterStorage) -> None:
+    for primary in servers.primaries:
+        libraries = await primary.command("FUNCTION", "LIST")
+        assert "glidemq_async_v1" in str(libraries)
+    assert await asyncio.gather(*(storage.call("count", key, ["t"]) for key in KEYS)) == [b"1"] * len(KEYS)
+    owners = [await servers.owner(key) for key in KEYS]
+    assert len({owner.port for owner in owners}) == 3
+    for key, owner in zip(KEYS, owners, strict=True):
+        assert await owner.command("GET", f"{key}:count") == b"1"
+        listener = await Listener().subscribe(storage, key, f"{key}:wake")
+        assert await storage.call("publish", key, [f"{key}:wake", key]) == 1
+        assert await listener.message() == key.encode()
+        await listener.close()
+        assert {found async for found in storage.scan(f"{key}:*")} == {
+            f"{key}:{name}".encode() for name in ("count", "executions", "tokens")
+        }
+        entry = await storage.call("append", key, ["a"])
+        assert await storage.read_stream(f"{key}:events", "0", 10, 0) == [(entry, {b"value": b"a"})]
+
+
+@pytest.mark.crash
+async def test_a_killed_primary_is_replaced(servers: Cluster, storage: ClusterStorage) -> None:
+    key = KEYS[0]
+    owner = await servers.owner(key)
+    assert await storage.call("count", key, ["a"], wait="replicated") == b"1"
+    listener = await Listener().subscribe(storage, key, f"{key}:wake")
+    owner.kill()
+    assert await storage.call("count", key, ["b"]) == b"2"
+    assert await listener.change() is False
+    assert await listener.change() is True
+    assert await storage.call("publish", key, [f"{key}:wake", "a"]) == 1
+    assert await listener.message() == b"a"
+    assert await asyncio.gather(*(storage.call("count", other, ["c"]) for other in KEYS))
+
+
+@pytest.mark.crash
+async def test_a_manual_failover_loses_nothing(servers: Cluster, storage: ClusterStorage) -> None:
+    key = KEYS[0]
+    done = asyncio.Event()
+    count = 0
+
+    async def add() -> None:
+        nonlocal count
+        while not done.is_set():
+            await storage.call("count", key, [f"{count}"])
+            count += 1
+
+    adding = asyncio.ensure_future(add())
+    replica = await servers.replica_of(await servers.owner(key))
+    await replica.command("CLUSTER", "FAILOVER")
+    await eventually(lambda: _owns(servers, key, replica.port), "the replica has taken over")
+    await asyncio.sleep(0.2)
+    done.set()
+    await adding
+    assert await storage.call("counted", key, []) == str(count).encode()
+
+
+async def _owns(servers: Cluster, key: str, port: int) -> bool:
+    return (await servers.owner(key)).port == port
+
+
+async def test_a_slot_that_moves_key_by_key_is_waited_for(servers: Cluster, storage: ClusterStorage) -> None:
+    key = KEYS[0]
+    slot = slot_of(key)
+    source = await servers.owner(key)
+    target = next(one for one in servers.primaries if one is not source)
+    ids = [await node_id(one) for one in (source, target)]
+    await storage.call("count", key, ["a"])
+    listener = await Listener().subscribe(storage, key, f"{key}:wake")
+    await target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+    await source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+    await source.command("MIGRATE", "127.0.0.1", target.port, f"{key}:tokens", 0, 5000)
+    with pytest.raises(StorageUnavailable):
+        await storage.call("count", key, ["b"], timeout=0.3)
+    assert await source.command("GET", f"{key}:count") == b"1"
+    waiting = asyncio.ensure_future(storage.call("count", key, ["b"]))
+    await source.command("MIGRATE", "127.0.0.1", target.port, f"{key}:count", 0, 5000)
+    await source.command("MIGRATE", "127.0.0.1", target.port, f"{key}:executions", 0, 5000)
+    for one in (target, source):
+        await one.command("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
+    assert await waiting == b"2"
+    assert await target.command("GET", f"{key}:count") == b"2"
+    assert [await listener.change(), await listener.change()] == [False, True]
+    assert await storage.call("publish", key, [f"{key}:wake", "a"]) == 1
+    assert await listener.message() == b"a"

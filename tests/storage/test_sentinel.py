@@ -1,0 +1,57 @@
+"""A primary under Sentinel: found, followed after a failover, refused when unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from glidemq_async.errors import StorageUnavailable
+from glidemq_async.storage import Endpoint, SentinelStorage
+from glidemq_async.storage.wire import as_list
+from tests.servers import SentinelGroup, eventually, sentinel
+from tests.storage.listener import Listener
+from tests.storage.standin import KEY, LIBRARY
+
+pytestmark = [pytest.mark.sentinel, pytest.mark.crash]
+
+
+def _storage(group: SentinelGroup, service: str = SentinelGroup.service) -> SentinelStorage:
+    sentinels = [Endpoint("127.0.0.1", one.port) for one in group.sentinels]
+    return SentinelStorage(sentinels, service, Endpoint(), library=LIBRARY)
+
+
+async def test_a_failover_is_followed() -> None:
+    async with sentinel() as group, _storage(group) as storage:
+        assert await storage.call("count", KEY, ["a"], wait="replicated") == b"1"
+        listener = await Listener().subscribe(storage, KEY, f"{KEY}:wake")
+        # A dead sentinel is passed over.
+        group.sentinels[0].kill()
+        group.primary.kill()
+        assert await storage.call("count", KEY, ["b"]) == b"2"
+        assert await group.current() is group.replicas[0]
+        assert await group.replicas[0].command("GET", f"{KEY}:count") == b"2"
+        assert [await listener.change(), await listener.change()] == [False, True]
+        assert await storage.call("publish", KEY, [f"{KEY}:wake", "a"]) == 1
+        assert await listener.message() == b"a"
+
+
+async def test_a_switch_with_a_living_primary_is_followed() -> None:
+    async with sentinel() as group, _storage(group) as storage:
+        assert await storage.call("count", KEY, ["a"], wait="replicated") == b"1"
+        await group.sentinels[0].command("SENTINEL", "FAILOVER", group.service)
+        # Until the old primary is told, it takes writes that will be lost: wait="replicated" is for that.
+        await eventually(lambda: _demoted(group), "the old primary is a replica")
+        assert await storage.call("count", KEY, ["b"]) == b"2"
+        assert await group.replicas[0].command("GET", f"{KEY}:count") == b"2"
+
+
+async def _demoted(group: SentinelGroup) -> bool:
+    role = as_list(await group.primary.command("ROLE"))
+    return role is not None and role[0] == b"slave"
+
+
+async def test_an_unknown_service_is_unavailable() -> None:
+    async with sentinel() as group:
+        storage = _storage(group, "other")
+        with pytest.raises(StorageUnavailable, match="does not know the service 'other'"):
+            await storage.call("count", KEY, ["a"], timeout=0.3)
+        await storage.close()

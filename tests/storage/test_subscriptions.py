@@ -1,0 +1,124 @@
+"""Sharded channels: delivery, confirmation, loss and return of the link."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from glidemq_async.storage import Endpoint, RedisStorage
+from tests.servers import Server, eventually, standalone
+from tests.storage.listener import Listener
+from tests.storage.standin import KEY, LIBRARY
+
+CHANNEL = f"{KEY}:wake"
+
+
+async def test_messages_arrive_on_their_channel_only(server: Server, storage: RedisStorage) -> None:
+    one = await Listener().subscribe(storage, KEY, f"{CHANNEL}:1")
+    two = await Listener().subscribe(storage, KEY, f"{CHANNEL}:2")
+    assert await storage.call("publish", KEY, [f"{CHANNEL}:1", "a"]) == 1
+    assert await storage.call("publish", KEY, [f"{CHANNEL}:2", b"\x00b"]) == 1
+    assert (await one.message(), await two.message()) == (b"a", b"\x00b")
+    assert one.messages.empty()
+    # Both channels use one connection: theirs, that of the calls and that of INFO.
+    assert (await server.info("clients"))["connected_clients"] == "3"
+    await one.close()
+    await one.close()
+    await eventually(lambda: _receivers(storage, f"{CHANNEL}:1", 0), "the channel is left")
+    assert await storage.call("publish", KEY, [f"{CHANNEL}:2", "c"]) == 1
+    assert await two.message() == b"c"
+    await two.close()
+
+
+async def _receivers(storage: RedisStorage, channel: str, count: int) -> bool:
+    return await storage.call("publish", KEY, [channel, "?"]) == count
+
+
+async def test_two_subscribers_of_one_channel(storage: RedisStorage) -> None:
+    one = await Listener().subscribe(storage, KEY, CHANNEL)
+    two = await Listener().subscribe(storage, KEY, CHANNEL)
+    await storage.call("publish", KEY, [CHANNEL, "a"])
+    assert (await one.message(), await two.message()) == (b"a", b"a")
+    await one.close()
+    await storage.call("publish", KEY, [CHANNEL, "b"])
+    assert await two.message() == b"b"
+    assert one.messages.empty()
+
+
+async def test_leaving_and_coming_back_at_once(storage: RedisStorage) -> None:
+    other = await Listener().subscribe(storage, KEY, f"{CHANNEL}:other")
+    for _ in range(20):
+        one = await Listener().subscribe(storage, KEY, CHANNEL)
+        closing = asyncio.ensure_future(one.close())
+        two = Listener()
+        two.subscription = await storage.subscribe(
+            KEY, CHANNEL, two.messages.put_nowait, two.changes.put_nowait
+        )
+        await closing
+        assert await two.change() is True
+        await storage.call("publish", KEY, [CHANNEL, "a"])
+        assert await two.message() == b"a"
+        await two.close()
+    assert other.changes.empty()
+
+
+async def test_a_killed_link_is_reported_and_comes_back(server: Server, storage: RedisStorage) -> None:
+    listener = await Listener().subscribe(storage, KEY, CHANNEL)
+    for _ in range(3):
+        await server.command("CLIENT", "KILL", "TYPE", "pubsub")
+        assert await listener.change() is False
+        assert await listener.change() is True
+        await storage.call("publish", KEY, [CHANNEL, "a"])
+        assert await listener.message() == b"a"
+
+
+async def test_reset_makes_a_new_link(server: Server, storage: RedisStorage) -> None:
+    listener = await Listener().subscribe(storage, KEY, CHANNEL)
+    assert listener.subscription is not None
+    listener.subscription.reset()
+    assert [await listener.change(), await listener.change()] == [False, True]
+    await storage.call("publish", KEY, [CHANNEL, "a"])
+    assert await listener.message() == b"a"
+
+
+async def test_a_subscription_survives_a_restart_of_the_server() -> None:
+    async with (
+        standalone() as server,
+        RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage,
+    ):
+        listener = await Listener().subscribe(storage, KEY, CHANNEL)
+        server.kill()
+        assert await listener.change() is False
+        await server.start()
+        assert await listener.change() is True
+        await storage.call("publish", KEY, [CHANNEL, "a"])
+        assert await listener.message() == b"a"
+
+
+async def test_subscribing_waits_for_an_absent_server() -> None:
+    async with standalone() as server:
+        server.kill()
+        storage = RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY)
+        listener = Listener()
+        await storage.subscribe(KEY, CHANNEL, listener.messages.put_nowait, listener.changes.put_nowait)
+        await server.start()
+        assert await listener.change() is True
+        await storage.close()
+
+
+async def test_a_failing_callback_is_logged_and_harms_nobody(
+    storage: RedisStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(message: bytes) -> None:
+        raise LookupError(message.decode())
+
+    with caplog.at_level(logging.ERROR, "glidemq_async.storage"):
+        await storage.subscribe(KEY, CHANNEL, fail, lambda up: None)
+        listener = await Listener().subscribe(storage, KEY, CHANNEL)
+        await storage.call("publish", KEY, [CHANNEL, "first"])
+        assert await listener.message() == b"first"
+        await storage.call("publish", KEY, [CHANNEL, "second"])
+        assert await listener.message() == b"second"
+    assert "LookupError: first" in caplog.text

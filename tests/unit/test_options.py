@@ -1,0 +1,241 @@
+"""The options of a job: what is refused, how defaults are overridden, and what a worker gets to read."""
+
+import copy
+import pickle
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glidemq_async.backoff import Backoff
+from glidemq_async.errors import PayloadTooLarge, SerializationError
+from glidemq_async.options import (
+    DEFAULT_KEEP_COMPLETED,
+    DEFAULT_KEEP_FAILED,
+    JobOptions,
+    JobOptionsDict,
+    KeepJobs,
+    merge,
+)
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+MALFORMED: list[object] = [
+    1,
+    [1],
+    {"a": 0},
+    {"a": "2"},
+    {"b": 5},
+    {"b": {}},
+    {"t": "x"},
+    {"l": 1},
+    {"c": [1]},
+    {"c": 5},
+    {"f": ["a", 1]},
+    {"h": [1]},
+    {"h": {"a": 1}},
+]
+
+
+def build(**options: object) -> JobOptions:
+    return JobOptions(**cast("JobOptionsDict", options))
+
+
+@pytest.mark.smoke
+def test_without_options_everything_is_default() -> None:
+    options = JobOptions()
+    assert options.attempts == 1
+    assert options.headers == {}
+    assert options.durability == "default"
+    assert [options.delay, options.at, options.backoff, options.timeout, options.job_id] == [None] * 5
+    assert options.explicit() == {}
+    assert repr(options) == "JobOptions()"
+
+
+def test_values_are_kept_in_one_form() -> None:
+    options = JobOptions(delay=timedelta(minutes=1), backoff=2, keep_completed=True, keep_failed=5, ttl=1.5)
+    assert options.delay == 60
+    assert options.delay_ms == 60_000
+    assert options.ttl_ms == 1500
+    assert options.backoff == Backoff.fixed(2)
+    assert options.keep_completed == KeepJobs()
+    assert options.keep_failed == KeepJobs(count=5)
+    assert JobOptions(keep_failed=False).keep_failed == KeepJobs(count=0)
+    assert JobOptions(at=NOON).at_ms == 1_893_499_200_000
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"delay": -1}, ValueError, "delay must not be negative, got -1"),
+        ({"delay": float("nan")}, ValueError, "delay must be a finite number"),
+        ({"delay": "1"}, TypeError, "delay must be seconds .* not '1'"),
+        ({"delay": 1, "at": NOON}, ValueError, "delay=1.* and at=.* exclude each other"),
+        ({"at": datetime(2030, 1, 1)}, ValueError, "at must carry a time zone"),  # noqa: DTZ001
+        ({"at": 5}, TypeError, "at must be a datetime, not 5"),
+        ({"attempts": 0}, ValueError, "attempts must be from 1 to .* got 0"),
+        ({"attempts": True}, TypeError, "attempts must be an int, not True"),
+        ({"attempts": 1.5}, TypeError, "attempts must be an int, not 1.5"),
+        ({"attempts": None}, TypeError, "attempts must be an int, not None"),
+        ({"attempts": 2**40}, ValueError, "attempts must be from 1"),
+        ({"backoff": -1}, ValueError, "backoff must not be negative"),
+        ({"backoff": "fast"}, TypeError, "backoff must be seconds"),
+        ({"timeout": 0}, ValueError, "timeout must be more than zero"),
+        ({"ttl": 0}, ValueError, "ttl must be more than zero"),
+        ({"lock_duration": 0.5}, ValueError, "lock_duration must be from 1 second to 24 hours, got 0.5"),
+        ({"lock_duration": 86_401}, ValueError, "lock_duration must be from 1 second"),
+        ({"keep_completed": -1}, ValueError, "keep_completed must be from 0"),
+        ({"keep_failed": 1.5}, TypeError, "keep_failed must be a bool, a number of jobs or KeepJobs"),
+        ({"job_id": ""}, ValueError, "job_id must not be empty"),
+        ({"job_id": 7}, TypeError, "job_id must be a str, not 7"),
+        ({"headers": {"a": 1}}, TypeError, "headers must map str to str, found 'a': 1"),
+        ({"headers": "a=b"}, TypeError, "headers must be a mapping"),
+        ({"headers": {"a": "\ud800"}}, ValueError, "headers holds a lone surrogate"),
+        ({"headers": {"a": "b" * 70_000}}, PayloadTooLarge, "headers is 70001 bytes"),
+        (
+            {"durability": "disk"},
+            ValueError,
+            "durability must be one of default, replicated, fsync, got 'disk'",
+        ),
+        ({"durability": ["fsync"]}, ValueError, "durability must be one of"),
+    ],
+)
+def test_bad_values_are_refused_by_name(
+    options: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        build(**options)
+
+
+@pytest.mark.parametrize("edge", [{"lock_duration": 1}, {"lock_duration": 86_400}, {"attempts": 2**31 - 1}])
+def test_the_edges_are_accepted(edge: dict[str, object]) -> None:
+    assert build(**edge).explicit() == edge
+
+
+def test_unknown_options_are_refused_with_the_nearest_name() -> None:
+    with pytest.raises(TypeError, match="unknown job option 'atempts': did you mean 'attempts'"):
+        build(atempts=3)
+    with pytest.raises(TypeError, match="unknown job option 'zzz': the options are job_id, delay"):
+        build(zzz=3)
+    with pytest.raises(TypeError, match="'time_out'"):
+        merge(JobOptions(), {"time_out": 3})
+
+
+def test_keep_jobs_refuses_negative_bounds() -> None:
+    assert KeepJobs(age=timedelta(hours=1)).age_ms == 3_600_000
+    with pytest.raises(ValueError, match="age must not be negative"):
+        KeepJobs(age=-1)
+    with pytest.raises(ValueError, match="count must be from 0"):
+        KeepJobs(count=-1)
+
+
+def test_retention_has_defaults() -> None:
+    assert JobOptions().retention("completed") == DEFAULT_KEEP_COMPLETED == KeepJobs(age=86_400, count=1000)
+    assert JobOptions().retention("failed") == DEFAULT_KEEP_FAILED == KeepJobs(age=30 * 86_400, count=10_000)
+    options = JobOptions(keep_completed=False, keep_failed=True)
+    assert options.retention("completed") == KeepJobs(count=0)
+    assert options.retention("failed") == KeepJobs()
+
+
+def test_explicit_options_win_even_when_they_equal_the_default() -> None:
+    default = JobOptions(attempts=3, timeout=10, headers={"a": "b"})
+    assert merge(default, {}) is default
+    assert merge(default, {"attempts": 1}).attempts == 1
+    assert merge(default, JobOptions(attempts=1)).attempts == 1
+    assert merge(default, JobOptions(delay=5)) == JobOptions(
+        attempts=3, timeout=10, headers={"a": "b"}, delay=5
+    )
+    assert merge(default, {"timeout": None}).timeout is None
+    assert merge(default, {"headers": {"c": "d"}}).headers == {"c": "d"}
+
+
+def test_delay_and_at_replace_each_other_in_a_merge() -> None:
+    assert merge(JobOptions(delay=5), {"at": NOON}) == JobOptions(at=NOON)
+    assert merge(JobOptions(at=NOON), JobOptions(delay=5)) == JobOptions(delay=5)
+    assert merge(JobOptions(at=NOON), {"delay": None}).at == NOON
+    with pytest.raises(ValueError, match="exclude each other"):
+        merge(JobOptions(), {"at": NOON, "delay": 5})
+
+
+def test_options_are_values() -> None:
+    headers = {"a": "b"}
+    options = JobOptions(attempts=2, headers=headers, keep_failed=KeepJobs(count=3))
+    headers["a"] = "changed"
+    assert options.headers == {"a": "b"}
+    with pytest.raises(AttributeError):
+        options.attempts = 5  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(TypeError):
+        cast("dict[str, str]", options.headers)["a"] = "c"
+    for twin in (pickle.loads(pickle.dumps(options)), copy.deepcopy(options), copy.copy(options)):
+        assert twin == options
+        assert twin.given == options.given
+        assert hash(twin) == hash(options)
+
+
+whole_seconds = st.integers(1, 10**9).map(lambda milliseconds: milliseconds / 1000)
+keeps = (
+    st.booleans()
+    | st.integers(0, 10**6)
+    | st.builds(KeepJobs, st.none() | whole_seconds, st.none() | st.integers(0, 9))
+)
+worker_options: st.SearchStrategy[dict[str, object]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "attempts": st.integers(1, 1000),
+        "backoff": st.builds(Backoff.exponential, whole_seconds, st.none() | whole_seconds, st.floats(0, 1))
+        | whole_seconds,
+        "timeout": whole_seconds,
+        "lock_duration": st.floats(1, 86_400),
+        "keep_completed": keeps,
+        "keep_failed": keeps,
+        "headers": st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
+    },
+)
+
+
+@given(worker_options)
+def test_what_a_worker_needs_comes_back(chosen: dict[str, object]) -> None:
+    options = build(**chosen)
+    assert JobOptions.from_wire(options.to_wire()) == options
+
+
+@pytest.mark.smoke
+def test_only_what_is_not_default_is_stored() -> None:
+    assert JobOptions().to_wire() == b""
+    assert JobOptions.from_wire(b"") == JobOptions()
+    assert JobOptions(attempts=1, headers={}, timeout=None).to_wire() == b""
+    assert JobOptions(job_id="a", delay=5, ttl=3, durability="fsync").to_wire() == b""
+    stored = JobOptions(
+        attempts=3, backoff=1, timeout=2, lock_duration=30, keep_completed=True, keep_failed=9
+    ).to_wire()
+    assert msgpack.unpackb(stored) == {
+        "a": 3,
+        "b": {"k": "f", "d": 1000},
+        "t": 2000,
+        "l": 30_000,
+        "c": [-1, -1],
+        "f": [9, -1],
+    }
+
+
+def test_what_a_newer_client_adds_is_ignored() -> None:
+    assert JobOptions.from_wire(msgpack.packb({"a": 2, "new": [1]})) == JobOptions(attempts=2)
+
+
+@pytest.mark.parametrize("stored", [b"\xc1", b"\x93", *map(msgpack.packb, MALFORMED)])
+def test_malformed_storage_is_told(stored: bytes) -> None:
+    with pytest.raises(SerializationError, match="not stored job options"):
+        JobOptions.from_wire(stored)
+
+
+@given(st.binary(max_size=40))
+def test_no_bytes_do_more_than_that(stored: bytes) -> None:
+    try:
+        found = JobOptions.from_wire(stored)
+    except SerializationError:
+        return
+    assert isinstance(found, JobOptions)

@@ -1,0 +1,295 @@
+"""What payloads come back as, and what an error says about a value that cannot be sent."""
+
+import contextlib
+import json
+import math
+import threading
+import uuid
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glidemq_async.errors import PayloadTooLarge, SerializationError
+from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer, decode, encode
+
+MSGPACK = MsgpackSerializer()
+JSON = JsonSerializer()
+BOTH = pytest.mark.parametrize("serializer", [MSGPACK, JSON], ids=["msgpack", "json"])
+
+text = st.text(st.characters(exclude_categories=["Cs"]))
+json_scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text
+)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | text
+    | st.binary()
+)
+keys = text | st.integers(-(2**63), 2**64 - 1) | st.binary()
+
+
+def nested(leaves: st.SearchStrategy[object], keys: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    return st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(keys, inner), max_leaves=20)
+
+
+def deep(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Word(str, Enum):  # noqa: UP042 (StrEnum is the tame one)
+    HELLO = "hello"
+
+
+class Model:
+    def model_dump(self, mode: str) -> object:
+        return mode
+
+
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
+@pytest.mark.smoke
+@given(nested(scalars, keys))
+def test_native_values_come_back_through_msgpack(value: object) -> None:
+    assert MSGPACK.loads(MSGPACK.dumps(value)) == value
+
+
+@given(nested(json_scalars, text))
+def test_json_values_come_back_through_json(value: object) -> None:
+    assert JSON.loads(JSON.dumps(value)) == value
+
+
+def test_json_is_compact_and_readable() -> None:
+    assert JSON.dumps({"a": [1, "é"]}) == '{"a":[1,"é"]}'.encode()
+
+
+@BOTH
+def test_tuples_come_back_as_lists(serializer: Serializer) -> None:
+    assert serializer.loads(serializer.dumps((1, (2,), {"a": Pair(3, 4)}))) == [1, [2], {"a": [3, 4]}]
+
+
+def test_subclasses_come_back_as_their_base() -> None:
+    class Text(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            return "not me"
+
+    ordered: dict[str, int] = OrderedDict(a=1)
+    value: dict[str, object] = {
+        "level": Level.LOW,
+        "word": Word.HELLO,
+        "map": ordered,
+        "text": Text("me"),
+        Word.HELLO: True,
+    }
+    found = MSGPACK.loads(MSGPACK.dumps(value))
+    assert found == {"level": 1, "word": "hello", "map": {"a": 1}, "text": "me", "hello": True}
+    assert MSGPACK.loads(MSGPACK.dumps([bytearray(b"a"), memoryview(b"b")])) == [b"a", b"b"]
+
+
+def test_floats_without_a_json_form_pass_through_msgpack() -> None:
+    assert repr(MSGPACK.loads(MSGPACK.dumps([math.nan, math.inf, -math.inf]))) == "[nan, inf, -inf]"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("value", "name", "hint"),
+    [
+        (datetime(2030, 1, 1, tzinfo=UTC), "datetime.datetime", "value.isoformat()"),
+        (date(2030, 1, 1), "datetime.date", "value.isoformat()"),
+        (timedelta(1), "datetime.timedelta", "value.total_seconds()"),
+        (Decimal("1.5"), "decimal.Decimal", "str(value)"),
+        (uuid.UUID(int=1), "uuid.UUID", "str(value)"),
+        (PurePosixPath("/a"), "pathlib.PurePosixPath", "str(value)"),
+        ({1}, "set", "send a list"),
+        (frozenset("a"), "frozenset", "send a list"),
+        (Colour.RED, "Colour", "value.value"),
+        (Point(1), "Point", "dataclasses.asdict(value)"),
+        (Model(), "Model", "model_dump"),
+        (1j, "complex", "plain values"),
+        (object, "type", "plain values"),
+    ],
+)
+def test_other_types_are_refused_with_place_type_and_way_out(
+    serializer: Serializer, value: object, name: str, hint: str
+) -> None:
+    payload = {"first": 1, "items": [0, 1, (2, 3), {"when": value}], "last": value}
+    with pytest.raises(SerializationError) as caught:
+        serializer.dumps(payload)
+    assert caught.value.path == "$.items[3].when"
+    message = str(caught.value)
+    assert "$.items[3].when" in message
+    assert name in message
+    assert hint in message
+
+
+MISPLACED: list[tuple[object, str]] = [
+    ({1}, "$"),
+    ({"a b": {1}}, "$['a b']"),
+    ({7: {1}}, "$[7]"),
+    ([[[{1}]]], "$[0][0][0]"),
+    ({"a": {("x", "y"): 1}}, "$.a"),
+    ([{"ok": {frozenset({1}): 1}}], "$[0].ok"),
+    ({"a": "\ud800"}, "$.a"),
+    ({"a": {"\ud800": 1}}, "$.a"),
+]
+
+
+@BOTH
+@pytest.mark.parametrize(("payload", "path"), MISPLACED)
+def test_the_path_leads_to_the_fault(serializer: Serializer, payload: object, path: str) -> None:
+    with pytest.raises(SerializationError) as caught:
+        serializer.dumps(payload)
+    assert caught.value.path == path
+
+
+def test_a_tuple_as_a_key_is_refused_although_msgpack_would_take_it() -> None:
+    with pytest.raises(SerializationError, match=r"\$\[0\] cannot .* the key \(\), a tuple; use one of"):
+        MSGPACK.dumps([{(): 1}])
+    assert MSGPACK.loads(MSGPACK.dumps({"a": ({"b": 1},)})) == {"a": [{"b": 1}]}
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**40])
+def test_ints_beyond_64_bits_are_refused_by_msgpack(value: int) -> None:
+    with pytest.raises(SerializationError, match=r"\$\.n\[1\] .* more than 64; send str\(value\)") as caught:
+        MSGPACK.dumps({"n": [1, value]})
+    assert caught.value.path == "$.n[1]"
+    assert JSON.loads(JSON.dumps(value)) == value
+
+
+def test_what_json_lacks_is_refused() -> None:
+    with pytest.raises(SerializationError, match="base64") as caught:
+        JSON.dumps({"raw": b"1"})
+    assert caught.value.path == "$.raw"
+    with pytest.raises(SerializationError, match="the float nan") as caught:
+        JSON.dumps([1.0, math.nan])
+    assert caught.value.path == "$[1]"
+
+
+@BOTH
+def test_a_value_that_contains_itself_or_is_endless_is_refused(serializer: Serializer) -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    for value in (endless, deep(100_000)):
+        with pytest.raises(SerializationError, match="nested too deeply, or contains itself"):
+            serializer.dumps(value)
+
+
+@BOTH
+def test_the_serializer_works_on_after_a_failure(serializer: Serializer) -> None:
+    with pytest.raises(SerializationError):
+        serializer.dumps([1, 2, {3}])
+    assert serializer.loads(serializer.dumps({"a": 1})) == {"a": 1}
+
+
+def test_a_huge_value_leaves_the_next_one_alone() -> None:
+    huge = b"a" * 3_000_000
+    assert MSGPACK.loads(MSGPACK.dumps(huge)) == huge
+    assert MSGPACK.loads(MSGPACK.dumps([1])) == [1]
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    wrong: list[object] = []
+    together = threading.Barrier(4)
+
+    def work(number: int) -> None:
+        together.wait()
+        for turn in range(2000):
+            value = {"number": [number, turn], "tuple": [number] * 20}
+            if MSGPACK.loads(MSGPACK.dumps({**value, "tuple": (number,) * 20})) != value:
+                wrong.append(value)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"\x01\x02",
+        b"\xa1\xff",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\x81\x90\x01",
+        b"\xc7\x00\xff",
+        b"\x91" * 5000,
+    ],
+)
+def test_malformed_msgpack_is_told(data: bytes) -> None:
+    with pytest.raises(SerializationError, match=f"^{len(data)} bytes are not valid msgpack: .+"):
+        MSGPACK.loads(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[1] 2", b"[" * 100_000])
+def test_malformed_json_is_told(data: bytes) -> None:
+    with pytest.raises(SerializationError, match=f"^{len(data)} bytes are not valid JSON: .+"):
+        JSON.loads(data)
+
+
+@BOTH
+@given(data=st.binary())
+def test_no_bytes_raise_anything_else(serializer: Serializer, data: bytes) -> None:
+    # What is well-formed loads, what is not is told: a third outcome fails the test.
+    with contextlib.suppress(SerializationError):
+        serializer.loads(data)
+
+
+def test_the_limit_is_on_encoded_bytes() -> None:
+    assert encode(MSGPACK, "a" * 9, 10, "the payload") == b"\xa9" + b"a" * 9
+    with pytest.raises(
+        PayloadTooLarge, match="the payload is 11 bytes when encoded, the limit is 10"
+    ) as caught:
+        encode(MSGPACK, "a" * 10, 10, "the payload")
+    assert (caught.value.size, caught.value.limit) == (11, 10)
+
+
+def test_a_serializer_of_ones_own_is_told_apart_from_the_library() -> None:
+    class Own:
+        def dumps(self, obj: object, /) -> bytes:
+            return json.dumps(obj).encode()
+
+        def loads(self, data: bytes, /) -> object:
+            raise RuntimeError("out of order")
+
+    own: Serializer = Own()
+    assert isinstance(own, Serializer)
+    assert encode(own, [1], 100, "the payload") == b"[1]"
+    with pytest.raises(SerializationError, match="the result cannot be decoded: out of order"):
+        decode(own, b"[1]", "the result")
