@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -40,8 +42,8 @@ class ThreadExecutor:
         """Call the handler in a thread and wait for it, at most `timeout` seconds (then TimeoutError)."""
         # The signal must exist before the thread looks for it: making it is not thread-safe.
         abort = job.abort
-        call = partial(contextvars.copy_context().run, handler, job)
-        future = self._pool.submit(call)
+        context = contextvars.copy_context()
+        future = self._pool.submit(lambda: context.run(handler, job))
         try:
             async with asyncio.timeout(timeout):
                 return await asyncio.wrap_future(future)
@@ -60,7 +62,7 @@ class ThreadExecutor:
             return
         self._given_up.add(future)
         loop = asyncio.get_running_loop()
-        future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._given_up.discard, done))
+        future.add_done_callback(lambda done: _in_loop(loop, partial(self._given_up.discard, done)))
         _log.warning("job %s: its thread cannot be interrupted and keeps its slot until it returns", job.id)
 
     async def stop(self, grace: float) -> None:
@@ -69,3 +71,9 @@ class ThreadExecutor:
         if waiting:
             await asyncio.wait(waiting, timeout=grace)
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    # The thread may outlive the loop, and then nobody needs to know.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)

@@ -204,9 +204,7 @@ class Functions:
     async def settle_and_claim(self, request: SettleRequest) -> SettleReply:
         """Make or repeat a settleAndClaim call."""
         reply = await self._storage.call("settleAndClaim", self._base, request.args)
-        now, refused, jobs, due, listeners = cast(
-            "tuple[int, list[object], list[ClaimedJob], int, int]", reply
-        )
+        now, refused, jobs, due, listeners = cast("tuple[int, list[object], list[ClaimedJob], int, int]", reply)
         words = {cast("int", refused[i]) - 1: _text(refused[i + 1]) for i in range(0, len(refused), 2)}
         return SettleReply(now, words, jobs, due, listeners)
 
@@ -217,14 +215,10 @@ class Functions:
         args: list[Arg] = [consumer, info]
         for pair in held:
             args += pair
-        lost, revoked = cast(
-            "list[object]", await self._storage.call("renewLeases", self._base, args, timeout=timeout)
-        )
+        lost, revoked = cast("list[object]", await self._storage.call("renewLeases", self._base, args, timeout=timeout))
         return _texts(lost), _texts(revoked)
 
-    async def sweep(
-        self, max_stalled: int, interval_ms: int, gap_ms: int, *, resume: bool
-    ) -> SweepReply | None:
+    async def sweep(self, max_stalled: int, interval_ms: int, gap_ms: int, *, resume: bool) -> SweepReply | None:
         """Recover stalled jobs and tidy up, one bounded step; None when somebody has just swept."""
         reply = await self._once("sweep", [max_stalled, interval_ms, gap_ms, int(resume)])
         if not reply:

@@ -80,9 +80,7 @@ class Backoff:
         strategy, which only the worker that registered it can ask.
         """
         if self.kind == "custom":
-            raise ValueError(
-                f"backoff strategy {self.name!r} is registered on a worker: only a worker can ask it"
-            )
+            raise ValueError(f"backoff strategy {self.name!r} is registered on a worker: only a worker can ask it")
         wait = self.initial
         if self.kind == "exponential" and wait:
             wait = _grown(wait, self.factor, attempts_made - 1)

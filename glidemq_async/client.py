@@ -49,16 +49,18 @@ class QueueClient:
 
     async def open(self) -> None:
         """Connect and check the stored queue; idempotent. Raises StorageUnavailable, IncompatibleQueueError."""
+        if self.state is None:
+            async with self._opening:
+                await self._open_once()
+
+    async def _open_once(self) -> None:
         if self.state is not None:
             return
-        async with self._opening:
-            if self.state is not None:
-                return
-            await self.storage.connect()
-            try:
-                self.state = await self.functions.open_queue(self._mode)
-            except FunctionError as error:
-                raise self._refused(error) from None
+        await self.storage.connect()
+        try:
+            self.state = await self.functions.open_queue(self._mode)
+        except FunctionError as error:
+            raise self._refused(error) from None
 
     def _refused(self, error: FunctionError) -> Exception:
         if error.code not in {"INCOMPATIBLE", "WRONGTYPE"}:

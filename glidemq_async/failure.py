@@ -13,7 +13,7 @@ TRACEBACK_LIMIT: Final = 16_384
 MESSAGE_LIMIT: Final = 4_096
 REASON_LIMIT: Final = 500
 
-_CONTROL: Final = {code: " " for code in (*range(32), *range(127, 160))}
+_CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
 
 
 class Failure(NamedTuple):

@@ -134,6 +134,11 @@ class Job(Generic[Data, Result]):
         self.state, self._result = "completed", payload
         self.attempts_made += 1
 
+    def settle_as_failed(self) -> None:
+        """Note that the run's failure has been stored as final. For workers."""
+        self.state = "failed"
+        self.attempts_made += 1
+
     def expects_reply(self) -> None:
         """Note that the add asked for a reply on this client's channel. For queues."""
         self._asked = True

@@ -25,9 +25,7 @@ def check_name(kind: str, value: str) -> str:
     _check_text(kind, value, MAX_NAME_BYTES)
     for character in value:
         if character in _FORBIDDEN:
-            raise ValueError(
-                f"{kind} {value!r} contains {character!r}, which has a meaning in keys; use - or ."
-            )
+            raise ValueError(f"{kind} {value!r} contains {character!r}, which has a meaning in keys; use - or .")
     return value
 
 

@@ -119,9 +119,7 @@ def headers(name: str, value: object) -> Mapping[str, str]:
         try:
             size += len(key.encode()) + len(text.encode())
         except UnicodeEncodeError:
-            raise ValueError(
-                f"{name} holds a lone surrogate, which has no UTF-8 form: {key!r}: {text!r}"
-            ) from None
+            raise ValueError(f"{name} holds a lone surrogate, which has no UTF-8 form: {key!r}: {text!r}") from None
     if size > MAX_HEADERS_BYTES:
         raise PayloadTooLarge(name, size, MAX_HEADERS_BYTES)
     return MappingProxyType(cast("dict[str, str]", copy))

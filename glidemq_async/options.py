@@ -234,9 +234,7 @@ def merge(default: JobOptions, overrides: JobOptions | JobOptionsDict | Mapping[
 
     An overriding `delay` replaces a default `at`, and the other way round. Raises as JobOptions does.
     """
-    winning: Mapping[str, object] = {
-        **(overrides.explicit() if isinstance(overrides, JobOptions) else overrides)
-    }
+    winning: Mapping[str, object] = {**(overrides.explicit() if isinstance(overrides, JobOptions) else overrides)}
     if not winning:
         return default
     merged: dict[str, object] = {**default.explicit(), **winning}

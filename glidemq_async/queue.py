@@ -28,6 +28,8 @@ JobInput: TypeAlias = "tuple[str, Data] | tuple[str, Data, JobOptions]"
 
 PAGE: Final = 500
 _NO_OPTIONS: Final = JobOptions()
+# The payload of a job that was added without one; a queue of another Data type passes its own.
+_NO_DATA: Final[Any] = None
 
 
 class Queue(Generic[Data, Result]):
@@ -101,7 +103,7 @@ class Queue(Generic[Data, Result]):
 
     # -- adding ---------------------------------------------------------------------------------------------------
 
-    async def add(self, name: str, data: Data = cast("Any", None), **options: Unpack[JobOptionsDict]) -> Job[Data, Result]:
+    async def add(self, name: str, data: Data = _NO_DATA, **options: Unpack[JobOptionsDict]) -> Job[Data, Result]:
         """Add a job; once this returns it is stored and will reach exactly one final state.
 
         Options are those of JobOptions. `job.outcome` is "added", or "duplicate" / "completed" when a job with this
@@ -129,14 +131,13 @@ class Queue(Generic[Data, Result]):
         futures = [self._adder(options).submit(request) for request, options in prepared]
         added = await _all(futures)
         return [
-            await self._job(request, outcome, given)
-            for (request, given), outcome in zip(prepared, added, strict=True)
+            await self._job(request, outcome, given) for (request, given), outcome in zip(prepared, added, strict=True)
         ]
 
     async def add_and_wait(
         self,
         name: str,
-        data: Data = cast("Any", None),
+        data: Data = _NO_DATA,
         *,
         wait_timeout: float | None = None,
         **options: Unpack[JobOptionsDict],
@@ -200,7 +201,7 @@ class Queue(Generic[Data, Result]):
         check_id("job_id", job_id)
         await self.connect()
         record = (await self._client.functions.get_records([job_id]))[0]
-        return Job.from_record(self._client, job_id, record) if b"place" in record else None
+        return Job[Data, Result].from_record(self._client, job_id, record) if b"place" in record else None
 
     async def get_jobs(
         self, state: State, start: int = 0, end: int = 99, *, with_data: bool = True
@@ -249,7 +250,7 @@ class Queue(Generic[Data, Result]):
                 continue
             if not with_data:
                 record[b"data"] = self._client.encode(None, "data")
-            jobs.append(Job.from_record(self._client, job_id, record))
+            jobs.append(Job[Data, Result].from_record(self._client, job_id, record))
         return jobs
 
     async def get_job_counts(self) -> dict[State, int]:

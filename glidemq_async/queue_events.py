@@ -85,9 +85,7 @@ class QueueEvents:
         after: str | None = None,
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
-        self._client = QueueClient(
-            queue, storage, prefix=prefix, mode=None, serializer=None, payload_limit=None
-        )
+        self._client = QueueClient(queue, storage, prefix=prefix, mode=None, serializer=None, payload_limit=None)
         self._after = after
         self._entry, self._index, self._next_seq = "", 0, -1
         if after is not None:
@@ -172,6 +170,4 @@ def _parse_position(text: str) -> tuple[str, int, int]:
         ms, number = entry.split("-")
         return f"{int(ms)}-{int(number)}", int(index), int(seq)
     except ValueError:
-        raise ValueError(
-            f'after must be "0" or the position of an earlier event, got {text!r}'
-        ) from None
+        raise ValueError(f'after must be "0" or the position of an earlier event, got {text!r}') from None

@@ -32,8 +32,7 @@ def _find(configured: str | None, path: str) -> str:
     if configured:
         if not os.access(configured, os.X_OK):
             raise EmbeddedServerMissing(
-                f"{VARIABLE} names {configured}, which cannot be executed. "
-                "Set it to a valkey-server or redis-server."
+                f"{VARIABLE} names {configured}, which cannot be executed. Set it to a valkey-server or redis-server."
             )
         return configured
     packaged = _packaged()

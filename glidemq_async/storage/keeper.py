@@ -297,9 +297,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("directory")
     parser.add_argument("--server", required=True, help="the server binary")
     parser.add_argument("--socket", required=True, help="the unix socket to serve")
-    parser.add_argument(
-        "--linger", type=float, default=10.0, help="seconds to stay after the last client left"
-    )
+    parser.add_argument("--linger", type=float, default=10.0, help="seconds to stay after the last client left")
     options = parser.parse_args(arguments)
     os.umask(0o077)
     os.chdir(options.directory)

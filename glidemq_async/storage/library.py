@@ -138,8 +138,7 @@ def _refused(library: Library, reply: Reply, where: str) -> Exception:
         return ConnectionError(f"{where} cannot take the function library now: {text}")
     if text.startswith("NOPERM"):
         return StorageUnavailable(
-            f"{where} does not allow the function library to be loaded: {text}. "
-            "Allow FUNCTION, FCALL and FCALL_RO."
+            f"{where} does not allow the function library to be loaded: {text}. Allow FUNCTION, FCALL and FCALL_RO."
         )
     return LibraryVersionError(
         f"{where} refused the function library {library.name} {library.version}: {text}. Redis >= 7.0 or "
@@ -161,8 +160,7 @@ async def check_server(wire: Wire, deadline: float) -> None:
     policy = as_list(policy_reply)
     if policy is not None and len(policy) == 2 and policy[1] != b"noeviction":
         log.warning(
-            "%s has maxmemory-policy %s, so it may throw jobs away when memory is short; "
-            "set it to noeviction",
+            "%s has maxmemory-policy %s, so it may throw jobs away when memory is short; set it to noeviction",
             wire.where,
             as_text(policy[1]),
         )

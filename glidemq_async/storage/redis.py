@@ -17,6 +17,11 @@ class RedisStorage(ServerStorage):
         self._endpoint = endpoint
         self._node = Node(self.dial, self.library)
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where and how it connects."""
+        return self._endpoint
+
     def clone(self) -> RedisStorage:
         """Return a storage for the same server with connections of its own."""
         return RedisStorage(self._endpoint, self._url, self.library)

@@ -83,9 +83,7 @@ class ServerStorage(ABC):
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
-            raise RuntimeError(
-                f"the storage {self.url} belongs to another event loop; use storage.clone() in this one"
-            )
+            raise RuntimeError(f"the storage {self.url} belongs to another event loop; use storage.clone() in this one")
         return loop
 
     async def connect(self) -> None:
@@ -176,6 +174,7 @@ class ServerStorage(ABC):
         backoff = Backoff()
         loads = 0
         while True:
+            self._refuse_closed(what)
             if problem is not None:
                 verdict = judge(problem)
                 if verdict is Verdict.FAIL:
@@ -188,8 +187,7 @@ class ServerStorage(ABC):
                         "the client."
                     )
                 await self._prepare_next(key, problem, verdict, backoff, deadline, what, timeout)
-            if self._closed:
-                raise QueueClosed(f"the storage {self.url} was closed during {what}")
+                self._refuse_closed(what)
             try:
                 async with asyncio.timeout_at(deadline + TRY_SECONDS / 10):
                     node = await self.find_node(key) if find else None
@@ -201,6 +199,10 @@ class ServerStorage(ABC):
             if not isinstance(reply, Exception):
                 return reply
             problem = reply
+
+    def _refuse_closed(self, what: str) -> None:
+        if self._closed:
+            raise QueueClosed(f"the storage {self.url} was closed during {what}")
 
     async def _prepare_next(
         self,
@@ -242,9 +244,7 @@ class ServerStorage(ABC):
         reply = await self._persist("read_stream", key, block + READ_PATIENCE, attempt)
         return _entries(reply)
 
-    async def subscribe(
-        self, key: str, channel: str, on_message: OnMessage, on_change: OnChange
-    ) -> Subscription:
+    async def subscribe(self, key: str, channel: str, on_message: OnMessage, on_change: OnChange) -> Subscription:
         """Subscribe to a sharded channel; see `Storage.subscribe`."""
         self.bind()
         return self._hub.subscribe(key, channel, on_message, on_change)

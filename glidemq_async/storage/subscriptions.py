@@ -229,9 +229,7 @@ class SubscriptionHub:
         self._storage = storage
         self._links: dict[int, Link] = {}
 
-    def subscribe(
-        self, key: str, channel: str, on_message: OnMessage, on_change: OnChange
-    ) -> ChannelSubscription:
+    def subscribe(self, key: str, channel: str, on_message: OnMessage, on_change: OnChange) -> ChannelSubscription:
         """Add a subscriber, on a new link if the route has none."""
         route = self._storage.route(key)
         link = self._links.get(route)

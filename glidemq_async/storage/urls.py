@@ -159,9 +159,7 @@ def _tls_option(name: str, value: str) -> bool | str:
             raise ValueError(f"{name} must be true or false, not {value!r}")
         return _TRUE[value.lower()]
     if name not in _TLS_TEXTS:
-        raise ValueError(
-            f"the option {name} is unknown; known are ssl_check_hostname, {', '.join(_TLS_TEXTS)}"
-        )
+        raise ValueError(f"the option {name} is unknown; known are ssl_check_hostname, {', '.join(_TLS_TEXTS)}")
     return value
 
 

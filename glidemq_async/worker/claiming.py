@@ -16,7 +16,7 @@ from glidemq_async.client import QueueClient
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.functions.callers import Arg, Lane, SettleReply, SettleRequest
 from glidemq_async.job import Job
-from glidemq_async.worker.runs import Ended, Run
+from glidemq_async.worker.runs import Ended
 
 MAX_SETTLED: Final = 500
 MAX_BYTES: Final = 1024 * 1024

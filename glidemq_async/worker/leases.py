@@ -85,7 +85,7 @@ class LeaseKeeper:
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
-        except BaseException:
+        except Exception:  # noqa: BLE001 - the worker must hear of it, whatever it was
             _log.exception("the thread that renews leases ended")
             self._report(self._on_health, False)
 

@@ -48,7 +48,7 @@ class Listeners:
         for listener in self._by_event.get(event, ()):
             try:
                 answer = listener(*details)
-            except Exception:
+            except Exception:  # noqa: BLE001 - a listener must not stop the worker
                 _log.exception("listener of worker event %r raised", event)
                 continue
             if asyncio.iscoroutine(answer):

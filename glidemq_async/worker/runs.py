@@ -49,13 +49,17 @@ class Run:
 
 
 class Ended(NamedTuple):
-    """How a run ended: what the settle function is told, and what listeners are."""
+    """How a run ended: what the settle function is told, and what listeners are.
+
+    `value` is the result or the error; `delay` (seconds) belongs to a retry.
+    """
 
     run: Run
     verb: Verb
     payload: bytes
     option: str
-    detail: object
+    value: Any
+    delay: float = 0.0
 
 
 def policy_text(keep: KeepJobs | None) -> str:
@@ -127,7 +131,7 @@ class Runner:
         if not final and made < options.attempts:
             try:
                 delay = self._delay_ms(options, made, error)
-                return Ended(run, "r", failure.packed(), f"{delay} {failure.reason()}", (error, delay / 1000))
+                return Ended(run, "r", failure.packed(), f"{delay} {failure.reason()}", error, delay / 1000)
             except Exception as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
                 broken.__context__ = error
                 failure, error = failure_of(broken), broken

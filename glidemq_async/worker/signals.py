@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 
 @contextmanager
-def stop_on_signals(stop: Callable[[], None] | None) -> Iterator[None]:
+def stop_on_signals(stop: Callable[[], None] | None) -> Generator[None]:
     """Call `stop` in the running loop at SIGTERM or SIGINT while the block runs; None leaves signals alone.
 
     Where the loop cannot handle signals (another thread, another platform) nothing is installed: the program that

@@ -28,8 +28,8 @@ from glidemq_async.storage import Storage, Subscription
 from glidemq_async.worker.claiming import ClaimLoop
 from glidemq_async.worker.leases import Held, LeaseKeeper
 from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
-from glidemq_async.worker.signals import stop_on_signals
 from glidemq_async.worker.runs import BackoffStrategy, Ended, Run, Runner, StopReason
+from glidemq_async.worker.signals import stop_on_signals
 from glidemq_async.worker.sweeping import Sweeper
 
 Data = TypeVar("Data")
@@ -168,7 +168,10 @@ class Worker(Generic[Data, Result]):
         await self._executor.start()
         self._loop = self._make_loop()
         self._subscription = await self._client.storage.subscribe(
-            self._client.keys.base, self._client.keys.channel(f"wake:{self.name}"), self._on_message, self._on_link
+            self._client.keys.base,
+            self._client.keys.channel(f"wake:{self.name}"),
+            self._on_message,
+            self._on_link,
         )
         self._loop.reset_subscription = self._subscription.reset
         self._keeper = self._make_keeper()
@@ -256,13 +259,13 @@ class Worker(Generic[Data, Result]):
             tell("lease_lost", job)
         elif ended.verb == "c":
             job.settle_as_completed(ended.payload)
-            tell("completed", job, ended.detail)
+            tell("completed", job, ended.value)
         elif ended.verb == "f":
-            tell("failed", job, ended.detail)
+            job.settle_as_failed()
+            tell("failed", job, ended.value)
         elif ended.verb == "r":
-            error, delay = ended.detail  # type: ignore[misc]
-            self._await_retry(delay)
-            tell("retrying", job, error, delay)
+            self._await_retry(ended.delay)
+            tell("retrying", job, ended.value, ended.delay)
         elif ended.verb == "b":
             tell("returned", job)
 
@@ -332,7 +335,9 @@ class Worker(Generic[Data, Result]):
                 found_nothing = asyncio.create_task(self._loop.found_nothing.wait())
                 await asyncio.wait([found_nothing, stop], return_when=asyncio.FIRST_COMPLETED)
                 found_nothing.cancel()
-                await asyncio.wait([asyncio.create_task(self._no_runs.wait()), stop], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    [asyncio.create_task(self._no_runs.wait()), stop], return_when=asyncio.FIRST_COMPLETED
+                )
                 if self._runs or self._loop.settling or not self._loop.found_nothing.is_set():
                     continue
                 if await self._client.functions.is_paused() or loop.time() >= self._retries_due:

@@ -17,9 +17,7 @@ class Listener:
 
     async def subscribe(self, storage: Storage, key: str, channel: str) -> Listener:
         """Subscribe and wait until the link is up."""
-        self.subscription = await storage.subscribe(
-            key, channel, self.messages.put_nowait, self.changes.put_nowait
-        )
+        self.subscription = await storage.subscribe(key, channel, self.messages.put_nowait, self.changes.put_nowait)
         assert await self.change() is True
         return self
 

@@ -65,9 +65,7 @@ class FaultProxy:
                 end.transport.abort()
             await asyncio.gather(back, return_exceptions=True)
 
-    async def _back(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, muted: asyncio.Event
-    ) -> None:
+    async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, muted: asyncio.Event) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 if not muted.is_set():

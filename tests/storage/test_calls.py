@@ -17,7 +17,7 @@ from glidemq_async.errors import (
 from glidemq_async.storage import Endpoint, FunctionError, MemoryStorage, RedisStorage, Storage, open_storage
 from glidemq_async.storage.library import Library
 from glidemq_async.storage.wire import ReplyError
-from tests.servers import Server, eventually, standalone
+from tests.servers import Server, eventually, redis7, redis7_binary, standalone
 from tests.storage.proxy import proxied
 from tests.storage.standin import KEY, LIBRARY, SOURCE
 
@@ -67,6 +67,20 @@ async def test_a_restarting_server_is_waited_for() -> None:
         call = asyncio.ensure_future(storage.call("count", KEY, ["b"]))
         await server.start()
         assert await call == b"2"
+
+
+async def test_a_storm_of_calls_survives_a_killed_server() -> None:
+    async with (
+        standalone("--appendonly", "yes") as server,
+        RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage,
+    ):
+        calls = [asyncio.ensure_future(storage.call("count", KEY, [f"{n}"])) for n in range(300)]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        server.kill()
+        await server.start()
+        calls += [asyncio.ensure_future(storage.call("count", KEY, [f"{n}"])) for n in range(300, 400)]
+        await asyncio.gather(*calls)
+        assert await storage.call("counted", KEY, []) == b"400"
 
 
 async def test_loading_is_waited_out() -> None:
@@ -125,9 +139,7 @@ async def test_flushed_functions_are_loaded_again_once(server: Server, storage: 
     await server.command("FUNCTION", "FLUSH")
     await server.command("CONFIG", "RESETSTAT")
     replies = await asyncio.gather(*(storage.call("count", KEY, [f"t{n}"]) for n in range(50)))
-    assert sorted(int(str(reply, "ascii")) for reply in replies if isinstance(reply, bytes)) == list(
-        range(1, 51)
-    )
+    assert sorted(int(str(reply, "ascii")) for reply in replies if isinstance(reply, bytes)) == list(range(1, 51))
     stats = await server.info("commandstats")
     assert "calls=1," in stats["cmdstat_function|load"]
 
@@ -152,9 +164,7 @@ async def test_an_older_library_is_replaced_and_a_newer_one_kept(server: Server)
         await RedisStorage(endpoint, library=Library(SOURCE, "2.0.0")).connect()
 
 
-async def test_a_full_server_is_a_full_queue_but_finishing_works(
-    server: Server, storage: RedisStorage
-) -> None:
+async def test_a_full_server_is_a_full_queue_but_finishing_works(server: Server, storage: RedisStorage) -> None:
     await server.command("CONFIG", "SET", "maxmemory", 1)
     with pytest.raises(QueueFull, match="maxmemory"):
         await storage.call("count", KEY, ["a"])
@@ -162,9 +172,7 @@ async def test_a_full_server_is_a_full_queue_but_finishing_works(
     assert await storage.call("counted", KEY, [], readonly=True) is None
 
 
-async def test_cancelling_calls_mixes_no_replies_and_swallows_none(
-    server: Server, storage: RedisStorage
-) -> None:
+async def test_cancelling_calls_mixes_no_replies_and_swallows_none(server: Server, storage: RedisStorage) -> None:
     before = await server.info("stats")
     cancelled = answered = 0
 
@@ -210,6 +218,33 @@ async def test_a_closed_storage_says_so(server: Server) -> None:
     await storage.close()
     with pytest.raises(QueueClosed):
         await storage.call("echo", KEY, ["x"])
+
+
+async def test_closing_ends_the_calls_that_wait(server: Server) -> None:
+    storage = RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY)
+    await storage.connect()
+    server.pause()
+    waiting = [asyncio.ensure_future(storage.call("echo", KEY, ["x"])) for _ in range(3)]
+    waiting.append(asyncio.ensure_future(storage.call("once", KEY, ["x"], wait="replicated")))
+    await asyncio.sleep(0.05)
+    await storage.close()
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    server.resume()
+    assert [type(answer) for answer in answers] == [QueueClosed] * 4
+
+
+@pytest.mark.redis7
+@pytest.mark.skipif(redis7_binary() is None, reason="no redis-server on the path")
+async def test_redis_7_serves_too() -> None:
+    async with (
+        redis7("--appendonly", "yes") as server,
+        RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage,
+    ):
+        assert await storage.call("count", KEY, ["a"]) == b"1"
+        with pytest.raises(FunctionError, match="NO_JOB"):
+            await storage.call("refuse", KEY, [])
+        await server.command("FUNCTION", "FLUSH")
+        assert await storage.call("count", KEY, ["b"]) == b"2"
 
 
 async def test_nobody_there_is_storage_unavailable() -> None:

@@ -22,9 +22,7 @@ from glidemq_async.storage.file import socket_path
 from tests.servers import eventually
 from tests.storage.standin import KEY, LIBRARY
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="processes are found through /proc"
-)
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
 
 LINGER = 0.4
 
@@ -121,9 +119,7 @@ async def test_no_acknowledged_call_is_lost_when_they_are_killed(directory: Path
 
 @pytest.mark.crash
 async def test_a_killed_client_leaves_the_server_to_others_and_then_it_ends(directory: Path) -> None:
-    client = await _client(
-        directory, "await storage.call('count', KEY, ['theirs']); print('ready', flush=True)"
-    )
+    client = await _client(directory, "await storage.call('count', KEY, ['theirs']); print('ready', flush=True)")
     async with _storage(directory) as storage:
         client.kill()
         await client.wait()
@@ -134,9 +130,7 @@ async def test_a_killed_client_leaves_the_server_to_others_and_then_it_ends(dire
 
 @pytest.mark.crash
 async def test_everybody_killed_at_once_loses_nothing(directory: Path) -> None:
-    client = await _client(
-        directory, "await storage.call('count', KEY, ['theirs']); print('ready', flush=True)"
-    )
+    client = await _client(directory, "await storage.call('count', KEY, ['theirs']); print('ready', flush=True)")
     for pid in [client.pid, *_keepers(directory), *_servers(directory)]:
         os.kill(pid, signal.SIGKILL)
     await client.wait()

@@ -34,6 +34,7 @@ async def test_a_failover_is_followed() -> None:
         assert await listener.message() == b"a"
 
 
+@pytest.mark.slow
 async def test_a_switch_with_a_living_primary_is_followed() -> None:
     async with sentinel() as group, _storage(group) as storage:
         assert await storage.call("count", KEY, ["a"], wait="replicated") == b"1"

@@ -53,9 +53,7 @@ async def test_leaving_and_coming_back_at_once(storage: RedisStorage) -> None:
         one = await Listener().subscribe(storage, KEY, CHANNEL)
         closing = asyncio.ensure_future(one.close())
         two = Listener()
-        two.subscription = await storage.subscribe(
-            KEY, CHANNEL, two.messages.put_nowait, two.changes.put_nowait
-        )
+        two.subscription = await storage.subscribe(KEY, CHANNEL, two.messages.put_nowait, two.changes.put_nowait)
         await closing
         assert await two.change() is True
         await storage.call("publish", KEY, [CHANNEL, "a"])

@@ -69,9 +69,7 @@ def test_every_form_opens(url: str, kind: type[object]) -> None:
         ("", "no scheme|known form|no storage"),
     ],
 )
-def test_a_wrong_url_is_refused_with_the_forms(
-    url: str, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_url_is_refused_with_the_forms(url: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=reason) as caught:
         open_storage(url)
     assert "redis+sentinel://" in str(caught.value)

@@ -1,0 +1,126 @@
+"""What the wire takes from redis-py: an open transport, plain or TLS, on either event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from glidemq_async.storage import Endpoint, RedisStorage, open_storage
+from glidemq_async.storage.connections import dial
+from glidemq_async.storage.library import pack
+from glidemq_async.storage.wire import LinkLost, Wire
+from tests.servers import Server, standalone
+from tests.storage.standin import KEY, LIBRARY
+
+
+def _soon() -> float:
+    return asyncio.get_running_loop().time() + 5
+
+
+async def test_replies_come_in_order_and_a_given_up_one_is_skipped(server: Server) -> None:
+    wire = await dial(Endpoint("127.0.0.1", server.port))
+    asked = [wire.send(pack("ECHO", number), _soon()) for number in range(100)]
+    for number in range(0, 100, 3):
+        asked[number].cancel()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    for number, answer in enumerate(answers):
+        if number % 3:
+            assert answer == str(number).encode()
+        else:
+            assert isinstance(answer, asyncio.CancelledError)
+    wire.drop()
+
+
+async def test_a_dropped_wire_answers_everything_with_the_loss(server: Server) -> None:
+    wire = await dial(Endpoint("127.0.0.1", server.port))
+    waiting = wire.send(pack("BLPOP", "nothing", 0), _soon())
+    wire.drop("on purpose")
+    assert isinstance(await waiting, LinkLost)
+    assert isinstance(await wire.send(pack("PING"), _soon()), LinkLost)
+    assert not wire.alive
+    await asyncio.sleep(0)
+    del wire
+    # An unclosed stream or connection would warn here, and warnings are errors.
+    gc.collect()
+
+
+async def test_a_reply_that_is_overdue_drops_the_connection(server: Server) -> None:
+    wire = await dial(Endpoint("127.0.0.1", server.port))
+    began = asyncio.get_running_loop().time()
+    later = wire.send(pack("BLPOP", "nothing", 0), began + 30)
+    sooner = wire.send(pack("PING"), began + 0.05)
+    assert isinstance(await sooner, LinkLost)
+    assert isinstance(await later, LinkLost)
+    assert 0.05 <= asyncio.get_running_loop().time() - began < 2
+
+
+async def test_data_that_nobody_asked_for_drops_the_connection() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(100):
+            writer.write(b"+OK\r\n" * data.count(b"*"))
+            if b"PING" in data:
+                writer.write(b"+more\r\n")
+        writer.close()
+
+    listening = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with listening:
+        wire = await dial(Endpoint("127.0.0.1", listening.sockets[0].getsockname()[1]))
+        assert await wire.send(pack("PING"), _soon()) == b"OK"
+        assert isinstance(await asyncio.wait_for(asyncio.shield(wire.lost), 5), LinkLost)
+
+
+def test_uvloop_carries_the_same_wire() -> None:
+    async def main() -> None:
+        async with standalone(unix=True) as server:
+            assert server.path is not None
+            async with RedisStorage(Endpoint(path=server.path), library=LIBRARY) as storage:
+                value = bytes(2_000_000)
+                answers = await asyncio.gather(*(storage.call("echo", KEY, [value]) for _ in range(5)))
+                assert answers == [value] * 5
+
+    uvloop.run(main())
+
+
+async def test_tls_carries_the_same_wire(server: Server, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    await asyncio.to_thread(
+        subprocess.run,
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
+        f"-addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}",
+        shell=True,
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", server.port)
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while data := await source.read(65536):
+                sink.write(data)
+            sink.transport.abort()
+
+        await asyncio.gather(pump(reader, up_writer), pump(up_reader, writer), return_exceptions=True)
+
+    listening = await asyncio.start_server(forward, "127.0.0.1", 0, ssl=context)
+    async with listening:
+        url = f"rediss://127.0.0.1:{listening.sockets[0].getsockname()[1]}?ssl_ca_certs={certificate}"
+        storage = open_storage(url)
+        assert isinstance(storage, RedisStorage)
+        storage = RedisStorage(storage.endpoint, library=LIBRARY)
+        async with storage:
+            value = bytes(300_000)
+            assert await storage.call("echo", KEY, [value]) == value
+            wire = await storage.dial()
+            assert isinstance(wire, Wire)
+            wire.drop()
+        with pytest.raises(OSError, match=r"certificate|CERTIFICATE"):
+            await dial(Endpoint("127.0.0.1", storage.endpoint.port, tls=True))
