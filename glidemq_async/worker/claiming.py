@@ -16,7 +16,7 @@ from glidemq_async.client import QueueClient
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.functions.callers import Arg, Lane, SettleReply, SettleRequest
 from glidemq_async.job import Job
-from glidemq_async.worker.runs import Ended
+from glidemq_async.worker.runs import Ended, Run
 
 MAX_SETTLED: Final = 500
 MAX_BYTES: Final = 1024 * 1024
@@ -82,6 +82,7 @@ class ClaimLoop:
     def end(self, ended: Ended) -> None:
         """A run has ended; its slot is free."""
         self._ended.append(ended)
+        self.found_nothing.clear()
         self._event.set()
 
     def echo(self) -> None:
@@ -127,6 +128,7 @@ class ClaimLoop:
 
     async def _call_safely(self, slots: int) -> None:
         """Make the call; whatever it raises, the loop goes on and no outcome is dropped."""
+        leaving = self._stopping
         try:
             await self._call(slots)
         except Exception as error:  # noqa: BLE001 - a loop that ends would leave a worker deaf
@@ -135,7 +137,7 @@ class ClaimLoop:
             self._on_error(error)
             await asyncio.sleep(ERROR_PAUSE)
             self.wake()
-        self._left = self._stopping
+        self._left = leaving
 
     def _take_batch(self) -> list[Ended]:
         ended = self._ended
@@ -183,7 +185,12 @@ class ClaimLoop:
         for position, ended in enumerate(batch):
             self._settled(ended, reply.refused.get(position))
         for claimed in reply.jobs:
-            self._start(Job[Any, Any].from_claim(self._client, claimed, reply.now))
+            job = Job[Any, Any].from_claim(self._client, claimed, reply.now)
+            if self._stopping:
+                # Claimed by the call that was in flight when the stop came: it goes back unstarted.
+                self._ended.append(Ended(Run(job), "b", b"", "", None))
+            else:
+                self._start(job)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -195,6 +202,8 @@ class ClaimLoop:
             self._await_echo(loop, reply.listeners)
         if len(reply.jobs) < slots and not self._claimable:
             self.found_nothing.set()
+        else:
+            self.found_nothing.clear()
         self._rearm_poll(loop)
 
     def _rearm_poll(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -7,7 +7,7 @@ import logging
 import os
 import platform
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -329,24 +329,25 @@ class Worker(Generic[Data, Result]):
         """Wait until a started worker finds nothing to claim, or is stopped; see `run`."""
         assert self._loop is not None  # noqa: S101 - started
         loop = asyncio.get_running_loop()
-        stop = asyncio.create_task(self._stop_requested.wait())
-        try:
-            while not stop.done():
-                found_nothing = asyncio.create_task(self._loop.found_nothing.wait())
-                await asyncio.wait([found_nothing, stop], return_when=asyncio.FIRST_COMPLETED)
-                found_nothing.cancel()
-                await asyncio.wait(
-                    [asyncio.create_task(self._no_runs.wait()), stop], return_when=asyncio.FIRST_COMPLETED
-                )
-                if self._runs or self._loop.settling or not self._loop.found_nothing.is_set():
-                    continue
-                if await self._client.functions.is_paused() or loop.time() >= self._retries_due:
-                    break
-                self._loop.found_nothing.clear()
-                loop.call_at(self._retries_due, self._loop.wake)
-        finally:
-            stop.cancel()
+        while not self._stop_requested.is_set():
+            await self._or_stopped(self._loop.found_nothing.wait())
+            await self._or_stopped(self._no_runs.wait())
+            if self._runs or not self._loop.found_nothing.is_set():
+                continue
+            if await self._client.functions.is_paused() or loop.time() >= self._retries_due:
+                break
+            self._loop.found_nothing.clear()
+            loop.call_at(self._retries_due, self._loop.wake)
         self._listeners.tell("drained")
+
+    async def _or_stopped(self, event: Coroutine[Any, Any, object]) -> None:
+        """Wait for an event, or for the worker to be stopped."""
+        waits = [asyncio.create_task(event), asyncio.create_task(self._stop_requested.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def close(self) -> None:
         """Stop claiming, let running jobs end for `shutdown_timeout`, hand back the rest, let go; idempotent."""
