@@ -31,6 +31,7 @@ SINGLE_KEYS: Final = frozenset(
         "expiry",
         "revoking",
         "test",
+        "confirm",
     }
 )
 

@@ -1,0 +1,107 @@
+"""The history of a crash run: one file to which every process appends, and what it says afterwards.
+
+A line is written by one system call to a file opened with O_APPEND, so it outlives a SIGKILL of its writer.
+What a history proves is decided in checker.py.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """One line: what happened, in which process, when (monotonic seconds), and its words."""
+
+    kind: str
+    pid: int
+    at: float
+    words: list[str]
+
+
+class Journal:
+    """Appends lines; opened once by the parent and inherited by every child."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def write(self, kind: str, *words: object) -> None:
+        """Append one line."""
+        text = " ".join([kind, str(os.getpid()), str(time.monotonic_ns()), *map(str, words)])
+        os.write(self._file, f"{text}\n".encode())
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def reader(self) -> JournalReader:
+        """Read it from its beginning, as far as it has been written at each look."""
+        return JournalReader(self.path)
+
+
+class JournalReader:
+    """Reads a journal that grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open()
+
+    def new_lines(self) -> Iterator[Line]:
+        """The lines since the last look."""
+        for text in self._file:
+            kind, pid, at, *words = text.split()
+            yield Line(kind, int(pid), int(at) / 1e9, words)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+#: What a worker writes once the store has accepted an outcome that ends a job.
+FINAL_KINDS = ("completed", "failed")
+
+
+@dataclass
+class History:
+    """What all processes of a run wrote, by job."""
+
+    added: set[str] = field(default_factory=set[str])
+    starts: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    finals: dict[str, list[tuple[str, int]]] = field(default_factory=dict[str, list[tuple[str, int]]])
+    points: dict[str, int] = field(default_factory=dict[str, int])
+    refused: int = 0
+    errors: int = 0
+    in_hand: dict[int, int] = field(default_factory=dict[int, int])
+    """By process: handlers that had started and not ended when it wrote its last line."""
+
+    def take(self, line: Line) -> None:
+        """Count one line in."""
+        words = line.words
+        if line.kind == "added":
+            self.added.add(words[0])
+        elif line.kind == "start":
+            self.starts.setdefault(words[0], []).append(int(words[1]))
+            self.in_hand[line.pid] = self.in_hand.get(line.pid, 0) + 1
+        elif line.kind == "end":
+            self.in_hand[line.pid] -= 1
+        elif line.kind in FINAL_KINDS:
+            self.finals.setdefault(words[0], []).append((line.kind, int(words[1])))
+        elif line.kind == "point":
+            self.points[words[0]] = self.points.get(words[0], 0) + 1
+        elif line.kind == "lost":
+            self.refused += 1
+        elif line.kind == "error":
+            self.errors += 1
+
+
+def read_history(journal: Journal) -> History:
+    """Everything that was written so far."""
+    history, reader = History(), journal.reader()
+    for line in reader.new_lines():
+        history.take(line)
+    reader.close()
+    return history

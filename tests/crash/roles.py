@@ -1,0 +1,222 @@
+"""What the forked processes of a crash run do: work, add jobs, follow the events.
+
+Each makes an event loop of its own and writes to the journal what happened. When they die is the driver's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+import uvloop
+
+from glidemq_async import EventGap, Job, KeepJobs, Queue, QueueEvents, UnrecoverableError, Worker, failpoints
+from glidemq_async.storage import Endpoint, RedisStorage
+from glidemq_async.storage.library import shipped
+from tests.crash.journal import Journal
+
+KEEP_ALL = KeepJobs()
+#: A point of the handler itself; the others are the library's.
+MID_HANDLER = "run.mid_handler"
+POINTS = sorted({*failpoints.NAMES, MID_HANDLER})
+ADD_POINTS = [point for point in POINTS if point.startswith("add.")]
+SHUTDOWN_POINTS = [point for point in POINTS if point.startswith("shutdown.")]
+
+
+class Payload(TypedDict):
+    """What a job is told to do: sleep (seconds), fail that often first, fail for good, kill its process."""
+
+    sleep: float
+    failures: int
+    fatal: bool
+    poison: bool
+
+
+def payload(sleep: float = 0.0, *, failures: int = 0, fatal: bool = False, poison: bool = False) -> Payload:
+    """Describe a job."""
+    return {"sleep": sleep, "failures": failures, "fatal": fatal, "poison": poison}
+
+
+def connect_to(socket: str) -> RedisStorage:
+    """The server of the run, with the testing build of the library, so that switches keep their setting."""
+    return RedisStorage(Endpoint(path=socket), f"unix://{socket}", shipped(testing=True))
+
+
+def run_loop(main: Coroutine[Any, Any, None], *, fast: bool = False) -> None:
+    """Run a coroutine in a loop of this process's own."""
+    logging.disable(logging.WARNING)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if fast else None) as runner:
+        runner.run(main)
+
+
+class Trap:
+    """Kills this process when a point is passed for the n-th time, and says so before."""
+
+    def __init__(self, journal: Journal, point: str, nth: int) -> None:
+        self._journal = journal
+        self._point = point
+        self._left = nth
+        if point in failpoints.NAMES:
+            failpoints.arm(point, self._passed)
+
+    def _passed(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._journal.write("point", self._point)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def pass_handler(self) -> None:
+        """The handler is in the middle of its work."""
+        if self._point == MID_HANDLER:
+            self._passed()
+
+
+@dataclass(frozen=True)
+class WorkerRole:
+    """A worker process; `point` and `nth` say where it kills itself ("" = nowhere)."""
+
+    socket: str
+    queue: str
+    journal: Journal
+    concurrency: int = 20
+    lease: float = 1.0
+    max_stalled: int = 100_000
+    grace: float = 0.5
+    point: str = ""
+    nth: int = 1
+    fast: bool = False
+
+    def __call__(self) -> None:
+        """Work until a signal."""
+        run_loop(self._work(), fast=self.fast)
+
+    async def _work(self) -> None:
+        trap = Trap(self.journal, self.point, self.nth)
+        async with connect_to(self.socket) as storage:
+            worker = Worker(
+                self.queue,
+                Handler(self.journal, trap),
+                storage,
+                concurrency=self.concurrency,
+                lock_duration=self.lease,
+                max_stalled=self.max_stalled,
+                shutdown_timeout=self.grace,
+            )
+            _write_outcomes(worker, self.journal)
+            await worker.run()
+
+
+class Handler:
+    """Does what a job's payload says."""
+
+    def __init__(self, journal: Journal, trap: Trap) -> None:
+        self._journal = journal
+        self._trap = trap
+
+    async def __call__(self, job: Job[Payload, int]) -> int:
+        self._journal.write("start", job.id, job.fence)
+        try:
+            return await self._run(job)
+        finally:
+            self._journal.write("end", job.id, job.fence)
+
+    async def _run(self, job: Job[Payload, int]) -> int:
+        told = job.data
+        await asyncio.sleep(told["sleep"] / 2)
+        self._trap.pass_handler()
+        if told["poison"]:
+            self._journal.write("poison", job.id, job.stalled_count)
+            os.kill(os.getpid(), signal.SIGKILL)
+        await asyncio.sleep(told["sleep"] / 2)
+        if told["fatal"]:
+            raise UnrecoverableError("told to fail for good")
+        if job.attempts_made < told["failures"]:
+            raise ValueError("told to fail first")
+        return job.fence
+
+
+def _write_outcomes(worker: Worker[Payload, int], journal: Journal) -> None:
+    def listener(kind: str) -> Callable[..., None]:
+        return lambda job, *_: journal.write(kind, job.id, job.fence)
+
+    worker.on("completed", listener("completed"))
+    worker.on("failed", listener("failed"))
+    worker.on("retrying", listener("retrying"))
+    worker.on("returned", listener("returned"))
+    worker.on("lease_lost", listener("lost"))
+    worker.on("error", lambda error: journal.write("error", type(error).__name__))
+
+
+class Spec(TypedDict):
+    """A job to add; with an id of its own it can be added again after an add of unknown outcome."""
+
+    serial: int
+    job_id: str | None
+    delay: float | None
+    told: Payload
+
+
+@dataclass(frozen=True)
+class ProducerRole:
+    """A process that adds jobs, many at once, and writes down each one that was acknowledged."""
+
+    socket: str
+    queue: str
+    journal: Journal
+    specs: list[Spec]
+    at_once: int = 20
+    point: str = ""
+    nth: int = 1
+
+    def __call__(self) -> None:
+        """Add them all."""
+        run_loop(self._add_all())
+
+    async def _add_all(self) -> None:
+        Trap(self.journal, self.point, self.nth)
+        line = iter(self.specs)
+        async with connect_to(self.socket) as storage, Queue[Payload, int](self.queue, storage) as queue:
+            await asyncio.gather(*(self._add_some(queue, line) for _ in range(self.at_once)))
+
+    async def _add_some(self, queue: Queue[Payload, int], line: Any) -> None:
+        for spec in line:
+            job = await queue.add(
+                "work",
+                spec["told"],
+                job_id=spec["job_id"],
+                delay=spec["delay"],
+                attempts=3,
+                backoff=0.05,
+                keep_completed=KEEP_ALL,
+                keep_failed=KEEP_ALL,
+            )
+            self.journal.write("added", job.id, spec["serial"])
+
+
+@dataclass(frozen=True)
+class ReaderRole:
+    """A process that writes every event of a queue to a file, until the queue is paused."""
+
+    socket: str
+    queue: str
+    events: Path
+
+    def __call__(self) -> None:
+        """Follow the events."""
+        run_loop(self._follow(), fast=True)
+
+    async def _follow(self) -> None:
+        async with connect_to(self.socket) as storage, QueueEvents(self.queue, storage, after="0") as events:
+            with self.events.open("w") as out:
+                async for event in events:
+                    if isinstance(event, EventGap):
+                        raise RuntimeError(f"{event.missed} events were trimmed before they were read")
+                    out.write(f"{event.kind} {event.job_id} {event.detail}\n")
+                    if event.kind == "paused":
+                        return

@@ -1,0 +1,50 @@
+"""Every example runs as a program of its own and prints what it should; so does the README's first one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+EXPECTED = {
+    "quickstart": ["[0, 1, 4, 9, 16]"],
+    "request_reply": ["3.142857142857143", "ZeroDivisionError"],
+    "retries": ["page after 3 runs", "there is no such page - runs: 1"],
+    "revoking": ["stopped because: revoked", "failed: revoked"],
+    "watching": ["added", "delayed", "waiting", "active", "progress", "completed", "['working']"],
+}
+
+pytestmark = pytest.mark.skipif(
+    not EXAMPLES.exists(), reason="the examples are not beside the tests: they run from a checkout"
+)
+
+
+def run(*command: str, env: dict[str, str] | None = None) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=30, check=False, env=env
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_every_example_has_its_expected_output() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_example(name: str) -> None:
+    assert run("-W", "error", str(EXAMPLES / f"{name}.py")) == EXPECTED[name]
+
+
+def test_first_example_of_the_readme(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    program = tmp_path / "readme.py"
+    program.write_text(blocks[0])
+    env = {"PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(tmp_path / "state"), "GLIDEMQ_LINGER": "1"}
+    assert run("-W", "error", str(program), env=env) == ["welcome, ada@example.com"]
