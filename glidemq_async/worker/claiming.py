@@ -164,10 +164,12 @@ class ClaimLoop:
             self._lane, self._consumer, min(slots, MAX_CLAIMED), self._lock_ms, flags, len(batch), settled
         )
         if failpoints.armed:
-            failpoints.hit("complete.before_send" if batch else "claim.before_send")
+            _pass_before_send(batch)
         reply = await self._answer(request)
         if failpoints.armed:
-            failpoints.hit("claim.after_reply" if reply.jobs else "complete.after_reply")
+            failpoints.hit("complete.after_reply" if batch else "claim.after_reply")
+            if batch and reply.jobs:
+                failpoints.hit("claim.after_reply")
         self._in_call = []
         self._after_call(reply, batch, slots)
 
@@ -230,3 +232,12 @@ class ClaimLoop:
         self._echo = None
         _log.warning("queue %s: the wake-up link is silent, connecting it again", self._client.queue)
         self.reset_subscription()
+
+
+def _pass_before_send(batch: list[Ended]) -> None:
+    if not batch:
+        failpoints.hit("claim.before_send")
+    if any(ended.verb == "c" for ended in batch):
+        failpoints.hit("complete.before_send")
+    if any(ended.verb in {"r", "f"} for ended in batch):
+        failpoints.hit("fail.before_send")

@@ -1,4 +1,4 @@
-"""Renewing the leases of running jobs, from a thread with an event loop and connections of its own.
+"""Renewing the leases of running jobs, from the process's lease thread.
 
 A handler that blocks the worker's loop therefore does not lose its jobs (one that holds the interpreter lock does).
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Final
 
 from glidemq_async import failpoints
-from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
+from glidemq_async.worker import lease_thread
 
 SAFE_SHARE: Final = 0.8
 """The share of a lease after which, unrenewed, it is treated as doubtful."""
@@ -55,54 +55,48 @@ class LeaseKeeper:
         self._on_revoked = on_revoked
         self._on_health = on_health
         self._main_loop = asyncio.get_running_loop()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._hurry: asyncio.Event | None = None
+        self._hurry = asyncio.Event()
         self._stopping = False
         self._healthy = True
-        self._thread = threading.Thread(target=self._run, name=f"glidemq-leases-{consumer}", daemon=True)
+        self._thread = lease_thread.shared
+        self._work: Future[None] | None = None
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start renewing."""
+        self._work = self._thread.start(self._main())
 
     def shorten(self, lease: float) -> None:
         """A job in hand has a shorter lease, in seconds: renew that often from now on."""
         if lease < self._lease:
             self._lease = lease
-            self._poke()
+            self._thread.call(self._hurry.set)
 
     async def stop(self) -> None:
-        """End the thread and wait for it."""
+        """Stop renewing, and wait until that is so."""
+        if self._work is None:
+            return
         self._stopping = True
-        self._poke()
-        await asyncio.to_thread(self._thread.join)
-
-    def _poke(self) -> None:
-        loop, hurry = self._loop, self._hurry
-        if loop is not None and hurry is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(hurry.set)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except Exception:  # noqa: BLE001 - the worker must hear of it, whatever it was
-            _log.exception("the thread that renews leases ended")
-            self._report(self._on_health, False)
+        self._thread.call(self._hurry.set)
+        await asyncio.wait([asyncio.wrap_future(self._work)])
+        self._work = None
+        await asyncio.to_thread(self._thread.leave)
 
     async def _main(self) -> None:
-        self._loop, self._hurry = asyncio.get_running_loop(), asyncio.Event()
-        renewed = self._loop.time()
-        async with self._storage.clone() as storage:
+        loop = asyncio.get_running_loop()
+        renewed = loop.time()
+        storage = self._thread.borrow(self._storage)
+        try:
             functions = Functions(storage, self._base)
             while not self._stopping:
-                sent = self._loop.time()
-                if await self._renew(functions):
+                sent = loop.time()
+                if await self._renew(storage, functions):
                     renewed = sent
-                self._judge(self._loop.time() - renewed)
+                self._judge(loop.time() - renewed)
                 await self._pause()
+        finally:
+            await self._thread.give_back(self._storage)
 
     async def _pause(self) -> None:
-        assert self._hurry is not None  # noqa: S101 - set before the loop starts
         if self._stopping:
             return
         try:
@@ -112,9 +106,10 @@ class LeaseKeeper:
             pass
         self._hurry.clear()
 
-    async def _renew(self, functions: Functions) -> bool:
-        held = self._held()
+    async def _renew(self, storage: Storage, functions: Functions) -> bool:
         try:
+            await storage.connect()
+            held = self._held()
             if failpoints.armed:
                 failpoints.hit("renew.before_send")
             for start in range(0, max(1, len(held)), MAX_HELD):
@@ -122,7 +117,7 @@ class LeaseKeeper:
                     self._consumer, self._info, held[start : start + MAX_HELD], self._lease / 3
                 )
                 self._report_lost(lost, revoked)
-        except GlideMQError as error:
+        except Exception as error:  # noqa: BLE001 - renewing never ends before its worker
             _log.warning("leases of %s could not be renewed: %s", self._base, error)
             return False
         return True

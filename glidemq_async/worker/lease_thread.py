@@ -1,0 +1,83 @@
+"""The thread in which all workers of a process renew their leases: one event loop, one link per storage."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any
+
+from glidemq_async.storage import Storage
+
+
+class LeaseThread:
+    """A daemon thread with an event loop of its own; it lives while somebody uses it."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._users = 0
+        self._lock = threading.Lock()
+        self._clones: dict[int, tuple[Storage, int]] = {}
+
+    def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
+        """Run a coroutine in the thread; call `leave` once it has ended."""
+        with self._lock:
+            self._users += 1
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._run, args=[self._loop], name="glidemq-leases", daemon=True)
+                self._thread.start()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call a function in the thread soon; nothing happens when the thread has ended."""
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(function)
+
+    def leave(self) -> None:
+        """The coroutine of one `start` has ended; the last one ends the thread."""
+        with self._lock:
+            self._users -= 1
+            if self._users or self._loop is None:
+                return
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not None:
+            thread.join()
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        loop.run_forever()
+        loop.close()
+
+    def borrow(self, storage: Storage) -> Storage:
+        """Return this thread's own link to the place of `storage`, not yet connected; call it in the thread."""
+        clone, users = self._clones.get(id(storage)) or (storage.clone(), 0)
+        self._clones[id(storage)] = (clone, users + 1)
+        return clone
+
+    async def give_back(self, storage: Storage) -> None:
+        """Undo one `borrow`; the last one closes the link."""
+        clone, users = self._clones[id(storage)]
+        if users > 1:
+            self._clones[id(storage)] = (clone, users - 1)
+            return
+        del self._clones[id(storage)]
+        await clone.close()
+
+
+shared = LeaseThread()
+
+
+def _forget_after_fork() -> None:
+    # Threads do not survive a fork: a child that runs workers starts a thread of its own.
+    global shared  # noqa: PLW0603
+    shared = LeaseThread()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
