@@ -15,15 +15,13 @@ from glidemq_async import failpoints
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
 from glidemq_async.worker import lease_thread
+from glidemq_async.worker.slots import Held
 
 SAFE_SHARE: Final = 0.8
 """The share of a lease after which, unrenewed, it is treated as doubtful."""
 MAX_HELD: Final = 1_000
 
 _log = logging.getLogger(__name__)
-
-Held = tuple[str, str]
-"""The id and entry of a job in hand."""
 
 
 class LeaseKeeper:

@@ -17,7 +17,7 @@ import msgpack
 from glidemq_async import failpoints
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.durations import to_ms
-from glidemq_async.errors import GlideMQError, LeaseLost, QueueClosed
+from glidemq_async.errors import GlideMQError, QueueClosed
 from glidemq_async.executors.protocol import Executor
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.functions.callers import Lane
@@ -26,10 +26,12 @@ from glidemq_async.keys import check_name
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage, Subscription
 from glidemq_async.worker.claiming import ClaimLoop
-from glidemq_async.worker.leases import Held, LeaseKeeper
+from glidemq_async.worker.feedback import Feedback
+from glidemq_async.worker.leases import LeaseKeeper
 from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
-from glidemq_async.worker.runs import BackoffStrategy, Ended, Run, Runner, StopReason
+from glidemq_async.worker.runs import BackoffStrategy, Run, Runner
 from glidemq_async.worker.signals import stop_on_signals
+from glidemq_async.worker.slots import Held, Slots
 from glidemq_async.worker.sweeping import Sweeper
 
 Data = TypeVar("Data")
@@ -92,10 +94,8 @@ class Worker(Generic[Data, Result]):
         self._executor = open_executor(executor, processor, self._concurrency)
         self._runner = Runner(self._client, processor, self._executor, dict(backoff_strategies or {}))
         self._listeners = Listeners()
-        self._runs: dict[str, Run] = {}
-        self._no_runs = asyncio.Event()
-        self._no_runs.set()
-        self._retries_due = 0.0
+        self._slots = Slots(self._concurrency, self._executor)
+        self._feedback = Feedback(self.name, self._slots, self._listeners)
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_requested = asyncio.Event()
         self._loop: ClaimLoop | None = None
@@ -104,7 +104,7 @@ class Worker(Generic[Data, Result]):
         self._started = self._closed = False
 
     def __repr__(self) -> str:
-        return f"<Worker {self.name} of {self._client.queue!r}, {len(self._runs)}/{self._concurrency} running>"
+        return f"<Worker {self.name} of {self._client.queue!r}, {len(self._slots)}/{self._concurrency} running>"
 
     @property
     def queue(self) -> str:
@@ -119,7 +119,7 @@ class Worker(Generic[Data, Result]):
     @property
     def running(self) -> int:
         """How many jobs are in hand."""
-        return len(self._runs)
+        return len(self._slots)
 
     @property
     def last_seen(self) -> float | None:
@@ -166,12 +166,12 @@ class Worker(Generic[Data, Result]):
         self._started = True
         await self._client.open()
         await self._executor.start()
-        self._loop = self._make_loop()
+        self._loop = self._feedback.loop = self._make_loop()
         self._subscription = await self._client.storage.subscribe(
             self._client.keys.base,
             self._client.keys.channel(f"wake:{self.name}"),
-            self._on_message,
-            self._on_link,
+            self._feedback.on_message,
+            self._feedback.on_link,
         )
         self._loop.reset_subscription = self._subscription.reset
         self._keeper = self._make_keeper()
@@ -180,8 +180,8 @@ class Worker(Generic[Data, Result]):
             self._client.functions,
             lease=self._lock_ms / 1000,
             max_stalled=self._max_stalled,
-            on_stalled=self._on_stalled,
-            on_error=self._on_error,
+            on_stalled=self._feedback.on_stalled,
+            on_error=self._feedback.on_error,
         )
         self._tasks = [asyncio.create_task(self._loop.run()), asyncio.create_task(sweeper.run())]
         self._loop.wake()
@@ -193,10 +193,10 @@ class Worker(Generic[Data, Result]):
             self.name,
             lock_ms=self._lock_ms,
             poll_interval=self._poll_interval,
-            free_slots=self._free_slots,
+            free_slots=self._slots.free,
             start=self._start_run,
-            settled=self._on_settled,
-            on_error=self._on_error,
+            settled=self._feedback.on_settled,
+            on_error=self._feedback.on_error,
         )
 
     def _make_keeper(self) -> LeaseKeeper:
@@ -208,30 +208,20 @@ class Worker(Generic[Data, Result]):
             msgpack.packb(info),
             self._lock_ms / 1000,
             self._held,
-            lambda entries: self._stop_runs(entries, "lease lost"),
-            self._on_revoked,
-            self._on_health,
+            self._feedback.on_lost,
+            self._feedback.on_revoked,
+            self._feedback.on_health,
         )
 
-    def _free_slots(self) -> int:
-        return max(0, self._concurrency - len(self._runs) - self._executor.occupied)
-
     def _held(self) -> list[Held]:
-        # Called from the lease thread; list() of a dict is one step, but a resize between may still be noticed.
-        while True:
-            try:
-                runs = list(self._runs.values())
-                break
-            except RuntimeError:
-                continue
+        """Every lease to renew: of runs in hand, and of ended ones whose outcome is not stored. Any thread."""
+        held = [(run.job.id, run.job.entry) for run in self._slots.runs()]
         settling = self._loop.settling if self._loop else []
-        held = [(run.job.id, run.job.entry) for run in runs]
         return held + [(ended.run.job.id, ended.run.job.entry) for ended in settling]
 
     def _start_run(self, job: Job[Any, Any]) -> None:
         run = Run(job)
-        self._runs[job.entry] = run
-        self._no_runs.clear()
+        self._slots.take(run)
         if job.has_options and job.options.lock_duration is not None and self._keeper is not None:
             self._keeper.shorten(job.options.lock_duration)
         run.task = asyncio.create_task(self._run_job(run))
@@ -240,88 +230,13 @@ class Worker(Generic[Data, Result]):
 
     async def _run_job(self, run: Run) -> None:
         ended = await self._runner.run(run)
-        del self._runs[run.job.entry]
-        if not self._runs:
-            self._no_runs.set()
+        self._slots.give_back(run)
         assert self._loop is not None  # noqa: S101 - runs exist only after start
         if ended is not None:
             self._loop.end(ended)
         else:
             self._loop.wake()
             self._listeners.tell("lease_lost", run.job)
-
-    # -- what comes back ------------------------------------------------------------------------------------------
-
-    def _on_settled(self, ended: Ended, refused: str | None) -> None:
-        job, tell = ended.run.job, self._listeners.tell
-        if refused is not None:
-            _log.warning("job %s: the outcome of its run was refused as %s", job.id, refused)
-            tell("lease_lost", job)
-        elif ended.verb == "c":
-            job.settle_as_completed(ended.payload)
-            tell("completed", job, ended.value)
-        elif ended.verb == "f":
-            job.settle_as_failed()
-            tell("failed", job, ended.value)
-        elif ended.verb == "r":
-            self._await_retry(ended.delay)
-            tell("retrying", job, ended.value, ended.delay)
-        elif ended.verb == "b":
-            tell("returned", job)
-
-    def _await_retry(self, delay: float) -> None:
-        self._retries_due = max(self._retries_due, asyncio.get_running_loop().time() + delay)
-
-    def _on_message(self, message: bytes) -> None:
-        if self._loop is None:
-            return
-        word, _, detail = message.decode().partition(" ")
-        if word == "w":
-            self._loop.wake()
-        elif word == "e":
-            self._loop.echo()
-        elif word == "x":
-            self._stop_runs([detail], "lease lost")
-        elif word == "r":
-            self._on_revoked([detail])
-
-    def _on_link(self, up: bool) -> None:
-        if self._loop is None:
-            return
-        self._loop.subscribed = up
-        if up:
-            if failpoints.armed:
-                failpoints.hit("subscribe.after_confirm")
-            # What was published before the link stood is gone: look once.
-            self._loop.wake()
-
-    def _stop_runs(self, entries: list[str], reason: StopReason) -> None:
-        for entry in entries:
-            run = self._runs.get(entry)
-            if run is not None:
-                run.stop(reason)
-
-    def _on_revoked(self, ids: list[str]) -> None:
-        revoked = set(ids)
-        for run in list(self._runs.values()):
-            if run.job.id in revoked:
-                run.stop("revoked")
-
-    def _on_health(self, healthy: bool) -> None:
-        if self._loop is None:
-            return
-        self._loop.healthy = healthy
-        if healthy:
-            self._loop.wake()
-        else:
-            self._on_error(LeaseLost("the leases of running jobs could not be renewed in time: claiming has stopped"))
-
-    def _on_stalled(self, recovered: list[str], failed: list[str]) -> None:
-        self._listeners.tell("stalled", recovered, failed)
-
-    def _on_error(self, error: Exception) -> None:
-        _log.warning("worker %s: %s", self.name, error)
-        self._listeners.tell("error", error)
 
     # -- stopping -------------------------------------------------------------------------------------------------
 
@@ -331,13 +246,13 @@ class Worker(Generic[Data, Result]):
         loop = asyncio.get_running_loop()
         while not self._stop_requested.is_set():
             await self._or_stopped(self._loop.found_nothing.wait())
-            await self._or_stopped(self._no_runs.wait())
-            if self._runs or not self._loop.found_nothing.is_set():
+            await self._or_stopped(self._slots.all_free.wait())
+            if len(self._slots) or not self._loop.found_nothing.is_set():
                 continue
-            if await self._client.functions.is_paused() or loop.time() >= self._retries_due:
+            if await self._client.functions.is_paused() or loop.time() >= self._feedback.retries_due:
                 break
             self._loop.found_nothing.clear()
-            loop.call_at(self._retries_due, self._loop.wake)
+            loop.call_at(self._feedback.retries_due, self._loop.wake)
         self._listeners.tell("drained")
 
     async def _or_stopped(self, event: Coroutine[Any, Any, object]) -> None:
@@ -371,11 +286,11 @@ class Worker(Generic[Data, Result]):
     async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self._shutdown_timeout):
-                await self._no_runs.wait()
+                await self._slots.all_free.wait()
                 return
         except TimeoutError:
             pass
-        left = list(self._runs.values())
+        left = self._slots.runs()
         _log.warning("worker %s: %d jobs did not end in time and are handed back", self.name, len(left))
         for run in left:
             run.stop("shutdown")

@@ -1,0 +1,95 @@
+"""What comes back to a worker from the store: wake-ups, revocations, lost leases, settled outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from glidemq_async import failpoints
+from glidemq_async.errors import LeaseLost
+from glidemq_async.worker.claiming import ClaimLoop
+from glidemq_async.worker.listeners import Listeners
+from glidemq_async.worker.runs import Ended
+from glidemq_async.worker.slots import Slots
+
+_log = logging.getLogger(__name__)
+
+
+class Feedback:
+    """Turns what the store says into stopped runs, calls of the claim loop, and worker events."""
+
+    def __init__(self, worker: str, slots: Slots, listeners: Listeners) -> None:
+        self._worker = worker
+        self._slots = slots
+        self._tell = listeners.tell
+        self.loop: ClaimLoop | None = None
+        self.retries_due = 0.0
+        """Loop time at which the last retry of a job that ran here is due."""
+
+    def on_message(self, message: bytes) -> None:
+        """A message on the worker's own channel; the words are listed in functions/wakeup.lua."""
+        word, _, detail = message.decode().partition(" ")
+        if word == "w" and self.loop is not None:
+            self.loop.wake()
+        elif word == "e" and self.loop is not None:
+            self.loop.echo()
+        elif word == "x":
+            self.on_lost([detail])
+        elif word == "r":
+            self.on_revoked([detail])
+
+    def on_link(self, up: bool) -> None:
+        """The subscription was confirmed or lost."""
+        if self.loop is None:
+            return
+        self.loop.subscribed = up
+        if up:
+            if failpoints.armed:
+                failpoints.hit("subscribe.after_confirm")
+            # What was published before the link stood is gone: look once.
+            self.loop.wake()
+
+    def on_lost(self, entries: list[str]) -> None:
+        """These leases are no longer ours."""
+        self._slots.stop_entries(entries, "lease lost")
+
+    def on_revoked(self, ids: list[str]) -> None:
+        """These jobs were revoked."""
+        self._slots.stop_jobs(ids, "revoked")
+
+    def on_health(self, healthy: bool) -> None:
+        """Whether leases are renewed in time."""
+        if self.loop is None:
+            return
+        self.loop.healthy = healthy
+        if healthy:
+            self.loop.wake()
+        else:
+            self.on_error(LeaseLost("the leases of running jobs could not be renewed in time: claiming has stopped"))
+
+    def on_stalled(self, recovered: list[str], failed: list[str]) -> None:
+        """A sweep of ours found jobs whose lease had run out."""
+        self._tell("stalled", recovered, failed)
+
+    def on_error(self, error: Exception) -> None:
+        """Something failed that is not a job."""
+        _log.warning("worker %s: %s", self._worker, error)
+        self._tell("error", error)
+
+    def on_settled(self, ended: Ended, refused: str | None) -> None:
+        """The store has accepted the outcome of a run, or refused it as "stale" or "missing"."""
+        job = ended.run.job
+        if refused is not None:
+            _log.warning("job %s: the outcome of its run was refused as %s", job.id, refused)
+            self._tell("lease_lost", job)
+        elif ended.verb == "c":
+            job.settle_as_completed(ended.payload)
+            self._tell("completed", job, ended.value)
+        elif ended.verb == "f":
+            job.settle_as_failed()
+            self._tell("failed", job, ended.value)
+        elif ended.verb == "r":
+            self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
+            self._tell("retrying", job, ended.value, ended.delay)
+        elif ended.verb == "b":
+            self._tell("returned", job)

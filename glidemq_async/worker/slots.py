@@ -1,0 +1,64 @@
+"""The slots of a worker: which jobs are in hand, and how many more can start now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from glidemq_async.executors.protocol import Executor
+from glidemq_async.worker.runs import Run, StopReason
+
+Held: TypeAlias = tuple[str, str]
+"""The id and the entry of a job in hand."""
+
+
+class Slots:
+    """At most `concurrency` runs at a time; a run takes its slot when it is claimed and frees it when it ends."""
+
+    def __init__(self, concurrency: int, executor: Executor) -> None:
+        self._concurrency = concurrency
+        self._executor = executor
+        self._runs: dict[str, Run] = {}
+        self.all_free = asyncio.Event()
+        """Set while no run is in hand."""
+        self.all_free.set()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def free(self) -> int:
+        """How many jobs can start now."""
+        return max(0, self._concurrency - len(self._runs) - self._executor.occupied)
+
+    def take(self, run: Run) -> None:
+        """A run has been claimed."""
+        self._runs[run.job.entry] = run
+        self.all_free.clear()
+
+    def give_back(self, run: Run) -> None:
+        """A run has ended."""
+        del self._runs[run.job.entry]
+        if not self._runs:
+            self.all_free.set()
+
+    def runs(self) -> list[Run]:
+        """The runs in hand. Safe from another thread."""
+        while True:
+            try:
+                return list(self._runs.values())
+            except RuntimeError:  # the dict grew while another thread listed it: list it again
+                continue
+
+    def stop_entries(self, entries: Iterable[str], reason: StopReason) -> None:
+        """Stop the runs that hold these entries."""
+        for entry in entries:
+            if (run := self._runs.get(entry)) is not None:
+                run.stop(reason)
+
+    def stop_jobs(self, ids: Iterable[str], reason: StopReason) -> None:
+        """Stop the runs of these jobs."""
+        wanted = set(ids)
+        for run in self.runs():
+            if run.job.id in wanted:
+                run.stop(reason)
