@@ -98,6 +98,7 @@ class Worker(Generic[Data, Result]):
         self._feedback = Feedback(self.name, self._slots, self._listeners)
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_requested = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
         self._loop: ClaimLoop | None = None
         self._keeper: LeaseKeeper | None = None
         self._subscription: Subscription | None = None
@@ -266,10 +267,14 @@ class Worker(Generic[Data, Result]):
 
     async def close(self) -> None:
         """Stop claiming, let running jobs end for `shutdown_timeout`, hand back the rest, let go; idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        self._stop_requested.set()
+        if self._closing is None:
+            self._closed = True
+            self._stop_requested.set()
+            self._closing = asyncio.create_task(self._close())
+        # Whoever else closes meanwhile waits for the same end; cancelling one of them cuts nothing off.
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         if self._loop is None:
             await self._client.close()
             return
