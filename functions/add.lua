@@ -11,33 +11,43 @@ local FIELDS = 5
 local function parse(args)
   local n = integer('count', args[3])
   if n < 1 or #args ~= 3 + n * FIELDS then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' jobs') end
-  local extras, generated = {}, 0
+  local extras, generated, numeric = {}, 0, nil
   for i = 1, n do
     local at = 3 + (i - 1) * FIELDS
-    if args[at + 1] == '' then generated = generated + 1 end
+    local id = args[at + 1]
+    if id == '' then
+      generated = generated + 1
+    elseif string.find(id, '^%d+$') then
+      numeric = numeric or {}
+      numeric[id] = true
+    end
     if args[at + 5] ~= '' then extras[i] = cmsgpack.unpack(args[at + 5]) end
   end
-  return n, extras, generated
+  return n, extras, generated, numeric
 end
 
 -- Reserve generated ids. They are consecutive unless a custom id that looks like one was ever used.
-local function allocate(base, n)
+-- numeric: the set of such ids in this call, nil if there is none.
+local function allocate(base, n, numeric)
   if n == 0 then return '', nil end
   local last = redis.call('INCRBY', base .. ':id', n)
-  if redis.call('HGET', base .. ':meta', 'numeric_ids') ~= '1' then return digits(last - n + 1), nil end
+  if not numeric and redis.call('HGET', base .. ':meta', 'numeric_ids') ~= '1' then
+    return digits(last - n + 1), nil
+  end
   local ids, candidate = {}, last - n + 1
   while #ids < n do
     if candidate > last then last = redis.call('INCRBY', base .. ':id', n - #ids) end
-    if not exists(base .. ':job:' .. digits(candidate)) then ids[#ids + 1] = digits(candidate) end
+    local id = digits(candidate)
+    if not (numeric and numeric[id]) and not exists(base .. ':job:' .. id) then ids[#ids + 1] = id end
     candidate = candidate + 1
   end
   return '', ids
 end
 
-local function is_taken(base, id)
+local function is_taken(base, id, numeric)
   local state = record.place(base, id)
   if not state then
-    if string.find(id, '^%d+$') then redis.call('HSET', base .. ':meta', 'numeric_ids', '1') end
+    if numeric and numeric[id] then redis.call('HSET', base .. ':meta', 'numeric_ids', '1') end
     return nil
   end
   return state == 'completed' and 'completed' or 'duplicate'
@@ -57,10 +67,10 @@ local function with_extra(base, id, job, extra, now)
 end
 
 local function add_jobs(base, args)
-  local n, extras, generated = parse(args)
+  local n, extras, generated, numeric = parse(args)
   local now, lines, outcomes, startable = clock.now(), {}, {}, 0
   local before = next(extras) and wakeup.next_due(base)
-  local first, ids = allocate(base, generated)
+  local first, ids = allocate(base, generated, numeric)
   local counter, stream = tonumber(first), base .. ':stream'
   local taken_ids = 0
   for i = 1, n do
@@ -68,7 +78,7 @@ local function add_jobs(base, args)
     local id, name, opts, extra = args[at + 1], args[at + 2], args[at + 4], extras[i]
     local taken
     if id ~= '' then
-      taken = is_taken(base, id)
+      taken = is_taken(base, id, numeric)
     elseif ids then
       taken_ids = taken_ids + 1
       id = ids[taken_ids]

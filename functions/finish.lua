@@ -13,13 +13,13 @@ local TRIM_STEP = 1000
 
 local function policy_of(state, policy)
   local text = policy == '' and DEFAULT_POLICY[state] or policy
-  local count, age = string.match(text, '^(-?%d+) (-?%d+)$')
+  local count, age = string.match(text, '^(%-?%d+) (%-?%d+)$')
   return tonumber(count), tonumber(age)
 end
 
 -- Check a policy argument while nothing has been written.
 function finish.check_policy(policy)
-  if policy ~= '' and not string.find(policy, '^-?%d+ -?%d+$') then
+  if policy ~= '' and not string.find(policy, '^%-?%d+ %-?%d+$') then
     fail('ARGUMENT', 'a retention policy is "<count> <age ms>", found ' .. policy)
   end
 end

@@ -44,7 +44,7 @@ end, {'allow-oom'})
 
 request.register('setPaused', function(base, args)
   local paused, meta = args[3], base .. ':meta'
-  if redis.call('HGET', meta, 'paused') == paused then return 'ok' end
+  if (redis.call('HGET', meta, 'paused') or '0') == paused then return 'ok' end
   redis.call('HSET', meta, 'paused', paused)
   events.one(base, paused == '1' and 'paused' or 'resumed', '', nil, clock.now())
   if paused == '0' then

@@ -8,8 +8,11 @@ local LOG_LINES = 1000
 
 local write = {}
 
-function write.progress(base, id, value)
-  redis.call('HSET', base .. ':job:' .. id, 'progress', value)
+function write.progress(base, id, value, entry)
+  local key = base .. ':job:' .. id
+  -- A user may write before the first claim, which would take the record for a fresh one without progress.
+  if entry == '' then redis.call('HSETNX', key, 'claim', '0 0 0') end
+  redis.call('HSET', key, 'progress', value)
   return 'progress'
 end
 
@@ -30,7 +33,7 @@ request.register('updateJob', function(base, args)
   local place = redis.call('HGET', base .. ':job:' .. id, 'place')
   if not place then return 'missing' end
   if entry ~= '' and settle.fenced and place ~= 'active ' .. entry then return 'stale' end
-  local event = write[kind](base, id, args[6])
+  local event = write[kind](base, id, args[6], entry)
   if event then events.one(base, event, id, nil, clock.now()) end
   return 'ok'
 end)

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from typing import Final
 
-from glidemq_async.errors import IncompatibleQueueError
+from glidemq_async.errors import IncompatibleQueueError, PayloadTooLarge
 from glidemq_async.functions.callers import Functions, QueueState
 from glidemq_async.keys import QueueKeys
 from glidemq_async.results import ResultListener
@@ -79,6 +79,14 @@ class QueueClient:
     def encode(self, value: object, what: str) -> bytes:
         """Turn a payload into bytes; raises SerializationError or PayloadTooLarge."""
         return encode(self.serializer, value, self.payload_limit, what)
+
+    def check_text(self, text: str, what: str) -> None:
+        """Refuse what is no text, has no UTF-8 form (ValueError) or is larger than a payload may be."""
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a {what} must be a str, not {text!r}")
+        size = len(text.encode())
+        if size > self.payload_limit:
+            raise PayloadTooLarge(what, size, self.payload_limit)
 
     def decode(self, data: bytes, what: str) -> object:
         """Turn stored bytes into the payload; raises SerializationError."""

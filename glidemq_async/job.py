@@ -243,7 +243,11 @@ class Job(Generic[Data, Result]):
         return self._abort
 
     async def log(self, line: str) -> None:
-        """Append one line to the job's log, which keeps the last 1,000. Raises LeaseLost, JobNotFound."""
+        """Append one line to the job's log, which keeps the last 1,000.
+
+        Raises LeaseLost, JobNotFound, TypeError for anything but text, PayloadTooLarge.
+        """
+        self._client.check_text(line, "log line")
         self._check_word(await self._client.functions.update_job(self.id, self._entry, "log", line), "log")
 
     async def update_progress(self, progress: object) -> None:

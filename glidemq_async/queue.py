@@ -16,8 +16,9 @@ from glidemq_async.errors import QueueClosed, ResultTimeout
 from glidemq_async.functions.callers import AddRequest, Finding, Wait
 from glidemq_async.job import Job, Outcome
 from glidemq_async.keys import check_id
+from glidemq_async.option_checks import whole_number
 from glidemq_async.options import JobOptions, JobOptionsDict, merge
-from glidemq_async.record import STATES, State
+from glidemq_async.record import FINAL, STATES, State
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage
 
@@ -124,6 +125,7 @@ class Queue(Generic[Data, Result]):
         """
         prepared: list[tuple[AddRequest, JobOptions]] = []
         for item in jobs:
+            _check_input(item)
             given = merge(self._defaults, item[2]) if len(item) > 2 else self._defaults
             prepared.append((self._request(item[0], item[1], given, b""), given))
         if self._client.state is None or self._closed:
@@ -184,7 +186,7 @@ class Queue(Generic[Data, Result]):
 
     async def _job(self, request: AddRequest, added: Added, options: JobOptions) -> Job[Data, Result]:
         if added.outcome == "added":
-            job = Job[Data, Result].from_add(self._client, request, added.id, added.now)
+            job: Job[Data, Result] = Job.from_add(self._client, request, added.id, added.now)
             if request.extra and ((options.delay_ms or 0) > 0 or (options.at_ms or 0) > added.now):
                 job.state = "delayed"
             return job
@@ -301,6 +303,10 @@ class Queue(Generic[Data, Result]):
 
     async def retry_jobs(self, state: Literal["failed", "completed"] = "failed", count: int | None = None) -> int:
         """Run ended jobs again, the newest first, at most `count` of those there now; returns how many."""
+        if state not in FINAL:
+            raise ValueError(f"only ended jobs can be retried: state must be failed or completed, got {state!r}")
+        if count is not None:
+            whole_number("count", count, least=0)
         limit = count if count is not None else (await self.get_job_counts())[state]
         ids: list[str] = []
         async for page in self._pages(state):
@@ -318,6 +324,11 @@ class Queue(Generic[Data, Result]):
         """
         await self.connect()
         return await check_queue(self._client)
+
+
+def _check_input(item: object) -> None:
+    if not isinstance(item, (tuple, list)) or not 2 <= len(cast("Sequence[object]", item)) <= 3:
+        raise TypeError(f"each job to add must be (name, data) or (name, data, JobOptions), got {item!r}")
 
 
 def _extra(options: JobOptions, reply: bytes) -> bytes:

@@ -187,7 +187,7 @@ class ClaimLoop:
         for position, ended in enumerate(batch):
             self._settled(ended, reply.refused.get(position))
         for claimed in reply.jobs:
-            job = Job[Any, Any].from_claim(self._client, claimed, reply.now)
+            job: Job[Any, Any] = Job.from_claim(self._client, claimed, reply.now)
             if self._stopping:
                 # Claimed by the call that was in flight when the stop came: it goes back unstarted.
                 self._ended.append(Ended(Run(job), "b", b"", "", None))

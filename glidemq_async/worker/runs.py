@@ -101,11 +101,13 @@ class Runner:
         except asyncio.CancelledError as error:
             return self._cancelled(run, error)
         except (RetryLater, RateLimited) as error:
-            return self._after_stop(run) or Ended(run, "d", b"", str(error.delay_ms), error)
+            return self._after_stop(run) if run.stop_reason else Ended(run, "d", b"", str(error.delay_ms), error)
         except (SerializationError, PayloadTooLarge) as error:
-            return self._after_stop(run) or self._failed(run, error, final=True)
+            return self._after_stop(run) if run.stop_reason else self._failed(run, error, final=True)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
-            return self._after_stop(run) or self._failed(run, error, final=isinstance(error, UnrecoverableError))
+            if run.stop_reason:
+                return self._after_stop(run)
+            return self._failed(run, error, final=isinstance(error, UnrecoverableError))
 
     def _cancelled(self, run: Run, error: BaseException) -> Ended | None:
         if not run.stop_reason:

@@ -311,17 +311,22 @@ class Worker(Generic[Data, Result]):
         try:
             async with asyncio.timeout(max(CANCEL_SECONDS, self._shutdown_timeout)):
                 await asyncio.shield(loop_task)
+                # Before signing off: a renewal that came later would enter this worker again.
+                await self._stop_keeper()
                 await self._client.functions.close_worker(self.name)
         except (TimeoutError, GlideMQError) as error:
             _log.warning("worker %s: could not sign off, its jobs return when their leases end: %s", self.name, error)
         loop_task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._keeper is not None:
-            await self._keeper.stop()
+        await self._stop_keeper()
         if self._subscription is not None:
             await self._subscription.close()
         await self._executor.stop(CANCEL_SECONDS)
         await self._client.close()
+
+    async def _stop_keeper(self) -> None:
+        if self._keeper is not None:
+            await self._keeper.stop()
 
     async def __aenter__(self) -> Self:
         await self.start()

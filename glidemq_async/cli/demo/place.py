@@ -1,0 +1,75 @@
+"""Where the demonstration's queue lives, and leaving nothing of it behind."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from glidemq_async.errors import StorageUnavailable
+from glidemq_async.keys import QueueKeys
+from glidemq_async.storage import MemoryStorage, Storage, open_storage
+from glidemq_async.storage.file import socket_path
+from glidemq_async.storage.library import pack
+from glidemq_async.storage.server import ServerStorage
+from glidemq_async.storage.wire import ReplyError
+
+_LINGER_SECONDS: Final = 0.5
+_END_SECONDS: Final = 5.0
+_DELETE_SECONDS: Final = 30.0
+_BATCH: Final = 1000
+
+
+def check_url(url: str) -> None:
+    """Refuse, with ValueError, a URL that worker processes could not share."""
+    if isinstance(open_storage(url), MemoryStorage):
+        # The value is wrong, not its type.
+        raise ValueError(  # noqa: TRY004
+            f"{url!r} is private to one process, the workers are others: use file:// or a server"
+        )
+
+
+@asynccontextmanager
+async def open_place(url: str | None) -> AsyncGenerator[str]:
+    """Give the URL to use: the given one, or that of an embedded server in a directory made for this run."""
+    if url is not None:
+        yield url
+        return
+    directory = _make_directory()
+    try:
+        yield f"{directory.as_uri()}?linger={_LINGER_SECONDS:g}"
+    finally:
+        await _server_has_ended(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _make_directory() -> Path:
+    return Path(tempfile.mkdtemp(prefix="glidemq-demo-")).resolve()
+
+
+async def _server_has_ended(directory: Path) -> None:
+    # It leaves by itself after its last user; nothing of ours is told, but its socket goes.
+    deadline = asyncio.get_running_loop().time() + _END_SECONDS
+    socket = Path(socket_path(str(directory)))
+    while socket.exists() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+async def delete_queue(storage: Storage, keys: QueueKeys) -> None:
+    """Delete every key of a queue that nobody uses any more. Raises StorageUnavailable."""
+    if not isinstance(storage, ServerStorage):
+        return
+    found = [key async for key in storage.scan(f"{keys.base}:*")]
+    node = await storage.find_node(keys.base)
+    wire = await node.open()
+    deadline = asyncio.get_running_loop().time() + _DELETE_SECONDS
+    for start in range(0, len(found), _BATCH):
+        reply = await wire.send(pack("UNLINK", *found[start : start + _BATCH]), deadline)
+        if isinstance(reply, (ReplyError, OSError)):
+            raise StorageUnavailable(
+                f"asked to delete what is left of queue {keys.queue!r} on {storage.url}, found {reply}"
+            )

@@ -1,0 +1,164 @@
+"""The course of a demonstration: add the jobs, run the crew, kill one of it half way, stop, and audit."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from glidemq_async import Backoff, JobOptions, Queue, QueueEvents
+from glidemq_async.cli.demo.audit import Figures, audit
+from glidemq_async.cli.demo.crew import Crew
+from glidemq_async.cli.demo.display import FRAMES, Display, Snapshot
+from glidemq_async.cli.demo.measure import Measure, SourceFile
+from glidemq_async.cli.demo.place import delete_queue, open_place
+from glidemq_async.cli.demo.sources import Sources
+from glidemq_async.cli.demo.tally import Tally
+from glidemq_async.cli.demo.worker_process import Settings
+from glidemq_async.cli.loops import until_one
+from glidemq_async.client import DEFAULT_PREFIX
+from glidemq_async.errors import StorageUnavailable
+from glidemq_async.keys import QueueKeys
+
+LEASE_SECONDS: Final = 2.0
+"""Short, so that the killed worker's jobs start elsewhere while one watches."""
+PATIENCE_SECONDS: Final = 60.0
+"""How long nothing may end before the run is given up."""
+LAST_EVENTS_SECONDS: Final = 10.0
+
+_OPTIONS: Final = JobOptions(
+    attempts=3,
+    backoff=Backoff.exponential(0.2, max=2, jitter=0.2),
+    keep_completed=True,
+    keep_failed=True,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to show: the files, and how; `url` None is an embedded server of its own."""
+
+    sources: Sources
+    workers: int
+    concurrency: int
+    kill: bool
+    url: str | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it, and how many worker processes were started for it."""
+
+    figures: Figures
+    processes: int
+
+
+async def show(plan: Plan, display: Display) -> Outcome:
+    """Run a demonstration and leave nothing behind; raises a GlideMQError when it cannot run."""
+    async with open_place(plan.url) as url:
+        name = f"demo-{uuid.uuid4().hex[:12]}"
+        async with Queue[SourceFile, Measure](name, url, default_options=_OPTIONS) as queue:
+            try:
+                return await _Show(plan, display, queue, url).run()
+            finally:
+                if plan.url is not None:
+                    await delete_queue(queue.storage, QueueKeys(DEFAULT_PREFIX, name))
+
+
+class _Show:
+    def __init__(self, plan: Plan, display: Display, queue: Queue[SourceFile, Measure], url: str) -> None:
+        self._plan = plan
+        self._display = display
+        self._queue = queue
+        self._url = url
+        self._tally = Tally()
+        self._total = len(plan.sources.files)
+        self._began = asyncio.get_running_loop().time()
+
+    async def run(self) -> Outcome:
+        events = QueueEvents(self._queue.name, self._queue.storage, after="0")
+        reader = asyncio.create_task(self._tally.follow(events))
+        try:
+            with self._display:
+                async with Crew(self._plan.workers, self._settings(), self._display.note) as crew:
+                    acknowledged = await self._add()
+                    await self._until_done(crew, reader)
+                await self._last_events(reader)
+        finally:
+            reader.cancel()
+            await asyncio.wait([reader])
+        return Outcome(await audit(self._queue, acknowledged, self._tally), crew.started)
+
+    def _settings(self) -> Settings:
+        return Settings(
+            url=self._url,
+            queue=self._queue.name,
+            name="demo",
+            concurrency=self._plan.concurrency,
+            lock_duration=LEASE_SECONDS,
+        )
+
+    async def _add(self) -> list[str]:
+        root = str(self._plan.sources.root)
+        jobs = [("measure", SourceFile(root=root, file=file)) for file in self._plan.sources.files]
+        return [job.id for job in await self._queue.add_bulk(jobs)]
+
+    async def _until_done(self, crew: Crew, reader: asyncio.Task[None]) -> None:
+        """Wait until every job has ended, or nothing ends any more; raises what goes wrong meanwhile."""
+        beside: list[Coroutine[Any, Any, object]] = [self._draw(), crew.failed(), _result_of(reader)]
+        if self._plan.kill:
+            beside.append(self._kill_half_way(crew))
+        await until_one([self._tally.reached(self._total), self._lose_patience()], beside)
+        await self._draw_once()
+
+    async def _kill_half_way(self, crew: Crew) -> None:
+        await self._tally.reached(self._total // 2)
+        await crew.kill_one()
+        self._display.note(f"half way: {crew.killed} was sent SIGKILL with jobs in hand")
+
+    async def _lose_patience(self) -> None:
+        before = -1
+        while self._tally.done > before:
+            before = self._tally.done
+            await asyncio.sleep(PATIENCE_SECONDS)
+        self._display.note(f"no job has ended for {PATIENCE_SECONDS:g} s: giving up")
+
+    async def _draw(self) -> None:
+        while True:
+            await self._draw_once()
+            await asyncio.sleep(1 / FRAMES)
+
+    async def _draw_once(self) -> None:
+        counts = await self._queue.get_job_counts()
+        tally, seconds = self._tally, asyncio.get_running_loop().time() - self._began
+        self._display.update(
+            Snapshot(
+                total=self._total,
+                done=tally.done,
+                active=counts["active"],
+                waiting=counts["waiting"] + counts["delayed"],
+                retries=tally.by_kind["retrying"],
+                recovered=tally.by_kind["stalled"],
+                rate=tally.done / seconds,
+                seconds=seconds,
+            )
+        )
+
+    async def _last_events(self, reader: asyncio.Task[None]) -> None:
+        # The workers are gone, so nothing but this is written any more: it marks the end for the reader.
+        await self._queue.pause()
+        try:
+            async with asyncio.timeout(LAST_EVENTS_SECONDS):
+                await _result_of(reader)
+        except TimeoutError:
+            raise StorageUnavailable(
+                f"waited {LAST_EVENTS_SECONDS:g} s for the last events of queue {self._queue.name!r}, they did not "
+                "come: without them duplicates cannot be counted"
+            ) from None
+
+
+async def _result_of(task: asyncio.Task[None]) -> None:
+    """Wait for a task that goes on when this wait is cancelled."""
+    await asyncio.shield(task)

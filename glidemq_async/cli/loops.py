@@ -1,0 +1,71 @@
+"""Running a coroutine as a command does: the faster event loop where it is installed, and a clean Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from glidemq_async.worker.signals import stop_on_signals
+
+INTERRUPTED: Final = 130
+"""The exit code of a command that was ended by Ctrl-C or SIGTERM."""
+
+T = TypeVar("T")
+
+
+def run_in_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end in a uvloop, or in asyncio's own loop where there is none."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(work)
+
+
+def run_interruptible(work: Coroutine[Any, Any, T]) -> T | None:
+    """As `run_in_loop`; SIGINT and SIGTERM cancel the work, which cleans up, and the answer is None."""
+    return run_in_loop(_interruptible(work))
+
+
+async def _interruptible(work: Coroutine[Any, Any, T]) -> T | None:
+    task = asyncio.create_task(work)
+    interrupted = asyncio.Event()
+
+    def stop() -> None:
+        interrupted.set()
+        task.cancel()
+
+    with stop_on_signals(stop):
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if interrupted.is_set():
+                return None
+            raise
+
+
+async def until_one(
+    goals: Sequence[Coroutine[Any, Any, object]], beside: Sequence[Coroutine[Any, Any, object]]
+) -> None:
+    """Wait until one of the goals has ended, running the rest beside it; raises what any of them raises.
+
+    What has not ended then is cancelled.
+    """
+    reaching = {asyncio.create_task(goal) for goal in goals}
+    tasks = reaching | {asyncio.create_task(work) for work in beside}
+    waiting = tasks
+    try:
+        while not any(task.done() for task in reaching):
+            ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
