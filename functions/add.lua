@@ -27,13 +27,11 @@ local function parse(args)
 end
 
 -- Reserve generated ids. They are consecutive unless a custom id that looks like one was ever used.
--- numeric: the set of such ids in this call, nil if there is none.
-local function allocate(base, n, numeric)
+-- numeric: the set of such ids in this call, nil if there is none; ever_numeric: whether an earlier call had one.
+local function allocate(base, n, numeric, ever_numeric)
   if n == 0 then return '', nil end
   local last = redis.call('INCRBY', base .. ':id', n)
-  if not numeric and redis.call('HGET', base .. ':meta', 'numeric_ids') ~= '1' then
-    return digits(last - n + 1), nil
-  end
+  if not numeric and not ever_numeric then return digits(last - n + 1), nil end
   local ids, candidate = {}, last - n + 1
   while #ids < n do
     if candidate > last then last = redis.call('INCRBY', base .. ':id', n - #ids) end
@@ -70,7 +68,9 @@ local function add_jobs(base, args)
   local n, extras, generated, numeric = parse(args)
   local now, lines, outcomes, startable = clock.now(), {}, {}, 0
   local before = next(extras) and wakeup.next_due(base)
-  local first, ids = allocate(base, generated, numeric)
+  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids')
+  local paused = meta[1] == '1'
+  local first, ids = allocate(base, generated, numeric, meta[2] == '1')
   local counter, stream = tonumber(first), base .. ':stream'
   local taken_ids = 0
   for i = 1, n do
@@ -105,8 +105,8 @@ local function add_jobs(base, args)
     end
   end
   events.write(base, lines, now)
-  if startable > 0 and exists(base .. ':idle') and not wakeup.paused(base) then wakeup.wake(base, startable) end
-  if next(extras) then wakeup.due_changed(base, before) end
+  if not paused then wakeup.wake(base, startable) end
+  if next(extras) then wakeup.due_changed(base, before, nil, {paused = paused}) end
   return {now, first, ids or {}, outcomes}
 end
 

@@ -47,9 +47,9 @@ end
 
 -- The ids among these whose time to live is over, as a set; nil when no job of the queue has one. All of them start
 -- or fail now, so none has to be watched any more.
-local function expired_among(base, ids, now)
+local function expired_among(base, ids, now, seen)
   local key = base .. ':expiry'
-  if #ids == 0 or not exists(key) then return nil end
+  if #ids == 0 or not seen.expiry then return nil end
   local expired = {}
   for i, instant in ipairs(redis.call('ZMSCORE', key, unpack(ids))) do
     if instant and tonumber(instant) <= now then expired[ids[i]] = true end
@@ -59,14 +59,19 @@ local function expired_among(base, ids, now)
 end
 
 -- Start the jobs that are now pending under these entries; bad ones are dropped from the batch, never wedge it.
-local function start_batch(base, ids, entries, orders, lock, now, lines, out)
-  local expired, gone, bytes = expired_among(base, ids, now), {}, 0
+local function start_batch(base, ids, entries, orders, call, out)
+  local now, lines, lock = call.now, call.lines, call.lock
+  local expired, gone, bytes = expired_among(base, ids, now, call.seen), {}, 0
   local since = ' ' .. digits(now) .. ' '
   for i, id in ipairs(ids) do
     local entry = entries[i]
     if expired and expired[id] then
       gone[#gone + 1] = string.sub(entry, 2)
-      if exists(base .. ':job:' .. id) then finish.fail(base, id, entry, 'expired', now, lines) end
+      if exists(base .. ':job:' .. id) then
+        finish.fail(base, id, entry, 'expired', now, lines, call.seen)
+      else
+        record.lost(base, id)
+      end
     else
       local job = start(base, id, entry, orders and orders[i], since, lock, lines)
       if job then
@@ -74,6 +79,7 @@ local function start_batch(base, ids, entries, orders, lock, now, lines, out)
         bytes = bytes + #job[2]
       else
         gone[#gone + 1] = string.sub(entry, 2)
+        record.lost(base, id)
         events.note(lines, 'dropped', id, 'missing')
       end
     end
@@ -97,13 +103,13 @@ local function read_new(base, consumer, count)
   return reply and reply[1][2] or {}
 end
 
-local function from_stream(base, consumer, count, lock, now, lines, out)
+local function from_stream(base, consumer, count, call, out)
   local ids, entries = {}, {}
   for i, entry in ipairs(read_new(base, consumer, count)) do
     ids[i] = entry[2][2]
     entries[i] = 's' .. entry[1]
   end
-  return #ids, start_batch(base, ids, entries, nil, lock, now, lines, out)
+  return #ids, start_batch(base, ids, entries, nil, call, out)
 end
 
 -- Append jobs to `lane` and make them pending for this consumer.
@@ -124,7 +130,8 @@ local function enter_lane(base, consumer, ids)
   return entries
 end
 
-local function from_returned(base, consumer, count, lock, now, lines, out)
+local function from_returned(base, consumer, count, call, out)
+  if not call.seen.returned then return 0, 0 end
   local popped = redis.call('ZPOPMIN', base .. ':returned', count)
   if #popped == 0 then return 0, 0 end
   local ids, orders = {}, {}
@@ -132,17 +139,17 @@ local function from_returned(base, consumer, count, lock, now, lines, out)
     ids[#ids + 1] = popped[i]
     orders[#orders + 1] = digits(tonumber(popped[i + 1]))
   end
-  return #ids, start_batch(base, ids, enter_lane(base, consumer, ids), orders, lock, now, lines, out)
+  return #ids, start_batch(base, ids, enter_lane(base, consumer, ids), orders, call, out)
 end
 
 -- Claim up to `slots` jobs in growing steps, so that large payloads stop it early. Answers the claimed jobs and
--- whether it stopped for their size.
-function claim.take(base, consumer, slots, lock, now, lines)
+-- whether it stopped for their size. call: { now, lock, lines, seen }.
+function claim.take(base, consumer, slots, call)
   local out, bytes, step = {}, 0, FIRST_STEP
   for _, source in ipairs({from_returned, from_stream}) do
     while #out < slots and bytes < MAX_BYTES do
       local wanted = math.min(step, slots - #out)
-      local found, size = source(base, consumer, wanted, lock, now, lines, out)
+      local found, size = source(base, consumer, wanted, call, out)
       bytes = bytes + size
       if found < wanted then break end
       step = step * 2

@@ -1,14 +1,14 @@
 -- events: what happened, as a capped stream that readers can resume and count their losses on.
---   events  stream  one entry per call: seq (number of its first event), n, t (ms), e (the events), b (bytes before it).
+--   events  stream  one entry per call: seq (number of its first event), n, t (ms), e (the events).
 --     e: a line per kind, in the order of KINDS: kind SEP id SEP id …; kinds with a detail: kind SEP id SEP detail SEP …
---   meta    hash    `events` and `event_bytes`: how many events and bytes were ever written.
+--   meta    hash    `events`: how many events were ever written.
 -- Ids and details hold no control characters. Trimmed from the head only, by number of events and by bytes; never XDELed.
 
 local events = {}
 local MAX_EVENTS = 100000
 local MAX_BYTES = 16 * 1024 * 1024
-local CHECK_EVENTS = 1024          -- how often the caps are looked at, in events and in bytes
-local CHECK_BYTES = 262144
+local CHECK_EVENTS = 1024          -- how often the caps are looked at, in events
+local LARGE = 65536                -- and after each entry of so many bytes
 
 -- The catalogue; true: the kind has a detail. What a job can only do after another thing stands after it.
 local DETAIL = {added = true, failed = true, retrying = true, stalled = true, waiting = true, removed = true,
@@ -28,11 +28,10 @@ function events.note(lines, kind, id, detail)
   if DETAIL[kind] then line[n + 2] = detail or '' end
 end
 
-local function trim(key, total, bytes)
+local function trim(key, total)
   local oldest = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
   if not oldest then return end
-  local fields = oldest[2]
-  local over = math.max((total - fields[2]) / MAX_EVENTS, (bytes - fields[10]) / MAX_BYTES)
+  local over = math.max((total - oldest[2][2]) / MAX_EVENTS, redis.call('MEMORY', 'USAGE', key) / MAX_BYTES)
   if over > 1 then
     redis.call('XTRIM', key, 'MAXLEN', math.max(1, math.floor(redis.call('XLEN', key) / over)))
   end
@@ -54,11 +53,10 @@ end
 function events.write(base, lines, now)
   if not next(lines) then return end
   local text, n = joined(lines)
-  local meta, key = base .. ':meta', base .. ':events'
-  local total = redis.call('HINCRBY', meta, 'events', n)
-  local bytes = redis.call('HINCRBY', meta, 'event_bytes', #text)
-  redis.call('XADD', key, '*', 'seq', total - n, 'n', n, 't', now, 'e', text, 'b', bytes - #text)
-  if total % CHECK_EVENTS < n or bytes % CHECK_BYTES < #text then trim(key, total, bytes) end
+  local key = base .. ':events'
+  local total = redis.call('HINCRBY', base .. ':meta', 'events', n)
+  redis.call('XADD', key, '*', 'seq', total - n, 'n', n, 't', now, 'e', text)
+  if total % CHECK_EVENTS < n or #text > LARGE then trim(key, total) end
 end
 
 -- Write a single event.

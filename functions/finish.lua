@@ -3,7 +3,9 @@
 --   waiters  hash  id -> reply channels, joined by spaces; "<base>:reply:<name>" (sharded) gets
 --                  "<state> <id length> <id><payload>", the payload only up to 64 KiB, else "<state>? …"
 --   held     zset  id -> instant until which the record stays although its policy says less
--- Retention policy text: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default.
+--   meta  hash  keep_completed, keep_failed: the policy that was last applied to the set
+-- Retention policy text: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default. The job
+-- that ends applies its policy to the whole set.
 
 local finish = {}
 local DEFAULT_POLICY = {completed = '1000 86400000', failed = '10000 2592000000'}
@@ -33,9 +35,9 @@ local function answer(base, channels, state, id, payload)
 end
 
 -- Tell whoever waits for these jobs. Answers the set of ids that had a waiter, nil when nobody waits in this queue.
-function finish.answer_waiters(base, state, ids, payloads)
+function finish.answer_waiters(base, state, ids, payloads, seen)
   local key = base .. ':waiters'
-  if #ids == 0 or not exists(key) then return nil end
+  if not seen.waiters then return nil end
   local waited = {}
   for i, id in ipairs(ids) do
     local channels = redis.call('HGET', key, id)
@@ -49,10 +51,10 @@ function finish.answer_waiters(base, state, ids, payloads)
 end
 
 -- Remove the oldest finished jobs, but for those whose record somebody may still be reading.
-local function remove_finished(base, state, ids)
+local function remove_finished(base, state, ids, seen)
   if #ids == 0 then return end
   local held = base .. ':held'
-  if exists(held) then
+  if seen.held then
     local free = {}
     for _, id in ipairs(ids) do
       if not redis.call('ZSCORE', held, id) then free[#free + 1] = id end
@@ -66,22 +68,30 @@ local function remove_finished(base, state, ids)
 end
 
 -- Apply one policy to a whole set, in a bounded step.
-local function trim(base, state, count, age, now)
+local function trim(base, state, count, age, now, seen)
   local key = base .. ':' .. state
   if count >= 0 then
     local over = redis.call('ZCARD', key) - count
-    if over > 0 then remove_finished(base, state, redis.call('ZRANGE', key, 0, math.min(over, TRIM_STEP) - 1)) end
+    if over > 0 then remove_finished(base, state, redis.call('ZRANGE', key, 0, math.min(over, TRIM_STEP) - 1), seen) end
   end
   if age >= 0 then
-    remove_finished(base, state, redis.call('ZRANGEBYSCORE', key, '-inf', now - age, 'LIMIT', 0, TRIM_STEP))
+    remove_finished(base, state, redis.call('ZRANGEBYSCORE', key, '-inf', now - age, 'LIMIT', 0, TRIM_STEP), seen)
   end
 end
 
-function finish.trim_by_default(base, now)
-  for state, policy in pairs(DEFAULT_POLICY) do
+-- Remove what has become too old, by the policy that was last applied.
+function finish.trim_by_age(base, now, seen)
+  for state, policy in pairs(seen.keep) do
     local _, age = policy_of(state, policy)
-    trim(base, state, -1, age, now)
+    trim(base, state, -1, age, now, seen)
   end
+end
+
+-- Note the policy that now holds for the set, if it is another one.
+local function adopt_policy(base, state, policy, seen)
+  if seen.keep[state] == policy then return end
+  seen.keep[state] = policy
+  redis.call('HSET', base .. ':meta', 'keep_' .. state, policy)
 end
 
 -- Release records whose hold is over; those that nothing else keeps are removed.
@@ -120,14 +130,20 @@ local function keep_waited(base, ids, waited)
   return kept
 end
 
-local function store_group(base, group, now)
+local function store_group(base, group, now, seen)
   local state, ids = group.state, group.ids
-  local waited = finish.answer_waiters(base, state, ids, group.payloads)
-  for id in pairs(waited or {}) do redis.call('ZADD', base .. ':held', now + HOLD_MS, id) end
+  local waited = finish.answer_waiters(base, state, ids, group.payloads, seen)
+  for id in pairs(waited or {}) do
+    redis.call('ZADD', base .. ':held', now + HOLD_MS, id)
+    seen.held = true
+  end
   local count, age = policy_of(state, group.policy)
   if count == 0 then ids = keep_waited(base, ids, waited) end
   if #ids > 0 then keep_all(base, state, ids, now) end
-  if count ~= 0 then trim(base, state, count, age, now) end
+  if count == 0 then return end
+  adopt_policy(base, state, group.policy, seen)
+  -- Age alone can wait for the next sweep; the default one does, which saves a command.
+  trim(base, state, count, group.policy ~= '' and age or -1, now, seen)
 end
 
 -- Collect a job that has ended, its record already written with place and `ended`.
@@ -144,19 +160,19 @@ function finish.note(done, state, policy, id, payload)
 end
 
 -- Store what was collected.
-function finish.store(base, done, now)
+function finish.store(base, done, now, seen)
   for _, group in pairs(done) do
-    record.forget_marks(base, group.ids)
-    store_group(base, group, now)
+    record.forget_marks(base, group.ids, seen)
+    store_group(base, group, now, seen)
   end
 end
 
 -- Fail a job that has just left its place, for a reason of the server's. The record must exist.
-function finish.fail(base, id, entry, reason, now, lines)
+function finish.fail(base, id, entry, reason, now, lines, seen)
   record.keep_added(base, id, entry)
   redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', now, 'reason', reason)
   events.note(lines, 'failed', id, reason)
   local done = {}
   finish.note(done, 'failed', '', id, '')
-  finish.store(base, done, now)
+  finish.store(base, done, now, seen)
 end

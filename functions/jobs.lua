@@ -24,9 +24,10 @@ request.register('removeJob', function(base, args)
   if not state then return 'missing' end
   if state == 'active' then stop_run(base, entry) end
   places.leave(base, id)
-  record.forget_marks(base, {id})
+  local seen = glance.at(base)
+  record.forget_marks(base, {id}, seen)
   redis.call('ZREM', base .. ':held', id)
-  finish.answer_waiters(base, 'removed', {id}, {''})
+  finish.answer_waiters(base, 'removed', {id}, {''}, seen)
   record.unlink(base, {id})
   events.one(base, 'removed', id, state, now)
   return 'ok'
@@ -61,7 +62,7 @@ request.register('revokeJob', function(base, args)
     return 'revoking'
   end
   local lines = {}
-  finish.fail(base, id, places.leave(base, id), 'revoked', now, lines)
+  finish.fail(base, id, places.leave(base, id), 'revoked', now, lines, glance.at(base))
   events.write(base, lines, now)
   return 'revoked'
 end, {'allow-oom'})

@@ -19,6 +19,7 @@ VERSION: Final = "1.0.0"
 FILES: Final = (
     "base",
     "request",
+    "glance",
     "events",
     "record",
     "places",

@@ -3,7 +3,7 @@
 --   setPaused  lane number "1" | "0" -> "ok"
 -- A `meta` that is not ours, of another layout or mode, is refused with INCOMPATIBLE and nothing is written.
 --   meta  hash  owner, layout, mode ("global" | "keyed"), paused, numeric_ids and logs (once used), events,
---               event_bytes, and the state of the sweep
+--               keep_completed, keep_failed, and the state of the sweep
 
 local OWNER = 'glidemq_async'
 local LAYOUT = '1'
@@ -49,7 +49,7 @@ request.register('setPaused', function(base, args)
   events.one(base, paused == '1' and 'paused' or 'resumed', '', nil, clock.now())
   if paused == '0' then
     wakeup.wake(base, places.ready_count(base))
-    wakeup.due_changed(base, nil)
+    wakeup.due_changed(base, nil, nil, {})
   end
   return 'ok'
 end, {'allow-oom'})

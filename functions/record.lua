@@ -52,7 +52,15 @@ function record.unlink(base, ids)
 end
 
 -- Drop the marks that features keep beside the record. Each costs nothing while the feature is unused.
-function record.forget_marks(base, ids)
-  if exists(base .. ':expiry') then in_chunks('ZREM', base .. ':expiry', nil, ids) end
-  if exists(base .. ':revoking') then in_chunks('SREM', base .. ':revoking', nil, ids) end
+function record.forget_marks(base, ids, seen)
+  if seen.expiry then in_chunks('ZREM', base .. ':expiry', nil, ids) end
+  if seen.revoking then in_chunks('SREM', base .. ':revoking', nil, ids) end
+end
+
+-- Somebody deleted the record by hand, and its place is given up now: what stood beside it goes too.
+function record.lost(base, id)
+  redis.call('ZREM', base .. ':expiry', id)
+  redis.call('SREM', base .. ':revoking', id)
+  redis.call('HDEL', base .. ':waiters', id)
+  redis.call('UNLINK', base .. ':logs:' .. id)
 end

@@ -25,6 +25,8 @@ function scheduled.promote(base, now, lines)
       redis.call('HSET', job, 'place', scheduled.to_stream(base, id))
       events.note(lines, 'waiting', id)
       moved = moved + 1
+    else
+      record.lost(base, id)
     end
   end
   in_chunks('ZREM', key, nil, due)

@@ -8,7 +8,7 @@
 --              b back     (hand back unfinished: no attempt is counted)
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
 --     flags    letters: "e" echo to the caller's own channel, `listeners` is then how many received it, else -1;
---              "u" the caller is not subscribed: do not count on waking it
+--              "u" the caller is not subscribed: do not count on waking it; "i" it may stand in `idle`
 --     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
 --     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress
 --     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
@@ -111,7 +111,7 @@ function apply.f(base, now, lines, done, id, entry, payload, option)
   events.note(lines, 'failed', id, reason)
 end
 
-function apply.r(base, now, lines, _, id, entry, payload, option)
+function apply.r(base, now, lines, _, id, entry, payload, option, seen)
   local key = base .. ':job:' .. id
   if not exists(key) then return 'missing' end
   local delay, reason = string.match(option, '^(%d+) (.*)$')
@@ -122,23 +122,26 @@ function apply.r(base, now, lines, _, id, entry, payload, option)
     place = scheduled.to_stream(base, id)
   else
     scheduled.push(base, id, now + delay)
+    seen.scheduled = true
   end
   redis.call('HSET', key, 'place', place, 'error', payload, 'reason', reason)
   events.note(lines, 'retrying', id, option)
 end
 
-function apply.d(base, now, lines, _, id, entry, _, option)
+function apply.d(base, now, lines, _, id, entry, _, option, seen)
   local key = base .. ':job:' .. id
   if not exists(key) then return 'missing' end
   record.keep_added(base, id, entry)
   scheduled.push(base, id, now + option)
+  seen.scheduled = true
   redis.call('HSET', key, 'place', 'delayed -')
   events.note(lines, 'delayed', id)
 end
 
-function apply.b(base, _, lines, _, id, entry)
+function apply.b(base, _, lines, _, id, entry, _, _, seen)
   if not exists(base .. ':job:' .. id) then return 'missing' end
   returned.push(base, id, entry)
+  seen.returned = true
   events.note(lines, 'returned', id)
 end
 
@@ -149,22 +152,22 @@ local function after_revocation(verb, option)
 end
 
 -- Settle the runs. Answers the refused ones, flat, and how many jobs became startable.
-local function settle_runs(base, args, n, now, lines)
+local function settle_runs(base, args, n, now, lines, seen)
   if n == 0 then return {}, 0 end
   local refused, done, startable = release_entries(base, args, n), {}, 0
   local stamp = digits(now)
-  local revoking = exists(base .. ':revoking') and base .. ':revoking'
+  local revoking = seen.revoking and base .. ':revoking'
   for i = 1, n do
     if not refused[i] then
       local verb, id, entry, payload, option = run_at(args, i)
       if revoking and redis.call('SISMEMBER', revoking, id) == 1 then
         verb, option = after_revocation(verb, option)
       end
-      refused[i] = apply[verb](base, stamp, lines, done, id, entry, payload, option)
+      refused[i] = apply[verb](base, stamp, lines, done, id, entry, payload, option, seen)
       if verb == 'b' or verb == 'r' then startable = startable + 1 end
     end
   end
-  finish.store(base, done, now)
+  finish.store(base, done, now, seen)
   local answer = {}
   for i, word in pairs(refused) do
     answer[#answer + 1] = i
@@ -174,37 +177,41 @@ local function settle_runs(base, args, n, now, lines)
 end
 
 -- Claim, or register as idle, or leave. Answers the claimed jobs and the next due instant.
-local function claim_or_wait(base, caller, now, lines, startable)
-  local consumer, slots = caller.consumer, caller.slots
-  if wakeup.paused(base) then return {}, wakeup.settle_down(base, caller, slots) end
-  startable = startable + scheduled.promote(base, now, lines)
+local function claim_or_wait(base, caller, call, startable)
+  local consumer, slots, now, seen = caller.consumer, caller.slots, call.now, call.seen
+  if seen.paused then return {}, wakeup.settle_down(base, caller, slots, seen) end
+  if seen.scheduled then startable = startable + scheduled.promote(base, now, call.lines) end
   if slots == 0 then
     -- A worker that goes away may have been woken for jobs it will not take: pass the word on.
-    wakeup.leave(base, consumer)
+    wakeup.leave(base, consumer, seen)
     wakeup.wake(base, math.max(startable, places.ready_count(base)))
     return {}, 0
   end
-  local jobs, more = claim.take(base, consumer, slots, caller.lock, now, lines)
+  local jobs, more = claim.take(base, consumer, slots, call)
   if more then return jobs, now end
-  local due = wakeup.settle_down(base, caller, slots - #jobs)
+  local due = wakeup.settle_down(base, caller, slots - #jobs, seen)
   if startable > #jobs then wakeup.wake(base, startable - #jobs) end
   return jobs, due
 end
 
 local function first_call(base, args)
-  local caller = {consumer = args[3], slots = integer('slots', args[4]), lock = integer('lock', args[5]),
-    subscribed = not string.find(args[6], 'u', 1, true)}
+  local flags = args[6]
+  local caller = {consumer = args[3], slots = integer('slots', args[4]),
+    subscribed = not string.find(flags, 'u', 1, true), registered = string.find(flags, 'i', 1, true)}
+  local lock = integer('lock', args[5])
   local n = parse(args)
-  local now, lines = clock.now(), {}
-  local due_before = wakeup.next_due(base)
-  local refused, startable = settle_runs(base, args, n, now, lines)
-  local jobs, due = claim_or_wait(base, caller, now, lines, startable)
-  wakeup.due_changed(base, due_before, caller.subscribed and due > 0 and caller.consumer)
-  events.write(base, lines, now)
+  local call = {now = clock.now(), lock = lock, lines = {}, seen = glance.at(base)}
+  local due_before = call.seen.scheduled and wakeup.next_due(base)
+  local refused, startable = settle_runs(base, args, n, call.now, call.lines, call.seen)
+  local jobs, due = claim_or_wait(base, caller, call, startable)
+  if n > 0 and call.seen.scheduled then
+    wakeup.due_changed(base, due_before, caller.subscribed and due > 0 and caller.consumer, call.seen)
+  end
+  events.write(base, call.lines, call.now)
   local claimed = {}
   for i, job in ipairs(jobs) do claimed[2 * i - 1], claimed[2 * i] = job[5], job[6] end
   request.remember(base, args[1], args[2], {refused, claimed, due})
-  return {now, refused, jobs, due}
+  return {call.now, refused, jobs, due}
 end
 
 register('settleAndClaim', function(base, args)

@@ -44,10 +44,10 @@ local function recover(base, id, entry, max_stalled, now, report)
   local stalls = redis.call('HINCRBY', base .. ':job:' .. id, 'stalls', 1)
   events.note(report.lines, 'stalled', id, digits(stalls))
   if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
-    finish.fail(base, id, entry, 'revoked', now, report.lines)
+    finish.fail(base, id, entry, 'revoked', now, report.lines, report.seen)
     report.failed[#report.failed + 1] = id
   elseif stalls > max_stalled then
-    finish.fail(base, id, entry, 'stalled', now, report.lines)
+    finish.fail(base, id, entry, 'stalled', now, report.lines, report.seen)
     report.failed[#report.failed + 1] = id
   else
     returned.push(base, id, entry)
@@ -65,6 +65,7 @@ local function sweep_stream(base, letter, from, grace, max_stalled, now, report)
       local id = id_of(stream, entry)
       if not id or redis.call('HGET', base .. ':job:' .. id, 'place') ~= 'active ' .. letter .. entry then
         drop(stream, entry)
+        if id and not exists(base .. ':job:' .. id) then record.lost(base, id) end
         events.note(report.lines, 'dropped', id or '', 'missing')
       elseif idle >= lease_of(base, id) then
         drop(stream, entry)
@@ -90,26 +91,26 @@ function stalled.forget(base, consumer)
   redis.pcall('XGROUP', 'DELCONSUMER', base .. ':lane', GROUP, consumer)
   redis.call('ZREM', base .. ':alive', consumer)
   redis.call('HDEL', base .. ':workers', consumer)
-  wakeup.leave(base, consumer)
+  wakeup.leave(base, consumer, {scheduled = true})
 end
 
 -- Expire jobs nobody came for.
-local function expire_waiting(base, now, lines)
+local function expire_waiting(base, now, lines, seen)
   local ids = redis.call('ZRANGEBYSCORE', base .. ':expiry', '-inf', now, 'LIMIT', 0, STEP)
   for _, id in ipairs(ids) do
     local state = record.place(base, id)
     if state == 'waiting' or state == 'delayed' then
-      finish.fail(base, id, places.leave(base, id), 'expired', now, lines)
+      finish.fail(base, id, places.leave(base, id), 'expired', now, lines, seen)
     else
       redis.call('ZREM', base .. ':expiry', id)
     end
   end
 end
 
-local function housekeeping(base, now, lines)
+local function housekeeping(base, now, lines, seen)
   finish.release_held(base, now)
-  finish.trim_by_default(base, now)
-  expire_waiting(base, now, lines)
+  finish.trim_by_age(base, now, seen)
+  if seen.expiry then expire_waiting(base, now, lines, seen) end
   forget_dead(base, now)
 end
 
@@ -128,7 +129,7 @@ local function sweep(base, args)
   local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane')
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and now - swept_at < interval then return {} end
-  local report = {recovered = {}, failed = {}, lines = {}}
+  local report = {recovered = {}, failed = {}, lines = {}, seen = glance.at(base)}
   local grace = now - settled_since(base, now, swept_at, gap)
   local cursors = {s = state[2] or '', l = state[3] or ''}
   local fresh = cursors.s == '' and cursors.l == ''
@@ -138,15 +139,15 @@ local function sweep(base, args)
     end
   end
   redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.s, 'sweep_lane', cursors.l)
-  if fresh then housekeeping(base, now, report.lines) end
+  if fresh then housekeeping(base, now, report.lines, report.seen) end
   events.write(base, report.lines, now)
-  if not wakeup.paused(base) then wakeup.wake(base, #report.recovered) end
+  if not report.seen.paused then wakeup.wake(base, #report.recovered) end
   return {(cursors.s ~= '' or cursors.l ~= '') and 1 or 0, report.recovered, report.failed}
 end
 
 local function close_worker(base, args)
   local consumer, now, lines, count = args[3], clock.now(), {}, 0
-  local more = 0
+  local more, seen = 0, glance.at(base)
   for _, letter in ipairs({'s', 'l'}) do
     local stream = record.stream_of(base, letter)
     local rows = pending(stream, '-', consumer)
@@ -156,7 +157,7 @@ local function close_worker(base, args)
       drop(stream, row[1])
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
-          finish.fail(base, id, letter .. row[1], 'revoked', now, lines)
+          finish.fail(base, id, letter .. row[1], 'revoked', now, lines, seen)
         else
           returned.push(base, id, letter .. row[1])
           events.note(lines, 'returned', id)
@@ -167,7 +168,7 @@ local function close_worker(base, args)
   end
   if more == 0 then stalled.forget(base, consumer) end
   events.write(base, lines, now)
-  if not wakeup.paused(base) then wakeup.wake(base, count) end
+  if not seen.paused then wakeup.wake(base, count) end
   return {more, count}
 end
 

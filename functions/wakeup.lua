@@ -37,10 +37,11 @@ function wakeup.next_due(base)
 end
 
 -- Register a worker that found nothing; answers the instant it should wake itself (0: somebody else does).
-function wakeup.register(base, consumer, slots)
+function wakeup.register(base, consumer, slots, seen)
   redis.call('ZADD', base .. ':idle', slots, consumer)
+  if seen.paused or not seen.scheduled then return 0 end
   local due = wakeup.next_due(base)
-  if not due or wakeup.paused(base) then return 0 end
+  if not due then return 0 end
   local timer = base .. ':timer'
   local holders = redis.call('HMGET', timer, 'first', 'second')
   local first, second = holders[1], holders[2]
@@ -67,14 +68,16 @@ local function retime(base, consumer)
 end
 
 -- Call after adding to `scheduled`: `before` is next_due() of before, `consumer` the caller if it claims in this call.
-function wakeup.due_changed(base, before, consumer)
+function wakeup.due_changed(base, before, consumer, seen)
+  if seen.paused then return end
   local due = wakeup.next_due(base)
-  if due and (not before or due < before) and not wakeup.paused(base) then retime(base, consumer) end
+  if due and (not before or due < before) then retime(base, consumer) end
 end
 
 -- The worker has no free slot (or goes away): it is not idle, and a timer it held passes on.
-function wakeup.leave(base, consumer)
+function wakeup.leave(base, consumer, seen)
   redis.call('ZREM', base .. ':idle', consumer)
+  if not seen.scheduled then return end
   local timer = base .. ':timer'
   if redis.call('HGET', timer, 'first') == consumer then
     redis.call('HDEL', timer, 'first')
@@ -83,8 +86,8 @@ function wakeup.leave(base, consumer)
 end
 
 -- After a claim that left the caller this many free slots: idle with them, or not idle at all.
-function wakeup.settle_down(base, caller, free)
-  if free > 0 and caller.subscribed then return wakeup.register(base, caller.consumer, free) end
-  wakeup.leave(base, caller.consumer)
-  return free > 0 and not wakeup.paused(base) and wakeup.next_due(base) or 0
+function wakeup.settle_down(base, caller, free, seen)
+  if free > 0 and caller.subscribed then return wakeup.register(base, caller.consumer, free, seen) end
+  if caller.registered then wakeup.leave(base, caller.consumer, seen) end
+  return free > 0 and not seen.paused and seen.scheduled and wakeup.next_due(base) or 0
 end
