@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from glidemq_async import failpoints
 from glidemq_async.errors import QueueClosed
-from glidemq_async.functions.callers import AddRequest, Functions, Wait
+from glidemq_async.functions.callers import AddReply, AddRequest, Functions, Wait
 
 MAX_JOBS: Final = 500
 MAX_BYTES: Final = 1024 * 1024
@@ -33,24 +33,47 @@ class Adder:
         self._functions = functions
         self._wait: Wait = wait
         self._line: deque[tuple[AddRequest, asyncio.Future[Added]]] = deque()
+        self._sending = False
+        self._all_sent = asyncio.Event()
+        self._all_sent.set()
         self._sender: asyncio.Task[None] | None = None
         self._closed = False
+
+    async def add(self, job: AddRequest) -> Added:
+        """Add one job. When nothing is in flight it is sent at once, by the caller itself: no hop, no wait."""
+        if self._sending or self._closed:
+            return await self.submit(job)
+        self._sending = True
+        self._all_sent.clear()
+        try:
+            reply = await self._call([job])
+        finally:
+            self._send_on()
+        return _added(reply, 0)
 
     def submit(self, job: AddRequest) -> asyncio.Future[Added]:
         """Put a job in line; the future is resolved with its outcome or fails with what the call raised."""
         if self._closed:
-            raise QueueClosed("asked to add a job, found the queue closed: open it again before adding")
+            raise QueueClosed("asked to add a job, found the queue closed: make a new Queue")
         future: asyncio.Future[Added] = asyncio.get_running_loop().create_future()
         self._line.append((job, future))
-        if self._sender is None:
-            self._sender = asyncio.create_task(self._send_all())
+        if not self._sending:
+            self._send_on()
         return future
 
     async def close(self) -> None:
-        """Send what is in line, then refuse more."""
+        """Refuse more, and wait until what is in line has been sent and answered."""
         self._closed = True
-        if self._sender is not None:
-            await asyncio.wait([self._sender])
+        await self._all_sent.wait()
+
+    def _send_on(self) -> None:
+        """The call in flight has ended: whoever came meanwhile is next."""
+        self._sending = bool(self._line)
+        if not self._sending:
+            self._all_sent.set()
+        elif self._sender is None:
+            self._all_sent.clear()
+            self._sender = asyncio.create_task(self._send_all())
 
     async def _send_all(self) -> None:
         try:
@@ -58,6 +81,7 @@ class Adder:
                 await self._send(self._next_batch())
         finally:
             self._sender = None
+            self._send_on()
 
     def _next_batch(self) -> list[tuple[AddRequest, asyncio.Future[Added]]]:
         batch: list[tuple[AddRequest, asyncio.Future[Added]]] = []
@@ -68,13 +92,17 @@ class Adder:
             batch.append(item)
         return batch
 
+    async def _call(self, jobs: list[AddRequest]) -> AddReply:
+        if failpoints.armed:
+            failpoints.hit("add.before_send")
+        reply = await self._functions.add_jobs(jobs, self._wait)
+        if failpoints.armed:
+            failpoints.hit("add.after_reply")
+        return reply
+
     async def _send(self, batch: list[tuple[AddRequest, asyncio.Future[Added]]]) -> None:
         try:
-            if failpoints.armed:
-                failpoints.hit("add.before_send")
-            reply = await self._functions.add_jobs([job for job, _ in batch], self._wait)
-            if failpoints.armed:
-                failpoints.hit("add.after_reply")
+            reply = await self._call([job for job, _ in batch])
         except BaseException as error:
             for _, future in batch:
                 if not future.done():
@@ -84,5 +112,8 @@ class Adder:
             return
         for position, (_, future) in enumerate(batch):
             if not future.done():
-                outcome = reply.outcomes.get(position, "added")
-                future.set_result(Added(reply.ids[position], outcome, reply.now))
+                future.set_result(_added(reply, position))
+
+
+def _added(reply: AddReply, position: int) -> Added:
+    return Added(reply.ids[position], reply.outcomes.get(position, "added"), reply.now)

@@ -63,6 +63,8 @@ class Queue(Generic[Data, Result]):
         )
         self._defaults = default_options or _NO_OPTIONS
         self._adders: dict[Wait, Adder] = {}
+        # Bound once: to subscript the class for each job would cost as much as to make the job.
+        self._job_of = Job[Data, Result].from_add
         self._closed = False
 
     def __repr__(self) -> str:
@@ -164,7 +166,7 @@ class Queue(Generic[Data, Result]):
         request = self._request(name, data, options, reply)
         if self._client.state is None or self._closed:
             await self.connect()
-        added = await self._adder(options).submit(request)
+        added = await self._adder(options).add(request)
         job = await self._job(request, added, options)
         if reply and added.outcome == "added":
             job.expects_reply()
@@ -186,7 +188,7 @@ class Queue(Generic[Data, Result]):
 
     async def _job(self, request: AddRequest, added: Added, options: JobOptions) -> Job[Data, Result]:
         if added.outcome == "added":
-            job: Job[Data, Result] = Job.from_add(self._client, request, added.id, added.now)
+            job = self._job_of(self._client, request, added.id, added.now)
             if request.extra and ((options.delay_ms or 0) > 0 or (options.at_ms or 0) > added.now):
                 job.state = "delayed"
             return job

@@ -5,6 +5,7 @@ How events are stored is told in functions/events.lua; the catalogue is in docs/
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +14,8 @@ from typing import Final, Literal, Self, TypeAlias, cast, get_args
 
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.durations import from_ms
-from glidemq_async.storage import Storage
+from glidemq_async.errors import QueueClosed
+from glidemq_async.storage import Storage, StreamEntry
 
 EventKind: TypeAlias = Literal[
     "added",
@@ -88,6 +90,8 @@ class QueueEvents:
         self._client = QueueClient(queue, storage, prefix=prefix, mode=None, serializer=None, payload_limit=None)
         self._after = after
         self._entry, self._index, self._next_seq = "", 0, -1
+        self._reads: set[asyncio.Task[list[StreamEntry]]] = set()
+        self._closed = False
         if after is not None:
             self._entry, self._index, self._next_seq = _parse_position(after)
 
@@ -98,12 +102,21 @@ class QueueEvents:
 
     async def connect(self) -> None:
         """Connect, and fix the starting point of a reader that starts from now on; idempotent."""
+        if self._closed:
+            raise QueueClosed(
+                f"asked to read the events of {self._client.queue!r}, found the reader closed: make another"
+            )
         await self._client.open()
         if not self._entry:
             self._entry, self._next_seq = await self._client.functions.last_event()
 
     async def close(self) -> None:
-        """Let go of the connections; idempotent."""
+        """End every iteration and let go of the connections; idempotent."""
+        self._closed = True
+        for read in self._reads:
+            read.cancel()
+        if self._reads:
+            await asyncio.wait(self._reads)
         await self._client.close()
 
     async def __aenter__(self) -> Self:
@@ -118,13 +131,27 @@ class QueueEvents:
     async def __aiter__(self) -> AsyncIterator[QueueEvent | EventGap]:
         """Iterate for ever; break out of the loop, or close, to end."""
         await self.connect()
-        key = self._client.keys.key("events")
-        while True:
+        while not self._closed:
             # An entry of which only a part was handed out is read again: exclusive ids start one before it.
             start = _before(self._entry) if self._index else self._entry
-            for entry, fields in await self._client.storage.read_stream(key, start, COUNT, BLOCK_SECONDS):
+            for entry, fields in await self._read(start):
                 for event in self._unpack(entry.decode(), fields):
                     yield event
+
+    async def _read(self, start: str) -> list[StreamEntry]:
+        """Read the next entries; none when this reader is closed meanwhile."""
+        key = self._client.keys.key("events")
+        read = asyncio.ensure_future(self._client.storage.read_stream(key, start, COUNT, BLOCK_SECONDS))
+        self._reads.add(read)
+        try:
+            return await read
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._closed or (task is not None and task.cancelling()):
+                raise
+            return []
+        finally:
+            self._reads.discard(read)
 
     def _unpack(self, entry: str, fields: dict[bytes, bytes]) -> Iterator[QueueEvent | EventGap]:
         seq, skip = int(fields[b"seq"]), self._index if entry == self._entry else 0

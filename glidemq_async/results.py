@@ -7,15 +7,20 @@ at the record when the subscription (re)appears and every few seconds.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from collections.abc import Coroutine
+from typing import Any, Final, NamedTuple
 
-from glidemq_async.errors import JobNotFound
+from glidemq_async.errors import JobNotFound, QueueClosed
 from glidemq_async.functions.callers import Functions, Record
 from glidemq_async.storage import Storage, Subscription
 
 RECHECK_SECONDS: Final = 5.0
+GOODBYE_SECONDS: Final = 1.0
 _EARLY: Final = 1_000
+
+_log = logging.getLogger(__name__)
 
 
 class Ended(NamedTuple):
@@ -44,6 +49,7 @@ class ResultListener:
         self._subscription: Subscription | None = None
         self._subscribing = asyncio.Lock()
         self._ready = asyncio.Event()
+        self._errands: set[asyncio.Task[None]] = set()
 
     async def listen(self) -> None:
         """Subscribe if that has not happened yet, and wait until the subscription stands."""
@@ -59,14 +65,21 @@ class ResultListener:
         await self._ready.wait()
 
     async def close(self) -> None:
-        """Stop listening; whoever still waits gets CancelledError."""
+        """Stop listening; whoever still waits gets QueueClosed."""
         if self._subscription is not None:
             await self._subscription.close()
             self._subscription = None
-        for waiters in self._waiters.values():
+        waited, self._waiters = self._waiters, {}
+        for job_id, waiters in waited.items():
+            self._send_out(self._functions.forget_reply(job_id, self.channel))
             for waiter in waiters:
-                waiter.cancel()
-        self._waiters.clear()
+                if not waiter.done():
+                    waiter.set_exception(QueueClosed(f"waited for job {job_id!r}, found the queue closed meanwhile"))
+                    waiter.exception()  # whoever waited may be gone
+        if self._errands:
+            _, late = await asyncio.wait(self._errands, timeout=GOODBYE_SECONDS)
+            for errand in late:
+                errand.cancel()
 
     async def wait(self, job_id: str, *, asked: bool) -> Ended:
         """Wait until a job has ended. asked: its add already named our channel. Raises JobNotFound."""
@@ -93,7 +106,18 @@ class ResultListener:
         self._waiters.pop(job_id, None)
         if not waiter.done() or waiter.cancelled():
             # Nobody here waits any more: the server need not publish. Losing this call costs one message.
-            self._forget = asyncio.create_task(self._functions.forget_reply(job_id, self.channel))
+            self._send_out(self._functions.forget_reply(job_id, self.channel))
+
+    def _send_out(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for; waiters look at the record from time to time anyway."""
+        task = asyncio.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errand_done)
+
+    def _errand_done(self, task: asyncio.Task[None]) -> None:
+        self._errands.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.debug("an errand of the result listener failed: %s", error)
 
     async def _look(self, job_id: str) -> None:
         state, record = await self._functions.await_job(job_id, self.channel)
@@ -131,7 +155,7 @@ class ResultListener:
         if state == "removed":
             self._resolve(job_id, None)
         elif state.endswith("?") or (state == "failed" and len(rest) == size):
-            self._looking = asyncio.create_task(self._look(job_id))
+            self._send_out(self._look(job_id))
         else:
             self._resolve(job_id, Ended(state, rest[size:], ""))
 
@@ -141,7 +165,7 @@ class ResultListener:
             return
         self._ready.set()
         if self._waiters:
-            self._looking = asyncio.create_task(self._look_at_all())
+            self._send_out(self._look_at_all())
 
     async def _look_at_all(self) -> None:
         for job_id in list(self._waiters):

@@ -6,19 +6,22 @@ app.py puts the commands together; each group of commands is a module or package
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Final
 
-NEEDED: Final = frozenset({"typer", "rich"})
+NEEDED: Final = ("typer", "rich")
 
 
 def main() -> None:
     """Run the command line; exits 2 and says what to install when the extra `cli` is missing."""
-    try:
-        from glidemq_async.cli.app import run
-    except ImportError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in NEEDED:
-            raise
-        sys.stderr.write(f"glidemq needs typer and rich, found no {missing}: pip install 'glidemq-async[cli]'\n")
-        sys.exit(2)
+    for name in NEEDED:
+        try:
+            import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+            sys.stderr.write(f"glidemq needs typer and rich, found no {name}: pip install 'glidemq-async[cli]'\n")
+            sys.exit(2)
+    from glidemq_async.cli.app import run
+
     run()

@@ -24,6 +24,9 @@ MAX_CLAIMED: Final = 1_000
 ECHO_SECONDS: Final = 2.0
 ERROR_PAUSE: Final = 1.0
 
+# Bound once: to subscript the class for each job would cost as much as to make the job.
+_job_of: Final = Job[Any, Any].from_claim
+
 _log = logging.getLogger(__name__)
 
 
@@ -187,7 +190,7 @@ class ClaimLoop:
         for position, ended in enumerate(batch):
             self._settled(ended, reply.refused.get(position))
         for claimed in reply.jobs:
-            job: Job[Any, Any] = Job.from_claim(self._client, claimed, reply.now)
+            job = _job_of(self._client, claimed, reply.now)
             if self._stopping:
                 # Claimed by the call that was in flight when the stop came: it goes back unstarted.
                 self._ended.append(Ended(Run(job), "b", b"", "", None))

@@ -15,6 +15,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
 
 LINE_SECONDS: Final = 1.0
 FRAMES: Final = 8

@@ -132,7 +132,7 @@ _BLOCKS: Final = (
 )
 _DECISIONS: Final = (
     *(ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While),
-    *(ast.ExceptHandler, ast.match_case, ast.comprehension),
+    *(ast.ExceptHandler, ast.match_case),
 )
 # One look at a dict per node instead of a row of isinstance calls: there are millions of nodes.
 _IS_BLOCK: Final = frozenset(_BLOCKS)
@@ -154,6 +154,8 @@ class _Walk:
                 inside.complexity += 1
             elif isinstance(node, ast.BoolOp):
                 inside.complexity += len(node.values) - 1
+            elif isinstance(node, ast.comprehension):
+                inside.complexity += 1 + len(node.ifs)
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.imports += len(node.names)
             elif isinstance(node, ast.ClassDef):

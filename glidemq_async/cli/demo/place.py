@@ -54,9 +54,12 @@ def _make_directory() -> Path:
 async def _server_has_ended(directory: Path) -> None:
     # It leaves by itself after its last user; nothing of ours is told, but its socket goes.
     deadline = asyncio.get_running_loop().time() + _END_SECONDS
-    socket = Path(socket_path(str(directory)))
-    while socket.exists() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+    while _has_socket(directory) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
+
+
+def _has_socket(directory: Path) -> bool:
+    return Path(socket_path(str(directory))).exists()
 
 
 async def delete_queue(storage: Storage, keys: QueueKeys) -> None:
