@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from glidemq_async.executors.protocol import Handler
@@ -17,7 +18,7 @@ class InlineExecutor:
         """Always 0: a cancelled coroutine gives its slot back when it ends."""
         return 0
 
-    async def start(self) -> None:
+    async def start(self, freed: Callable[[], None]) -> None:
         """Nothing to get ready."""
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:

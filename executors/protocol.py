@@ -23,8 +23,8 @@ class Executor(Protocol):
         """Slots still taken by runs that were given up but cannot be interrupted (threads)."""
         ...
 
-    async def start(self) -> None:
-        """Get ready; called once before the first run."""
+    async def start(self, freed: Callable[[], None]) -> None:
+        """Get ready; called once before the first run. Call `freed` in the loop whenever `occupied` has fallen."""
         ...
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,14 +30,16 @@ class ThreadExecutor:
             raise ValueError(f"threads must be at least 1, got {threads!r}")
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="glidemq-job")
         self._given_up: set[Future[object]] = set()
+        self._freed: Callable[[], None] = lambda: None
 
     @property
     def occupied(self) -> int:
         """Threads that still run a function whose run was given up."""
         return len(self._given_up)
 
-    async def start(self) -> None:
+    async def start(self, freed: Callable[[], None]) -> None:
         """Threads start when they are needed."""
+        self._freed = freed
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
         """Call the handler in a thread and wait for it, at most `timeout` seconds (then TimeoutError)."""
@@ -46,7 +49,7 @@ class ThreadExecutor:
         future = self._pool.submit(lambda: context.run(handler, job))
         try:
             async with asyncio.timeout(timeout):
-                return await asyncio.wrap_future(future)
+                return _plain(await asyncio.wrap_future(future))
         except (TimeoutError, asyncio.CancelledError) as error:
             if future.done() and not future.cancelled():
                 raise
@@ -62,8 +65,12 @@ class ThreadExecutor:
             return
         self._given_up.add(future)
         loop = asyncio.get_running_loop()
-        future.add_done_callback(lambda done: _in_loop(loop, partial(self._given_up.discard, done)))
+        future.add_done_callback(lambda done: _in_loop(loop, partial(self._returned, done)))
         _log.warning("job %s: its thread cannot be interrupted and keeps its slot until it returns", job.id)
+
+    def _returned(self, future: Future[object]) -> None:
+        self._given_up.discard(future)
+        self._freed()
 
     async def stop(self, grace: float) -> None:
         """Wait up to `grace` seconds for threads that were given up, then leave them behind."""
@@ -71,6 +78,13 @@ class ThreadExecutor:
         if waiting:
             await asyncio.wait(waiting, timeout=grace)
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _plain(value: object) -> object:
+    if inspect.iscoroutine(value):
+        value.close()
+        raise TypeError("the processor is a plain function that returned a coroutine: pass a coroutine function")
+    return value
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

@@ -65,6 +65,7 @@ class ClaimLoop:
         self._timer: asyncio.TimerHandle | None = None
         self._poll: asyncio.TimerHandle | None = None
         self._echo: asyncio.TimerHandle | None = None
+        self._echo_due = False
         self.subscribed = False
         self.healthy = True
         """False while leases may be running out unrenewed: nothing is claimed then."""
@@ -90,6 +91,7 @@ class ClaimLoop:
 
     def echo(self) -> None:
         """The echo to our own channel arrived: the link delivers."""
+        self._echo_due = False
         if self._echo is not None:
             self._echo.cancel()
             self._echo = None
@@ -162,6 +164,8 @@ class ClaimLoop:
             job = ended.run.job
             settled += (ended.verb, job.id, job.entry, ended.payload, ended.option)
         flags = ("e" if self._polling else "") + ("" if self.subscribed else "u")
+        # Due before the call is sent: the echo has a link of its own and may overtake the reply.
+        self._echo_due = self._echo_due or self._polling
         self._claimable = self._polling = False
         request = self._client.functions.settle_request(
             self._lane, self._consumer, min(slots, MAX_CLAIMED), self._lock_ms, flags, len(batch), settled
@@ -227,7 +231,7 @@ class ClaimLoop:
         self.wake()
 
     def _await_echo(self, loop: asyncio.AbstractEventLoop, listeners: int) -> None:
-        if self._echo is None and self.subscribed:
+        if self._echo_due and self._echo is None and self.subscribed:
             patience = ECHO_SECONDS if listeners else 0.0
             self._echo = loop.call_later(patience, self._echo_missing)
 

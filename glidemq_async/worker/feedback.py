@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from glidemq_async import failpoints
 from glidemq_async.errors import LeaseLost
@@ -23,6 +24,7 @@ class Feedback:
         self._slots = slots
         self._tell = listeners.tell
         self.loop: ClaimLoop | None = None
+        self.renew: Callable[[], None] = lambda: None
         self.retries_due = 0.0
         """Loop time at which the last retry of a job that ran here is due."""
 
@@ -46,8 +48,9 @@ class Feedback:
         if up:
             if failpoints.armed:
                 failpoints.hit("subscribe.after_confirm")
-            # What was published before the link stood is gone: look once.
+            # What was published before the link stood is gone: look once, for jobs and for revocations.
             self.loop.wake()
+            self.renew()
 
     def on_lost(self, entries: list[str]) -> None:
         """These leases are no longer ours."""

@@ -67,7 +67,11 @@ class LeaseKeeper:
         """A job in hand has a shorter lease, in seconds: renew that often from now on."""
         if lease < self._lease:
             self._lease = lease
-            self._thread.call(self._hurry.set)
+            self.hurry()
+
+    def hurry(self) -> None:
+        """Renew now, and so learn what became of the jobs in hand."""
+        self._thread.call(self._hurry.set)
 
     async def stop(self) -> None:
         """Stop renewing, and wait until that is so."""

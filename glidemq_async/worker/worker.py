@@ -92,7 +92,7 @@ class Worker(Generic[Data, Result]):
             queue, storage, prefix=prefix, mode=None, serializer=serializer, payload_limit=payload_limit
         )
         self._executor = open_executor(executor, processor, self._concurrency)
-        self._runner = Runner(self._client, processor, self._executor, dict(backoff_strategies or {}))
+        self._runner = Runner(self._client, processor, self._executor, _strategies(backoff_strategies))
         self._listeners = Listeners()
         self._slots = Slots(self._concurrency, self._executor)
         self._feedback = Feedback(self.name, self._slots, self._listeners)
@@ -166,8 +166,8 @@ class Worker(Generic[Data, Result]):
             return
         self._started = True
         await self._client.open()
-        await self._executor.start()
         self._loop = self._feedback.loop = self._make_loop()
+        await self._executor.start(self._loop.wake)
         self._subscription = await self._client.storage.subscribe(
             self._client.keys.base,
             self._client.keys.channel(f"wake:{self.name}"),
@@ -177,6 +177,7 @@ class Worker(Generic[Data, Result]):
         self._loop.reset_subscription = self._subscription.reset
         self._keeper = self._make_keeper()
         self._keeper.start()
+        self._feedback.renew = self._keeper.hurry
         sweeper = Sweeper(
             self._client.functions,
             lease=self._lock_ms / 1000,
@@ -347,6 +348,15 @@ def _whole(option: str, value: int, least: int) -> int:
     if value < least:
         raise ValueError(f"{option} must be at least {least}, got {value!r}")
     return value
+
+
+def _strategies(found: Mapping[str, BackoffStrategy] | None) -> dict[str, BackoffStrategy]:
+    for name, strategy in (found or {}).items():
+        if not callable(strategy):
+            raise TypeError(
+                f"backoff_strategies[{name!r}] must be a function of (attempts made, error), got {strategy!r}"
+            )
+    return dict(found or {})
 
 
 def _lease_ms(value: float | timedelta) -> int:

@@ -72,7 +72,6 @@ class Herd:
         finally:
             sys.stderr.flush()
             os._exit(status)
-        return 0
 
     def _settle_in(self, parent: int) -> None:
         if _libc is not None:

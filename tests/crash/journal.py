@@ -74,7 +74,7 @@ class History:
     finals: dict[str, list[tuple[str, int]]] = field(default_factory=dict[str, list[tuple[str, int]]])
     points: dict[str, int] = field(default_factory=dict[str, int])
     refused: int = 0
-    errors: int = 0
+    errors: dict[str, int] = field(default_factory=dict[str, int])
     in_hand: dict[int, int] = field(default_factory=dict[int, int])
     """By process: handlers that had started and not ended when it wrote its last line."""
 
@@ -95,7 +95,8 @@ class History:
         elif line.kind == "lost":
             self.refused += 1
         elif line.kind == "error":
-            self.errors += 1
+            text = " ".join(words)
+            self.errors[text] = self.errors.get(text, 0) + 1
 
 
 def read_history(journal: Journal) -> History:

@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import uvloop
 
 from glidemq_async import EventGap, Job, KeepJobs, Queue, QueueEvents, UnrecoverableError, Worker, failpoints
-from glidemq_async.storage import Endpoint, RedisStorage
+from glidemq_async.storage import Endpoint, FileStorage, RedisStorage, Storage
 from glidemq_async.storage.library import shipped
 from tests.crash.journal import Journal
 
@@ -43,9 +43,12 @@ def payload(sleep: float = 0.0, *, failures: int = 0, fatal: bool = False, poiso
     return {"sleep": sleep, "failures": failures, "fatal": fatal, "poison": poison}
 
 
-def connect_to(socket: str) -> RedisStorage:
+def connect_to(url: str) -> Storage:
     """The server of the run, with the testing build of the library, so that switches keep their setting."""
-    return RedisStorage(Endpoint(path=socket), f"unix://{socket}", shipped(testing=True))
+    kind, _, path = url.partition("://")
+    if kind == "file":
+        return FileStorage(path, linger=1.0, testing=True)
+    return RedisStorage(Endpoint(path=path), url, shipped(testing=True))
 
 
 def run_loop(main: Coroutine[Any, Any, None], *, fast: bool = False) -> None:
@@ -81,7 +84,7 @@ class Trap:
 class WorkerRole:
     """A worker process; `point` and `nth` say where it kills itself ("" = nowhere)."""
 
-    socket: str
+    url: str
     queue: str
     journal: Journal
     concurrency: int = 20
@@ -98,7 +101,7 @@ class WorkerRole:
 
     async def _work(self) -> None:
         trap = Trap(self.journal, self.point, self.nth)
-        async with connect_to(self.socket) as storage:
+        async with connect_to(self.url) as storage:
             worker = Worker(
                 self.queue,
                 Handler(self.journal, trap),
@@ -110,6 +113,10 @@ class WorkerRole:
             )
             _write_outcomes(worker, self.journal)
             await worker.run()
+
+
+class EventsMissedError(Exception):
+    """The reader of the events was too slow, so nothing can be proven."""
 
 
 class Handler:
@@ -143,14 +150,20 @@ class Handler:
 
 def _write_outcomes(worker: Worker[Payload, int], journal: Journal) -> None:
     def listener(kind: str) -> Callable[..., None]:
-        return lambda job, *_: journal.write(kind, job.id, job.fence)
+        def write(job: Job[Payload, int], *_: object) -> None:
+            journal.write(kind, job.id, job.fence)
+
+        return write
+
+    def write_error(error: Exception) -> None:
+        journal.write("error", type(error).__name__, error)
 
     worker.on("completed", listener("completed"))
     worker.on("failed", listener("failed"))
     worker.on("retrying", listener("retrying"))
     worker.on("returned", listener("returned"))
     worker.on("lease_lost", listener("lost"))
-    worker.on("error", lambda error: journal.write("error", type(error).__name__))
+    worker.on("error", write_error)
 
 
 class Spec(TypedDict):
@@ -166,7 +179,7 @@ class Spec(TypedDict):
 class ProducerRole:
     """A process that adds jobs, many at once, and writes down each one that was acknowledged."""
 
-    socket: str
+    url: str
     queue: str
     journal: Journal
     specs: list[Spec]
@@ -181,7 +194,7 @@ class ProducerRole:
     async def _add_all(self) -> None:
         Trap(self.journal, self.point, self.nth)
         line = iter(self.specs)
-        async with connect_to(self.socket) as storage, Queue[Payload, int](self.queue, storage) as queue:
+        async with connect_to(self.url) as storage, Queue[Payload, int](self.queue, storage) as queue:
             await asyncio.gather(*(self._add_some(queue, line) for _ in range(self.at_once)))
 
     async def _add_some(self, queue: Queue[Payload, int], line: Any) -> None:
@@ -203,7 +216,7 @@ class ProducerRole:
 class ReaderRole:
     """A process that writes every event of a queue to a file, until the queue is paused."""
 
-    socket: str
+    url: str
     queue: str
     events: Path
 
@@ -212,11 +225,11 @@ class ReaderRole:
         run_loop(self._follow(), fast=True)
 
     async def _follow(self) -> None:
-        async with connect_to(self.socket) as storage, QueueEvents(self.queue, storage, after="0") as events:
+        async with connect_to(self.url) as storage, QueueEvents(self.queue, storage, after="0") as events:
             with self.events.open("w") as out:
                 async for event in events:
                     if isinstance(event, EventGap):
-                        raise RuntimeError(f"{event.missed} events were trimmed before they were read")
+                        raise EventsMissedError(f"{event.missed} events were trimmed before they were read")
                     out.write(f"{event.kind} {event.job_id} {event.detail}\n")
                     if event.kind == "paused":
                         return

@@ -1,0 +1,58 @@
+"""How fast jobs are added: one by one, by many callers at once, in bulk."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+from glidemq_async import Queue
+
+from .bench import PAYLOAD, Bench, expect, fill, open_queue
+from .meter import Meter, Rows
+
+CALLERS: Final = 50
+
+
+async def add_concurrently(queue: Queue[Any, Any], jobs: int, callers: int) -> list[float]:
+    """Let callers add one job after the other, all at once; answers the latencies in seconds."""
+    latencies: list[float] = []
+
+    async def caller(count: int) -> None:
+        for _ in range(count):
+            started = time.perf_counter()
+            await queue.add("job", PAYLOAD)
+            latencies.append(time.perf_counter() - started)
+
+    await asyncio.gather(*(caller(jobs // callers) for _ in range(callers)))
+    return latencies
+
+
+async def _add(bench: Bench, row: str, jobs: int, callers: int) -> Rows:
+    jobs -= jobs % callers
+    async with open_queue(bench) as queue:
+        await queue.add("job", PAYLOAD)
+        async with Meter(bench.wire) as meter:
+            latencies = await add_concurrently(queue, jobs, callers)
+        expect(row, await queue.count(), jobs + 1)
+    return {row: meter.metrics(jobs, latencies)}
+
+
+async def add_one_by_one(bench: Bench, jobs: int) -> Rows:
+    """Add with one caller that waits for each answer."""
+    return await _add(bench, "add, one by one", jobs, 1)
+
+
+async def add_with_callers(bench: Bench, jobs: int) -> Rows:
+    """Add with many callers that share calls."""
+    return await _add(bench, f"add, {CALLERS} callers", jobs, CALLERS)
+
+
+async def add_bulk(bench: Bench, jobs: int) -> Rows:
+    """Add with one `add_bulk`."""
+    async with open_queue(bench) as queue:
+        await queue.add("job", PAYLOAD)
+        async with Meter(bench.wire) as meter:
+            await fill(queue, jobs)
+        expect("add, bulk", await queue.count(), jobs + 1)
+    return {"add, bulk": meter.metrics(jobs)}

@@ -1,0 +1,94 @@
+"""What every scenario starts from: its server, a queue of its own, a payload, and a worker process to talk to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from glidemq_async import Queue
+from glidemq_async.storage.wire import Wire
+
+from .server import ask, connected
+
+QUEUE: Final = "bench"
+PAYLOAD: Final = {"to": "ada@example.org", "template": "welcome", "attempt": 1}
+RESULT: Final = {"sent": True, "bytes": 1024}
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One empty server and a bare connection to it."""
+
+    socket: str
+    wire: Wire
+
+    @property
+    def url(self) -> str:
+        """The storage URL of the server."""
+        return f"unix://{self.socket}"
+
+
+@contextlib.asynccontextmanager
+async def open_bench(socket: str) -> AsyncGenerator[Bench]:
+    """Empty the server (the function library stays) and connect to it."""
+    async with connected(socket) as wire:
+        await ask(wire, "FLUSHALL", "SYNC")
+        yield Bench(socket, wire)
+
+
+def open_queue(bench: Bench) -> Queue[Any, Any]:
+    """The queue that is measured."""
+    return Queue[Any, Any](QUEUE, bench.url)
+
+
+async def fill(queue: Queue[Any, Any], jobs: int) -> None:
+    """Add jobs in bulk."""
+    await queue.add_bulk([("job", PAYLOAD)] * jobs)
+
+
+def expect(what: str, found: int, wanted: int) -> None:
+    """Void a run that lost or repeated jobs."""
+    if found != wanted:
+        raise RuntimeError(f"{what}: expected {wanted} jobs, found {found}; the run is void")
+
+
+class Peer:
+    """A worker in a process of its own, idle when this is handed out."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def finish(self) -> dict[str, float]:
+        """Stop the worker; answers the wall-clock instant at which each job's handler started, by job id."""
+        output, _ = await self._process.communicate(b"\n")
+        if self._process.returncode:
+            raise RuntimeError(f"the worker process ended with status {self._process.returncode}")
+        return cast("dict[str, float]", json.loads(output))
+
+    async def kill(self) -> None:
+        """End the process if it still runs."""
+        if self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+
+@contextlib.asynccontextmanager
+async def worker_process(bench: Bench, *, workers: int = 1, concurrency: int = 100) -> AsyncGenerator[Peer]:
+    """Start idle workers in another process, which end with this block."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.peer", bench.url, str(workers), str(concurrency), stdin=PIPE, stdout=PIPE
+    )
+    peer = Peer(process)
+    try:
+        assert process.stdout is not None
+        if await process.stdout.readline() != b"ready\n":
+            raise RuntimeError("the worker process did not start")
+        yield peer
+    finally:
+        await peer.kill()

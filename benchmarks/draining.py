@@ -1,0 +1,84 @@
+"""How fast one worker process empties a full queue, and what a job's whole life costs."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from glidemq_async import Job, Queue, Worker
+from glidemq_async.executors.protocol import Handler
+
+from .adding import add_concurrently
+from .bench import QUEUE, RESULT, Bench, expect, fill, open_queue
+from .meter import Meter, Metrics, Rows
+
+CONCURRENCY: Final = 100
+
+
+async def _drain(bench: Bench, queue: Queue[Any, Any], handler: Handler, concurrency: int) -> Meter:
+    errors: list[Exception] = []
+    worker = Worker[Any, Any](QUEUE, handler, queue.storage, concurrency=concurrency, handle_signals=False)
+    worker.on("error", errors.append)
+    async with Meter(bench.wire) as meter:
+        await worker.start()
+        await worker.until_empty()
+    await worker.close()
+    if errors:
+        raise RuntimeError(f"the worker met {len(errors)} errors, the run is void") from errors[0]
+    expect("drain", await queue.count(), 0)
+    return meter
+
+
+async def _drain_row(bench: Bench, jobs: int, concurrency: int) -> Rows:
+    runs = 0
+
+    async def handler(_job: Job[Any, Any]) -> None:
+        nonlocal runs
+        runs += 1
+
+    async with open_queue(bench) as queue:
+        await fill(queue, jobs)
+        meter = await _drain(bench, queue, handler, concurrency)
+    row = f"drain, concurrency {concurrency}"
+    expect(row, runs, jobs)
+    return {row: meter.metrics(jobs)}
+
+
+async def drain_1(bench: Bench, jobs: int) -> Rows:
+    """Drain one job at a time."""
+    return await _drain_row(bench, jobs, 1)
+
+
+async def drain_10(bench: Bench, jobs: int) -> Rows:
+    """Drain ten at a time."""
+    return await _drain_row(bench, jobs, 10)
+
+
+async def drain_100(bench: Bench, jobs: int) -> Rows:
+    """Drain a hundred at a time."""
+    return await _drain_row(bench, jobs, CONCURRENCY)
+
+
+async def whole_life(bench: Bench, jobs: int) -> Rows:
+    """Add by a hundred callers, then claim and complete at concurrency 100, with events and kept results.
+
+    Only addJob is called in the first part and settleAndClaim in the second (but for one sweep a second), so the
+    parts show what each function costs.
+    """
+    jobs -= jobs % CONCURRENCY
+
+    async def handler(_job: Job[Any, Any]) -> object:
+        return RESULT
+
+    async with open_queue(bench) as queue:
+        async with Meter(bench.wire) as adding:
+            await add_concurrently(queue, jobs, CONCURRENCY)
+        working = await _drain(bench, queue, handler, CONCURRENCY)
+    parts = {"addJob": adding.metrics(jobs), "settleAndClaim": working.metrics(jobs)}
+    inner = {f"  in {part}": meter.inner(jobs) for part, meter in (("addJob", adding), ("settleAndClaim", working))}
+    return {"whole life": together(*parts.values())} | {f"  {name}": row for name, row in parts.items()} | inner
+
+
+def together(*parts: Metrics) -> Metrics:
+    """The figures of work that is done one part after the other."""
+    summed = {name: sum(part[name] for part in parts) for name in ("client_us", "command_us", "server_us", "calls")}
+    return summed | {"rate": 1 / sum(1 / part["rate"] for part in parts)}

@@ -1,0 +1,81 @@
+"""Measuring one stretch of work: wall time, processor time of this process, and what the server spent on it."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+
+from glidemq_async.storage.wire import Wire
+
+from .server import ServerCost
+
+Metrics: TypeAlias = dict[str, float]
+"""Named figures of one row: rate (jobs/s), client_us, command_us, server_us (per job), p50_us, p99_us and others."""
+
+Rows: TypeAlias = dict[str, Metrics]
+
+FUNCTION_CALLS: Final = ("fcall", "fcall_ro")
+
+
+class Meter:
+    """Measures the body of an `async with`; the figures are there afterwards.
+
+    `commands` names the commands whose time counts as the server's work: those that come from the client, since
+    a function's time includes the commands it runs.
+    """
+
+    def __init__(self, wire: Wire, commands: Sequence[str] = FUNCTION_CALLS) -> None:
+        self._wire = wire
+        self._commands = commands
+        self.seconds = self.client_seconds = 0.0
+        self.cost = ServerCost(0.0, {}, {})
+
+    async def __aenter__(self) -> Self:
+        gc.collect()
+        self._before = await ServerCost.read(self._wire)
+        self._processor, self._started = time.process_time(), time.perf_counter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.seconds = time.perf_counter() - self._started
+        self.client_seconds = time.process_time() - self._processor
+        self.cost = (await ServerCost.read(self._wire)).since(self._before)
+
+    @property
+    def calls(self) -> int:
+        """How many of the counted commands the server executed."""
+        return sum(self.cost.calls.get(command, 0) for command in self._commands)
+
+    def metrics(self, jobs: int, latencies: Sequence[float] = ()) -> Metrics:
+        """The figures per job; latencies in seconds."""
+        command_seconds = sum(self.cost.seconds.get(command, 0.0) for command in self._commands)
+        found = {
+            "rate": jobs / self.seconds,
+            "client_us": self.client_seconds / jobs * 1e6,
+            "command_us": command_seconds / jobs * 1e6,
+            "server_us": self.cost.processor / jobs * 1e6,
+            "calls": self.calls / jobs,
+        }
+        return found | latency_metrics(latencies)
+
+    def inner(self, jobs: int) -> Metrics:
+        """Microseconds per job of each command that ran, those inside functions included."""
+        return {name: seconds / jobs * 1e6 for name, seconds in self.cost.seconds.items() if seconds}
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that at least `percent` of all values do not exceed."""
+    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
+
+
+def latency_metrics(seconds: Sequence[float]) -> Metrics:
+    """p50 and p99 in microseconds; nothing when there are no values."""
+    if not seconds:
+        return {}
+    return {"p50_us": percentile(seconds, 50) * 1e6, "p99_us": percentile(seconds, 99) * 1e6}

@@ -1,0 +1,68 @@
+"""The list of what is measured. Neighbours are compared with each other, so that the machine's moods cancel out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from . import adding, draining, naive, raw, waiting
+from .meter import Rows
+from .sizes import Sizes
+
+RUNS: Final[dict[str, Callable[..., Awaitable[Rows]]]] = {
+    run.__name__: run
+    for run in (
+        adding.add_one_by_one,
+        adding.add_with_callers,
+        adding.add_bulk,
+        draining.drain_1,
+        draining.drain_10,
+        draining.drain_100,
+        draining.whole_life,
+        raw.raw,
+        raw.raw_batched,
+        raw.raw_bare,
+        naive.naive,
+        waiting.idle_start,
+        waiting.delayed_start,
+        waiting.request_reply,
+        waiting.idle_crowd,
+    )
+}
+
+SizesOf: TypeAlias = Callable[[Sizes], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One thing to measure: the name of its run, how much of it, and on which server.
+
+    `suffix` tells rows of the same run apart; `rounds` bounds how often it is repeated.
+    """
+
+    run: str
+    sizes: SizesOf
+    persistent: bool = False
+    suffix: str = ""
+    rounds: int = field(default=1_000)
+
+
+SCENARIOS: Final = (
+    Scenario("add_one_by_one", lambda s: (s.add_one,)),
+    Scenario("add_with_callers", lambda s: (s.add_callers,)),
+    Scenario("add_bulk", lambda s: (s.bulk,)),
+    Scenario("drain_1", lambda s: (s.drain_1,)),
+    Scenario("drain_10", lambda s: (s.drain_10,)),
+    Scenario("drain_100", lambda s: (s.many,)),
+    Scenario("raw", lambda s: (s.many,)),
+    Scenario("raw_batched", lambda s: (s.many,)),
+    Scenario("raw_bare", lambda s: (s.many,)),
+    Scenario("whole_life", lambda s: (s.many,)),
+    Scenario("naive", lambda s: (s.many,)),
+    Scenario("whole_life", lambda s: (s.many,), persistent=True, suffix=", AOF everysec"),
+    Scenario("idle_start", lambda s: (s.idle,)),
+    Scenario("delayed_start", lambda s: (s.delayed,)),
+    Scenario("request_reply", lambda s: (s.requests,)),
+    Scenario("idle_crowd", lambda s: (s.crowd, s.crowd_jobs), rounds=2),
+)

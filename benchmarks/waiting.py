@@ -1,0 +1,99 @@
+"""How long things take on an idle queue: the start of a job, of a delayed one, a request and its reply."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+from glidemq_async import Job
+
+from .bench import PAYLOAD, QUEUE, Bench, expect, open_queue, worker_process
+from .meter import Meter, Metrics, Rows, latency_metrics
+
+PAUSE: Final = 0.005
+DELAY: Final = 0.1
+APART: Final = 0.007
+
+
+async def idle_start(bench: Bench, jobs: int) -> Rows:
+    """Add one job at a time to an idle worker in another process, in turns with empty function calls."""
+    added: dict[str, tuple[float, float]] = {}
+    round_trips: list[float] = []
+    base = f"glide:{{{QUEUE}}}"
+    async with open_queue(bench) as queue, worker_process(bench) as peer:
+        for _ in range(jobs):
+            await asyncio.sleep(PAUSE)
+            started = time.perf_counter()
+            await queue.storage.call("storageStamp", base, [], readonly=True)
+            round_trips.append(time.perf_counter() - started)
+            await asyncio.sleep(PAUSE)
+            called = time.time()
+            job = await queue.add("job", PAYLOAD)
+            added[job.id] = (called, time.time())
+        await asyncio.sleep(PAUSE)
+        started_at = await peer.finish()
+    expect("idle start", len(started_at), jobs)
+    from_call = [started_at[job_id] - called for job_id, (called, _) in added.items()]
+    from_answer = [started_at[job_id] - answered for job_id, (_, answered) in added.items()]
+    trip = latency_metrics(round_trips)
+    return {
+        "empty function call": trip,
+        "idle: add -> handler": in_trips(latency_metrics(from_call), trip),
+        "idle: add's answer -> handler": in_trips(latency_metrics(from_answer), trip),
+    }
+
+
+def in_trips(latency: Metrics, trip: Metrics) -> Metrics:
+    """Add the medians' ratio to a round trip."""
+    return latency | {"trips": latency["p50_us"] / trip["p50_us"]}
+
+
+async def delayed_start(bench: Bench, jobs: int) -> Rows:
+    """Add delayed jobs that come due one after the other; how long after its due time each starts."""
+    async with open_queue(bench) as queue, worker_process(bench) as peer:
+        added: list[Job[Any, Any]] = []
+        due: list[float] = []
+        for number in range(jobs):
+            delay = DELAY + number * APART
+            job = await queue.add("job", PAYLOAD, delay=delay)
+            added.append(job)
+            assert job.created_at is not None
+            due.append(job.created_at.timestamp() + delay)
+        await asyncio.sleep(max(0.0, due[-1] - time.time()) + 0.3)
+        started_at = await peer.finish()
+    expect("delayed start", len(started_at), jobs)
+    late = [started_at[job.id] - instant for job, instant in zip(added, due, strict=True)]
+    return {"delayed: due -> handler": latency_metrics(late)}
+
+
+async def request_reply(bench: Bench, jobs: int) -> Rows:
+    """Ask a worker in another process, one request after the other."""
+    latencies: list[float] = []
+    async with open_queue(bench) as queue, worker_process(bench):
+        await queue.add_and_wait("job", PAYLOAD, wait_timeout=10)
+        async with Meter(bench.wire) as meter:
+            for _ in range(jobs):
+                started = time.perf_counter()
+                await queue.add_and_wait("job", PAYLOAD, wait_timeout=10)
+                latencies.append(time.perf_counter() - started)
+    return {"request/reply": meter.metrics(jobs, latencies)}
+
+
+async def idle_crowd(bench: Bench, workers: int, jobs: int) -> Rows:
+    """Add jobs to a queue with many idle workers; function calls per job beyond add, claim and settle.
+
+    What sweeping costs anyway is measured in a quiet window of the same length and taken off.
+    """
+    async with open_queue(bench) as queue, worker_process(bench, workers=workers, concurrency=1) as peer:
+        await queue.get_job_counts()
+        async with Meter(bench.wire) as busy:
+            for _ in range(jobs):
+                await queue.add("job", PAYLOAD)
+                await asyncio.sleep(2 * PAUSE)
+            await asyncio.sleep(0.1)
+        async with Meter(bench.wire) as quiet:
+            await asyncio.sleep(busy.seconds)
+        expect("idle crowd", len(await peer.finish()), jobs)
+    beyond = (busy.calls - quiet.calls) / jobs - 3
+    return {f"{workers} idle workers": {"calls": beyond + 3, "extra_calls": beyond, "quiet_calls": quiet.calls / jobs}}

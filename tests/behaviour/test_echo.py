@@ -1,0 +1,29 @@
+"""An idle worker checks its wake-up link with an echo; one that works is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from glidemq_async import Job, Worker, WorkerPool
+from glidemq_async.storage import open_storage
+from glidemq_async.worker.claiming import ECHO_SECONDS
+
+POLL = ECHO_SECONDS + 0.5
+"""Longer than the patience with an echo: no later echo can stand in for one that was overlooked."""
+
+
+async def process(job: Job[None, None]) -> None:
+    """Never called: the queue stays empty."""
+
+
+async def test_a_link_that_echoes_is_not_called_silent(caplog: pytest.LogCaptureFixture) -> None:
+    # Twenty of them, since whether the echo or the reply to the call comes first is up to the two sockets.
+    with caplog.at_level(logging.WARNING):
+        async with open_storage("memory://") as storage:
+            workers = [Worker("idle", process, storage, poll_interval=POLL, handle_signals=False) for _ in range(20)]
+            async with WorkerPool(workers, handle_signals=False):
+                await asyncio.sleep(POLL + ECHO_SECONDS + 0.5)
+    assert [record.getMessage() for record in caplog.records] == []

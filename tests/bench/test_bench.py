@@ -1,0 +1,104 @@
+"""The benchmarks run at tiny sizes, compute what they promise, and judge it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from benchmarks.figures import Figures, Spread
+from benchmarks.meter import latency_metrics, percentile
+from benchmarks.report import page
+from benchmarks.targets import TARGETS, judge
+
+ROOT = Path(__file__).parents[2]
+RATES = (
+    "add, one by one",
+    "add, 50 callers",
+    "add, bulk",
+    "drain, concurrency 1",
+    "drain, concurrency 10",
+    "drain, concurrency 100",
+    "raw add",
+    "raw drain",
+    "raw drain, batched",
+    "raw drain, bare connection",
+    "whole life",
+    "  addJob",
+    "  settleAndClaim",
+    "naive whole life",
+    "whole life, AOF everysec",
+)
+LATENCIES = (
+    "add, one by one",
+    "empty function call",
+    "idle: add -> handler",
+    "delayed: due -> handler",
+    "request/reply",
+)
+
+
+async def run_benchmarks(*arguments: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks", "--tiny", *arguments, cwd=ROOT, stdout=PIPE
+    )
+    output, _ = await process.communicate()
+    return process.returncode, output.decode()
+
+
+async def test_every_figure_is_measured(tmp_path: Path) -> None:
+    written = tmp_path / "bench.md"
+    status, output = await run_benchmarks("--json", "--output", str(written))
+    assert status == 0
+    figures = cast("dict[str, dict[str, list[float]]]", json.loads(output)["figures"])
+    for row in RATES:
+        for metric in ("rate", "client_us", "command_us", "server_us"):
+            assert figures[row][metric][0] > 0, (row, metric)
+    for row in LATENCIES:
+        assert 0 < figures[row]["p50_us"][0] <= figures[row]["p99_us"][0], row
+    assert -1 < figures["10 idle workers"]["extra_calls"][0] < 10
+    assert figures["whole life"]["command_us"][0] == pytest.approx(
+        figures["  addJob"]["command_us"][0] + figures["  settleAndClaim"]["command_us"][0]
+    )
+    text = written.read_text(encoding="utf-8")
+    assert "| whole life |" in text
+    assert str(ROOT) not in text
+
+
+async def test_a_missed_target_fails_the_check() -> None:
+    # Only adding is measured, so all other targets are missed.
+    status, output = await run_benchmarks("--check", "--only", "add_bulk")
+    assert status == 1
+    assert "MISSED" in output
+
+
+def test_percentiles_are_of_the_values() -> None:
+    assert percentile([3.0, 1.0, 2.0], 50) == 2.0
+    assert percentile([float(n) for n in range(1, 101)], 99) == 99.0
+    assert latency_metrics([]) == {}
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    figures = Figures()
+    for number, slowness in enumerate((1, 2, 10)):
+        figures.add(number, {"ours": {"rate": 30 / slowness}, "raw": {"rate": 60 / slowness}})
+    assert figures.ratio("ours", "raw", "rate") == Spread(0.5, 0.5, 0.5)
+    assert figures.ratio("ours", "nobody", "rate") is None
+    assert figures.spread("ours", "rate") == Spread(15.0, 3.0, 30.0)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_targets_judge_both_ways(factor: float) -> None:
+    for target in TARGETS:
+        found = Spread(target.value * factor, 0, 0)
+        assert target.met(found) is ((factor < 1) == (target.bound == "<="))
+
+
+def test_what_was_not_measured_is_not_met() -> None:
+    assert not any(verdict.met for verdict in judge(Figures()))
+    assert "not measured" in page(Figures(), 1, {})

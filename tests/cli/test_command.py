@@ -1,0 +1,45 @@
+"""The `glidemq` command around its subcommands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import glidemq
+
+WITHOUT = "import sys; sys.modules[{module!r}] = None; from glidemq_async.cli import main; main()"
+
+
+@pytest.mark.smoke
+def test_it_tells_its_version(tmp_path: Path) -> None:
+    done = glidemq("--version", temporary=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"glidemq-async {version('glidemq-async')}\n")
+
+
+def test_the_installed_script_is_the_same_command(tmp_path: Path) -> None:
+    script = Path(sys.executable).parent / "glidemq"
+    done = subprocess.run([str(script), "--version"], capture_output=True, text=True, check=False, timeout=30)
+    assert done.stdout == glidemq("--version", temporary=tmp_path).stdout
+
+
+def test_help_names_the_commands(tmp_path: Path) -> None:
+    done = glidemq("--help", temporary=tmp_path)
+    assert done.returncode == 0
+    assert "demo" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["typer", "rich"])
+def test_without_the_extra_it_says_what_to_install(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(module=module)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"glidemq needs typer and rich, found no {module}: pip install 'glidemq-async[cli]'\n"

@@ -1,0 +1,78 @@
+"""Adding many jobs: one outcome per input, in order, and all inputs are checked before the first is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobOptions, PayloadTooLarge, Queue, SerializationError
+from glidemq_async.storage import Storage
+from tests.workbench import AnyQueue, echo, ended, worker_of
+
+
+@pytest.mark.everywhere
+async def test_one_job_per_input_in_order(queue: AnyQueue) -> None:
+    jobs = await queue.add_bulk([("n", number) for number in range(1_201)])
+    assert [job.data for job in jobs] == list(range(1_201))
+    assert [job.outcome for job in jobs] == ["added"] * 1_201
+    assert len({job.id for job in jobs}) == 1_201
+    assert [job.id async for job in queue.iter_jobs("waiting")] == [job.id for job in jobs]
+
+
+async def test_names_and_options_are_those_of_each_input(queue: AnyQueue) -> None:
+    jobs = await queue.add_bulk(
+        [("a", 1), ("b", 2, JobOptions(delay=60)), ("c", 3, JobOptions(attempts=5, job_id="mine"))]
+    )
+    assert [(job.name, job.state) for job in jobs] == [("a", "waiting"), ("b", "delayed"), ("c", "waiting")]
+    assert jobs[2].id == "mine"
+    stored = await queue.get_job("mine")
+    assert stored is not None
+    assert stored.options.attempts == 5
+
+
+async def test_nothing_to_add(queue: AnyQueue) -> None:
+    assert await queue.add_bulk([]) == []
+
+
+async def test_a_generator_is_taken(queue: AnyQueue) -> None:
+    assert len(await queue.add_bulk(("n", number) for number in range(3))) == 3
+
+
+async def test_earlier_ids_are_told_per_input(queue: AnyQueue) -> None:
+    await queue.add("old", "first", job_id="waits")
+    await queue.add("old", "first", job_id="done", delay=60)
+    async with worker_of(queue, echo):
+        done = await queue.get_job("done")
+        assert done is not None
+        await done.promote()
+        await ended(done)
+    again = JobOptions(job_id="again")
+    await queue.add("old", "first", job_id="waiting")
+    jobs = await queue.add_bulk(
+        [("n", 0), ("n", 1, JobOptions(job_id="waiting")), ("n", 2, JobOptions(job_id="done")), ("n", 3, again), ("n", 4, again), ("n", 5)]
+    )
+    assert [job.outcome for job in jobs] == ["added", "duplicate", "completed", "added", "duplicate", "added"]
+    assert [job.data for job in jobs] == [0, "first", "first", 3, 3, 5]
+    assert jobs[2].return_value == "first"
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (("n", {1, 2}), SerializationError),
+        (("n", "x" * 1_000), PayloadTooLarge),
+        (("", 1), ValueError),
+        (("n", 1, {"delya": 3}), TypeError),
+        (("n", 1, JobOptions(job_id="fine"), "more"), TypeError),
+        (("n",), TypeError),
+        ("no", TypeError),
+        (7, TypeError),
+    ],
+)
+@pytest.mark.only_on("memory")
+async def test_one_bad_input_stores_nothing(storage: Storage, name: str, bad: Any, error: type[Exception]) -> None:
+    async with Queue[Any, Any](name, storage, payload_limit=100) as queue:
+        with pytest.raises(error):
+            await queue.add_bulk([("n", 1), bad, ("n", 3)])
+        assert await queue.count() == 0

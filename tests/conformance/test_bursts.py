@@ -1,0 +1,84 @@
+"""Burst mode: run what can be claimed, wait for the retries of it, and return."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, soon, worker_of
+
+
+@pytest.mark.everywhere
+async def test_a_burst_runs_everything_and_returns(queue: AnyQueue) -> None:
+    await queue.add_bulk([("n", number) for number in range(120)])
+    await queue.add("n", delay=60)
+    worker = worker_of(queue, echo, concurrency=10)
+    drained = Heard(worker, "drained")
+    await soon(worker.run(until_empty=True))
+    counts = await queue.get_job_counts()
+    assert (counts["completed"], counts["waiting"], counts["active"], counts["delayed"]) == (120, 0, 0, 1)
+    assert drained.count == 1
+
+
+async def test_a_burst_on_an_empty_queue_returns_at_once(queue: AnyQueue) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await soon(worker_of(queue, echo).run(until_empty=True))
+    assert loop.time() - began < 2
+
+
+@pytest.mark.parametrize("concurrency", [1, 7])
+async def test_a_burst_waits_for_the_retries_of_what_it_ran(queue: AnyQueue, concurrency: int) -> None:
+    async def flaky(job: AnyJob) -> None:
+        if job.attempts_made < 2:
+            raise ValueError("not yet")
+
+    for number in range(10):
+        await queue.add("n", number, attempts=3, backoff=0.05 * (number % 3))
+    await soon(worker_of(queue, flaky, concurrency=concurrency).run(until_empty=True))
+    assert (await queue.get_job_counts())["completed"] == 10
+
+
+async def test_jobs_added_by_a_burst_belong_to_it(queue: AnyQueue) -> None:
+    async def breed(job: AnyJob) -> None:
+        if job.data:
+            await queue.add("n", job.data - 1)
+            await queue.add("n", job.data - 1)
+
+    await queue.add("n", 5)
+    await soon(worker_of(queue, breed, concurrency=4).run(until_empty=True))
+    counts = await queue.get_job_counts()
+    assert (counts["completed"], counts["waiting"]) == (2**6 - 1, 0)
+
+
+async def test_several_bursts_at_once(queue: AnyQueue) -> None:
+    runs: list[int] = []
+
+    async def note(job: AnyJob) -> None:
+        runs.append(job.data)
+        await asyncio.sleep(0)
+
+    await queue.add_bulk([("n", number) for number in range(300)])
+    await soon(asyncio.gather(*(worker_of(queue, note, concurrency=5).run(until_empty=True) for _ in range(3))))
+    assert sorted(runs) == list(range(300))
+
+
+async def test_a_burst_can_be_stopped(queue: AnyQueue) -> None:
+    gate = Gate()
+    await queue.add_bulk([("n", number) for number in range(3)])
+    worker = worker_of(queue, gate, shutdown_timeout=0)
+    running = asyncio.create_task(worker.run(until_empty=True))
+    await gate.running()
+    worker.stop()
+    await soon(running)
+    assert await queue.count() == 3
+
+
+async def test_failures_do_not_stop_a_burst(queue: AnyQueue) -> None:
+    async def fail(job: AnyJob) -> None:
+        raise ValueError("no")
+
+    await queue.add_bulk([("n", number) for number in range(20)])
+    await soon(worker_of(queue, fail, concurrency=3).run(until_empty=True))
+    assert (await queue.get_job_counts())["failed"] == 20

@@ -1,0 +1,116 @@
+"""Delayed jobs: they start at their time, by the server's clock, without anybody polling."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from glidemq_async import JobNotFound, JobStateError
+from tests.workbench import AnyJob, AnyQueue, echo, ended, told, worker_of
+
+
+@pytest.mark.everywhere
+async def test_a_delayed_job_starts_at_its_time(queue: AnyQueue) -> None:
+    loop = asyncio.get_running_loop()
+    async with worker_of(queue, echo):
+        added = loop.time()
+        job = await queue.add("n", 1, delay=0.3)
+        assert job.state == "delayed"
+        assert (await queue.get_job_counts())["delayed"] == 1
+        assert await job.result(10) == 1
+        assert 0.29 <= loop.time() - added < 1.5
+    assert [kind for kind, _ in await told(queue, job.id)] == ["added", "delayed", "waiting", "active", "completed"]
+
+
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=-7))])
+async def test_at_an_instant(queue: AnyQueue, zone: timezone) -> None:
+    due = datetime.now(zone) + timedelta(seconds=0.3)
+    async with worker_of(queue, echo):
+        job = await queue.add("n", at=due)
+        assert job.state == "delayed"
+        await job.result(10)
+    await job.refresh()
+    assert job.processed_at is not None
+    assert due - timedelta(milliseconds=2) <= job.processed_at < due + timedelta(seconds=1.5)
+
+
+async def test_an_instant_that_has_passed_means_now(queue: AnyQueue) -> None:
+    past = await queue.add("n", at=datetime.now(UTC) - timedelta(hours=1))
+    zero = await queue.add("n", delay=0)
+    assert (past.state, zero.state) == ("waiting", "waiting")
+    assert (await queue.get_job_counts())["waiting"] == 2
+
+
+async def test_a_timedelta_is_a_delay(queue: AnyQueue) -> None:
+    job = await queue.add("n", delay=timedelta(hours=1))
+    assert job.state == "delayed"
+
+
+async def test_they_come_in_the_order_of_their_times(queue: AnyQueue) -> None:
+    order: list[int] = []
+
+    async def note(job: AnyJob) -> None:
+        order.append(job.data)
+
+    async with worker_of(queue, note):
+        jobs = [await queue.add("n", number, delay=delay) for number, delay in enumerate((0.4, 0.2, 0.3, 0.1))]
+        assert [job.data for job in await queue.get_jobs("delayed")] == [3, 1, 2, 0]
+        for job in jobs:
+            await job.result(10)
+    assert order == [3, 1, 2, 0]
+
+
+async def test_an_earlier_job_is_not_hidden_by_a_later_one(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo):
+        await queue.add("n", "later", delay=3_600)
+        soon = await queue.add("n", "soon", delay=0.1)
+        assert await soon.result(5) == "soon"
+
+
+async def test_delays_set_while_nobody_works_are_kept(queue: AnyQueue) -> None:
+    jobs = [await queue.add("n", number, delay=0.05) for number in range(3)]
+    late = await queue.add("n", 3, delay=0.4)
+    async with worker_of(queue, echo):
+        assert [await job.result(10) for job in (*jobs, late)] == [0, 1, 2, 3]
+
+
+async def test_hundreds_due_at_once(queue: AnyQueue) -> None:
+    due = datetime.now(UTC) + timedelta(seconds=0.3)
+    jobs = await asyncio.gather(*(queue.add("n", number, at=due) for number in range(700)))
+    async with worker_of(queue, echo, concurrency=50):
+        await asyncio.gather(*(job.result(10) for job in jobs))
+
+
+@pytest.mark.everywhere
+async def test_promoting(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo):
+        job = await queue.add("n", 1, delay=3_600)
+        await job.promote()
+        assert await job.result(5) == 1
+        with pytest.raises(JobStateError, match="completed") as caught:
+            await job.promote()
+        assert caught.value.found == "completed"
+    assert ("waiting", "promoted") in await told(queue, job.id)
+    await job.remove()
+    with pytest.raises(JobNotFound):
+        await job.promote()
+
+
+async def test_a_waiting_job_cannot_be_promoted(queue: AnyQueue) -> None:
+    job = await queue.add("n")
+    with pytest.raises(JobStateError, match="waiting"):
+        await job.promote()
+
+
+async def test_a_promoted_job_keeps_its_time_of_creation(queue: AnyQueue) -> None:
+    job = await queue.add("n", delay=3_600)
+    created = job.created_at
+    await asyncio.sleep(0.02)
+    await job.promote()
+    await job.refresh()
+    assert job.created_at == created
+    async with worker_of(queue, echo):
+        await ended(job)
+    assert job.created_at == created

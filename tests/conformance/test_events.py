@@ -1,0 +1,170 @@
+"""QueueEvents: every event once and in order, a position to resume at, and the number of those that were missed."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from glidemq_async import EventGap, QueueClosed, QueueEvent, QueueEvents, RetryLater
+from glidemq_async.storage import Storage
+from tests.places import Place
+from tests.workbench import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, history, listening, soon, worker_of
+
+
+@pytest.mark.everywhere
+async def test_a_life_in_events(queue: AnyQueue) -> None:
+    async def work(job: AnyJob) -> None:
+        if not job.attempts_made:
+            raise ValueError("first")
+        await job.update_progress(1)
+
+    async with worker_of(queue, work):
+        async with listening(queue) as events:
+            job = await queue.add("n", attempts=2, backoff=0.05)
+            seen = [await soon(anext(events)) for _ in range(7)]
+    assert all(isinstance(event, QueueEvent) and event.job_id == job.id for event in seen)
+    assert [(event.kind, event.detail) for event in seen] == [
+        ("added", "n"), ("active", ""), ("retrying", "50 ValueError: first"), ("waiting", ""), ("active", ""),
+        ("progress", ""), ("completed", ""),
+    ]  # fmt: skip
+    assert all(abs(event.at - datetime.now(UTC)) < timedelta(seconds=30) for event in seen)
+
+
+async def test_only_what_comes_from_now_on(queue: AnyQueue) -> None:
+    await queue.add("before")
+    async with listening(queue) as events:
+        job = await queue.add("after")
+        first = await soon(anext(events))
+    assert (first.kind, first.job_id) == ("added", job.id)
+
+
+async def test_from_the_beginning(queue: AnyQueue) -> None:
+    jobs = [await queue.add("n") for _ in range(3)]
+    async with listening(queue, after="0") as events:
+        assert [(await soon(anext(events))).job_id for _ in jobs] == [job.id for job in jobs]
+
+
+@pytest.mark.everywhere
+async def test_resuming_after_any_event_skips_and_repeats_nothing(queue: AnyQueue) -> None:
+    await queue.add_bulk([("n", number) for number in range(7)])
+    async with worker_of(queue, echo, concurrency=3):
+        await ended(await queue.add("last"))
+    events = await history(queue)
+    assert len(events) == 8 * 3
+    for number, event in enumerate(events):
+        async with listening(queue, after=event.position) as rest:
+            following = [await soon(anext(rest)) for _ in events[number + 1 :]]
+            assert following == events[number + 1 :]
+
+
+async def test_the_position_is_that_of_the_last_event_handed_out(queue: AnyQueue) -> None:
+    await queue.add_bulk([("n", number) for number in range(3)])
+    async with QueueEvents(queue.name, queue.storage, after="0") as events:
+        async for event in events:
+            assert events.position == event.position
+            if isinstance(event, QueueEvent) and event.job_id == "2":
+                break
+        async for event in events:  # the same reader goes on where it stopped
+            assert isinstance(event, QueueEvent)
+            assert event.job_id == "3"
+            break
+
+
+async def test_what_was_trimmed_unread_is_counted(queue: AnyQueue, place: Place) -> None:
+    async with QueueEvents(queue.name, queue.storage) as events:
+        before = events.position
+    for _ in range(10):
+        await queue.add("n")
+    await place.ask("XTRIM", f"glide:{{{queue.name}}}:events", "MAXLEN", 3)
+    async with listening(queue, after=before) as reader:
+        gap = await soon(anext(reader))
+        assert isinstance(gap, EventGap)
+        assert gap.missed == 7
+        assert [(await soon(anext(reader))).job_id for _ in range(3)] == ["8", "9", "10"]
+    async with listening(queue, after=gap.position) as reader:
+        assert (await soon(anext(reader))).job_id == "8"
+
+
+async def test_events_are_told_without_polling(queue: AnyQueue) -> None:
+    loop = asyncio.get_running_loop()
+    async with listening(queue) as events:
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0.1)
+        began = loop.time()
+        await queue.add("n")
+        await soon(waiting)
+        assert loop.time() - began < 0.5
+
+
+async def test_every_reader_gets_every_event(queue: AnyQueue) -> None:
+    async with listening(queue) as one, listening(queue) as two:
+        await queue.add("n")
+        assert await soon(anext(one)) == await soon(anext(two))
+
+
+async def test_each_kind_comes_when_its_thing_happens(queue: AnyQueue) -> None:
+    gate = Gate()
+
+    async def later(job: AnyJob) -> Any:
+        if job.fence == 1 and job.data == "later":
+            raise RetryLater(0.01)
+        return await gate(job)
+
+    async with worker_of(queue, later, concurrency=3, shutdown_timeout=0):
+        revoked = await queue.add("n", "revoked")
+        await gate.running()
+        await queue.add("n", "returned")
+        await gate.running()
+        await queue.add("n", "later")
+        await gate.running()
+        await revoked.revoke()
+        await ended(revoked)
+    delayed = await queue.add("n", delay=60)
+    await delayed.promote()
+    await delayed.update_data(1)
+    await delayed.remove()
+    await queue.pause()
+    await queue.resume()
+    kinds = [event.kind for event in await history(queue)]
+    assert set(kinds) == {
+        "added", "active", "delayed", "waiting", "revoking", "failed", "returned", "updated", "removed", "paused", "resumed",
+    }  # fmt: skip
+
+
+async def test_closing_ends_the_iteration(queue: AnyQueue, storage: Storage) -> None:
+    for place in (storage, storage.clone()):
+        events = QueueEvents(queue.name, place)
+        await events.connect()
+        seen: list[Any] = []
+
+        async def read(events: QueueEvents = events, seen: list[Any] = seen) -> None:
+            async for event in events:
+                seen.append(event)  # noqa: PERF401 - it never ends by itself
+
+        reading = asyncio.create_task(read())
+        await queue.add("n")
+        async with asyncio.timeout(PATIENCE):
+            while not seen:
+                await asyncio.sleep(0.005)
+        await events.close()
+        await events.close()
+        await soon(reading, 5)
+        with pytest.raises(QueueClosed, match=queue.name):
+            await events.connect()
+        if place is not storage:
+            await place.close()
+
+
+@pytest.mark.parametrize("after", ["", "1", "1-1", "a-b/1/1", "1-1/x/1", "0/0"])
+def test_a_position_is_one_of_an_earlier_event(after: str) -> None:
+    with pytest.raises(ValueError, match="position of an earlier event"):
+        QueueEvents("q", "memory://", after=after)
+
+
+async def test_a_job_named_like_nothing_else(queue: AnyQueue) -> None:
+    job = await queue.add("a|b;c=ü😀", job_id="x/y z")
+    event = (await history(queue))[0]
+    assert (event.job_id, event.detail) == (job.id, job.name)

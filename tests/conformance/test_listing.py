@@ -1,0 +1,133 @@
+"""Looking into a queue: counts, lists in order, and single jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobNotFound
+from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, worker_of
+
+
+async def by_parity(job: AnyJob) -> Any:
+    if job.data % 2:
+        raise ValueError("odd")
+    return job.data
+
+
+@pytest.mark.everywhere
+async def test_counts_of_every_state(queue: AnyQueue) -> None:
+    assert await queue.get_job_counts() == {"waiting": 0, "active": 0, "delayed": 0, "completed": 0, "failed": 0}
+    async with worker_of(queue, by_parity):
+        for number in range(5):
+            await ended(await queue.add("n", number))
+    gate = Gate()
+    async with worker_of(queue, gate, concurrency=2):
+        await queue.add_bulk([("n", number) for number in range(6)])
+        await gate.running()
+        await gate.running()
+        await queue.add("n", delay=60)
+        counts = await queue.get_job_counts()
+        assert counts == {"waiting": 4, "active": 2, "delayed": 1, "completed": 3, "failed": 2}
+        assert await queue.count() == 5
+        for state in ("waiting", "active", "delayed", "completed", "failed"):
+            assert len(await queue.get_jobs(state)) == counts[state]
+            assert {job.state async for job in queue.iter_jobs(state)} == {state}
+        gate.release()
+
+
+@pytest.mark.everywhere
+async def test_a_part_of_a_long_list(queue: AnyQueue) -> None:
+    await queue.add_bulk([("n", number) for number in range(1_100)])
+    assert [job.data for job in await queue.get_jobs("waiting", 0, 2)] == [0, 1, 2]
+    assert [job.data for job in await queue.get_jobs("waiting", 498, 503)] == [498, 499, 500, 501, 502, 503]
+    assert [job.data for job in await queue.get_jobs("waiting", 1_098, 5_000)] == [1_098, 1_099]
+    assert await queue.get_jobs("waiting", 2_000, 2_001) == []
+    assert len(await queue.get_jobs("waiting")) == 100
+    assert [job.data async for job in queue.iter_jobs("waiting")] == list(range(1_100))
+
+
+async def test_long_lists_of_every_other_state(queue: AnyQueue) -> None:
+    jobs = await queue.add_bulk([("n", number) for number in range(1_001)])
+    gate = Gate()
+    async with worker_of(queue, gate, concurrency=1_001):
+        for _ in jobs:
+            await gate.running()
+        assert [job.data async for job in queue.iter_jobs("active")] == list(range(1_001))
+        gate.release()
+        for job in jobs:
+            await job.result(10)
+    assert len({job.id async for job in queue.iter_jobs("completed")}) == 1_000  # what is kept by default
+    for number in range(501):
+        await queue.add("d", number, delay=1_000 + number)
+    assert [job.data async for job in queue.iter_jobs("delayed")] == list(range(501))
+
+
+async def test_ended_jobs_come_newest_first(queue: AnyQueue) -> None:
+    async with worker_of(queue, by_parity) as worker:
+        done, failed = Heard(worker, "completed"), Heard(worker, "failed")
+        for number in range(6):
+            await queue.add("n", number)
+            await (failed if number % 2 else done).next()
+            await queue.get_job_logs("pause")  # a round trip, so that no two end in the same millisecond too often
+    completed = await queue.get_jobs("completed")
+    finished = [job.finished_at for job in completed]
+    assert {job.data for job in completed} == {0, 2, 4}
+    assert finished == sorted(finished, key=lambda at: at.timestamp() if at else 0, reverse=True)
+
+
+async def test_without_payloads(queue: AnyQueue) -> None:
+    await queue.add("n", {"large": "x" * 1_000})
+    job = (await queue.get_jobs("waiting", with_data=False))[0]
+    assert (job.name, job.data) == ("n", None)
+
+
+async def test_jobs_handed_back_are_listed_before_the_others(queue: AnyQueue) -> None:
+    gate = Gate()
+    await queue.add_bulk([("n", number) for number in range(4)])
+    async with worker_of(queue, gate, concurrency=2, shutdown_timeout=0):
+        await gate.running()
+        await gate.running()
+    assert [job.data for job in await queue.get_jobs("waiting")] == [0, 1, 2, 3]
+    assert [job.data for job in await queue.get_jobs("waiting", 1, 2)] == [1, 2]
+
+
+async def test_one_job_by_its_id(queue: AnyQueue) -> None:
+    job = await queue.add("n", 1)
+    found = await queue.get_job(job.id)
+    assert found is not None
+    assert (found.id, found.name, found.data, found.state) == (job.id, "n", 1, "waiting")
+    assert await queue.get_job("nobody") is None
+
+
+async def test_reading_again(queue: AnyQueue) -> None:
+    job = await queue.add("n", 1)
+    async with worker_of(queue, echo):
+        await job.result(10)
+    assert job.state == "waiting"
+    await job.refresh()
+    assert job.state == "completed"
+    await job.remove()
+    for look in (job.refresh(), job.get_state()):
+        with pytest.raises(JobNotFound, match="refresh"):
+            await look
+
+
+@pytest.mark.only_on("memory")
+async def test_bad_questions(queue: AnyQueue) -> None:
+    bad: Any = queue
+    for start, end in ((-1, 2), (3, 2), (0, -1)):
+        with pytest.raises(ValueError, match="start"):
+            await queue.get_jobs("waiting", start, end)
+    with pytest.raises(ValueError, match=r"waiting, active, delayed, completed, failed.*'done'"):
+        await bad.get_jobs("done")
+    with pytest.raises(ValueError, match="done"):
+        async for _ in bad.iter_jobs("done"):
+            pass
+    with pytest.raises(TypeError, match="job_id"):
+        await bad.get_job(7)
+    with pytest.raises(ValueError, match="job_id"):
+        await queue.get_job("")
+    with pytest.raises(ValueError, match="job_id"):
+        await queue.get_job_logs("a\nb")

@@ -1,0 +1,113 @@
+"""Pausing: nothing is claimed, whatever runs goes on, and resuming starts at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from glidemq_async import Queue
+from glidemq_async.storage import Storage
+from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, history, soon, worker_of
+
+
+@pytest.mark.everywhere
+async def test_a_paused_queue_lets_nothing_start(queue: AnyQueue) -> None:
+    assert await queue.is_paused() is False
+    await queue.pause()
+    await queue.pause()
+    assert await queue.is_paused() is True
+    async with worker_of(queue, echo) as worker:
+        job = await queue.add("n", 1)
+        done, _ = await asyncio.wait([asyncio.create_task(job.result(0.2))])
+        assert isinstance(done.pop().exception(), TimeoutError)
+        assert (worker.running, await job.get_state()) == (0, "waiting")
+        await queue.resume()
+        await queue.resume()
+        assert await job.result(5) == 1
+    assert [event.kind for event in await history(queue)].count("paused") == 1
+
+
+async def test_what_runs_ends_and_nothing_follows_it(queue: AnyQueue) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate) as worker:
+        completed = Heard(worker, "completed")
+        jobs = await queue.add_bulk([("n", number) for number in range(5)])
+        await gate.running()
+        await queue.pause()
+        gate.release()
+        await completed.next()
+        await asyncio.sleep(0.1)
+        assert gate.started.empty()
+        assert await queue.get_job_counts() == {"waiting": 4, "active": 0, "delayed": 0, "completed": 1, "failed": 0}
+        await queue.resume()
+        assert [await job.result(5) for job in jobs] == [0, 1, 2, 3, 4]
+
+
+async def test_a_pause_outlives_workers_and_clients(storage: Storage, queue: AnyQueue) -> None:
+    await queue.pause()
+    job = await queue.add("n", 1)
+    async with Queue[Any, Any](queue.name, storage) as other, worker_of(other, echo) as worker:
+        assert await other.is_paused()
+        await worker_settled(worker)
+        assert await job.get_state() == "waiting"
+        await other.resume()
+        assert await job.result(5) == 1
+
+
+async def worker_settled(worker: Any) -> None:
+    """Wait until a worker has asked for jobs."""
+    while worker.last_seen is None:
+        await asyncio.sleep(0.005)
+
+
+async def test_resuming_starts_as_many_as_there_is_work_for(queue: AnyQueue) -> None:
+    gate = Gate()
+    workers = [worker_of(queue, gate, concurrency=2) for _ in range(4)]
+    for worker in workers:
+        await worker.start()
+    await queue.pause()
+    await queue.add_bulk([("n", number) for number in range(8)])
+    await queue.resume()
+    for _ in range(8):
+        await gate.running()
+    gate.release()
+    for worker in workers:
+        await worker.close()
+
+
+async def test_delayed_jobs_come_due_in_a_pause_and_start_after_it(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo):
+        due = await queue.add("n", 1, delay=0.05)
+        await queue.pause()
+        later = await queue.add("n", 2, delay=0.4)
+        await asyncio.sleep(0.1)
+        await queue.resume()
+        assert await due.result(5) == 1
+        assert await later.result(5) == 2
+
+
+async def test_retries_wait_for_the_end_of_a_pause(queue: AnyQueue) -> None:
+    runs: list[int] = []
+
+    async def fail_once(job: AnyJob) -> str:
+        runs.append(job.attempts_made)
+        if not job.attempts_made:
+            await queue.pause()
+            raise ValueError("once")
+        return "done"
+
+    async with worker_of(queue, fail_once):
+        job = await queue.add("n", attempts=2)
+        await asyncio.sleep(0.15)
+        assert runs == [0]
+        await queue.resume()
+        assert await job.result(5) == "done"
+
+
+async def test_a_burst_on_a_paused_queue_returns(queue: AnyQueue) -> None:
+    await queue.add("n", 1)
+    await queue.pause()
+    await soon(worker_of(queue, echo).run(until_empty=True), 5)
+    assert await queue.count() == 1

@@ -1,0 +1,170 @@
+"""Waiting for results: request and reply through the queue, failures, timeouts, and records that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobFailed, JobNotFound, Queue, ResultTimeout
+from glidemq_async.storage import Storage
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, soon, worker_of
+
+
+@pytest.mark.everywhere
+async def test_request_and_reply(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo, concurrency=10):
+        assert await queue.add_and_wait("n", [1, b"2"], wait_timeout=10) == [1, b"2"]
+        values = await asyncio.gather(*(queue.add_and_wait("n", n, wait_timeout=10) for n in range(50)))
+    assert values == list(range(50))
+
+
+@pytest.mark.everywhere
+async def test_a_failure_reaches_whoever_waits(queue: AnyQueue) -> None:
+    async def fail(job: AnyJob) -> None:
+        raise LookupError(f"no such thing: {job.data}")
+
+    async with worker_of(queue, fail):
+        job = await queue.add("n", "x")
+        for waiting in (job.result(10), queue.add_and_wait("n", "x", wait_timeout=10)):
+            with pytest.raises(JobFailed) as caught:
+                await waiting
+            assert (caught.value.error_type, caught.value.message) == ("LookupError", "no such thing: x")
+            assert "raise LookupError" in caught.value.traceback
+
+
+async def test_the_result_is_there_afterwards_too(queue: AnyQueue) -> None:
+    job = await queue.add("n", 5)
+    async with worker_of(queue, echo):
+        assert await job.result(10) == 5
+        assert await job.result(10) == 5
+    stored = await queue.get_job(job.id)
+    assert stored is not None
+    assert await stored.result(0.5) == 5
+    assert stored.return_value == 5
+
+
+async def test_everybody_who_waits_is_told(storage: Storage, queue: AnyQueue) -> None:
+    job = await queue.add("n", 5)
+    async with Queue[Any, Any](queue.name, storage) as other:
+        elsewhere = await other.get_job(job.id)
+        assert elsewhere is not None
+        waiting = [asyncio.create_task(one.result(10)) for one in (job, job, elsewhere)]
+        await asyncio.sleep(0.05)
+        async with worker_of(queue, echo):
+            assert await asyncio.gather(*waiting) == [5, 5, 5]
+
+
+@pytest.mark.parametrize("size", [65_530, 65_537, 900_000])
+async def test_large_results(queue: AnyQueue, size: int) -> None:
+    async with worker_of(queue, _bytes):
+        assert await queue.add_and_wait("n", size, wait_timeout=10) == b"r" * size
+
+
+async def _bytes(job: AnyJob) -> bytes:
+    return b"r" * job.data
+
+
+async def _nothing(job: AnyJob) -> None:
+    pass
+
+
+async def test_nothing_is_a_result(queue: AnyQueue) -> None:
+    async with worker_of(queue, _nothing):
+        assert await queue.add_and_wait("n", wait_timeout=10) is None
+        job = await queue.add("n")
+        assert await job.result(10) is None
+    await job.refresh()
+    assert (job.state, job.return_value) == ("completed", None)
+
+
+@pytest.mark.everywhere
+async def test_patience_ends_and_the_job_goes_on(queue: AnyQueue) -> None:
+    job = await queue.add("n", 1)
+    with pytest.raises(ResultTimeout, match=r"0\.05 s"):
+        await job.result(0.05)
+    with pytest.raises(TimeoutError):
+        await queue.add_and_wait("n", 2, wait_timeout=0.05)
+    async with worker_of(queue, echo):
+        assert await job.result(10) == 1
+
+
+async def test_a_cancelled_wait_leaves_no_waiter_behind(queue: AnyQueue) -> None:
+    job = await queue.add("n", 1)
+    waiting = asyncio.create_task(job.result())
+    await asyncio.sleep(0.05)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+@pytest.mark.everywhere
+async def test_a_job_that_is_removed_while_waited_for(queue: AnyQueue) -> None:
+    job = await queue.add("n", 1)
+    waiting = asyncio.create_task(job.result(10))
+    await asyncio.sleep(0.05)
+    await job.remove()
+    with pytest.raises(JobNotFound, match=job.id):
+        await waiting
+    with pytest.raises(JobNotFound):
+        await job.result(10)
+
+
+async def test_a_running_job_that_is_removed_while_waited_for(queue: AnyQueue) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate):
+        waiting = asyncio.create_task(queue.add_and_wait("n", 1, job_id="a", wait_timeout=10))
+        job = await gate.running()
+        await job.remove()
+        with pytest.raises(JobNotFound):
+            await waiting
+        await gate.stopped()
+
+
+@pytest.mark.everywhere
+async def test_a_result_that_is_not_kept_reaches_who_asked(queue: AnyQueue) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate, concurrency=3):
+        asked = asyncio.create_task(queue.add_and_wait("n", 1, keep_completed=False, wait_timeout=10))
+        job = await queue.add("n", 2, keep_completed=False)
+        waiting = asyncio.create_task(job.result(10))
+        unasked = await queue.add("n", 3, keep_completed=False)
+        for _ in range(3):
+            await gate.running()
+        await asyncio.sleep(0.05)
+        gate.release()
+        assert await asyncio.gather(asked, waiting) == [1, 2]
+    # Somebody asked for it, so it stays for a minute; what nobody asked for is gone.
+    assert await job.result(10) == 2
+    assert await queue.get_job(unasked.id) is None
+    with pytest.raises(JobNotFound, match="keep_completed"):
+        await unasked.result(10)
+
+
+async def test_a_reply_comes_without_polling(queue: AnyQueue) -> None:
+    loop = asyncio.get_running_loop()
+    async with worker_of(queue, echo):
+        await queue.add_and_wait("n", 1, wait_timeout=10)
+        started = loop.time()
+        for number in range(20):
+            assert await queue.add_and_wait("n", number, wait_timeout=10) == number
+        assert loop.time() - started < 2
+
+
+async def test_closing_the_queue_ends_the_waiting(storage: Storage, name: str) -> None:
+    queue: AnyQueue = Queue(name, storage)
+    job = await queue.add("n", 1)
+    waiting = asyncio.create_task(job.result())
+    await asyncio.sleep(0.05)
+    await queue.close()
+    done, _ = await asyncio.wait([waiting], timeout=5)
+    assert done, "a closed queue keeps somebody waiting"
+    assert waiting.cancelled() or waiting.exception() is not None
+
+
+async def test_a_result_of_a_job_nobody_knows(queue: AnyQueue) -> None:
+    job = await queue.add("n", 1)
+    await job.remove()
+    with pytest.raises(JobNotFound, match=job.id):
+        await soon(job.result(), 5)

@@ -1,0 +1,134 @@
+"""What is kept of ended jobs: all, none, so many, or for so long; logs and marks go with the record."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobOptions, KeepJobs, Queue
+from glidemq_async.storage import Storage
+from tests.places import Place
+from tests.workbench import AnyJob, AnyQueue, Heard, echo, ended, worker_of
+
+
+async def fail(job: AnyJob) -> None:
+    await job.log("failing")
+    raise ValueError("no")
+
+
+async def log_and_echo(job: AnyJob) -> Any:
+    await job.log("working")
+    return job.data
+
+
+async def run_all(queue: AnyQueue, count: int, handler: Any, **options: Any) -> list[AnyJob]:
+    """Run so many jobs one after the other, each to its end."""
+    jobs: list[AnyJob] = []
+    async with worker_of(queue, handler) as worker:
+        completed, failed = Heard(worker, "completed"), Heard(worker, "failed")
+        for number in range(count):
+            jobs.append(await queue.add("n", number, **options))
+            await (failed if handler is fail else completed).next()
+    return jobs
+
+
+@pytest.mark.everywhere
+async def test_completed_jobs_are_kept_unless_told_otherwise(queue: AnyQueue) -> None:
+    await run_all(queue, 3, echo)
+    await run_all(queue, 2, echo, keep_completed=True)
+    assert [job.data for job in await queue.get_jobs("completed")] == [1, 0, 2, 1, 0]
+
+
+@pytest.mark.everywhere
+async def test_nothing_is_kept(queue: AnyQueue, place: Place) -> None:
+    jobs = await run_all(queue, 3, log_and_echo, keep_completed=False)
+    jobs += await run_all(queue, 2, fail, keep_failed=False)
+    counts = await queue.get_job_counts()
+    assert (counts["completed"], counts["failed"]) == (0, 0)
+    assert [await queue.get_job(job.id) for job in jobs] == [None] * 5
+    assert not [key for key in await place.keys() if ":job:" in key or ":logs:" in key]
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("keep", [2, KeepJobs(count=2), KeepJobs(age=3_600, count=2)])
+async def test_so_many_are_kept(queue: AnyQueue, place: Place, keep: Any) -> None:
+    await run_all(queue, 5, log_and_echo, keep_completed=keep)
+    await run_all(queue, 5, fail, keep_failed=keep)
+    assert [job.data for job in await queue.get_jobs("completed")] == [4, 3]
+    assert [job.data for job in await queue.get_jobs("failed")] == [4, 3]
+    assert len([key for key in await place.keys() if ":job:" in key or ":logs:" in key]) == 8
+
+
+async def test_completed_and_failed_have_their_own_numbers(queue: AnyQueue) -> None:
+    await run_all(queue, 3, echo, keep_completed=1, keep_failed=2)
+    await run_all(queue, 3, fail, keep_completed=1, keep_failed=2)
+    counts = await queue.get_job_counts()
+    assert (counts["completed"], counts["failed"]) == (1, 2)
+
+
+@pytest.mark.parametrize("age", [0.1, timedelta(milliseconds=100)])
+async def test_so_long_they_are_kept(queue: AnyQueue, age: Any) -> None:
+    old = await run_all(queue, 3, log_and_echo, keep_completed=KeepJobs(age=age))
+    await asyncio.sleep(0.15)
+    new = await run_all(queue, 1, echo, keep_completed=KeepJobs(age=age))
+    assert [job.id for job in await queue.get_jobs("completed")] == [new[0].id]
+    assert await queue.get_job(old[0].id) is None
+
+
+async def test_jobs_settled_in_one_call_each_follow_their_policy(queue: AnyQueue) -> None:
+    policies: list[Any] = [True, False, True, False]
+    release = asyncio.Event()
+
+    async def together(job: AnyJob) -> int:
+        await release.wait()
+        return int(job.data)
+
+    async with worker_of(queue, together, concurrency=40) as worker:
+        done = Heard(worker, "completed")
+        await queue.add_bulk([("n", n, JobOptions(keep_completed=policies[n % 4])) for n in range(40)])
+        while worker.running < 40:
+            await asyncio.sleep(0)
+        release.set()
+        for _ in range(40):
+            await done.next()
+    kept = {job.data for job in await queue.get_jobs("completed")}
+    assert kept == {n for n in range(40) if policies[n % 4]}
+
+
+async def test_a_large_backlog_is_trimmed_in_the_end(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo, concurrency=200) as worker:
+        done = Heard(worker, "completed")
+        await queue.add_bulk([("n", n, JobOptions(keep_completed=True)) for n in range(2_500)])
+        for _ in range(2_500):
+            await done.next()
+        for _ in range(3):  # a step trims a thousand
+            await queue.add("n", "last", keep_completed=10)
+            await done.next()
+    assert (await queue.get_job_counts())["completed"] == 10
+
+
+async def test_the_default_keeps_a_thousand(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo, concurrency=200) as worker:
+        done = Heard(worker, "completed")
+        await queue.add_bulk([("n", n) for n in range(1_100)])
+        for _ in range(1_100):
+            await done.next()
+    assert (await queue.get_job_counts())["completed"] == 1_000
+
+
+async def test_defaults_of_the_queue(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage, default_options=JobOptions(keep_completed=1)) as queue:
+        jobs = await run_all(queue, 3, echo)
+        assert [job.id for job in await queue.get_jobs("completed")] == [jobs[-1].id]
+
+
+async def test_retrying_frees_its_place_among_the_kept(queue: AnyQueue) -> None:
+    job = (await run_all(queue, 1, fail))[0]
+    await job.retry()
+    assert (await queue.get_job_counts())["failed"] == 0
+    async with worker_of(queue, echo):
+        await ended(job)
+    assert (await queue.get_job_counts())["completed"] == 1

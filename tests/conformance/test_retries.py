@@ -1,0 +1,193 @@
+"""Failed runs: further attempts and the wait between them, and how a handler says what becomes of its job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from glidemq_async import Backoff, JobFailed, RateLimited, RetryLater, UnrecoverableError
+from tests.workbench import AnyJob, AnyQueue, Heard, ended, told, worker_of
+
+
+class Flaky:
+    """A handler that fails so many times first."""
+
+    def __init__(self, failures: int, error: Callable[[], BaseException] = lambda: ValueError("boom")) -> None:
+        self.left = failures
+        self.error = error
+        self.attempts_seen: list[int] = []
+
+    async def __call__(self, job: AnyJob) -> str:
+        self.attempts_seen.append(job.attempts_made)
+        if self.left:
+            self.left -= 1
+            raise self.error()
+        return "done"
+
+
+async def waits(queue: AnyQueue, job: AnyJob) -> list[int]:
+    """The waits before each retry of a job, in milliseconds."""
+    return [int(detail.split()[0]) for kind, detail in await told(queue, job.id) if kind == "retrying"]
+
+
+@pytest.mark.everywhere
+async def test_an_attempt_more_can_help(queue: AnyQueue) -> None:
+    handler = Flaky(2)
+    async with worker_of(queue, handler):
+        job = await queue.add("n", attempts=3)
+        assert await job.result(10) == "done"
+    await job.refresh()
+    assert (job.state, job.attempts_made, job.failed_reason) == ("completed", 3, None)
+    assert handler.attempts_seen == [0, 1, 2]
+
+
+@pytest.mark.everywhere
+async def test_the_last_attempt_is_final(queue: AnyQueue) -> None:
+    async with worker_of(queue, Flaky(9)):
+        job = await queue.add("n", attempts=2, backoff=0.02)
+        with pytest.raises(JobFailed, match="boom"):
+            await job.result(10)
+    await job.refresh()
+    assert (job.state, job.attempts_made, job.failed_reason) == ("failed", 2, "ValueError: boom")
+    assert job.stacktrace is not None
+    assert 'raise self.error()' in job.stacktrace
+    assert job.finished_at is not None
+    assert [kind for kind, _ in await told(queue, job.id)] == [
+        "added", "active", "retrying", "waiting", "active", "failed",
+    ]  # fmt: skip
+
+
+async def test_one_attempt_is_the_default(queue: AnyQueue) -> None:
+    async with worker_of(queue, Flaky(1)):
+        job = await ended(await queue.add("n"))
+    assert (job.state, job.attempts_made) == ("failed", 1)
+
+
+@pytest.mark.parametrize(
+    ("backoff", "expected"),
+    [
+        (None, [0, 0, 0]),
+        (0.01, [10, 10, 10]),
+        (Backoff.fixed(0.01), [10, 10, 10]),
+        (Backoff.exponential(0.01), [10, 20, 40]),
+        (Backoff.exponential(0.01, factor=3), [10, 30, 90]),
+        (Backoff.exponential(0.01, max=0.015), [10, 15, 15]),
+        (Backoff.custom("odd"), [1, 3, 5]),
+    ],
+    ids=["none", "number", "fixed", "exponential", "factor", "max", "custom"],
+)
+async def test_the_wait_between_attempts(queue: AnyQueue, backoff: Backoff | float | None, expected: list[int]) -> None:
+    strategies: dict[str, Any] = {"odd": lambda made, error: (2 * made - 1) / 1000}
+    async with worker_of(queue, Flaky(3), backoff_strategies=strategies):
+        job = await queue.add("n", attempts=4, backoff=backoff)
+        assert await job.result(10) == "done"
+    assert await waits(queue, job) == expected
+
+
+async def test_jitter_spreads_around_the_wait(queue: AnyQueue) -> None:
+    async with worker_of(queue, Flaky(10_000), concurrency=40):
+        jobs = await asyncio.gather(
+            *(queue.add("n", attempts=2, backoff=Backoff.fixed(0.1, jitter=0.5, max=0.14)) for _ in range(40))
+        )
+        for job in jobs:
+            await ended(job)
+    found = [wait for job in jobs for wait in await waits(queue, job)]
+    assert len(found) == 40
+    assert all(50 <= wait <= 140 for wait in found)
+    assert min(found) < 100 < max(found)
+
+
+async def test_a_retry_waits_as_long_as_it_says(queue: AnyQueue) -> None:
+    loop = asyncio.get_running_loop()
+    async with worker_of(queue, Flaky(1)) as worker:
+        retrying = Heard(worker, "retrying")
+        job = await queue.add("n", attempts=2, backoff=0.3)
+        told_job, error, delay = await retrying.next()
+        began = loop.time()
+        assert (told_job.id, str(error), delay) == (job.id, "boom", 0.3)
+        assert await job.get_state() == "delayed"
+        assert job.failed_reason == "ValueError: boom"
+        assert await job.result(10) == "done"
+        assert 0.25 < loop.time() - began < 1.5
+
+
+async def test_an_unknown_strategy_fails_the_job_and_says_what_is_missing(queue: AnyQueue) -> None:
+    async with worker_of(queue, Flaky(9), backoff_strategies={"mine": lambda made, error: 0.0}):
+        job = await queue.add("n", attempts=5, backoff=Backoff.custom("yours"))
+        with pytest.raises(JobFailed, match=r"'yours'.*mine.*backoff_strategies") as caught:
+            await job.result(10)
+    assert "boom" in caught.value.traceback
+
+
+@pytest.mark.parametrize("answer", [float("nan"), "soon", None])
+async def test_a_strategy_that_answers_nonsense_fails_the_job(queue: AnyQueue, answer: Any) -> None:
+    async with worker_of(queue, Flaky(9), backoff_strategies={"bad": lambda made, error: answer}):
+        job = await ended(await queue.add("n", attempts=5, backoff=Backoff.custom("bad")))
+    assert (job.state, job.attempts_made) == ("failed", 1)
+
+
+@pytest.mark.everywhere
+async def test_an_unrecoverable_error_ends_the_attempts(queue: AnyQueue) -> None:
+    async with worker_of(queue, Flaky(9, lambda: UnrecoverableError("no such customer"))):
+        job = await ended(await queue.add("n", attempts=5))
+    assert (job.state, job.attempts_made) == ("failed", 1)
+    assert job.failed_reason == "UnrecoverableError: no such customer"
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("error", [RetryLater, RateLimited])
+async def test_coming_back_later_counts_no_attempt(queue: AnyQueue, error: type[RetryLater | RateLimited]) -> None:
+    handler = Flaky(4, lambda: error(0.05))
+    async with worker_of(queue, handler):
+        job = await queue.add("n", attempts=1)
+        assert await job.result(10) == "done"
+    await job.refresh()
+    assert (job.attempts_made, handler.attempts_seen) == (1, [0] * 5)
+    assert [kind for kind, _ in await told(queue, job.id)].count("delayed") == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (lambda: SystemExit(3), "SystemExit: 3"),
+        (asyncio.CancelledError, "CancelledError"),
+        (lambda: ExceptionGroup("two", [ValueError("a"), KeyError("b")]), "ExceptionGroup: two (2 sub-exceptions)"),
+        (lambda: ValueError("a\nb\x1fc"), "ValueError: a b c"),
+        (lambda: ValueError("x" * 10_000), "ValueError: " + "x" * 488),
+        (lambda: ValueError("\ud800"), "ValueError: ?"),
+    ],
+    ids=["exit", "cancel", "group", "control", "long", "surrogate"],
+)
+async def test_whatever_a_handler_raises_is_its_failure(
+    queue: AnyQueue, error: Callable[[], BaseException], reason: str
+) -> None:
+    async with worker_of(queue, Flaky(1, error)):
+        job = await ended(await queue.add("n"))
+        assert (job.state, job.failed_reason) == ("failed", reason)
+        assert await (await queue.add("n")).result(10) == "done"
+
+
+async def test_an_exception_without_a_text_is_told_by_its_type(queue: AnyQueue) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    async with worker_of(queue, Flaky(1, Mute)):
+        job = await ended(await queue.add("n"))
+    assert (job.state, job.failed_reason) == ("failed", "Mute")
+
+
+async def test_attempts_are_spent_across_workers(queue: AnyQueue) -> None:
+    handler = Flaky(3)
+    job = await queue.add("n", attempts=4, backoff=0.2)
+    for made in range(1, 4):
+        async with worker_of(queue, handler) as worker:
+            await Heard(worker, "retrying").next()
+        await job.refresh()
+        assert (job.attempts_made, job.state) == (made, "delayed")
+    async with worker_of(queue, handler):
+        assert await job.result(10) == "done"
+    assert handler.attempts_seen == [0, 1, 2, 3]

@@ -1,0 +1,81 @@
+"""Timeouts: a run that takes too long is cancelled and fails."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from glidemq_async import JobFailed
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, worker_of
+
+
+@pytest.mark.everywhere
+async def test_a_run_that_takes_too_long_is_cancelled_and_fails(queue: AnyQueue) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate):
+        job = await queue.add("n", timeout=0.1)
+        held = await gate.running()
+        with pytest.raises(JobFailed, match=r"timeout of 0\.1 s") as caught:
+            await job.result(10)
+        assert caught.value.error_type == "TimeoutError"
+        await gate.stopped()
+        assert (held.abort.is_set(), held.abort.reason) == (True, "timeout")
+
+
+async def test_a_timeout_is_a_failure_like_others(queue: AnyQueue) -> None:
+    runs: list[int] = []
+
+    async def slow_once(job: AnyJob) -> str:
+        runs.append(job.attempts_made)
+        if not job.attempts_made:
+            await asyncio.Event().wait()
+        return "done"
+
+    async with worker_of(queue, slow_once):
+        job = await queue.add("n", timeout=0.05, attempts=2)
+        assert await job.result(10) == "done"
+    assert runs == [0, 1]
+
+
+async def test_a_run_in_time_is_left_alone(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo):
+        assert await (await queue.add("n", 1, timeout=0.5)).result(10) == 1
+
+
+async def test_a_timeout_of_the_handlers_own_keeps_its_words(queue: AnyQueue) -> None:
+    async def impatient(job: AnyJob) -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.Event().wait()
+
+    async with worker_of(queue, impatient):
+        job = await ended(await queue.add("n", timeout=5))
+    assert job.failed_reason == "TimeoutError"
+
+
+async def test_cleaning_up_after_a_timeout_is_allowed(queue: AnyQueue) -> None:
+    cleaned = asyncio.Event()
+
+    async def tidy(job: AnyJob) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            await job.log("cleaned")
+            cleaned.set()
+
+    async with worker_of(queue, tidy):
+        job = await ended(await queue.add("n", timeout=0.05))
+    assert cleaned.is_set()
+    assert (job.state, await queue.get_job_logs(job.id)) == ("failed", ["cleaned"])
+
+
+async def test_a_job_after_one_that_hung_gets_its_slot(queue: AnyQueue) -> None:
+    async def hang(job: AnyJob) -> str:
+        if job.data:
+            await asyncio.Event().wait()
+        return "done"
+
+    async with worker_of(queue, hang, concurrency=1):
+        await queue.add("n", True, timeout=0.05)
+        assert await (await queue.add("n", False)).result(10) == "done"

@@ -1,0 +1,86 @@
+"""Time to live: a job that has not started in time fails as "expired", and only then."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from glidemq_async import JobFailed
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, told, worker_of
+
+
+@pytest.mark.everywhere
+async def test_a_job_that_waits_too_long_expires(queue: AnyQueue) -> None:
+    job = await queue.add("n", 1, ttl=0.05)
+    other = await queue.add("n", 2)
+    await asyncio.sleep(0.1)
+    async with worker_of(queue, echo):
+        with pytest.raises(JobFailed, match="expired"):
+            await job.result(10)
+        assert await other.result(10) == 2
+    await job.refresh()
+    assert (job.state, job.failed_reason, job.attempts_made) == ("failed", "expired", 0)
+    assert [kind for kind, _ in await told(queue, job.id)] == ["added", "failed"]
+
+
+@pytest.mark.everywhere
+async def test_a_job_that_starts_in_time_is_safe(queue: AnyQueue) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate):
+        job = await queue.add("n", 1, ttl=0.1)
+        await gate.running()
+        await asyncio.sleep(0.2)
+        gate.release()
+        assert await job.result(10) == 1
+
+
+async def test_a_retry_does_not_expire(queue: AnyQueue) -> None:
+    async def fail_once(job: AnyJob) -> str:
+        if not job.attempts_made:
+            raise ValueError("once")
+        return "done"
+
+    async with worker_of(queue, fail_once):
+        job = await queue.add("n", ttl=0.1, attempts=2, backoff=0.3)
+        assert await job.result(10) == "done"
+
+
+async def test_an_expired_job_is_failed_though_nobody_can_take_it(queue: AnyQueue) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate, lock_duration=1):
+        busy = await queue.add("n", "busy")
+        await gate.running()
+        late = await queue.add("n", "late", ttl=0.05)
+        delayed = await queue.add("n", "delayed", ttl=0.05, delay=60)
+        assert (await ended(late)).failed_reason == "expired"
+        assert (await ended(delayed)).failed_reason == "expired"
+        gate.release()
+        assert await busy.result(10) == "busy"
+
+
+async def test_a_pause_does_not_stop_the_clock(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo, lock_duration=1):
+        await queue.pause()
+        job = await queue.add("n", ttl=0.05)
+        assert (await ended(job)).failed_reason == "expired"
+
+
+async def test_whoever_retries_an_expired_job_wants_it_run(queue: AnyQueue) -> None:
+    job = await queue.add("n", 1, ttl=0.05)
+    await asyncio.sleep(0.1)
+    async with worker_of(queue, echo):
+        await ended(job)
+        await job.retry()
+        assert (await ended(job)).state == "completed"
+
+
+async def test_an_expired_job_of_many(queue: AnyQueue) -> None:
+    dead = [await queue.add("n", n, ttl=0.05) for n in range(150)]
+    live = [await queue.add("n", n, ttl=60) for n in range(150)]
+    await asyncio.sleep(0.1)
+    async with worker_of(queue, echo, concurrency=20):
+        for job in (*dead, *live):
+            await ended(job)
+    assert {job.state for job in dead} == {"failed"}
+    assert {job.state for job in live} == {"completed"}

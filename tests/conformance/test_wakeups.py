@@ -1,0 +1,169 @@
+"""Waking up: an idle worker starts what comes at once, without polling, and no wake-up is lost between two calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from glidemq_async import Queue
+from glidemq_async.storage import Storage
+from tests.relay import Relay
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, soon, worker_of
+
+
+async def idle(worker: Any) -> None:
+    """Wait until a worker has asked for jobs and got none."""
+    async with asyncio.timeout(10):
+        while worker.last_seen is None:
+            await asyncio.sleep(0.005)
+    await asyncio.sleep(0.05)
+
+
+@pytest.mark.everywhere
+async def test_an_idle_worker_starts_what_comes_within_milliseconds(queue: AnyQueue) -> None:
+    loop = asyncio.get_running_loop()
+    took: list[float] = []
+    started: asyncio.Queue[float] = asyncio.Queue()
+
+    async def note(job: AnyJob) -> None:
+        started.put_nowait(loop.time())
+
+    async with worker_of(queue, note) as worker:
+        await idle(worker)
+        for _ in range(21):
+            began = loop.time()
+            job = await queue.add("n")
+            took.append(await soon(started.get()) - began)
+            await job.result(10)
+    assert sorted(took)[10] < 0.05
+
+
+async def test_every_way_back_to_waiting_wakes(queue: AnyQueue) -> None:
+    """Adding, bulk, promoting, coming due, retrying by hand, resuming: none needs a poll."""
+    async with worker_of(queue, echo) as worker:
+        await idle(worker)
+        first = await queue.add("n", 1)
+        assert await first.result(5) == 1
+        bulk = await queue.add_bulk([("n", 2), ("n", 3)])
+        assert [await job.result(5) for job in bulk] == [2, 3]
+        delayed = await queue.add("n", 4, delay=60)
+        await delayed.promote()
+        assert await delayed.result(5) == 4
+        due = await queue.add("n", 5, delay=0.1)
+        assert await due.result(5) == 5
+        await first.retry()
+        assert await first.result(5) == 1
+        await queue.pause()
+        paused = await queue.add("n", 6)
+        await queue.resume()
+        assert await paused.result(5) == 6
+
+
+async def test_a_job_handed_back_wakes_another_worker(queue: AnyQueue) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate, shutdown_timeout=0):
+        job = await queue.add("n", 1)
+        await gate.running()
+        async with worker_of(queue, echo) as other:
+            await idle(other)
+            leaving = worker_of(queue, gate)
+            await leaving.start()
+            await leaving.close()
+    async with worker_of(queue, echo):
+        assert await job.result(5) == 1
+
+
+async def test_as_many_workers_wake_as_there_are_jobs(queue: AnyQueue) -> None:
+    gate = Gate()
+    workers = [worker_of(queue, gate, concurrency=2) for _ in range(5)]
+    for worker in workers:
+        await worker.start()
+    for worker in workers:
+        await idle(worker)
+    await queue.add_bulk([("n", number) for number in range(10)])
+    for _ in range(10):
+        await gate.running()
+    assert [worker.running for worker in workers] == [2] * 5
+    gate.release()
+    for worker in workers:
+        await worker.close()
+
+
+async def test_one_job_wakes_one_worker(storage: Storage, name: str) -> None:
+    relay = Relay(storage)
+    async with Queue[Any, Any](name, relay) as queue:
+        workers = [worker_of(queue, echo) for _ in range(20)]
+        for worker in workers:
+            await worker.start()
+        for worker in workers:
+            await idle(worker)
+        relay.calls.clear()
+        assert await queue.add_and_wait("n", 1, wait_timeout=5) == 1
+        await asyncio.sleep(0.1)
+        claims = [call for call in relay.calls if call == "settleAndClaim"]
+        assert len(claims) <= 3
+        for worker in workers:
+            await worker.close()
+
+
+async def test_a_wake_up_during_a_call_is_not_lost(storage: Storage, name: str) -> None:
+    """The claim that found nothing is still on its way back when the next job is added."""
+    relay = Relay(storage)
+    found_nothing, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(function: str, args: Sequence[Any], reply: Any) -> None:
+        if function == "settleAndClaim" and not reply[2] and "u" not in str(args[5]):
+            found_nothing.set()
+            await go_on.wait()
+
+    relay.after_call = hold
+    async with Queue[Any, Any](name, relay) as queue:
+        async with worker_of(queue, echo):
+            await soon(found_nothing.wait())
+            job = await queue.add("n", 1)
+            await asyncio.sleep(0.05)
+            relay.after_call = None
+            go_on.set()
+            assert await job.result(5) == 1
+
+
+async def test_a_burst_of_adds_and_settles_starves_nobody(queue: AnyQueue) -> None:
+    workers = [worker_of(queue, echo, concurrency=3) for _ in range(4)]
+    for worker in workers:
+        await worker.start()
+    for number in range(100):
+        jobs = await asyncio.gather(*(queue.add("n", number) for _ in range(1 + number % 7)))
+        for job in jobs:
+            assert await job.result(5) == number
+    for worker in workers:
+        await worker.close()
+
+
+@pytest.mark.untidy
+async def test_a_worker_that_died_is_not_waited_for(queue: AnyQueue, storage: Storage) -> None:
+    """Its subscription is gone, so a wake-up meant for it goes to the next one."""
+    twin = storage.clone()
+    dead = worker_of(Queue(queue.name, twin), echo, concurrency=50)
+    await dead.start()
+    await idle(dead)
+    async with worker_of(queue, echo) as alive:
+        await idle(alive)
+        await twin.close()
+        assert await (await queue.add("n", 1)).result(5) == 1
+    await dead.close()
+
+
+async def test_the_holder_of_the_timer_may_go(queue: AnyQueue) -> None:
+    """Whoever sleeps until the next due time passes it on when it leaves."""
+    workers = [worker_of(queue, echo) for _ in range(3)]
+    for worker in workers:
+        await worker.start()
+        await idle(worker)
+    job = await queue.add("n", 1, delay=0.5)
+    await workers[0].close()
+    await workers[1].close()
+    assert await job.result(5) == 1
+    await workers[2].close()

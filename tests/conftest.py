@@ -1,0 +1,120 @@
+"""Fixtures and checks for every test: places to run on, and proof that a test leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any
+
+import pytest
+
+from glidemq_async import Queue
+from glidemq_async.storage import Storage, open_storage
+from tests import places as all_places
+from tests.places import Place, Places
+from tests.servers import redis7_binary
+from tests.tidiness import Held, held, left_since, tasks_left, verify
+
+_HELD = pytest.StashKey[Held]()
+_MARKS = {"redis7": pytest.mark.redis7, "cluster": pytest.mark.cluster, "sentinel": pytest.mark.sentinel}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "everywhere: runs on every kind of storage, not on two of them only")
+    config.addinivalue_line("markers", "only_on(*names): runs on these storages")
+    config.addinivalue_line("markers", "untidy: leaves the traces of a worker that died, on purpose")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "place" not in metafunc.fixturenames:
+        return
+    only = metafunc.definition.get_closest_marker("only_on")
+    everywhere = metafunc.definition.get_closest_marker("everywhere")
+    names = only.args if only else all_places.EVERYWHERE if everywhere else all_places.ON_TWO
+    params: list[object] = []
+    for name in names:
+        marks = [_MARKS[name]] if name in _MARKS else []
+        # What runs everywhere is also the short selection, on the storage that starts fastest.
+        marks += [pytest.mark.smoke] if name == "memory" and everywhere else []
+        params.append(pytest.param(name, marks=marks))
+    metafunc.parametrize("place", params, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def places() -> Iterator[Places]:
+    """The places of this test process."""
+    opened = Places()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, places: Places) -> Place:
+    """Where this test runs; one test per place."""
+    if request.param == "redis7" and redis7_binary() is None:
+        pytest.skip("no redis-server on the PATH: install Debian's redis-server, or set GLIDEMQ_TEST_REDIS7")
+    return places.get(request.param)
+
+
+@pytest.fixture
+async def storage(place: Place, request: pytest.FixtureRequest) -> AsyncIterator[Storage]:
+    """A storage of this test; at the end every queue in it must be sound, and then all is deleted."""
+    untidy = request.node.get_closest_marker("untidy") is not None
+    try:
+        async with open_storage(place.url) as opened:
+            yield opened
+            await verify(opened, place, workers_gone=not untidy)
+    finally:
+        await place.command("FLUSHALL")
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A queue name that no other test has."""
+    return "q-" + hashlib.sha1(request.node.nodeid.encode()).hexdigest()[:12]
+
+
+@pytest.fixture
+async def queue(storage: Storage, name: str) -> AsyncIterator[Queue[Any, Any]]:
+    """An open queue."""
+    async with Queue[Any, Any](name, storage) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def _tasks() -> AsyncIterator[None]:
+    problems: list[str] = []
+
+    def note(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        problems.append(f"{context['message']}: {context.get('exception')!r}")
+
+    asyncio.get_running_loop().set_exception_handler(note)
+    yield
+    problems += await tasks_left()
+    asyncio.get_running_loop().set_exception_handler(None)
+    assert not problems, "\n".join(problems)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_in_the_loop(request: pytest.FixtureRequest) -> None:
+    """Every async test ends with no task left and nothing reported to the loop."""
+    if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
+        request.getfixturevalue("_tasks")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[_HELD] = held()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """After its fixtures are gone, a test holds no more threads and sockets than before its call."""
+    result = yield
+    before = item.stash.get(_HELD, None)
+    left = left_since(before) if before is not None else []
+    assert not left, f"the test left behind: {', '.join(left)}"
+    return result

@@ -1,0 +1,139 @@
+"""Proves a crash run: compares what the processes wrote, what the events said, and what the store holds.
+
+Each broken promise is a violation with a kind; a sound run has none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from glidemq_async import Finding, Queue
+from glidemq_async.record import State
+from tests.crash.journal import History
+from tests.crash.roles import Payload, connect_to
+
+ENDED: tuple[State, ...] = ("completed", "failed")
+UNFINISHED: tuple[State, ...] = ("waiting", "active", "delayed")
+SHOWN = 20
+#: What a worker may report when it was stopped past its lease or its server went away.
+EXPECTED_ERRORS = ("LeaseLost", "StorageUnavailable")
+
+
+class Stored(NamedTuple):
+    """What the store says about an ended job; `result` is the fence of the run whose result was kept."""
+
+    state: str
+    fence: int
+    stalls: int
+    result: int | None
+    reason: str | None
+
+
+@dataclass
+class Stock:
+    """The stored state of a queue at the end of a run."""
+
+    ended: dict[str, Stored] = field(default_factory=dict[str, Stored])
+    listed_twice: list[str] = field(default_factory=list[str])
+    unfinished: dict[str, int] = field(default_factory=dict[str, int])
+    findings: list[Finding] = field(default_factory=list[Finding])
+
+    def add(self, other: Stock) -> None:
+        """Count another queue in, whose jobs have other ids."""
+        self.ended |= other.ended
+        self.listed_twice += other.listed_twice
+        self.unfinished |= other.unfinished
+        self.findings += other.findings
+
+
+async def read_stock(url: str, queue_name: str) -> Stock:
+    """Read every ended job, the counts, and run the self-check."""
+    stock = Stock()
+    async with connect_to(url) as storage, Queue[Payload, int](queue_name, storage) as queue:
+        for state in ENDED:
+            async for job in queue.iter_jobs(state):
+                if job.id in stock.ended:
+                    stock.listed_twice.append(job.id)
+                stock.ended[job.id] = Stored(
+                    job.state, job.fence, job.stalled_count, job.return_value, job.failed_reason
+                )
+        counts = await queue.get_job_counts()
+        stock.unfinished = {state: counts[state] for state in UNFINISHED if counts[state]}
+        stock.findings = await queue.check()
+    return stock
+
+
+class JobEvents(Counter[str]):
+    """How often each kind of event was told of one job."""
+
+
+def read_events(path: Path) -> dict[str, JobEvents]:
+    """The events of a run by job."""
+    found: dict[str, JobEvents] = {}
+    with path.open() as lines:
+        for text in lines:
+            kind, job_id, *_ = text.split(" ", 2)
+            found.setdefault(job_id, JobEvents())[kind] += 1
+    return found
+
+
+class Violation(NamedTuple):
+    """A broken promise: its kind, the job, and what was seen."""
+
+    kind: str
+    job: str
+    seen: str
+
+
+def violations(history: History, events: dict[str, JobEvents], stock: Stock) -> list[Violation]:
+    """Everything that a run breaks, none for a sound one."""
+    found = [Violation("lost", job, "added, but in no final state") for job in history.added - stock.ended.keys()]
+    found += [Violation("doubled", job, "in two final sets") for job in stock.listed_twice]
+    found += [Violation("left", state, f"{count} jobs") for state, count in stock.unfinished.items()]
+    found += [Violation("check", one.subject, f"{one.invariant} {one.message}") for one in stock.findings]
+    found += [Violation("error", "", text) for text in history.errors if not text.startswith(EXPECTED_ERRORS)]
+    for job, stored in stock.ended.items():
+        finals, starts = history.finals.get(job, []), history.starts.get(job, [])
+        found += _about_outcomes(job, stored, finals, events.get(job, JobEvents()))
+        found += _about_runs(job, stored, starts, events.get(job, JobEvents()))
+    return found
+
+
+def _about_outcomes(job: str, stored: Stored, finals: list[tuple[str, int]], told: JobEvents) -> Iterator[Violation]:
+    """One final state, one event about it, at most one worker whose outcome was accepted."""
+    if told["completed"] + told["failed"] != 1:
+        yield Violation("doubled", job, f"{told['completed']} completed and {told['failed']} failed events")
+    if told[stored.state] != 1:
+        yield Violation("doubled", job, f"is {stored.state}, but the events do not say so once")
+    if len(finals) > 1:
+        yield Violation("doubled", job, f"the store accepted {finals}")
+    for state, fence in finals:
+        if (state, fence) != (stored.state, stored.fence):
+            yield Violation("fence", job, f"accepted {state} of claim {fence}, stored {stored}")
+    if stored.state == "completed" and stored.result != stored.fence:
+        yield Violation("fence", job, f"the kept result is of claim {stored.result}, the last claim is {stored.fence}")
+
+
+def _about_runs(job: str, stored: Stored, starts: list[int], told: JobEvents) -> Iterator[Violation]:
+    """It ran; each claim has the next fence, started at most once, and came to exactly one end."""
+    if not starts:
+        yield Violation("not run", job, "has ended without a run")
+    if len(set(starts)) != len(starts) or max(starts, default=0) > stored.fence:
+        yield Violation("fence", job, f"the claims {starts} were started, the last claim is {stored.fence}")
+    if told["active"] != stored.fence:
+        yield Violation("fence", job, f"{told['active']} claims were told, the last claim is {stored.fence}")
+    if told["stalled"] != stored.stalls:
+        yield Violation("stalls", job, f"{told['stalled']} stalls were told, {stored.stalls} are stored")
+    by_server = stored.reason == "stalled"
+    ends = told["completed"] + told["failed"] + told["retrying"] + told["returned"] + told["stalled"] - by_server
+    if ends != told["active"]:
+        yield Violation("ends", job, f"{told['active']} claims came to {ends} ends: {dict(told)}")
+
+
+def summarize(found: list[Violation]) -> dict[str, int]:
+    """How many violations there are of each kind."""
+    return dict(Counter(one.kind for one in found))

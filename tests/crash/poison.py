@@ -1,0 +1,117 @@
+"""Poison: jobs that kill their process, among good ones. They must be given up after so many stalls, alone."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from dataclasses import dataclass, field
+
+from tests.crash.checker import read_events, read_stock
+from tests.crash.queues import add_all, counts_of, pause
+from tests.crash.roles import ReaderRole, Spec, WorkerRole, payload
+from tests.crash.room import Room, open_room
+
+QUEUE = "poison"
+MAX_STALLED = 2
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many of each; `seconds` bounds the run."""
+
+    poison: int = 6
+    good: int = 600
+    seconds: float = 40.0
+
+
+@dataclass
+class Outcome:
+    """What became of them."""
+
+    poison: int
+    good: int
+    deaths: int = 0
+    stalls: list[int] = field(default_factory=list[int])
+    stalls_told: list[int] = field(default_factory=list[int])
+    reasons: list[str | None] = field(default_factory=list[str | None])
+    good_completed: int = 0
+    good_stalled: int = 0
+    findings: list[str] = field(default_factory=list[str])
+    seconds: float = 0.0
+
+    def faults(self) -> list[str]:
+        """Which rules it breaks; [] is a pass."""
+        rules = {
+            f"each poison stalls {MAX_STALLED + 1} times, found {self.stalls} and {self.stalls_told} told": set(
+                self.stalls + self.stalls_told
+            )
+            == {MAX_STALLED + 1},
+            f'poison fails as "stalled", found {self.reasons}': set(self.reasons) == {"stalled"},
+            f"{self.good - self.good_completed} good jobs did not complete": self.good_completed == self.good,
+            f"the poison killed only {self.deaths} workers": self.deaths > MAX_STALLED,
+            f"the self-check found {self.findings}": not self.findings,
+        }
+        return [fault for fault, passed in rules.items() if not passed]
+
+    @property
+    def line(self) -> str:
+        """The run in one line."""
+        return (
+            f"poison: {self.poison} poison jobs killed {self.deaths} workers, stalls of each {self.stalls}; "
+            f"{self.good_completed} of {self.good} good jobs completed, {self.good_stalled} of them had stalled"
+        )
+
+
+def poison(size: Size, seed: int = 0) -> Outcome:
+    """Run workers until the poison is given up and the good jobs are done."""
+    began = time.monotonic()
+    outcome = Outcome(size.poison, size.good)
+    with open_room() as room:
+        every = (size.good + size.poison) // size.poison
+        specs = [
+            _spec(number, poisonous=number % every == every // 2) for number in range(1, size.good + size.poison + 1)
+        ]
+        asyncio.run(add_all(room.url, QUEUE, specs))
+        events = room.directory / "events"
+        reader = room.herd.fork(ReaderRole(room.url, QUEUE, events))
+        outcome.deaths = _work_off(room, reader, began + size.seconds)
+        asyncio.run(pause(room.url, QUEUE))
+        room.herd.wait_for(reader, 10)
+        told, stock = read_events(events), asyncio.run(read_stock(room.url, QUEUE))
+        for spec in specs:
+            job_id = str(spec["job_id"])
+            ended = stock.ended[job_id]
+            if spec["told"]["poison"]:
+                outcome.stalls.append(ended.stalls)
+                outcome.stalls_told.append(told[job_id]["stalled"])
+                outcome.reasons.append(ended.reason)
+            else:
+                outcome.good_completed += ended.state == "completed"
+                outcome.good_stalled += ended.stalls > 0
+        outcome.findings = [str(finding) for finding in stock.findings]
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def _spec(number: int, *, poisonous: bool) -> Spec:
+    # The good ones are done long before a poison strikes, so that nobody is with it each time.
+    told = payload(0.3, poison=True) if poisonous else payload(0.01)
+    return {"serial": number, "job_id": f"{'poison' if poisonous else 'good'}-{number}", "delay": None, "told": told}
+
+
+def _work_off(room: Room, reader: int, deadline: float) -> int:
+    role = WorkerRole(room.url, QUEUE, room.journal, concurrency=10, max_stalled=MAX_STALLED)
+    workers: set[int] = set()
+    deaths = 0
+    while any(asyncio.run(counts_of(room.url, QUEUE)).values()):
+        while len(workers) < 3:
+            workers.add(room.herd.fork(role))
+        for ended in room.herd.reap(0.1):
+            workers.discard(ended.pid)
+            deaths += ended.status == -signal.SIGKILL
+            if ended.pid == reader or ended.status != -signal.SIGKILL:
+                raise RuntimeError(f"a child ended with {ended.status}:\n{room.complaints}")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not done in time: {asyncio.run(counts_of(room.url, QUEUE))}")
+    return deaths

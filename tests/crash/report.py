@@ -1,0 +1,80 @@
+"""The report of a crash run: every scenario once, its figures beside what is demanded of them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from glidemq_async.functions.loader import VERSION
+from glidemq_async.storage.binary import find_server
+from tests.crash.scenarios import POISON, RECOVERY, RESTARTS, SHUTDOWNS, STORM, UNFENCED, Scenario
+from tests.crash.size import SCALE
+from tests.crash.storm import Outcome as StormOutcome
+
+MEASURED: Final[list[Scenario[Any]]] = [STORM, POISON, RESTARTS, SHUTDOWNS, RECOVERY]
+
+
+class Row(NamedTuple):
+    """One guarantee, what is demanded, what was measured, and what was wrong."""
+
+    guarantee: str
+    demanded: str
+    measured: str
+    faults: list[str]
+
+
+def render(rows: list[Row], points: dict[str, int]) -> str:
+    """The report as Markdown."""
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    lines = [
+        "# Crash report",
+        "",
+        (
+            f"Written by `python -m tests.crash report` on {day}: {os.cpu_count()} cores, {platform.system()} "
+            f"{platform.release()}, Python {platform.python_version()}, {_first_line(find_server(), '--version')}, "
+            f"functions {VERSION}, commit {_first_line('git', 'rev-parse', '--short', 'HEAD')}, "
+            f"{SCALE:g} times the size of every push."
+        ),
+        "",
+        "| Guarantee | Demanded | Measured | |",
+        "|---|---|---|---|",
+    ]
+    for row in rows:
+        verdict = f"**FAIL**: {'; '.join(row.faults)}" if row.faults else "pass"
+        lines.append("| " + " | ".join(map(_cell, (row.guarantee, row.demanded, row.measured, verdict))) + " |")
+    lines += ["", "Processes that died at each failpoint of the storm:", "", "| Failpoint | Deaths |", "|---|---|"]
+    lines += [f"| `{point}` | {count:,} |" for point, count in points.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _first_line(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.partition("\n")[0]
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def write(path: Path) -> int:
+    """Run everything, write the report, and answer the exit status: 1 when anything failed."""
+    rows: list[Row] = []
+    points: dict[str, int] = {}
+    for scenario in MEASURED:
+        outcome = scenario.run(random.SystemRandom().randrange(2**32))
+        rows.append(Row(scenario.guarantee, scenario.demanded, outcome.line, outcome.faults()))
+        if isinstance(outcome, StormOutcome):
+            points = outcome.points
+    control = UNFENCED.run(random.SystemRandom().randrange(2**32))
+    missed = [] if control.broken.get("doubled") else ["nothing was noticed"]
+    rows.append(Row(UNFENCED.guarantee, UNFENCED.demanded, control.line, missed))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(rows, points))
+    return int(any(row.faults for row in rows))

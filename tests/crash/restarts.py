@@ -1,0 +1,189 @@
+"""Server deaths: the server is killed and comes back from its append-only file while workers and producers go on.
+
+On `own`, a server that the run starts again itself; on `file`, the embedded one, which its keeper starts again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from glidemq_async.storage import FileStorage
+from glidemq_async.storage.library import pack
+from glidemq_async.storage.wire import as_text
+from tests.crash import checker
+from tests.crash.journal import read_history
+from tests.crash.queues import counts_of, pause
+from tests.crash.roles import ProducerRole, ReaderRole, Spec, WorkerRole, payload
+from tests.crash.room import Room, open_room
+
+QUEUE = "restarts"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How often the server dies; `seconds` bounds the run."""
+
+    own: int = 12
+    file: int = 4
+    workers: int = 2
+    batch: int = 1_500
+    seconds: float = 60.0
+
+
+@dataclass
+class Outcome:
+    """What was acknowledged and what was kept."""
+
+    seed: int
+    cycles: int = 0
+    cut_adds: int = 0
+    added: int = 0
+    redeliveries: int = 0
+    errors: dict[str, int] = field(default_factory=dict[str, int])
+    broken: dict[str, int] = field(default_factory=dict[str, int])
+    shown: list[str] = field(default_factory=list[str])
+    seconds: float = 0.0
+
+    def faults(self) -> list[str]:
+        """Which rules it breaks; [] is a pass."""
+        rules = {
+            f"broken: {self.broken} {self.shown}": not self.broken,
+            "the server rarely died while jobs were added": self.cut_adds * 3 >= self.cycles,
+        }
+        return [fault for fault, passed in rules.items() if not passed]
+
+    @property
+    def line(self) -> str:
+        """The run in one line."""
+        return (
+            f"server deaths: {self.cycles} cycles ({self.cut_adds} while jobs were added), "
+            f"{self.added:,} acknowledged adds, {self.broken.get('lost', 0)} lost, "
+            f"{self.broken.get('doubled', 0)} doubled, {sum(self.broken.values())} broken in all, "
+            f"{self.redeliveries:,} redeliveries, {self.seconds:.0f} s, seed {self.seed}"
+        )
+
+
+class Restarts:
+    """One run on one server."""
+
+    def __init__(self, room: Room, url: str, size: Size, outcome: Outcome) -> None:
+        self._room = room
+        self._url = url
+        self._size = size
+        self._outcome = outcome
+        self._random = random.Random(outcome.seed)
+        self._deadline = time.monotonic() + size.seconds
+        self._serial = 0
+
+    def run(self, cycles: int, die: Callable[[], None]) -> None:
+        """Let the server die that often, then let the work end, and prove it."""
+        herd, events = self._room.herd, self._room.directory / "events"
+        reader = herd.fork(ReaderRole(self._url, QUEUE, events))
+        role = WorkerRole(self._url, QUEUE, self._room.journal, lease=1.0, grace=5.0)
+        workers = [herd.fork(role) for _ in range(self._size.workers)]
+        for _ in range(cycles):
+            producer = herd.fork(ProducerRole(self._url, QUEUE, self._room.journal, self._specs(), at_once=5))
+            self._let_work(self._random.uniform(0.05, 0.3))
+            self._outcome.cut_adds += producer in herd.alive
+            die()
+            self._outcome.cycles += 1
+            self._await_end(producer)
+        while any(asyncio.run(counts_of(self._url, QUEUE)).values()):
+            self._let_work(0.1)
+        for worker in workers:
+            herd.send(worker, signal.SIGTERM)
+        for worker in workers:
+            self._await_end(worker)
+        asyncio.run(pause(self._url, QUEUE))
+        self._await_end(reader)
+        self._prove(events)
+
+    def _specs(self) -> list[Spec]:
+        specs: list[Spec] = []
+        for _ in range(self._size.batch):
+            self._serial += 1
+            sleep = self._random.uniform(0.0, 0.02)
+            specs.append({"serial": self._serial, "job_id": None, "delay": None, "told": payload(sleep)})
+        return specs
+
+    def _let_work(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (rest := until - time.monotonic()) > 0:
+            for ended in self._room.herd.reap(rest):
+                if ended.status:
+                    raise RuntimeError(f"a child ended with {ended.status}:\n{self._room.complaints}")
+        if time.monotonic() > self._deadline:
+            raise TimeoutError(f"not done in time: {asyncio.run(counts_of(self._url, QUEUE))}")
+
+    def _await_end(self, pid: int) -> None:
+        ended = self._room.herd.wait_for(pid, max(1.0, self._deadline - time.monotonic()))
+        if ended is not None and ended.status:
+            raise RuntimeError(f"a child ended with {ended.status}:\n{self._room.complaints}")
+        if pid in self._room.herd.alive:
+            raise TimeoutError(f"a child did not end in time:\n{self._room.complaints}")
+
+    def _prove(self, events: Path) -> None:
+        history, told = read_history(self._room.journal), checker.read_events(events)
+        stock = asyncio.run(checker.read_stock(self._url, QUEUE))
+        broken = checker.violations(history, told, stock)
+        outcome = self._outcome
+        for kind, count in checker.summarize(broken).items():
+            outcome.broken[kind] = outcome.broken.get(kind, 0) + count
+        outcome.shown += [" ".join(one) for one in broken[: checker.SHOWN]]
+        outcome.added += len(history.added)
+        outcome.redeliveries += sum(one["stalled"] for one in told.values())
+        for text, count in history.errors.items():
+            word = text.split(" ", 1)[0]
+            outcome.errors[word] = outcome.errors.get(word, 0) + count
+
+
+def restarts(size: Size, seed: int = 0) -> Outcome:
+    """Run on a server of our own, then on the embedded one."""
+    began = time.monotonic()
+    outcome, pauses = Outcome(seed), random.Random(seed)
+    with open_room("--appendonly", "yes", "--appendfsync", "everysec") as room:
+
+        def die() -> None:
+            room.server.kill()
+            time.sleep(pauses.uniform(0.0, 0.3))
+            asyncio.run(room.server.start())
+
+        Restarts(room, room.url, size, outcome).run(size.own, die)
+    with open_room() as room, _home() as home:
+        url = f"file://{home}"
+        Restarts(room, url, size, outcome).run(size.file, lambda: asyncio.run(_kill_embedded(home)))
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+@contextmanager
+def _home() -> Generator[Path]:
+    home = Path(tempfile.mkdtemp(prefix="gmq-"))
+    try:
+        yield home
+        # The keeper ends by itself soon after the last user has left.
+        deadline = time.monotonic() + 15
+        while (home / "server.sock").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+async def _kill_embedded(home: Path) -> None:
+    """Kill the server that the keeper of this run's own directory started."""
+    wire = await FileStorage(home, linger=1.0, testing=True).dial()
+    reply = await wire.send(pack("INFO", "server"), asyncio.get_running_loop().time() + 5)
+    wire.drop("asked")
+    pid = next(line for line in as_text(reply).splitlines() if line.startswith("process_id:"))
+    os.kill(int(pid.partition(":")[2]), signal.SIGKILL)
+    await asyncio.sleep(0)

@@ -1,0 +1,116 @@
+"""The crash scenarios: their sizes, what is demanded of them, and how one runs in a process of its own.
+
+Each forks from a warm image, which a test runner with threads and event loops is not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from tests.crash import poison, recovery, restarts, shutdowns, storm
+from tests.crash.size import PATIENCE, scaled, seconds
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+class Outcome(Protocol):
+    """What every scenario answers."""
+
+    @property
+    def line(self) -> str:
+        """The run in one line."""
+        ...
+
+    def faults(self) -> list[str]:
+        """Which rules it breaks; [] is a pass."""
+        ...
+
+
+_T = TypeVar("_T", bound=Outcome)
+
+
+class Scenario(NamedTuple, Generic[_T]):
+    """One scenario in one size. The size and the outcome are data classes of the scenario's module."""
+
+    name: str
+    outcome: type[_T]
+    size: Any
+    guarantee: str
+    demanded: str
+
+    def run(self, seed: int) -> _T:
+        """Run it in its own process, bounded by its own limit and a little more."""
+        options = [f"--{name}={json.dumps(value)}" for name, value in dataclasses.asdict(self.size).items()]
+        command = [sys.executable, "-m", "tests.crash", self.name, f"--seed={seed}", *options]
+        limit = self.size.seconds + PATIENCE
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit, check=False)
+        if done.returncode:
+            raise AssertionError(f"{' '.join(command[1:])}\n{done.stderr}")
+        found = self.outcome(**json.loads(done.stdout))
+        print(found.line)
+        return found
+
+
+STORM: Final = Scenario(
+    "storm",
+    storm.Outcome,
+    storm.Size(jobs=scaled(20_000), kills=scaled(1_000), zombies=scaled(30), seconds=seconds(170)),
+    "No acknowledged job is lost, none ends twice",
+    "0 lost, 0 doubled",
+)
+#: Small, since what it shows takes seconds: with the fence it passes, without it fails.
+SKIRMISH: Final = Scenario(
+    "storm",
+    storm.Outcome,
+    storm.Size(jobs=1_500, kills=60, zombies=8, seconds=60.0),
+    "The same in small, with the fence",
+    "0 lost, 0 doubled",
+)
+UNFENCED: Final = SKIRMISH._replace(
+    size=dataclasses.replace(SKIRMISH.size, fenced=False),
+    guarantee="The checks fail when fencing is switched off",
+    demanded="some doubled",
+)
+POISON: Final = Scenario(
+    "poison",
+    poison.Outcome,
+    poison.Size(poison=scaled(6), good=scaled(600), seconds=seconds(30)),
+    "Poison is given up, alone",
+    f"{poison.MAX_STALLED + 1} stalls each",
+)
+RESTARTS: Final = Scenario(
+    "restarts",
+    restarts.Outcome,
+    restarts.Size(own=scaled(12), file=scaled(4), seconds=seconds(60)),
+    "A killed server loses nothing that was acknowledged",
+    "0 lost, 0 doubled",
+)
+SHUTDOWNS: Final = Scenario(
+    "shutdowns",
+    shutdowns.Outcome,
+    shutdowns.Size(shutdowns=scaled(60), seconds=seconds(60)),
+    "SIGTERM ends a worker in time and loses nothing",
+    "end within grace + 1 s, jobs back within 1 s",
+)
+RECOVERY: Final = Scenario(
+    "recovery",
+    recovery.Outcome,
+    recovery.Size(kills=scaled(16), seconds=seconds(40)),
+    "Jobs of a killed worker run again soon",
+    "p99 within lease + 1 s, all within lease + 2 s",
+)
+
+#: By name: the sizes and the functions that run them, for the command line.
+RUNNERS: Final[dict[str, tuple[Any, Callable[..., Outcome]]]] = {
+    "storm": (storm.Size(), storm.storm),
+    "poison": (poison.Size(), poison.poison),
+    "restarts": (restarts.Size(), restarts.restarts),
+    "shutdowns": (shutdowns.Size(), shutdowns.shutdowns),
+    "recovery": (recovery.Size(), recovery.recovery),
+}

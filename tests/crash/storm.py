@@ -1,0 +1,339 @@
+"""The storm: workers and producers die all the time, some sleep past their leases, and every job must end once.
+
+The parent forks, kills and reaps; it runs no event loop while children live. What it proves is in checker.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from tests.crash import checker
+from tests.crash.journal import History, JournalReader
+from tests.crash.queues import counts_of, pause, switch_fencing_off
+from tests.crash.roles import (
+    ADD_POINTS,
+    POINTS,
+    SHUTDOWN_POINTS,
+    ProducerRole,
+    ReaderRole,
+    Spec,
+    WorkerRole,
+    payload,
+)
+from tests.crash.room import Room, open_room
+
+QUEUE = "storm"
+LEASE = 1.0
+WORKER_POINTS = [point for point in POINTS if point not in ADD_POINTS]
+Fate: TypeAlias = Literal["random", "point", "stop", "zombie"]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a storm is; `seconds` bounds all of it."""
+
+    jobs: int = 20_000
+    kills: int = 1_000
+    zombies: int = 25
+    workers: int = 7
+    concurrency: int = 20
+    batch: int = 250
+    seconds: float = 240.0
+    fenced: bool = True
+
+
+@dataclass
+class Outcome:
+    """The figures of a storm, and everything it broke."""
+
+    seed: int
+    jobs: int = 0
+    kills: int = 0
+    kills_with_work: int = 0
+    producers_killed: int = 0
+    zombies: int = 0
+    refused: int = 0
+    redeliveries: int = 0
+    runs: int = 0
+    seconds: float = 0.0
+    points: dict[str, int] = field(default_factory=dict[str, int])
+    broken: dict[str, int] = field(default_factory=dict[str, int])
+    shown: list[str] = field(default_factory=list[str])
+    complaints: str = ""
+
+    def faults(self) -> list[str]:
+        """Why this run proves nothing, or what it disproves; [] is a pass."""
+        never_hit = [point for point in POINTS if not self.points.get(point)]
+        rules = {
+            f"nobody died at {', '.join(never_hit)}": not never_hit,
+            "few kills hit a worker with jobs in hand": self.kills_with_work * 2 >= self.kills,
+            "no zombie had an outcome refused": self.refused > 0,
+            f"children complained: {self.complaints[-2000:]}": not self.complaints,
+            f"broken: {self.broken} {self.shown}": not self.broken,
+        }
+        return [fault for fault, passed in rules.items() if not passed]
+
+    @property
+    def line(self) -> str:
+        """The run in one line."""
+        return (
+            f"crash storm: {self.kills:,} kills ({self.kills_with_work:,} with jobs in hand), {self.zombies} zombies, "
+            f"{self.jobs:,} jobs, {self.runs:,} runs, {self.redeliveries:,} redeliveries, {self.refused:,} refused, "
+            f"{self.broken.get('lost', 0)} lost, {self.broken.get('doubled', 0)} doubled, "
+            f"{sum(self.broken.values())} broken in all, {self.seconds:.0f} s, seed {self.seed}"
+        )
+
+
+class Storm:
+    """One run."""
+
+    def __init__(self, room: Room, size: Size, seed: int) -> None:
+        self._room = room
+        self._size = size
+        self._random = random.Random(seed)
+        self._plan: list[tuple[float, int, signal.Signals]] = []
+        self._workers: dict[int, Fate] = {}
+        self._producers: dict[int, list[Spec]] = {}
+        self._points = _Turns(WORKER_POINTS, self._random)
+        self._add_points = _Turns(ADD_POINTS, self._random)
+        self._again: list[Spec] = []
+        self._serial = 0
+        self._acknowledged: set[str] = set()
+        self._reader: JournalReader = room.journal.reader()
+        self._deadline = time.monotonic() + size.seconds
+        self.history = History()
+        self.outcome = Outcome(seed)
+
+    # -- the children ---------------------------------------------------------------------------------------------
+
+    def rage(self) -> None:
+        """Kill until enough have died and enough was added, then let the rest end in peace."""
+        events = self._room.directory / "events"
+        reader = self._room.herd.fork(ReaderRole(self._room.url, QUEUE, events))
+        while self._goes_on():
+            self._top_up()
+            self._carry_out()
+            self._reap()
+            self._read()
+            self._check_time()
+        self._end_children(reader)
+        self._calm_down()
+        asyncio.run(pause(self._room.url, QUEUE))
+        if self._room.herd.wait_for(reader, 20) is None:
+            raise TimeoutError("the reader of the events did not come to the end")
+
+    def _goes_on(self) -> bool:
+        outcome, size = self.outcome, self._size
+        enough = outcome.kills >= size.kills and outcome.zombies >= size.zombies
+        return not enough or len(self._acknowledged) < size.jobs or bool(self._again)
+
+    def _top_up(self) -> None:
+        while len(self._workers) < self._size.workers:
+            self._start_worker()
+        share = max(self.outcome.kills / self._size.kills, self.outcome.zombies / max(1, self._size.zombies))
+        behind = len(self._acknowledged) < min(self._size.jobs, self._size.jobs * share + 2 * self._size.batch)
+        if not self._producers and (behind or self._again):
+            self._start_producer()
+
+    def _start_worker(self) -> None:
+        fate = self._choose_fate()
+        point = ""
+        if fate == "point":
+            point = self._points.next()
+            fate = "zombie" if point == "renew.lost" else "stop" if point in SHUTDOWN_POINTS else fate
+        role = WorkerRole(
+            self._room.url,
+            QUEUE,
+            self._room.journal,
+            concurrency=self._size.concurrency,
+            lease=LEASE,
+            grace=self._random.choice([0.0, 0.1, 0.5]),
+            point=point,
+            nth=self._random.choice([1, 1, 2, 3]) if fate == "point" else 1,
+            fast=self._random.random() < 0.5,
+        )
+        pid = self._room.herd.fork(role)
+        self._workers[pid] = fate
+        self._plan_death(pid, fate)
+
+    def _choose_fate(self) -> Fate:
+        size, outcome = self._size, self.outcome
+        planned = outcome.zombies + sum(fate == "zombie" for fate in self._workers.values())
+        if planned < size.zombies * max(0.1, outcome.kills / size.kills):
+            return "zombie"
+        return self._random.choices(("random", "point", "stop"), (45, 50, 5))[0]
+
+    def _plan_death(self, pid: int, fate: Fate) -> None:
+        at, draw = time.monotonic(), self._random.uniform
+        if fate == "random":
+            self._at(at + draw(0.1, 0.9), pid, signal.SIGKILL)
+        elif fate == "point":
+            self._at(at + 1.2, pid, signal.SIGKILL)
+        elif fate == "stop":
+            at += draw(0.15, 0.6)
+            self._at(at, pid, signal.SIGTERM)
+            self._at(at + 5.0, pid, signal.SIGKILL)
+        else:
+            at += draw(0.2, 0.5)
+            self._at(at, pid, signal.SIGSTOP)
+            at += draw(1.3, 2.0) * LEASE
+            self._at(at, pid, signal.SIGCONT)
+            self._at(at + draw(0.3, 0.8), pid, signal.SIGKILL)
+
+    def _at(self, at: float, pid: int, number: signal.Signals) -> None:
+        heapq.heappush(self._plan, (at, pid, number))
+
+    def _carry_out(self) -> None:
+        while self._plan and self._plan[0][0] <= time.monotonic():
+            _, pid, number = heapq.heappop(self._plan)
+            if self._room.herd.send(pid, number) and number == signal.SIGCONT:
+                self.outcome.zombies += 1
+
+    def _reap(self) -> None:
+        rest = self._plan[0][0] - time.monotonic() if self._plan else 0.05
+        for ended in self._room.herd.reap(min(max(rest, 0.001), 0.05)):
+            if ended.pid in self._producers:
+                self._producer_ended(ended.pid, ended.status)
+            elif ended.pid in self._workers:
+                del self._workers[ended.pid]
+                if ended.status == -signal.SIGKILL:
+                    self.outcome.kills += 1
+                # Ended by SIGTERM: it came before the worker could take it.
+                elif ended.status not in (0, -signal.SIGTERM):
+                    raise RuntimeError(f"a worker ended with {ended.status}:\n{self._room.complaints}")
+            else:
+                raise RuntimeError(f"the reader of the events ended:\n{self._room.complaints}")
+
+    # -- adding ---------------------------------------------------------------------------------------------------
+
+    def _start_producer(self) -> None:
+        specs, self._again = self._again, []
+        specs += [self._new_spec() for _ in range(self._size.batch - len(specs))]
+        dies = self._random.random() < 0.3
+        role = ProducerRole(
+            self._room.url,
+            QUEUE,
+            self._room.journal,
+            specs,
+            point=self._add_points.next() if dies else "",
+            nth=self._random.randint(1, 6),
+        )
+        pid = self._room.herd.fork(role)
+        self._producers[pid] = specs
+        self._at(time.monotonic() + 20.0, pid, signal.SIGKILL)
+
+    def _new_spec(self) -> Spec:
+        draw = self._random
+        self._serial += 1
+        sleep = draw.choices((0.0, draw.uniform(0.01, 0.1), draw.uniform(0.1, 0.6)), (20, 50, 30))[0]
+        return {
+            "serial": self._serial,
+            # Half have an id of their own; a number as one makes the generated ids step aside.
+            "job_id": draw.choice([None, f"own-{self._serial}"]),
+            "delay": draw.uniform(0.01, 1.0) if draw.random() < 0.05 else None,
+            "told": payload(sleep, failures=draw.choices((0, 1, 2, 3), (90, 6, 2, 2))[0], fatal=draw.random() < 0.02),
+        }
+
+    def _producer_ended(self, pid: int, status: int) -> None:
+        specs = self._producers.pop(pid)
+        self._read()
+        # An add of unknown outcome is repeated with its id, which may then turn out to exist.
+        self._again = [spec for spec in specs if str(spec["serial"]) not in self._acknowledged]
+        if status == -signal.SIGKILL:
+            self.outcome.producers_killed += 1
+        elif status:
+            raise RuntimeError(f"a producer ended with {status}:\n{self._room.complaints}")
+        elif self._again:
+            raise RuntimeError(f"a producer has ended, but {len(self._again)} of its adds were not acknowledged")
+
+    def _read(self) -> None:
+        for line in self._reader.new_lines():
+            self.history.take(line)
+            if line.kind == "added":
+                self._acknowledged.add(line.words[1])
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            counts = asyncio.run(counts_of(self._room.url, QUEUE))
+            raise TimeoutError(
+                f"not done within {self._size.seconds:g} s: {self.outcome.kills} kills, "
+                f"{len(self._acknowledged)} jobs, {counts}\n{self._room.complaints}"
+            )
+
+    def _end_children(self, reader: int) -> None:
+        for pid in self._room.herd.alive - {reader}:
+            self._room.herd.send(pid, signal.SIGKILL)
+        while self._workers or self._producers:
+            self._plan.clear()
+            for ended in self._room.herd.reap(0.05):
+                self.outcome.kills += self._workers.pop(ended.pid, None) is not None
+                self._producers.pop(ended.pid, None)
+            self._check_time()
+
+    def _calm_down(self) -> None:
+        """Two workers in peace take what is left."""
+        role = WorkerRole(self._room.url, QUEUE, self._room.journal, concurrency=100, lease=LEASE, grace=5.0)
+        workers = [self._room.herd.fork(role) for _ in range(2)]
+        while any(asyncio.run(counts_of(self._room.url, QUEUE)).values()):
+            self._room.herd.reap(0.1)
+            self._check_time()
+        for pid in workers:
+            self._room.herd.send(pid, signal.SIGTERM)
+        for pid in workers:
+            ended = self._room.herd.wait_for(pid, 10)
+            if ended is not None and ended.status:
+                raise RuntimeError(f"a worker left in peace ended with {ended.status}:\n{self._room.complaints}")
+
+    def prove(self) -> Outcome:
+        """Compare the history, the events and the store."""
+        self._read()
+        history, outcome = self.history, self.outcome
+        events = checker.read_events(self._room.directory / "events")
+        stock = asyncio.run(checker.read_stock(self._room.url, QUEUE))
+        broken = checker.violations(history, events, stock)
+        outcome.broken = checker.summarize(broken)
+        outcome.shown = [" ".join(one) for one in broken[: checker.SHOWN]]
+        outcome.jobs = len(history.added)
+        outcome.runs = sum(len(starts) for starts in history.starts.values())
+        outcome.redeliveries = sum(told["stalled"] for told in events.values())
+        outcome.refused = history.refused
+        outcome.points = dict(sorted(history.points.items()))
+        outcome.kills_with_work = sum(count > 0 for count in history.in_hand.values())
+        outcome.complaints = self._room.complaints
+        return outcome
+
+
+class _Turns:
+    """Goes round the points, so that each gets its share."""
+
+    def __init__(self, points: Sequence[str], draw: random.Random) -> None:
+        self._points = points
+        self._random = draw
+        self._left: list[str] = []
+
+    def next(self) -> str:
+        if not self._left:
+            self._left = self._random.sample(self._points, len(self._points))
+        return self._left.pop()
+
+
+def storm(size: Size, seed: int) -> Outcome:
+    """Run one storm on a server of its own; raises TimeoutError, or RuntimeError when a child broke by itself."""
+    began = time.monotonic()
+    with open_room() as room:
+        if not size.fenced:
+            asyncio.run(switch_fencing_off(room.url, QUEUE))
+        run = Storm(room, size, seed)
+        run.rage()
+        outcome = run.prove()
+    outcome.seconds = time.monotonic() - began
+    return outcome

@@ -1,0 +1,151 @@
+"""Comparing what is stored with what the model says; every difference is an AssertionError that names it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TypeVar
+
+from tests.model.driver import SINGLE_KEYS, Snapshot
+from tests.model.model import Queue
+from tests.model.parts import Event, Job
+
+T = TypeVar("T")
+DETAILED = frozenset({"added", "failed", "retrying", "stalled", "waiting", "removed", "dropped"})
+
+
+def same(what: str, stored: T, expected: T) -> None:
+    """Both must be equal."""
+    assert stored == expected, f"{what}: the server has {stored!r}, the model says {expected!r}"
+
+
+class EventReader:
+    """Unpacks event entries, and holds the stream to its promises: no gap, one end per life of a job."""
+
+    def __init__(self) -> None:
+        self._events = 0
+        self._bytes = 0
+        self._ended: set[str] = set()
+
+    def read(self, entries: list[tuple[str, dict[str, str]]]) -> list[Event]:
+        """Answer the events of new entries in their order."""
+        events = list[Event]()
+        for _, fields in entries:
+            same("the number of an event entry's first event", int(fields["seq"]), self._events)
+            same("the bytes before an event entry", int(fields["b"]), self._bytes)
+            found = [event for line in fields["e"].split("\n") for event in _unpack(line)]
+            same(f"n of the event entry {fields['e']!r}", int(fields["n"]), len(found))
+            self._events += len(found)
+            self._bytes += len(fields["e"])
+            events += found
+        for event in events:
+            self._follow(event)
+        return events
+
+    def _follow(self, event: Event) -> None:
+        if event.kind in ("completed", "failed"):
+            assert event.id not in self._ended, f"job {event.id} ended twice in one life"
+            self._ended.add(event.id)
+        elif event.kind == "added" or event.detail == "retried":
+            self._ended.discard(event.id)
+
+
+def _unpack(line: str) -> list[Event]:
+    kind, *words = line.split("\x1f")
+    if kind not in DETAILED:
+        return [Event(kind, id_) for id_ in words]
+    return [Event(kind, id_, detail) for id_, detail in zip(words[::2], words[1::2], strict=True)]
+
+
+class Comparer:
+    """Compares snapshots with the model, and remembers what must not change over time."""
+
+    def __init__(self) -> None:
+        self.reader = EventReader()
+        self.tokens: dict[str, str] = {}  # every lease ever seen -> its job
+        self._added: dict[str, int] = {}
+
+    def compare(self, seen: Snapshot, model: Queue) -> None:
+        """Find any difference between the two."""
+        _compare_keys(seen, model)
+        self._learn_tokens(seen, model)
+        _compare_places(seen, model)
+        _compare_marks(seen, model)
+        for job in model.jobs.values():
+            if not job.torn:
+                _compare_record(seen.records[job.id], job)
+                same(f"log lines of job {job.id}", seen.logs.get(job.id, []), job.logs)
+                self._compare_added(seen.records[job.id], job)
+        self._added = {id_: added for id_, added in self._added.items() if id_ in model.jobs}
+        events = Counter(self.reader.read(seen.events))
+        same("events", events - Counter(model.events), Counter[Event]())
+        same("missing events", Counter(model.events) - events, Counter[Event]())
+        model.events.clear()
+
+    def _learn_tokens(self, seen: Snapshot, model: Queue) -> None:
+        """The server names a lease; it must be new, and of the stream that holds jobs from that place."""
+        for job in model.having("active"):
+            if job.token == "?":
+                state, _, token = seen.records[job.id]["place"].partition(" ")
+                same(f"state of job {job.id}", state, "active")
+                assert token not in self.tokens, f"the lease {token} of job {job.id} was given out before"
+                same(f"origin of the lease of job {job.id}", token[0], "l" if job.returned else "s")
+                self.tokens[token] = job.id
+                job.token = token
+
+    def _compare_added(self, record: dict[str, str], job: Job) -> None:
+        """The time of creation is told by the record or by its first stream entry, and never changes."""
+        entry = record["place"].partition(" ")[2]
+        added = int(record["added"]) if "added" in record else int(entry[1:].partition("-")[0])
+        same(f"time of creation of job {job.id}", added, self._added.setdefault(job.id, added))
+
+
+def _compare_keys(seen: Snapshot, model: Queue) -> None:
+    live = {job.id for job in model.jobs.values() if not job.torn}
+    same("jobs that have a record", set(seen.records), live)
+    same("jobs that have log lines", set(seen.logs), {job.id for job in model.jobs.values() if job.logs})
+    for key in seen.keys:
+        kind = key.partition(":")[0]
+        assert kind in ("job", "logs", "call") or key in SINGLE_KEYS, f"a key without an owner: {key}"
+
+
+def _compare_places(seen: Snapshot, model: Queue) -> None:
+    waiting = model.waiting()
+    line = [id_ for entry, id_ in seen.stream.items() if entry not in seen.stream_pending]
+    same("the line", line, [job.id for job in waiting if not job.returned])
+    same("what came back", seen.returned, [job.id for job in waiting if job.returned])
+    same("scheduled", seen.scheduled, [(job.id, job.due) for job in model.scheduled()])
+    same("completed", seen.completed, [(job.id, job.ended) for job in model.ended("completed")])
+    same("failed", seen.failed, [(job.id, job.ended) for job in model.ended("failed")])
+    pending = {f"s{entry}": worker for entry, worker in seen.stream_pending.items()}
+    pending |= {f"l{entry}": worker for entry, worker in seen.lane_pending.items()}
+    same("running", pending, {job.token: job.worker for job in model.having("active")})
+    same("entries of the lane", set(seen.lane), set(seen.lane_pending))
+
+
+def _compare_marks(seen: Snapshot, model: Queue) -> None:
+    jobs = model.jobs.values()
+    same("expiry", seen.expiry, {job.id: job.expires for job in jobs if job.expires is not None})
+    same("held", seen.held, {job.id: job.held for job in jobs if job.held is not None})
+    same("revoking", seen.revoking, {job.id for job in jobs if job.revoking})
+    same("waiters", seen.waiters, {job.id: job.waiters for job in jobs if job.waiters})
+
+
+def _compare_record(record: dict[str, str], job: Job) -> None:
+    state, _, entry = record["place"].partition(" ")
+    stored: dict[str, object] = {
+        "state": state,
+        "name": record["name"],
+        "data": record["data"],
+        "failures": int(record.get("failures", 0)),
+        "stalls": int(record.get("stalls", 0)),
+        "ended": int(record["ended"]) if "ended" in record else None,
+        "drop": record.get("drop") == "1",
+    }
+    stored |= {name: record.get(name) for name in ("result", "error", "reason", "progress")}
+    same(f"record of job {job.id}", stored, {name: getattr(job, name) for name in stored})
+    if job.state == "active":
+        same(f"lease of job {job.id}", entry, job.token)
+    fence, _, lock, *_ = record.get("claim", "0 0 0").split()
+    same(f"fence of job {job.id}", int(fence), job.fence)
+    if job.fence:
+        same(f"lease time of job {job.id}", int(lock), job.lock)

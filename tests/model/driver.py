@@ -1,0 +1,249 @@
+"""The real thing under test: the function library on a server of its own, called synchronously.
+
+The library's own typed callers are used; their coroutines never wait here, so they run in one go. What the
+calls should do is told in model.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import tempfile
+from collections.abc import Coroutine, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar, cast
+
+import hiredis
+
+from glidemq_async.functions import loader
+from glidemq_async.functions.callers import Arg, Finding, Functions, Lanes, Wait
+from glidemq_async.storage.library import pack
+from tests.servers import Server
+
+T = TypeVar("T")
+Delivery = Literal["once", "twice", "lost"]
+
+BASE = "model:{queue}"
+IDEMPOTENT = frozenset({"openQueue", "renewLeases", "awaitJob", "forgetReply"})
+STRUCTURES = ("returned", "scheduled", "completed", "failed", "stream", "lane")
+SINGLE_KEYS = frozenset(
+    {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking"}
+)
+AGE_GRAIN_MS = 7000
+"""Pending entries age in multiples of this, so that the few real milliseconds of a test never matter."""
+
+
+def run(call: Coroutine[object, None, T]) -> T:
+    """Run a coroutine that never waits."""
+    try:
+        call.send(None)
+    except StopIteration as end:
+        return cast("T", end.value)
+    raise AssertionError("a synchronous call waited")
+
+
+class Connection:
+    """A connection to the server's unix socket: send a batch, read its replies."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(20)
+        self._socket.connect(path)
+        self._reader = hiredis.Reader()
+
+    def send(self, *words: Arg) -> object:
+        """Send one command; answer its reply, raise its error."""
+        self._socket.sendall(pack(*words))
+        reply = self.read()
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def send_all(self, commands: Iterable[Sequence[Arg]]) -> list[object]:
+        """Send commands in one go; answer their replies, raise the first error."""
+        packed = [pack(*words) for words in commands]
+        self._socket.sendall(b"".join(packed))
+        replies = [self.read() for _ in packed]
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
+    def read(self) -> object:
+        """Read one reply."""
+        while (reply := self._reader.gets()) is False:
+            self._reader.feed(self._socket.recv(65536))
+        return reply
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@dataclass
+class Snapshot:
+    """All that is stored for the queue, as it lies there."""
+
+    keys: list[str]
+    records: dict[str, dict[str, str]]
+    logs: dict[str, list[str]]
+    stream: dict[str, str]
+    stream_pending: dict[str, str]
+    lane: dict[str, str]
+    lane_pending: dict[str, str]
+    returned: list[str]
+    scheduled: list[tuple[str, int]]
+    completed: list[tuple[str, int]]
+    failed: list[tuple[str, int]]
+    expiry: dict[str, int]
+    held: dict[str, int]
+    revoking: set[str]
+    waiters: dict[str, list[str]]
+    workers: set[str]
+    idle: dict[str, int]
+    events: list[tuple[str, dict[str, str]]]
+
+
+def _text(value: object) -> str:
+    return cast("bytes", value).decode(errors="replace")
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value)
+
+
+def _pairs(flat: object) -> list[tuple[str, str]]:
+    words = [_text(word) for word in _list(flat)]
+    return list(zip(words[::2], words[1::2], strict=True))
+
+
+def _scores(flat: object) -> list[tuple[str, int]]:
+    return [(member, int(score)) for member, score in _pairs(flat)]
+
+
+def _entries(rows: object) -> dict[str, str]:
+    """Stream entries: entry -> job id."""
+    return {_text(entry): _text(_list(fields)[1]) for entry, fields in map(_list, _list(rows))}
+
+
+def _pending(rows: object) -> dict[str, str]:
+    """Pending entries: entry -> consumer."""
+    return {_text(row[0]): _text(row[1]) for row in map(_list, _list(rows))}
+
+
+class Driver:
+    """The store of `Functions`: sends each call as often as `delivery` says, and looks at the data."""
+
+    def __init__(self, path: str) -> None:
+        self.wire = Connection(path)
+        self.delivery: Delivery = "once"
+        self.calls = 0
+        self.functions = Functions(self, BASE)
+        self._last_event = "0-0"
+        self.load()
+
+    def load(self, text: str | None = None) -> None:
+        """Load the library, or a changed text of it."""
+        probe = (Path(__file__).parent / "probe.lua").read_text(encoding="utf-8")
+        self.wire.send("FUNCTION", "LOAD", "REPLACE", (text or loader.source(testing=True)) + "\n" + probe)
+
+    def reset(self, now: int) -> None:
+        """Begin with an empty server and an open queue."""
+        self.delivery = "once"
+        self._last_event = "0-0"
+        self.functions = Functions(self, BASE, Lanes())
+        self.wire.send("FLUSHALL")
+        self.set_clock(now)
+        run(self.functions.open_queue(None))
+
+    def command(self, function: str, *args: Arg) -> tuple[Arg, ...]:
+        return ("FCALL", loader.function_name(function), 1, BASE, *args)
+
+    def set_clock(self, now: int) -> None:
+        self.wire.send(*self.command("modelClock", now))
+
+    def age(self, ms: int) -> None:
+        """Let every pending entry grow older without waiting."""
+        self.wire.send(*self.command("modelAge", ms, AGE_GRAIN_MS))
+
+    async def call(
+        self,
+        function: str,
+        key: str,
+        args: Sequence[Arg],
+        *,
+        readonly: bool = False,
+        timeout: float = 30.0,
+        wait: Wait = "default",
+    ) -> object:
+        """Make a call; "twice" sends it again and wants the same answer, "lost" throws the first answer away."""
+        words = ("FCALL_RO" if readonly else "FCALL", loader.function_name(function), 1, key, *args)
+        self.calls += 1
+        first = self.wire.send(*words)
+        if readonly or self.delivery == "once" or function in IDEMPOTENT:
+            return first
+        again = self.wire.send(*words)
+        if self.delivery == "twice":
+            assert _same(first, again), f"{function} sent twice answered {first!r}, then {again!r}"
+        return again
+
+    def findings(self, ids: Sequence[str]) -> list[Finding]:
+        """Run the library's self-check over everything."""
+        functions, found = self.functions, run(self.functions.check_queue())
+        for structure in STRUCTURES:
+            cursor, some = run(functions.check_places(structure, "", 1000))
+            assert cursor == "", f"{structure} has more members than a test may have"
+            found += some
+        return found + run(functions.check_records(ids))
+
+    def snapshot(self) -> Snapshot:
+        """Look at everything, and at the events since the last look."""
+        raw = _list(self.wire.send(*self.command("modelProbe", self._last_event)))
+        events = [(_text(entry), dict(_pairs(fields))) for entry, fields in map(_list, _list(raw[17]))]
+        if events:
+            self._last_event = events[-1][0]
+        return Snapshot(
+            keys=[_text(key)[len(BASE) + 1 :] for key in _list(raw[0])],
+            records={_text(id_): dict(_pairs(flat)) for id_, flat in map(_list, _list(raw[1]))},
+            logs={_text(id_): [_text(line) for line in _list(lines)] for id_, lines in map(_list, _list(raw[2]))},
+            stream=_entries(raw[3]),
+            stream_pending=_pending(raw[4]),
+            lane=_entries(raw[5]),
+            lane_pending=_pending(raw[6]),
+            returned=[id_ for id_, _ in _pairs(raw[7])],
+            scheduled=_scores(raw[8]),
+            completed=_scores(raw[9]),
+            failed=_scores(raw[10]),
+            expiry=dict(_scores(raw[11])),
+            held=dict(_scores(raw[12])),
+            revoking={_text(id_) for id_ in _list(raw[13])},
+            waiters={id_: channels.split() for id_, channels in _pairs(raw[14])},
+            workers={name for name, _ in _pairs(raw[15])},
+            idle=dict(_scores(raw[16])),
+            events=events,
+        )
+
+
+def _same(first: object, again: object) -> bool:
+    """Equal answers; a claimed job that is read again carries its (empty) history too."""
+    if isinstance(first, list) and isinstance(again, list):
+        one, two = _list(first), _list(again)
+        short = min(len(one), len(two))
+        return all(map(_same, one[:short], two[:short])) and not any([*one[short:], *two[short:]])
+    return first == again
+
+
+@contextmanager
+def driver() -> Generator[Driver]:
+    """A server of its own, with the test build loaded."""
+    room = Path(tempfile.mkdtemp(prefix="gmq-"))
+    server = Server(room, unix=True)
+    try:
+        asyncio.run(server.start())
+        assert server.path is not None
+        yield Driver(server.path)
+    finally:
+        server.kill()
+        shutil.rmtree(room, ignore_errors=True)

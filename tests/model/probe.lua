@@ -1,0 +1,65 @@
+-- probe: appended to the test build of the library. A clock that stands still, and one look at all that is stored.
+
+local stopped = 0
+
+function clock.now()
+  return stopped
+end
+
+register('modelClock', function(_, args)
+  stopped = integer('clock', args[1])
+  return 'ok'
+end)
+
+local function pending_of(stream)
+  local rows = redis.pcall('XPENDING', stream, GROUP, '-', '+', 10000)
+  return rows.err and {} or rows
+end
+
+-- base ms grain: pending entries grow older by ms. What the server's own clock added is rounded off to the grain.
+register('modelAge', function(base, args)
+  local ms, grain = tonumber(args[1]), tonumber(args[2])
+  for _, name in ipairs({':stream', ':lane'}) do
+    for _, row in ipairs(pending_of(base .. name)) do
+      local idle = math.floor(row[3] / grain) * grain + ms
+      redis.call('XCLAIM', base .. name, GROUP, row[2], 0, row[1], 'IDLE', digits(idle), 'JUSTID')
+    end
+  end
+  return 'ok'
+end)
+
+local function sorted_set(key)
+  return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+end
+
+-- base event: everything, read without the library's own readers; events after the given entry.
+register('modelProbe', function(base, args)
+  local keys = redis.call('KEYS', base .. ':*')
+  local records, logs = {}, {}
+  for _, key in ipairs(keys) do
+    local id = string.match(key, ':job:(.*)$')
+    if id then records[#records + 1] = {id, redis.call('HGETALL', key)} end
+    id = string.match(key, ':logs:(.*)$')
+    if id then logs[#logs + 1] = {id, redis.call('LRANGE', key, 0, -1)} end
+  end
+  return {
+    keys,
+    records,
+    logs,
+    redis.call('XRANGE', base .. ':stream', '-', '+'),
+    pending_of(base .. ':stream'),
+    redis.call('XRANGE', base .. ':lane', '-', '+'),
+    pending_of(base .. ':lane'),
+    sorted_set(base .. ':returned'),
+    sorted_set(base .. ':scheduled'),
+    sorted_set(base .. ':completed'),
+    sorted_set(base .. ':failed'),
+    sorted_set(base .. ':expiry'),
+    sorted_set(base .. ':held'),
+    redis.call('SMEMBERS', base .. ':revoking'),
+    redis.call('HGETALL', base .. ':waiters'),
+    redis.call('HGETALL', base .. ':workers'),
+    sorted_set(base .. ':idle'),
+    redis.call('XRANGE', base .. ':events', '(' .. args[1], '+'),
+  }
+end)

@@ -1,0 +1,104 @@
+"""The rules of time: leases, their renewal, recovery of runs that stalled, and the tidying that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.model.model import Queue
+from tests.model.parts import DEFAULT_RETENTION, FINAL, Job
+
+FORGET_WORKER_MS = 300_000
+SHORTEST_LEASE_MS = 1_000
+
+
+class TimedQueue(Queue):
+    """A queue whose clock moves."""
+
+    def __init__(self, now: int, *, step: int) -> None:
+        super().__init__(now, step=step)
+        self.alive: dict[str, int] = {}  # worker -> last renewal
+        self.swept_at: int | None = None
+        self.settled_since = now
+
+    def advance(self, ms: int) -> None:
+        """Time passes."""
+        self.now += ms
+        for job in self.having("active"):
+            job.idle += ms
+
+    def renew(self, worker: str, held: Sequence[tuple[str, str]]) -> tuple[set[str], set[str]]:
+        """Answer the leases that are no longer the worker's, and the jobs it should cancel."""
+        self.alive[worker] = self.now
+        lost, revoked = set[str](), set[str]()
+        for id_, token in held:
+            job = self.jobs.get(id_)
+            if job is not None and job.revoking:
+                revoked.add(id_)
+            if job is not None and job.state == "active" and job.token == token:
+                job.idle = 0
+            else:
+                lost.add(token)
+        return lost, revoked
+
+    def sweep(self, max_stalled: int, interval: int, gap: int) -> tuple[set[str], set[str]] | None:
+        """Recover runs whose lease ran out, and tidy up. Answers recovered and failed ids, None if too early.
+
+        After a gap in sweeping nobody could renew: no lease is judged by the time before it.
+        """
+        if self.swept_at is not None and self.now - self.swept_at < interval:
+            return None
+        if self.swept_at is None or self.now - self.swept_at > gap:
+            self.settled_since = self.now
+        self.swept_at = self.now
+        recovered, failed = set[str](), set[str]()
+        for job in self.having("active"):
+            idle = min(job.idle, self.now - self.settled_since)
+            if job.torn and idle >= SHORTEST_LEASE_MS:
+                del self.jobs[job.id]
+                self.note("dropped", job.id, "missing")
+            elif not job.torn and idle >= job.lock:
+                (recovered if self._stall(job, max_stalled) else failed).add(job.id)
+        self._tidy()
+        return recovered, failed
+
+    def _stall(self, job: Job, max_stalled: int) -> bool:
+        job.stalls += 1
+        self.note("stalled", job.id, str(job.stalls))
+        if job.revoking or job.stalls > max_stalled:
+            self._fail(job, "revoked" if job.revoking else "stalled")
+            return False
+        job.state, job.returned = "waiting", True
+        return True
+
+    def _tidy(self) -> None:
+        for job in [job for job in self.jobs.values() if job.held is not None and job.held <= self.now]:
+            job.held = None
+            if job.drop:
+                del self.jobs[job.id]
+        for state in FINAL:
+            age = DEFAULT_RETENTION[state][1]
+            self._discard(job for job in self.ended(state) if (job.ended or 0) <= self.now - age)
+        expired = [job for job in self.jobs.values() if job.expires is not None and job.expires <= self.now]
+        for job in sorted(expired, key=lambda job: (job.expires or 0, job.id))[: self.step]:
+            if job.torn:
+                job.expires = None  # found out when it is claimed
+            else:
+                self._fail(job, "expired")
+        running = {job.worker for job in self.having("active")}
+        for worker, seen in list(self.alive.items()):
+            if seen <= self.now - FORGET_WORKER_MS and worker not in running:
+                del self.alive[worker]
+
+    def close_worker(self, worker: str) -> int:
+        """Hand back what a worker that is gone still held; answer how many."""
+        self.alive.pop(worker, None)
+        count = 0
+        for job in [job for job in self.having("active") if job.worker == worker]:
+            if job.torn:
+                del self.jobs[job.id]
+            elif job.revoking:
+                self._fail(job, "revoked")
+            else:
+                self._come_back(job)
+                count += 1
+        return count

@@ -1,0 +1,159 @@
+"""The places a conformance test runs on: each is started once per test process, when it is first asked for.
+
+How servers are started is told in servers.py; what a test must leave behind is checked in tidiness.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from glidemq_async.storage import Endpoint, FileStorage, MemoryStorage
+from glidemq_async.storage.connections import dial
+from glidemq_async.storage.file import socket_path
+from glidemq_async.storage.library import pack
+from tests import servers
+from tests.servers import Server
+
+ON_TWO = ("memory", "redis7")
+EVERYWHERE = ("memory", "redis7", "redis", "unix", "file", "cluster", "sentinel")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A URL for the code under test, and the primaries behind it for the test itself."""
+
+    name: str
+    url: str
+    primaries: tuple[Endpoint, ...]
+
+    async def command(self, *words: str | bytes | int) -> list[object]:
+        """Run a command on every primary; answers one reply each."""
+        return [await _command(endpoint, *words) for endpoint in self.primaries]
+
+    async def lifetimes(self, keys: Sequence[str]) -> dict[str, int]:
+        """The milliseconds that each key has left, -1 for one that stays."""
+        found: dict[str, int] = {}
+        for endpoint in self.primaries:
+            replies = await _commands(endpoint, [("PTTL", key) for key in keys])
+            found |= {key: reply for key, reply in zip(keys, replies, strict=True) if isinstance(reply, int)}
+        return found
+
+    async def ask(self, *words: str | bytes | int) -> object:
+        """Run a command about a key on whichever primary serves it."""
+        for reply in await self.command(*words):
+            if not (isinstance(reply, Exception) and str(reply).startswith("MOVED")):
+                if isinstance(reply, Exception):
+                    raise reply
+                return reply
+        raise LookupError(f"nobody here answers {words!r}")
+
+    async def keys(self) -> list[str]:
+        """Every key there is."""
+        found: list[str] = []
+        for reply in await self.command("KEYS", "*"):
+            assert isinstance(reply, list), reply
+            found += [key.decode() for key in reply]
+        return found
+
+
+async def _command(endpoint: Endpoint, *words: str | bytes | int) -> object:
+    return (await _commands(endpoint, [words]))[0]
+
+
+async def _commands(endpoint: Endpoint, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[object]:
+    wire = await dial(endpoint)
+    try:
+        deadline = asyncio.get_running_loop().time() + 5
+        return list(await asyncio.gather(*[wire.send(pack(*words), deadline) for words in commands]))
+    finally:
+        wire.drop("answered")
+        await asyncio.sleep(0)
+
+
+def _endpoint(server: Server) -> Endpoint:
+    return Endpoint(path=server.path) if server.path else Endpoint("127.0.0.1", server.port)
+
+
+@asynccontextmanager
+async def _memory() -> AsyncIterator[Place]:
+    # Somebody has to stay: the server ends with the last storage of its name.
+    async with MemoryStorage("conformance") as holder:
+        yield Place("memory", holder.url, (Endpoint(path=holder.socket),))
+
+
+@asynccontextmanager
+async def _file() -> AsyncIterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="gmq-") as directory:
+        async with FileStorage(directory, linger=0.2) as holder:
+            yield Place("file", f"{holder.url}?linger=0.2", (Endpoint(path=socket_path(directory)),))
+
+
+@asynccontextmanager
+async def _redis() -> AsyncIterator[Place]:
+    async with servers.standalone("--appendonly", "yes") as server:
+        yield Place("redis", server.url, (_endpoint(server),))
+
+
+@asynccontextmanager
+async def _unix() -> AsyncIterator[Place]:
+    async with servers.standalone(unix=True) as server:
+        yield Place("unix", server.url, (_endpoint(server),))
+
+
+@asynccontextmanager
+async def _redis7() -> AsyncIterator[Place]:
+    async with servers.redis7() as server:
+        yield Place("redis7", server.url, (_endpoint(server),))
+
+
+@asynccontextmanager
+async def _cluster() -> AsyncIterator[Place]:
+    # Nobody dies here: a busy machine must not look like a dead node.
+    async with servers.cluster(timeout_ms=15_000) as made:
+        yield Place("cluster", made.url, tuple(map(_endpoint, made.primaries)))
+
+
+@asynccontextmanager
+async def _sentinel() -> AsyncIterator[Place]:
+    async with servers.sentinel(down_ms=15_000) as made:
+        yield Place("sentinel", made.url, (_endpoint(made.primary),))
+
+
+_OPENERS: dict[str, Callable[[], AbstractAsyncContextManager[Place]]] = {
+    "memory": _memory,
+    "redis7": _redis7,
+    "redis": _redis,
+    "unix": _unix,
+    "file": _file,
+    "cluster": _cluster,
+    "sentinel": _sentinel,
+}
+
+
+class Places:
+    """All places of one test process, on an event loop of their own that runs only here."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._stack = AsyncExitStack()
+        self._started: dict[str, Place] = {}
+
+    def get(self, name: str) -> Place:
+        """The place of this name, started if need be."""
+        place = self._started.get(name)
+        if place is None:
+            place = self._started[name] = self._runner.run(self._start(name))
+        return place
+
+    async def _start(self, name: str) -> Place:
+        opening = _OPENERS[name]
+        return await self._stack.enter_async_context(opening())
+
+    def close(self) -> None:
+        """End every server."""
+        self._runner.run(self._stack.aclose())
+        self._runner.close()

@@ -1,0 +1,74 @@
+"""A storage that passes everything on to another one, notes the calls, and lets a test step in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from glidemq_async.storage import Arg, Storage, StreamEntry, Subscription, Wait
+
+
+class Relay:
+    """A Storage around a Storage."""
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner = inner
+        self.calls: list[str] = []
+        self.before_call: Callable[[str, Sequence[Arg]], Awaitable[None]] | None = None
+        self.after_call: Callable[[str, Sequence[Arg], Any], Awaitable[None]] | None = None
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    async def connect(self) -> None:
+        await self._inner.connect()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def call(
+        self,
+        function: str,
+        key: str,
+        args: Sequence[Arg],
+        *,
+        readonly: bool = False,
+        timeout: float = 30.0,
+        wait: Wait = "default",
+    ) -> object:
+        self.calls.append(function)
+        if self.before_call is not None:
+            await self.before_call(function, args)
+        reply = await self._inner.call(function, key, args, readonly=readonly, timeout=timeout, wait=wait)
+        if self.after_call is not None:
+            await self.after_call(function, args, reply)
+        return reply
+
+    async def subscribe(
+        self,
+        key: str,
+        channel: str,
+        on_message: Callable[[bytes], None],
+        on_change: Callable[[bool], None],
+    ) -> Subscription:
+        return await self._inner.subscribe(key, channel, on_message, on_change)
+
+    async def read_stream(self, key: str, after: str, count: int, block: float) -> list[StreamEntry]:
+        return await self._inner.read_stream(key, after, count, block)
+
+    def scan(self, match: str) -> AsyncIterator[bytes]:
+        return self._inner.scan(match)
+
+    def clone(self) -> Storage:
+        return self._inner.clone()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

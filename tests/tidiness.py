@@ -1,0 +1,100 @@
+"""What must be true after every test: sound stored data, no stray key, and no task, thread or socket left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from glidemq_async import Queue
+from glidemq_async.storage import Storage
+from tests.places import Place
+
+_KEY = re.compile(r"([^:{}]+):\{([^:{}]+)\}:(.+)")
+_SOCKETS = Path("/proc/self/fd")
+PATIENCE = 3.0
+
+
+async def verify(storage: Storage, place: Place, *, workers_gone: bool = True) -> None:
+    """Check every queue of a place; raises AssertionError with all that is wrong."""
+    wrong: list[str] = []
+    queues: dict[tuple[str, str], list[str]] = {}
+    for key in await place.keys():
+        found = _KEY.fullmatch(key)
+        if found is None:
+            wrong.append(f"{key}: belongs to no queue")
+        else:
+            queues.setdefault((found[1], found[2]), []).append(found[3])
+    for (prefix, name), kinds in queues.items():
+        queue: Queue[Any, Any] = Queue(name, storage, prefix=prefix)
+        wrong += [f"{prefix}:{name}: {finding}" for finding in await queue.check()]
+        wrong += await _traces(place, f"{prefix}:{{{name}}}", kinds, workers_gone)
+    assert not wrong, "\n".join(wrong)
+
+
+async def _traces(place: Place, base: str, kinds: list[str], workers_gone: bool) -> list[str]:
+    """What workers and waiters that are gone should have taken with them."""
+    wrong: list[str] = []
+    if workers_gone:
+        wrong += [f"{base}:{kind}: a closed worker left it" for kind in ("idle", "alive", "workers") if kind in kinds]
+    calls = [f"{base}:{kind}" for kind in kinds if kind.startswith("call:")]
+    wrong += [f"{key}: never expires" for key, left in (await place.lifetimes(calls)).items() if left == -1]
+    if "waiters" in kinds:
+        ids = await place.ask("HKEYS", f"{base}:waiters")
+        assert isinstance(ids, list)
+        wrong += [f"{base}:waiters: {job_id.decode()} is waited for by nobody" for job_id in ids]
+    return wrong
+
+
+async def tasks_left(patience: float = PATIENCE) -> list[str]:
+    """The tasks of this loop that do not end by themselves soon."""
+    me = asyncio.current_task()
+    others = {task for task in asyncio.all_tasks() if task is not me}
+    if others:
+        _, others = await asyncio.wait(others, timeout=patience)
+    return [repr(task) for task in others]
+
+
+class Held(NamedTuple):
+    """The threads and sockets of this process."""
+
+    threads: frozenset[threading.Thread]
+    sockets: frozenset[str]
+
+
+def held() -> Held:
+    """What this process holds now."""
+    return Held(frozenset(threading.enumerate()), frozenset(_sockets()))
+
+
+def _sockets() -> set[str]:
+    found: set[str] = set()
+    if _SOCKETS.is_dir():
+        for name in os.listdir(_SOCKETS):
+            try:
+                target = os.readlink(_SOCKETS / name)
+            except OSError:
+                continue
+            if target.startswith("socket:"):
+                found.add(target)
+    return found
+
+
+def left_since(before: Held) -> list[str]:
+    """What came since and does not go away."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        now = held()
+        threads = [thread.name for thread in now.threads - before.threads if thread.is_alive()]
+        sockets = sorted(now.sockets - before.sockets)
+        if not threads and not sockets:
+            return []
+        if time.monotonic() > deadline:
+            return [*(f"thread {name}" for name in threads), *sockets]
+        gc.collect()
+        time.sleep(0.02)

@@ -1,0 +1,127 @@
+"""Shorthands of the conformance tests: workers that never poll, events that can be awaited, jobs that can be held."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+from glidemq_async import EventGap, Job, Queue, QueueEvent, QueueEvents, Worker
+
+AnyJob: TypeAlias = Job[Any, Any]
+AnyQueue: TypeAlias = Queue[Any, Any]
+AnyWorker: TypeAlias = Worker[Any, Any]
+
+PATIENCE = 10.0
+"""Seconds after which a test gives up waiting for what should come."""
+NO_POLLING = 60.0
+
+
+def worker_of(queue: AnyQueue, handler: Callable[[AnyJob], Any], **options: Any) -> AnyWorker:
+    """A worker of a queue on its storage; it does not poll, so a lost wake-up ends the test."""
+    options.setdefault("poll_interval", NO_POLLING)
+    options.setdefault("shutdown_timeout", 5)
+    return Worker(queue.name, handler, queue.storage, handle_signals=False, **options)
+
+
+async def echo(job: AnyJob) -> Any:
+    """A handler that returns its data."""
+    return job.data
+
+
+class Gate:
+    """A handler whose runs wait until the test lets them go."""
+
+    def __init__(self) -> None:
+        self.started: asyncio.Queue[AnyJob] = asyncio.Queue()
+        self.cancelled: asyncio.Queue[AnyJob] = asyncio.Queue()
+        self._open = asyncio.Event()
+
+    async def __call__(self, job: AnyJob) -> Any:
+        self.started.put_nowait(job)
+        try:
+            await self._open.wait()
+        except asyncio.CancelledError:
+            self.cancelled.put_nowait(job)
+            raise
+        return job.data
+
+    async def running(self) -> AnyJob:
+        """Wait for the next run to start."""
+        return await soon(self.started.get())
+
+    async def stopped(self) -> AnyJob:
+        """Wait for the next run to be cancelled."""
+        return await soon(self.cancelled.get())
+
+    def release(self) -> None:
+        """Let all runs end."""
+        self._open.set()
+
+
+async def soon(awaitable: Any, seconds: float = PATIENCE) -> Any:
+    """Await what must happen, with an end to patience."""
+    return await asyncio.wait_for(awaitable, seconds)
+
+
+class Heard:
+    """The worker events of one kind, in order."""
+
+    def __init__(self, worker: AnyWorker, event: Any) -> None:
+        self._calls: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+        worker.on(event, lambda *details: self._calls.put_nowait(details))
+
+    async def next(self) -> tuple[Any, ...]:
+        """Wait for the next one."""
+        details: tuple[Any, ...] = await soon(self._calls.get())
+        return details
+
+    @property
+    def count(self) -> int:
+        """How many wait to be looked at."""
+        return self._calls.qsize()
+
+
+async def ended(job: AnyJob) -> AnyJob:
+    """Wait until a job has ended, and read it again."""
+    try:
+        await job.result(PATIENCE)
+    except TimeoutError:
+        raise
+    except Exception:  # noqa: BLE001 - how it ended is the test's question
+        pass
+    await job.refresh()
+    return job
+
+
+async def history(queue: AnyQueue) -> list[QueueEvent]:
+    """The events of a queue so far."""
+    async with QueueEvents(queue.name, queue.storage) as now:
+        total = int(now.position.rpartition("/")[2])
+    found: list[QueueEvent] = []
+    if not total:
+        return found
+    async with asyncio.timeout(PATIENCE), QueueEvents(queue.name, queue.storage, after="0") as events:
+        async for event in events:
+            assert isinstance(event, QueueEvent)
+            found.append(event)
+            if int(event.position.rpartition("/")[2]) == total:
+                break
+    return found
+
+
+async def told(queue: AnyQueue, job_id: str) -> list[tuple[str, str]]:
+    """Kind and detail of every event of one job so far."""
+    return [(event.kind, event.detail) for event in await history(queue) if event.job_id == job_id]
+
+
+@asynccontextmanager
+async def listening(queue: AnyQueue, after: str | None = None) -> AsyncIterator[AsyncIterator[QueueEvent | EventGap]]:
+    """The events of a queue from now on, as an iterator to call `anext` on."""
+    async with QueueEvents(queue.name, queue.storage, after=after) as events:
+        iterator = events.__aiter__()
+        try:
+            yield iterator
+        finally:
+            await iterator.aclose()  # type: ignore[attr-defined]
