@@ -152,16 +152,16 @@ function finish.note(done, state, policy, id, payload)
   local group = done[name]
   if not group then
     group = {state = state, policy = policy, ids = {}, payloads = {}}
-    done[name] = group
+    done[name], done[#done + 1] = group, group
   end
   local n = #group.ids + 1
   group.ids[n] = id
   group.payloads[n] = payload
 end
 
--- Store what was collected.
+-- Store what was collected, in the order in which the policies came: the last one is the one that holds.
 function finish.store(base, done, now, seen)
-  for _, group in pairs(done) do
+  for _, group in ipairs(done) do
     record.forget_marks(base, group.ids, seen)
     store_group(base, group, now, seen)
   end

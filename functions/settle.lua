@@ -71,10 +71,12 @@ local function release_entries(base, args, n)
   local refused = {}
   local acknowledged = release(base .. ':stream', stream) + release(base .. ':lane', lane)
   if acknowledged == n or not settle.fenced then return refused end
+  local settled = {}
   for i = 1, n do
     local _, id, entry = run_at(args, i)
     local place = redis.call('HGET', base .. ':job:' .. id, 'place')
-    if place ~= 'active ' .. entry then refused[i] = place and 'stale' or 'missing' end
+    if place ~= 'active ' .. entry or settled[entry] then refused[i] = place and 'stale' or 'missing' end
+    settled[entry] = true
   end
   return refused
 end
@@ -170,6 +172,7 @@ local function settle_runs(base, args, n, now, lines, seen)
   finish.store(base, done, now, seen)
   local answer = {}
   for i, word in pairs(refused) do
+    if word == 'missing' then record.lost(base, (select(2, run_at(args, i)))) end
     answer[#answer + 1] = i
     answer[#answer + 1] = word
   end

@@ -163,6 +163,8 @@ local function close_worker(base, args)
           events.note(lines, 'returned', id)
           count = count + 1
         end
+      elseif id then
+        record.lost(base, id)
       end
     end
   end

@@ -9,6 +9,7 @@ from typing import Final
 from glidemq_async.errors import IncompatibleQueueError, PayloadTooLarge
 from glidemq_async.functions.callers import Functions, QueueState
 from glidemq_async.keys import QueueKeys
+from glidemq_async.option_checks import whole_number
 from glidemq_async.results import ResultListener
 from glidemq_async.serialization import DEFAULT_LIMIT, MsgpackSerializer, Serializer, decode, encode
 from glidemq_async.storage import Storage, open_storage
@@ -31,6 +32,10 @@ class QueueClient:
         payload_limit: int | None,
     ) -> None:
         self.keys = QueueKeys(prefix, queue)
+        if serializer is not None and not isinstance(serializer, Serializer):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"serializer must have dumps and loads, got {serializer!r}")
+        if payload_limit is not None:
+            whole_number("payload_limit", payload_limit, least=1)
         self.owns_storage = not isinstance(storage, Storage)
         self.storage: Storage = open_storage(storage)
         self.functions = Functions(self.storage, self.keys.base)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from contextlib import suppress
 from typing import Final, NamedTuple, cast
 
 import msgpack
@@ -36,11 +37,12 @@ class Failure(NamedTuple):
 def failure_of(error: BaseException) -> Failure:
     """Describe an exception. Never raises: an exception whose text cannot be had is described by its type."""
     name = type(error).__name__
-    try:
+    message = trace = ""
+    # Apart from each other: what formats a traceback reads more than the text, and may fail where that does not.
+    with suppress(Exception):
         message = str(error)[:MESSAGE_LIMIT]
+    with suppress(Exception):
         trace = "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001 - a broken __str__ must not lose the job's outcome
-        return Failure(name, "", "")
     if len(trace) > TRACEBACK_LIMIT:
         trace = trace[: TRACEBACK_LIMIT // 2] + "\n[…]\n" + trace[-TRACEBACK_LIMIT // 2 :]
     encodable = [text.encode("utf-8", "replace").decode() for text in (name, message, trace)]

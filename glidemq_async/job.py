@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from glidemq_async.abort import AbortSignal
@@ -15,6 +15,7 @@ from glidemq_async.durations import from_ms
 from glidemq_async.errors import JobNotFound, JobStateError, LeaseLost, ResultTimeout
 from glidemq_async.failure import stored_failure
 from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
+from glidemq_async.option_checks import optional_seconds
 from glidemq_async.options import JobOptions
 from glidemq_async.record import FINAL, State, claim_of, created_ms, place_of, whole
 
@@ -264,19 +265,20 @@ class Job(Generic[Data, Result]):
         self._check_word(word, "update the data")
         self._data_bytes, self._data = packed, _UNREAD
 
-    async def result(self, timeout: float | None = None) -> Result:
+    async def result(self, timeout: float | timedelta | None = None) -> Result:
         """Wait until the job has ended and return its result.
 
         Raises JobFailed when it failed, ResultTimeout after `timeout` seconds (the job goes on), JobNotFound when
         its record is gone.
         """
+        patience = optional_seconds("timeout", timeout)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(patience):
                 await self._client.results.listen()
                 ended = await self._client.results.wait(self.id, asked=self._asked)
         except TimeoutError:
             raise ResultTimeout(
-                f"waited {timeout} s for the result of job {self.id} of queue {self.queue!r}, it has not ended: "
+                f"waited {patience} s for the result of job {self.id} of queue {self.queue!r}, it has not ended: "
                 "is a worker running? The job goes on and can be awaited again"
             ) from None
         if ended.state == "failed":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypeVar, Unpack, cast
 
@@ -16,7 +17,7 @@ from glidemq_async.errors import QueueClosed, ResultTimeout
 from glidemq_async.functions.callers import AddRequest, Finding, Wait
 from glidemq_async.job import Job, Outcome
 from glidemq_async.keys import check_id
-from glidemq_async.option_checks import whole_number
+from glidemq_async.option_checks import optional_seconds, whole_number
 from glidemq_async.options import JobOptions, JobOptionsDict, merge
 from glidemq_async.record import FINAL, STATES, State
 from glidemq_async.serialization import Serializer
@@ -58,6 +59,8 @@ class Queue(Generic[Data, Result]):
     ) -> None:
         if mode not in (None, "global"):
             raise ValueError(f'mode must be None or "global", got {mode!r}')
+        if default_options is not None and not isinstance(default_options, JobOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"default_options must be JobOptions, got {default_options!r}")
         self._client = QueueClient(
             name, storage, prefix=prefix, mode=mode, serializer=serializer, payload_limit=payload_limit
         )
@@ -143,7 +146,7 @@ class Queue(Generic[Data, Result]):
         name: str,
         data: Data = _NO_DATA,
         *,
-        wait_timeout: float | None = None,
+        wait_timeout: float | timedelta | None = None,
         **options: Unpack[JobOptionsDict],
     ) -> Result:
         """Add a job and return its result: request and reply through the queue.
@@ -151,16 +154,17 @@ class Queue(Generic[Data, Result]):
         Raises what `add` raises, JobFailed, and ResultTimeout after `wait_timeout` seconds (the job goes on).
         """
         chosen = merge(self._defaults, options) if options else self._defaults
+        patience = optional_seconds("wait_timeout", wait_timeout)
         try:
-            async with asyncio.timeout(wait_timeout):
+            async with asyncio.timeout(patience):
                 await self.connect()
                 await self._client.results.listen()
                 job = await self._add(name, data, chosen, self._client.results.channel.encode())
         except TimeoutError:
             raise ResultTimeout(
-                f"waited {wait_timeout} s to add {name!r} to queue {self.name!r}: it may have been stored"
+                f"waited {patience} s to add {name!r} to queue {self.name!r}: it may have been stored"
             ) from None
-        return await job.result(wait_timeout)
+        return await job.result(patience)
 
     async def _add(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
         request = self._request(name, data, options, reply)

@@ -6,6 +6,7 @@ Which node serves a key is decided by the subclasses (`redis`, `cluster`, `senti
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import cache
@@ -253,6 +254,8 @@ class ServerStorage(ABC):
         """Iterate over the keys that match; see `Storage.scan`."""
         self.bind()
         cursor: Reply = b"0"
+        # The pattern's own backslashes would make another hash tag of it.
+        key = re.sub(r"\\(.)", r"\1", match)
         while True:
             packed = pack("SCAN", as_text(cursor), "MATCH", match, "COUNT", 1000)
 
@@ -260,7 +263,7 @@ class ServerStorage(ABC):
                 wire = await node.open()
                 return await wire.send(packed, asyncio.get_running_loop().time() + TRY_SECONDS)
 
-            reply = await self._persist("scan", match, READ_PATIENCE, attempt)
+            reply = await self._persist("scan", key, READ_PATIENCE, attempt)
             cursor, keys = as_list(reply) or [b"0", []]
             for found in as_list(keys) or []:
                 if isinstance(found, bytes):

@@ -276,7 +276,7 @@ class Worker(Generic[Data, Result]):
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        if self._loop is None:
+        if self._loop is None or not self._tasks:  # never started, or not to the end
             await self._client.close()
             return
         self._listeners.tell("closing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -70,25 +71,19 @@ def test_a_killed_worker_costs_nothing(tree: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "t").iterdir()) == []
 
 
-def test_on_a_server_it_deletes_its_queue(tree: Path, tmp_path: Path) -> None:
-    # In a thread of its own the server's loop would be needed nowhere: it is a process.
-    import asyncio
-
-    async def run() -> None:
-        async with standalone() as server:
-            await server.command("SET", "not ours", "kept")
-            done = await asyncio.to_thread(
-                glidemq,
-                *("demo", str(tree / "package_0"), "--json", "--no-kill", "--workers", "1", "--url", server.url),
-                temporary=tmp_path / "t",
-            )
-            figures = figures_of(done)
-            assert_nothing_lost(figures, FILES // 5)
-            assert figures["processes"] == 1
-            assert figures["stalls"] == 0
-            assert await server.command("KEYS", "*") == [b"not ours"]
-
-    asyncio.run(run())
+async def test_on_a_server_it_deletes_its_queue(tree: Path, tmp_path: Path) -> None:
+    async with standalone() as server:
+        await server.command("SET", "not ours", "kept")
+        done = await asyncio.to_thread(
+            glidemq,
+            *("demo", str(tree / "package_0"), "--json", "--no-kill", "--workers", "1", "--url", server.url),
+            temporary=tmp_path / "t",
+        )
+        figures = figures_of(done)
+        assert_nothing_lost(figures, FILES // 5)
+        assert figures["processes"] == 1
+        assert figures["stalls"] == 0
+        assert await server.command("KEYS", "*") == [b"not ours"]
 
 
 def test_without_a_terminal_it_prints_plain_lines(tree: Path, tmp_path: Path) -> None:
@@ -111,8 +106,10 @@ def test_one_file_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.crash
-def test_an_interrupt_stops_the_workers_and_cleans_up(tree: Path, tmp_path: Path) -> None:
-    temporary = tmp_path / "t"
+def test_an_interrupt_stops_the_workers_and_cleans_up(tmp_path: Path) -> None:
+    tree, temporary = tmp_path / "tree", tmp_path / "t"
+    # Far more than it gets to do before the interrupt comes.
+    make_tree(tree, 1_000)
     command = [*COMMAND, "demo", str(tree), "--no-kill"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(temporary)

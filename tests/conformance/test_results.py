@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -82,8 +83,9 @@ async def test_nothing_is_a_result(queue: AnyQueue) -> None:
 @pytest.mark.everywhere
 async def test_patience_ends_and_the_job_goes_on(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
-    with pytest.raises(ResultTimeout, match=r"0\.05 s"):
-        await job.result(0.05)
+    for patience in (0.05, timedelta(milliseconds=50)):
+        with pytest.raises(ResultTimeout, match=r"0\.05 s"):
+            await job.result(patience)
     with pytest.raises(TimeoutError):
         await queue.add_and_wait("n", 2, wait_timeout=0.05)
     async with worker_of(queue, echo):

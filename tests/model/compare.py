@@ -49,6 +49,11 @@ class EventReader:
             self._ended.discard(event.id)
 
 
+def created(added: str | None, entry: str) -> int:
+    """When a job was added: its own field, else the time in its first stream entry."""
+    return int(added) if added else int(entry[1:].partition("-")[0])
+
+
 def _unpack(line: str) -> list[Event]:
     kind, *words = line.split("\x1f")
     if kind not in DETAILED:
@@ -62,7 +67,7 @@ class Comparer:
     def __init__(self) -> None:
         self.reader = EventReader()
         self.tokens: dict[str, str] = {}  # every lease ever seen -> its job
-        self._added: dict[str, int] = {}
+        self.added: dict[str, int] = {}
 
     def compare(self, seen: Snapshot, model: Queue) -> None:
         """Find any difference between the two."""
@@ -75,7 +80,7 @@ class Comparer:
                 _compare_record(seen.records[job.id], job)
                 same(f"log lines of job {job.id}", seen.logs.get(job.id, []), job.logs)
                 self._compare_added(seen.records[job.id], job)
-        self._added = {id_: added for id_, added in self._added.items() if id_ in model.jobs}
+        self.added = {id_: added for id_, added in self.added.items() if id_ in model.jobs}
         events = Counter(self.reader.read(seen.events))
         same("events", events - Counter(model.events), Counter[Event]())
         same("missing events", Counter(model.events) - events, Counter[Event]())
@@ -94,9 +99,8 @@ class Comparer:
 
     def _compare_added(self, record: dict[str, str], job: Job) -> None:
         """The time of creation is told by the record or by its first stream entry, and never changes."""
-        entry = record["place"].partition(" ")[2]
-        added = int(record["added"]) if "added" in record else int(entry[1:].partition("-")[0])
-        same(f"time of creation of job {job.id}", added, self._added.setdefault(job.id, added))
+        added = created(record.get("added"), record["place"].partition(" ")[2])
+        same(f"time of creation of job {job.id}", added, self.added.setdefault(job.id, added))
 
 
 def _compare_keys(seen: Snapshot, model: Queue) -> None:

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from glidemq_async.functions.callers import AddRequest, Arg, ClaimedJob, Lane, SettleReply, SettleRequest
 from glidemq_async.storage.wire import ReplyError
-from tests.model.compare import Comparer, same
+from tests.model.compare import Comparer, created, same
 from tests.model.driver import BASE, Delivery, Driver, run
 from tests.model.parts import Job, NewJob, Settled, State
 from tests.model.upkeep import TimedQueue
@@ -305,7 +305,8 @@ class QueueMachine(RuleBasedStateMachine):
         assert call is not None
         running = {job.token: job for job in self.model.having("active") if not job.torn}
         jobs = [running[token] for _, token in call.claimed if token in running]
-        same("claimed jobs", [_claimed(job) for job in reply.jobs], [_as_claimed(job) for job in jobs])
+        expected = [_as_claimed(job, self.comparer.added[job.id]) for job in jobs]
+        same("claimed jobs", [_claimed(job) for job in reply.jobs], expected)
         same("refused", reply.refused, call.refused)
         same("due", reply.due, call.due)
         same("the server's time", reply.now, self.model.now)
@@ -384,9 +385,10 @@ def _args(run: Settled) -> list[Arg]:
 
 def _claimed(fields: ClaimedJob) -> tuple[object, ...]:
     name, data, _, fence, id_, entry, *history = [value.decode(errors="replace") if value else None for value in fields]
-    failures, stalls, _, progress = history or [None, None, None, None]
-    return name, data, int(fence or 0), id_, entry, int(failures or 0), int(stalls or 0), progress
+    failures, stalls, added, progress = history or [None, None, None, None]
+    since = created(added, entry or "")
+    return name, data, int(fence or 0), id_, entry, int(failures or 0), int(stalls or 0), progress, since
 
 
-def _as_claimed(job: Job) -> tuple[object, ...]:
-    return job.name, job.data, job.fence, job.id, job.token, job.failures, job.stalls, job.progress
+def _as_claimed(job: Job, since: int) -> tuple[object, ...]:
+    return job.name, job.data, job.fence, job.id, job.token, job.failures, job.stalls, job.progress, since

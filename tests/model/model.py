@@ -24,6 +24,7 @@ class Queue:
         self.jobs: dict[str, Job] = {}
         self.paused = False
         self.events: list[Event] = []
+        self.keep: dict[Final, Retention | None] = {"completed": None, "failed": None}  # applied last
         self.line = itertools.count(1)
         self.last_id = 0
 
@@ -213,7 +214,10 @@ class Queue:
             self._fail(job, "expired")
 
     def _store(self, state: Final, retention: tuple[int, int] | None, jobs: list[Job]) -> None:
-        """Tell the waiters, then keep what the policy keeps; a job somebody waited for stays a while."""
+        """Tell the waiters, then keep what the policy keeps; a job somebody waited for stays a while.
+
+        The policy of the job that ends last holds for the whole set. (The default one leaves ages to the sweep.)
+        """
         count, age = retention or DEFAULT_RETENTION[state]
         for job in jobs:
             job.state, job.ended, job.expires, job.revoking = state, self.now, None, False
@@ -227,9 +231,14 @@ class Queue:
                 del self.jobs[job.id]
         if count == 0:
             return
+        self.keep[state] = retention
         kept = self.ended(state)
         if count > 0:
             self._discard(kept[: max(0, len(kept) - count)])
+        if retention is not None:
+            self._discard_older(state, age)
+
+    def _discard_older(self, state: Final, age: int) -> None:
         if age >= 0:
             self._discard(job for job in self.ended(state) if (job.ended or 0) <= self.now - age)
 

@@ -76,8 +76,7 @@ class TimedQueue(Queue):
             if job.drop:
                 del self.jobs[job.id]
         for state in FINAL:
-            age = DEFAULT_RETENTION[state][1]
-            self._discard(job for job in self.ended(state) if (job.ended or 0) <= self.now - age)
+            self._discard_older(state, (self.keep[state] or DEFAULT_RETENTION[state])[1])
         expired = [job for job in self.jobs.values() if job.expires is not None and job.expires <= self.now]
         for job in sorted(expired, key=lambda job: (job.expires or 0, job.id))[: self.step]:
             if job.torn:

@@ -134,7 +134,7 @@ _DECISIONS: Final = (
     *(ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While),
     *(ast.ExceptHandler, ast.match_case),
 )
-# One look at a dict per node instead of a row of isinstance calls: there are millions of nodes.
+# One look at a set per node instead of a row of isinstance calls: there are millions of nodes.
 _IS_BLOCK: Final = frozenset(_BLOCKS)
 _IS_DECISION: Final = frozenset(_DECISIONS)
 

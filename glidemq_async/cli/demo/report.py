@@ -6,7 +6,7 @@ import heapq
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,7 +19,11 @@ from glidemq_async.cli.demo.show import Outcome
 TOP: Final = 10
 SHOWN_PROBLEMS: Final = 5
 PLAIN_WIDTH: Final = 130
-_NAME_WIDTH: Final = 20
+WIDE: Final = 110
+"""Columns from which on the table holds everything."""
+_NAME_WIDTH: Final = 28
+_WIDE_COUNTS: Final = ("lines", "functions", "classes", "imports", "complexity")
+_NARROW_COUNTS: Final = ("lines", "functions", "complexity")
 _SUMS: Final = ("size", "lines", "functions", "classes", "imports", "complexity")
 
 
@@ -30,7 +34,7 @@ def top(results: list[Measure], size_of: Callable[[Measure], int]) -> list[Measu
 
 def totals(results: list[Measure]) -> dict[str, int]:
     """Return the sums over all files, and how many did not parse or could not be read."""
-    sums = {name: sum(int(result[name]) for result in results) for name in _SUMS}
+    sums = {name: sum(cast("dict[str, int]", result)[name] for result in results) for name in _SUMS}
     for status in ("measured", "unparsable", "unreadable"):
         sums[status] = sum(result["status"] == status for result in results)
     return sums
@@ -69,7 +73,7 @@ def print_report(console: Console, outcome: Outcome, root: Path) -> None:
     """Print the table of results, what did not parse, and the figures."""
     figures = outcome.figures
     console.print()
-    console.print(_table(figures, root))
+    console.print(_table(figures, root, wide=console.width >= WIDE))
     _print_problems(console, figures.results)
     console.print()
     console.print(_summary(figures), soft_wrap=True)
@@ -79,39 +83,30 @@ def print_report(console: Console, outcome: Outcome, root: Path) -> None:
         console.print(f"  {figures.events_missed:,} events were trimmed unread: not all endings could be counted")
 
 
-def _table(figures: Figures, root: Path) -> Table:
-    sums = totals(figures.results)
-    table = Table(
-        title=f"The {TOP} most complex of {len(figures.results):,} files in {escape(str(root))}",
-        show_footer=True,
-    )
-    table.add_column("file", f"all {sums['measured']:,} that parse", overflow="fold", min_width=24)
-    for name in ("lines", "functions", "classes", "imports", "complexity"):
+def _table(figures: Figures, root: Path, *, wide: bool) -> Table:
+    results = figures.results
+    sums = totals(results)
+    shown = top(results, lambda result: result["complexity"])
+    title = f"The {len(shown)} most complex of {len(results):,} files in {escape(str(root))}"
+    table = Table(title=title, show_footer=True)
+    table.add_column("file", f"all {sums['measured']:,} that parse", overflow="fold")
+    counts = _WIDE_COUNTS if wide else _NARROW_COUNTS
+    for name in counts:
         table.add_column(name, f"{sums[name]:,}", justify="right")
-    table.add_column("nesting", f"{_largest(figures, lambda result: result['nesting'])}", justify="right")
-    table.add_column(
-        "longest function",
-        f"{_largest(figures, lambda result: result['longest']):,}",
-        justify="right",
-        no_wrap=True,
-        max_width=28,
-    )
-    for result in top(figures.results, lambda result: result["complexity"]):
-        table.add_row(
-            escape(result["file"]),
-            *(f"{int(result[name]):,}" for name in ("lines", "functions", "classes", "imports", "complexity")),
-            str(result["nesting"]),
-            f"{escape(_shortened(result['longest_name']))} {result['longest']:,}",
-        )
+    if wide:
+        longest = max((result["longest"] for result in results), default=0)
+        table.add_column("longest function", f"{longest:,}", justify="right", no_wrap=True)
+    for result in shown:
+        numbers = cast("dict[str, int]", result)
+        cells = [f"{numbers[name]:,}" for name in counts]
+        if wide:
+            cells.append(f"{escape(_shortened(result['longest_name']))} {result['longest']:,}")
+        table.add_row(escape(result["file"]), *cells)
     return table
 
 
 def _shortened(name: str) -> str:
     return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…"
-
-
-def _largest(figures: Figures, size_of: Callable[[Measure], int]) -> int:
-    return max(map(size_of, figures.results), default=0)
 
 
 def _print_problems(console: Console, results: list[Measure]) -> None:

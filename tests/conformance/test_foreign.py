@@ -1,0 +1,100 @@
+"""A name that something else uses: it is refused, and nothing is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from glidemq_async import IncompatibleQueueError, Queue, QueueEvents, Worker
+from glidemq_async.storage import Storage
+from tests.places import Place
+from tests.workbench import AnyQueue, echo, worker_of
+
+FOREIGN: list[tuple[str, list[tuple[str | int, ...]], str]] = [
+    ("another library's hash", [("HSET", "{base}:meta", "version", "4", "opts.maxLenEvents", 10000)], "another library"),
+    ("an owner", [("HSET", "{base}:meta", "owner", "somebody", "layout", "1")], "somebody"),
+    ("a later layout", [("HSET", "{base}:meta", "owner", "glidemq_async", "layout", "2")], "layout 2"),
+    ("a text", [("SET", "{base}:meta", "x")], "string"),
+    ("a list in the stream's place", [("RPUSH", "{base}:stream", "x")], "foreign"),
+]
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize(("keys", "words"), [case[1:] for case in FOREIGN], ids=[case[0] for case in FOREIGN])
+async def test_what_is_not_ours_is_refused_and_left_alone(
+    storage: Storage, place: Place, name: str, keys: list[tuple[str | int, ...]], words: str
+) -> None:
+    base = f"glide:{{{name}}}"
+    written = [str(command[1]).format(base=base) for command in keys]
+    for command in keys:
+        await place.ask(*(str(word).format(base=base) for word in command))
+    try:
+        before = [await place.ask("DUMP", key) for key in written]
+        queue: AnyQueue = Queue(name, storage)
+        for call in (queue.connect(), queue.add("n"), queue.pause()):
+            with pytest.raises(IncompatibleQueueError, match=words) as caught:
+                await call
+            assert "another queue name or prefix" in str(caught.value)
+        with pytest.raises(IncompatibleQueueError):
+            await Worker[Any, Any](name, echo, storage).start()
+        with pytest.raises(IncompatibleQueueError):
+            await QueueEvents(name, storage).connect()
+        await queue.close()
+        assert [await place.ask("DUMP", key) for key in written] == before
+        assert sorted(key for key in await place.keys() if key.startswith(base)) == sorted(set(written))
+    finally:
+        for key in written:
+            await place.ask("DEL", key)
+
+
+@pytest.mark.everywhere
+async def test_a_mode_stays_what_it_was(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage, mode="global") as queue:
+        await queue.add("n")
+    async with Queue[Any, Any](name, storage) as either:
+        assert await either.count() == 1
+    async with Queue[Any, Any](name, storage, mode="global") as again:
+        assert await again.count() == 1
+
+
+async def test_somebody_elses_keys_beside_ours_are_no_hindrance(storage: Storage, place: Place, name: str) -> None:
+    await place.ask("SET", "unrelated", 1)
+    try:
+        async with Queue[Any, Any](name, storage) as queue, worker_of(queue, echo):
+            assert await queue.add_and_wait("n", 1, wait_timeout=10) == 1
+            assert await queue.check() == []
+    finally:
+        await place.ask("DEL", "unrelated")
+
+
+async def test_a_stray_key_is_found(queue: AnyQueue, place: Place) -> None:
+    await queue.add("n")
+    stray = f"glide:{{{queue.name}}}:stray"
+    await place.ask("SET", stray, 1)
+    findings = await queue.check()
+    assert [(finding.invariant, finding.subject) for finding in findings] == [("I12", stray)]
+    await place.ask("DEL", stray)
+
+
+@pytest.mark.parametrize(
+    ("commands", "invariant"),
+    [
+        ([("HSET", "{base}:job:1", "place", "completed s1-1")], "I1"),
+        ([("DEL", "{base}:job:1")], "I2"),
+        ([("ZADD", "{base}:completed", "1", "1")], "I3"),
+        ([("ZADD", "{base}:scheduled", "1", "ghost")], "I2"),
+        ([("HSET", "{base}:job:ghost", "result", "x")], "I2"),
+        ([("SADD", "{base}:revoking", "1")], "I9"),
+        ([("ZADD", "{base}:held", "1", "ghost")], "I9"),
+        ([("RPUSH", "{base}:logs:ghost", "x")], "I12"),
+    ],
+)
+async def test_damage_is_found(queue: AnyQueue, place: Place, commands: list[tuple[str, ...]], invariant: str) -> None:
+    await queue.add("n")
+    assert await queue.check() == []
+    base = f"glide:{{{queue.name}}}"
+    for command in commands:
+        await place.ask(*(word.format(base=base) for word in command))
+    assert invariant in {finding.invariant for finding in await queue.check()}
+    await place.command("FLUSHALL")

@@ -1,0 +1,173 @@
+"""Records come from adding and from nothing else; entries without a record wedge nobody."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobOptions, Queue
+from glidemq_async.storage import Storage
+from tests.hands import Hands
+from tests.places import Place
+from tests.workbench import AnyJob, AnyQueue, echo, ended, history, worker_of
+
+
+@pytest.fixture
+async def hands(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
+    made = Hands(queue, place)
+    yield made
+    await made.leave()
+
+
+async def records(place: Place) -> list[str]:
+    """The keys that belong to single jobs."""
+    return [key for key in await place.keys() if ":job:" in key or ":logs:" in key]
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("verb", ["c", "f", "r", "d", "b"])
+async def test_settling_a_removed_job_makes_no_record(queue: AnyQueue, place: Place, hands: Hands, verb: str) -> None:
+    job = await queue.add("n", 1)
+    [hold] = await hands.claim()
+    await job.remove()
+    assert await hands.settle(hold, verb) == "missing"
+    assert await records(place) == []
+    assert set((await queue.get_job_counts()).values()) == {0}
+
+
+@pytest.mark.parametrize("verb", ["c", "f", "r", "d", "b"])
+async def test_settling_a_record_deleted_by_hand_makes_none(queue: AnyQueue, place: Place, hands: Hands, verb: str) -> None:
+    await queue.add("n", 1)
+    [hold] = await hands.claim()
+    await place.ask("DEL", f"{hands.base}:job:{hold.id}")
+    assert await hands.settle(hold, verb) == "missing"
+    assert await records(place) == []
+
+
+async def test_reclaiming_does_not_bring_a_removed_job_back(queue: AnyQueue, place: Place, hands: Hands) -> None:
+    job = await queue.add("n", 1)
+    [hold] = await hands.claim()
+    await job.remove()
+    await hands.vanish(hold)
+    assert await hands.sweep() == []
+    assert await hands.claim() == []
+    assert await records(place) == []
+
+
+async def test_reclaiming_drops_an_entry_whose_record_is_gone(queue: AnyQueue, place: Place, hands: Hands) -> None:
+    await queue.add("n", 1)
+    [hold] = await hands.claim()
+    await place.ask("DEL", f"{hands.base}:job:{hold.id}")
+    await hands.vanish(hold)
+    assert await hands.sweep() == []
+    assert await records(place) == []
+    assert (await queue.get_job_counts())["active"] == 0
+    assert (await history(queue))[-1].kind == "dropped"
+
+
+async def test_a_tombstone_in_the_line_does_not_stop_those_behind_it(queue: AnyQueue, place: Place) -> None:
+    jobs = await queue.add_bulk([("n", number) for number in range(3)])
+    await place.ask("DEL", f"glide:{{{queue.name}}}:job:{jobs[0].id}")
+    async with worker_of(queue, echo):
+        assert await jobs[1].result(10) == 1
+        assert await jobs[2].result(10) == 2
+    assert set((await queue.get_job_counts()).values()) == {0, 2}
+
+
+async def test_a_tombstone_among_the_delayed_does_not_either(queue: AnyQueue, place: Place) -> None:
+    gone = await queue.add("n", 1, delay=0.05)
+    due = await queue.add("n", 2, delay=0.06)
+    await place.ask("DEL", f"glide:{{{queue.name}}}:job:{gone.id}")
+    async with worker_of(queue, echo):
+        assert await due.result(10) == 2
+
+
+async def test_expired_jobs_do_not_hold_up_the_delayed_ones(queue: AnyQueue) -> None:
+    await queue.add_bulk([("n", number, JobOptions(delay=0.05, ttl=0.01)) for number in range(500)])
+    live = await queue.add("n", "live", delay=0.06)
+    async with worker_of(queue, echo):
+        assert await live.result(10) == "live"
+
+
+async def test_a_worker_that_dies_after_its_claim_loses_nothing(queue: AnyQueue, place: Place, hands: Hands) -> None:
+    job = await queue.add("n", 1)
+    late = await queue.add("n", 2, delay=0.01)
+    holds = await hands.claim(2)
+    while len(holds) < 2:
+        holds += await hands.claim(1)
+    await hands.vanish(*holds)
+    other = Hands(queue, place)
+    assert sorted(await other.sweep()) == sorted([job.id, late.id])
+    async with worker_of(queue, echo):
+        assert [await job.result(10), await late.result(10)] == [1, 2]
+    await job.refresh()
+    assert (job.stalled_count, job.attempts_made, job.fence) == (1, 1, 2)
+
+
+@pytest.mark.parametrize("custom", ["007", "2", "9" * 20, "18446744073709551616"])
+async def test_custom_ids_do_not_poison_the_counter(queue: AnyQueue, custom: str) -> None:
+    jobs = [await queue.add("n", 0), await queue.add("n", "custom", job_id=custom)]
+    jobs += [await queue.add("n", number) for number in range(1, 6)]
+    jobs += await queue.add_bulk([("n", number) for number in range(6, 12)])
+    assert [job.outcome for job in jobs] == ["added"] * 13
+    assert len({job.id for job in jobs}) == 13
+    stored = [await queue.get_job(job.id) for job in jobs]
+    assert [job and job.data for job in stored] == [0, "custom", *range(1, 12)]
+
+
+async def test_generated_ids_avoid_custom_ones_of_the_same_call(queue: AnyQueue) -> None:
+    jobs = await queue.add_bulk(
+        [("n", 0), ("n", "two", JobOptions(job_id="2")), ("n", 1), ("n", "three", JobOptions(job_id="3")), ("n", 2)]
+    )
+    assert [job.outcome for job in jobs] == ["added"] * 5
+    assert len({job.id for job in jobs}) == 5
+    stored = [await queue.get_job(job.id) for job in jobs]
+    assert [job and job.data for job in stored] == [0, "two", 1, "three", 2]
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("queue_name", ["t[1]", "a*b?c", "b\\s^-", "ünïcode 😀", "x" * 256])
+async def test_any_name_that_is_allowed_works(storage: Storage, queue_name: str) -> None:
+    async with Queue[Any, Any](queue_name, storage) as queue, Queue[Any, Any]("t1", storage) as other:
+        await other.add("n", "of another queue")
+        async with worker_of(queue, echo):
+            job = await queue.add("n", 1, job_id="j[1]*")
+            assert await job.result(10) == 1
+            await job.log("line")
+        assert (await queue.get_job_counts())["completed"] == 1
+        assert [job.id for job in await queue.get_jobs("completed")] == ["j[1]*"]
+        assert await queue.check() == []
+        assert await other.count() == 1
+
+
+@pytest.mark.everywhere
+async def test_a_name_with_wildcards_is_checked_itself(storage: Storage, place: Place) -> None:
+    """The check of `t[1]` sees its own keys, not those of `t1`."""
+    async with Queue[Any, Any]("t[1]", storage) as queue, Queue[Any, Any]("t1", storage) as other:
+        await queue.add("n")
+        await other.add("n")
+        await place.ask("SET", "glide:{t[1]}:stray", 1)
+        await place.ask("SET", "glide:{t1}:other-stray", 1)
+        assert [finding.subject for finding in await queue.check()] == ["glide:{t[1]}:stray"]
+        await place.ask("DEL", "glide:{t[1]}:stray")
+        await place.ask("DEL", "glide:{t1}:other-stray")
+
+
+async def test_retrying_leaves_a_job_in_one_set_and_gives_it_all_its_attempts(queue: AnyQueue) -> None:
+    runs: list[int] = []
+
+    async def fail(job: AnyJob) -> None:
+        runs.append(job.attempts_made)
+        raise ValueError("no")
+
+    async with worker_of(queue, fail):
+        job = await ended(await queue.add("n", attempts=2))
+        await queue.pause()
+        assert await queue.retry_jobs() == 1
+        assert await queue.get_job_counts() == {"waiting": 1, "active": 0, "delayed": 0, "completed": 0, "failed": 0}
+        await queue.resume()
+        await ended(job)
+    assert runs == [0, 1, 0, 1]
+    assert job.attempts_made == 2

@@ -1,0 +1,144 @@
+"""Leases: as long as they say, recovered once each however many sweep, and a poison job ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from glidemq_async import JobFailed
+from tests.hands import Hands
+from tests.places import Place
+from tests.workbench import AnyJob, AnyQueue, Heard, echo, ended, told, worker_of
+
+
+@pytest.fixture
+async def hands(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
+    made = Hands(queue, place)
+    yield made
+    await made.leave()
+
+
+@pytest.mark.everywhere
+async def test_a_stalled_job_starts_elsewhere(queue: AnyQueue, hands: Hands) -> None:
+    job = await queue.add("n", 1)
+    [hold] = await hands.claim(lock_ms=1_000)
+    await hands.vanish(hold, for_ms=1_100)
+    async with worker_of(queue, echo):
+        assert await hands.sweep() == [job.id]
+        assert await job.result(10) == 1
+    await job.refresh()
+    assert (job.stalled_count, job.attempts_made, job.fence) == (1, 1, 2)
+    assert [kind for kind, _ in await told(queue, job.id)] == ["added", "active", "stalled", "active", "completed"]
+
+
+async def test_a_long_lease_is_not_cut_short(queue: AnyQueue, hands: Hands) -> None:
+    await queue.add("n", "worker's")
+    await queue.add("n", "job's", lock_duration=300)
+    holds = await hands.claim(2, lock_ms=300_000)
+    await hands.vanish(*holds, for_ms=290_000)
+    assert await hands.sweep() == []
+    await hands.vanish(*holds, for_ms=301_000)
+    assert len(await hands.sweep()) == 2
+
+
+async def test_a_jobs_own_lease_counts(queue: AnyQueue, hands: Hands) -> None:
+    await queue.add("n", lock_duration=2)
+    holds = await hands.claim(1, lock_ms=300_000)
+    await hands.vanish(*holds, for_ms=2_500)
+    assert len(await hands.sweep()) == 1
+
+
+async def test_a_job_just_claimed_is_not_reclaimed(queue: AnyQueue, hands: Hands) -> None:
+    await queue.add("n")
+    [hold] = await hands.claim(lock_ms=1_000)
+    assert await hands.sweep() == []
+    assert await hands.renew(hold) == []
+
+
+async def test_an_outage_does_not_burn_healthy_leases(queue: AnyQueue, hands: Hands, place: Place) -> None:
+    """Nobody swept for long: time before the first sweep does not count."""
+    await queue.add("n")
+    [hold] = await hands.claim(lock_ms=1_000)
+    await hands.vanish(hold, for_ms=3_600_000)
+    functions = hands._functions
+    reply = await functions.sweep(3, 0, 500, resume=False)
+    assert reply is not None
+    assert reply.recovered == []
+
+
+async def test_many_stalled_jobs_come_back_in_one_go_and_in_order(queue: AnyQueue, hands: Hands, place: Place) -> None:
+    await queue.add_bulk([("n", number) for number in range(350)])
+    holds = await hands.claim(350)
+    await hands.vanish(*holds)
+    assert len(await Hands(queue, place).sweep()) == 350
+    assert [job.data async for job in queue.iter_jobs("waiting")] == list(range(350))
+
+
+async def test_several_sweepers_count_one_stall(queue: AnyQueue, hands: Hands, place: Place) -> None:
+    job = await queue.add("n")
+    [hold] = await hands.claim()
+    await hands.vanish(hold)
+    sweepers = [Hands(queue, place) for _ in range(5)]
+    recovered = await asyncio.gather(*(sweeper.sweep() for sweeper in sweepers))
+    assert sum(map(len, recovered)) == 1
+    await job.refresh()
+    assert job.stalled_count == 1
+
+
+async def test_a_job_that_stalls_again_and_again_fails(queue: AnyQueue, hands: Hands) -> None:
+    job = await queue.add("n", attempts=10)
+    for _ in range(2):
+        [hold] = await hands.claim()
+        await hands.vanish(hold)
+        assert await hands.sweep(max_stalled=2) == [job.id]
+    [hold] = await hands.claim()
+    await hands.vanish(hold)
+    assert await hands.sweep(max_stalled=2) == []
+    with pytest.raises(JobFailed, match="stalled"):
+        await job.result(10)
+    await job.refresh()
+    assert (job.state, job.failed_reason, job.stalled_count) == ("failed", "stalled", 3)
+
+
+async def test_a_revoked_job_whose_worker_died_does_not_start_again(queue: AnyQueue, hands: Hands) -> None:
+    job = await queue.add("n")
+    [hold] = await hands.claim()
+    assert await job.revoke() is False
+    await hands.vanish(hold)
+    assert await hands.sweep() == []
+    await job.refresh()
+    assert (job.state, job.failed_reason) == ("failed", "revoked")
+
+
+async def test_a_worker_sweeps_and_says_so(queue: AnyQueue, hands: Hands, place: Place) -> None:
+    async with worker_of(queue, echo, lock_duration=1) as worker:
+        stalled = Heard(worker, "stalled")
+        await queue.pause()
+        job = await queue.add("n", 1)
+        await queue.resume()
+        await job.result(10)
+        await queue.pause()
+    await job.retry()
+    await queue.resume()
+    [hold] = await hands.claim(lock_ms=1_000)
+    await hands.vanish(hold)
+    async with worker_of(queue, echo, lock_duration=1) as worker:
+        stalled = Heard(worker, "stalled")
+        assert await stalled.next() == ([job.id], [])
+        assert await job.result(10) == 1
+
+
+async def test_long_jobs_of_a_living_worker_do_not_stall(queue: AnyQueue) -> None:
+    async def long(job: AnyJob) -> str:
+        await asyncio.sleep(1.6)
+        return "done"
+
+    async with worker_of(queue, long, lock_duration=1, concurrency=3) as worker:
+        stalled = Heard(worker, "stalled")
+        jobs = await queue.add_bulk([("n", number) for number in range(3)])
+        for job in jobs:
+            await ended(job)
+        assert stalled.count == 0
+    assert {(job.state, job.stalled_count, job.fence) for job in jobs} == {("completed", 0, 1)}

@@ -1,0 +1,143 @@
+"""Outcomes of runs that lost their job: refused, whatever they say, and nothing is changed by them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.hands import Hands, Hold
+from tests.places import Place
+from tests.workbench import AnyQueue, Gate, echo, ended, worker_of
+
+VERBS = ["c", "f", "r", "d", "b"]
+
+
+@pytest.fixture
+async def first(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
+    hands = Hands(queue, place)
+    yield hands
+    await hands.leave()
+
+
+@pytest.fixture
+async def second(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
+    hands = Hands(queue, place)
+    yield hands
+    await hands.leave()
+
+
+async def taken_over(queue: AnyQueue, first: Hands, second: Hands) -> tuple[Hold, Hold]:
+    """A job that the first has claimed and lost, and the second has claimed."""
+    await queue.add("n", 1)
+    [old] = await first.claim()
+    await first.vanish(old)
+    assert await second.sweep() == [old.id]
+    [new] = await second.claim()
+    assert (new.id, new.fence, old.fence) == (old.id, 2, 1)
+    return old, new
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_late_outcome_does_not_win_over_the_run_that_has_the_job(
+    queue: AnyQueue, first: Hands, second: Hands, verb: str
+) -> None:
+    old, new = await taken_over(queue, first, second)
+    assert await first.settle(old, verb) == "stale"
+    assert (await queue.get_job_counts())["active"] == 1
+    assert await second.settle(new, "c", payload=b"\x07") is None
+    job = await queue.get_job(new.id)
+    assert job is not None
+    assert (job.state, job.return_value, job.fence, job.stalled_count) == ("completed", 7, 2, 1)
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_late_outcome_does_not_change_an_ended_job(
+    queue: AnyQueue, first: Hands, second: Hands, verb: str
+) -> None:
+    old, new = await taken_over(queue, first, second)
+    await second.settle(new, "c", payload=b"\x07")
+    assert await first.settle(old, verb) == "stale"
+    assert await second.settle(new, verb) == "stale"
+    counts = await queue.get_job_counts()
+    assert counts == {"waiting": 0, "active": 0, "delayed": 0, "completed": 1, "failed": 0}
+
+
+@pytest.mark.parametrize("late", VERBS)
+async def test_never_in_both_final_sets(queue: AnyQueue, first: Hands, second: Hands, late: str) -> None:
+    old, new = await taken_over(queue, first, second)
+    await second.settle(new, "f")
+    await first.settle(old, late)
+    counts = await queue.get_job_counts()
+    assert (counts["completed"], counts["failed"]) == (0, 1)
+
+
+@pytest.mark.parametrize("late", VERBS)
+async def test_a_late_outcome_does_not_end_a_job_that_waits_for_its_retry(queue: AnyQueue, first: Hands, late: str) -> None:
+    await queue.add("n", 1, attempts=2)
+    [hold] = await first.claim()
+    assert await first.settle(hold, "r", "60000 broken") is None
+    assert await first.settle(hold, late) == "stale"
+    assert (await queue.get_job_counts()) == {"waiting": 0, "active": 0, "delayed": 1, "completed": 0, "failed": 0}
+
+
+async def test_ended_jobs_are_not_claimed_again(queue: AnyQueue, first: Hands, second: Hands) -> None:
+    await queue.add("n", 1)
+    [hold] = await first.claim()
+    await first.settle(hold)
+    assert await second.claim() == []
+    assert await first.renew(hold) == [hold.entry]
+    await first.vanish(hold)
+    assert await second.sweep() == []
+    assert await second.claim() == []
+
+
+async def test_renewing_never_takes_a_job_back(queue: AnyQueue, first: Hands, second: Hands) -> None:
+    old, new = await taken_over(queue, first, second)
+    assert await first.renew(old) == [old.entry]
+    assert await second.renew(new) == []
+
+
+async def test_a_batch_with_one_stale_run_settles_the_others(queue: AnyQueue, place: Place, first: Hands) -> None:
+    await queue.add_bulk([("n", number) for number in range(5)])
+    holds = await first.claim(5)
+    await queue.remove(holds[2].id)
+    outcomes = await asyncio.gather(*(Hands.settle(first, hold) for hold in holds[:1]))
+    outcomes += [await first.settle(hold) for hold in holds[1:]]
+    assert outcomes == [None, None, "missing", None, None]
+    assert (await queue.get_job_counts())["completed"] == 4
+
+
+async def test_the_counts_never_drift(queue: AnyQueue, first: Hands, second: Hands) -> None:
+    for verb in VERBS:
+        old, new = await taken_over(queue, first, second)
+        for _ in range(3):
+            await first.settle(old, verb)
+            await second.settle(new, "c")
+    counts = await queue.get_job_counts()
+    assert counts == {"waiting": 0, "active": 0, "delayed": 0, "completed": len(VERBS), "failed": 0}
+
+
+async def test_a_worker_learns_that_it_lost_its_job(queue: AnyQueue, place: Place) -> None:
+    """Not by a message, which can be lost, but by its next renewal."""
+    gate = Gate()
+    async with worker_of(queue, gate, lock_duration=1):
+        await queue.add("n", 1)
+        held = await gate.running()
+        stream = f"glide:{{{queue.name}}}:stream"
+        await place.ask("XACK", stream, "workers", held.entry[1:])
+        await gate.stopped()
+        assert held.abort.reason == "lease lost"
+    await place.ask("XDEL", stream, held.entry[1:])
+    await place.ask("DEL", f"glide:{{{queue.name}}}:job:{held.id}")
+
+
+async def test_a_job_in_hand_is_handed_back_by_leaving(queue: AnyQueue, first: Hands) -> None:
+    await queue.add_bulk([("n", number) for number in range(250)])
+    assert len(await first.claim(250)) == 250
+    await first.leave()
+    assert (await queue.get_job_counts())["waiting"] == 250
+    async with worker_of(queue, echo, concurrency=50):
+        await ended((await queue.get_jobs("waiting", 249, 249))[0])

@@ -1,0 +1,83 @@
+"""A worker reduced to its calls: it claims, settles, renews and sweeps when the test says so, also at wrong times."""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple
+
+from glidemq_async.functions.callers import Functions, Lane
+from tests.places import Place
+from tests.workbench import AnyQueue
+
+NOTHING = b"\xc0"
+LONG_AGO = 10**9
+
+
+class Hold(NamedTuple):
+    """A claimed job as its worker knows it."""
+
+    id: str
+    entry: str
+    fence: int
+    name: str
+
+
+class Hands:
+    """One consumer of a queue."""
+
+    def __init__(self, queue: AnyQueue, place: Place) -> None:
+        self.base = f"glide:{{{queue.name}}}"
+        self.name = f"hands-{uuid.uuid4().hex[:6]}"
+        self._place = place
+        self._functions = Functions(queue.storage, self.base)
+        self._lane = Lane(self.name)
+
+    async def claim(self, slots: int = 1, lock_ms: int = 30_000) -> list[Hold]:
+        """Claim up to so many jobs, as a worker that cannot be woken."""
+        request = self._functions.settle_request(self._lane, self.name, slots, lock_ms, "u", 0, [])
+        reply = await self._functions.settle_and_claim(request)
+        return [Hold(_text(job[4]), _text(job[5]), int(job[3] or 0), _text(job[0])) for job in reply.jobs]
+
+    async def settle(self, hold: Hold, verb: str = "c", option: str | None = None, payload: bytes = NOTHING) -> str | None:
+        """Settle one run; answers why it was refused, or None."""
+        if option is None:
+            option = {"c": "", "f": ";broken", "r": "50 broken", "d": "50", "b": ""}[verb]
+        request = self._functions.settle_request(
+            self._lane, self.name, 0, 30_000, "u", 1, [verb, hold.id, hold.entry, payload, option]
+        )
+        return (await self._functions.settle_and_claim(request)).refused.get(0)
+
+    async def renew(self, *holds: Hold) -> list[str]:
+        """Renew leases; answers the entries that are lost."""
+        lost, _ = await self._functions.renew_leases(self.name, NOTHING, [(hold.id, hold.entry) for hold in holds], 10)
+        return lost
+
+    async def vanish(self, *holds: Hold, for_ms: int = 60_000) -> None:
+        """Have given no sign of life for so long."""
+        for hold in holds:
+            stream = "stream" if hold.entry[0] == "s" else "lane"
+            await self._place.ask(
+                "XCLAIM", f"{self.base}:{stream}", "workers", self.name, 0, hold.entry[1:], "IDLE", for_ms, "JUSTID"
+            )
+
+    async def sweep(self, max_stalled: int = 3) -> list[str]:
+        """Recover stalled jobs as if sweeps had never paused; answers the ids that came back."""
+        await self._functions.sweep(max_stalled, 0, LONG_AGO, resume=False)
+        await self._place.ask("HSET", f"{self.base}:meta", "settled_since", 1)
+        recovered: list[str] = []
+        resume = False
+        while True:
+            reply = await self._functions.sweep(max_stalled, 0, LONG_AGO, resume=resume)
+            assert reply is not None
+            recovered += reply.recovered
+            if not reply.more:
+                return recovered
+            resume = True
+
+    async def leave(self) -> None:
+        """Sign off; whatever is pending goes back."""
+        await self._functions.close_worker(self.name)
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode()
