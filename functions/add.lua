@@ -96,7 +96,7 @@ local function add_jobs(base, args)
         delayed = with_extra(base, id, job, extra, now)
       else
         redis.call('HSET', job, 'name', name, 'data', args[at + 3], 'place',
-          'waiting s' .. redis.call('XADD', stream, '*', 'i', id))
+          'waiting s' .. redis.call('XADD', stream, '*', opts == '' and 'i' or 'o', id))
       end
       if opts ~= '' then redis.call('HSET', job, 'opts', opts) end
       if not delayed then startable = startable + 1 end

@@ -29,8 +29,9 @@ local function integer(name, text)
   return n
 end
 
+-- A whole number as text. (%d, for formatting a double costs several times as much; exact below 2^53 either way.)
 local function digits(n)
-  return string.format('%.0f', n)
+  return string.format('%d', n)
 end
 
 -- Some builds refuse `unpack` of more than about a thousand values: long argument lists are sent in pieces.

@@ -7,16 +7,29 @@ local claim = {}
 local FIRST_STEP = 32
 local MAX_BYTES = 1048576
 
--- The fields of a claimed job as its worker gets them. Answers nil when there is no record.
-local function read(key)
-  local job = redis.call('HMGET', key, 'name', 'data', 'opts', 'claim')
+-- The fields of a claimed job as its worker gets them, with id and entry; what: see record.lua. Answers nil when
+-- there is no record, else also the job's last claim.
+local read = {}
+
+function read.i(key, id, entry)
+  local job = redis.call('HMGET', key, 'name', 'data')
+  if not job[1] then return nil end
+  -- A table made at its size: growing the reply's own would cost more than making another.
+  return {job[1], job[2], false, '1', id, entry}
+end
+
+function read.o(key, id, entry)
+  local job = redis.call('HMGET', key, 'name', 'data', 'opts')
+  if not job[1] then return nil end
+  return {job[1], job[2], job[3], '1', id, entry}
+end
+
+function read.h(key, id, entry)
+  local job = redis.call('HMGET', key, 'name', 'data', 'opts', 'claim', 'failures', 'stalls', 'added', 'progress')
   if not job[1] then return nil end
   local before = job[4]
-  if before then
-    local rest = redis.call('HMGET', key, 'failures', 'stalls', 'added', 'progress')
-    job[7], job[8], job[9], job[10] = rest[1], rest[2], rest[3], rest[4]
-  end
-  return job, before
+  local fence = before and digits(string.match(before, '^%d+') + 1) or '1'
+  return {job[1], job[2], job[3], fence, id, entry, job[5], job[6], job[7], job[8]}, before
 end
 
 -- The lease of a job that asks for one of its own (opts, "l"), else the worker's.
@@ -26,15 +39,13 @@ local function lease_of(opts, lock)
 end
 
 -- Mark one job as running; since: " <started ms> ". Answers nil when it has no record.
-local function start(base, id, entry, order, since, lock, lines)
+local function start(base, what, id, entry, order, since, lock, lines)
   local key = base .. ':job:' .. id
-  local job, before = read(key)
+  local job = (read[what] or read.h)(key, id, entry)
   if not job then return nil end
-  local fence = before and digits(string.match(before, '^%d+') + 1) or '1'
-  local text = fence .. since .. lease_of(job[3], lock)
+  local text = job[4] .. since .. lease_of(job[3], lock)
   if order then text = text .. ' ' .. order end
   redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', text)
-  job[4], job[5], job[6] = fence, id, entry
   events.note(lines, 'active', id)
   return job
 end
@@ -59,7 +70,7 @@ local function expired_among(base, ids, now, seen)
 end
 
 -- Start the jobs that are now pending under these entries; bad ones are dropped from the batch, never wedge it.
-local function start_batch(base, ids, entries, orders, call, out)
+local function start_batch(base, whats, ids, entries, orders, call, out)
   local now, lines, lock = call.now, call.lines, call.lock
   local expired, gone, bytes = expired_among(base, ids, now, call.seen), {}, 0
   local since = ' ' .. digits(now) .. ' '
@@ -73,7 +84,7 @@ local function start_batch(base, ids, entries, orders, call, out)
         record.lost(base, id)
       end
     else
-      local job = start(base, id, entry, orders and orders[i], since, lock, lines)
+      local job = start(base, whats[i], id, entry, orders and orders[i], since, lock, lines)
       if job then
         out[#out + 1] = job
         bytes = bytes + #job[2]
@@ -104,19 +115,19 @@ local function read_new(base, consumer, count)
 end
 
 local function from_stream(base, consumer, count, call, out)
-  local ids, entries = {}, {}
+  local whats, ids, entries = {}, {}, {}
   for i, entry in ipairs(read_new(base, consumer, count)) do
-    ids[i] = entry[2][2]
+    whats[i], ids[i] = entry[2][1], entry[2][2]
     entries[i] = 's' .. entry[1]
   end
-  return #ids, start_batch(base, ids, entries, nil, call, out)
+  return #ids, start_batch(base, whats, ids, entries, nil, call, out)
 end
 
 -- Append jobs to `lane` and make them pending for this consumer.
 local function enter_lane(base, consumer, ids)
   local lane, entries, raw = base .. ':lane', {}, {}
   for i, id in ipairs(ids) do
-    raw[i] = redis.call('XADD', lane, '*', 'i', id)
+    raw[i] = redis.call('XADD', lane, '*', 'h', id)
     entries[i] = 'l' .. raw[i]
   end
   local command = {'XCLAIM', lane, GROUP, consumer, 0}
@@ -139,7 +150,7 @@ local function from_returned(base, consumer, count, call, out)
     ids[#ids + 1] = popped[i]
     orders[#orders + 1] = digits(tonumber(popped[i + 1]))
   end
-  return #ids, start_batch(base, ids, enter_lane(base, consumer, ids), orders, call, out)
+  return #ids, start_batch(base, {}, ids, enter_lane(base, consumer, ids), orders, call, out)
 end
 
 -- Claim up to `slots` jobs in growing steps, so that large payloads stop it early. Answers the claimed jobs and
@@ -166,8 +177,8 @@ function claim.reread(base, claimed)
     local id, entry = claimed[i], claimed[i + 1]
     local key = base .. ':job:' .. id
     if redis.call('HGET', key, 'place') == 'active ' .. entry then
-      local job, before = read(key)
-      job[4], job[5], job[6] = string.match(before, '^%d+'), id, entry
+      local job, last = read.h(key, id, entry)
+      job[4] = string.match(last, '^%d+')
       out[#out + 1] = job
     end
   end

@@ -38,6 +38,10 @@ local function trim(key, total)
 end
 
 local function joined(lines)
+  local kind = next(lines)
+  if next(lines, kind) == nil then
+    return table.concat(lines[kind], SEP), (#lines[kind] - 1) / (DETAIL[kind] and 2 or 1)
+  end
   local texts, n = {}, 0
   for _, kind in ipairs(KINDS) do
     local line = lines[kind]

@@ -4,6 +4,8 @@
 --     place                "<state> <entry>": the only word on where the job stands. The entry is "s<stream entry>" or
 --                          "l<lane entry>"; "r" in `returned`; "-" elsewhere. A running job's entry is its lease token;
 --                          a finished job keeps the entry of its last run.
+--     (The field under which a stream entry holds the id tells what a claim has to read: "i" name and data alone,
+--     "o" options too, "h" a job with a history. Each field less saves its share of every claim.)
 --     claim                "<fence> <started ms> <lock ms> [<order>]" of the last claim ("0 0 0" before the first one of a
 --                          job that was added with a delay); order: see returned.lua. A record without it is fresh: it
 --                          has none of the fields below.

@@ -5,7 +5,7 @@
 --   call:<lane>  string  "<number> <cmsgpack answer>", collected ten minutes after the lane's last call.
 
 local request = {}
-local KEEP_MS = 600000
+local KEEP_MS = '600000'         -- as text: a number would be formatted by every call
 
 -- The kept answer if this call has been made before, else nil. Answers false for a number older than the last one.
 function request.replay(base, lane, number)

@@ -8,9 +8,9 @@ function scheduled.push(base, id, due)
   redis.call('ZADD', base .. ':scheduled', digits(due), id)
 end
 
--- Append a job to the stream; answers its place.
+-- Append a job that has been elsewhere to the stream; answers its place.
 function scheduled.to_stream(base, id)
-  return 'waiting s' .. redis.call('XADD', base .. ':stream', '*', 'i', id)
+  return 'waiting s' .. redis.call('XADD', base .. ':stream', '*', 'h', id)
 end
 
 -- Move due jobs to the stream, a bounded number per call. Answers how many.

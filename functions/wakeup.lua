@@ -79,10 +79,11 @@ function wakeup.leave(base, consumer, seen)
   redis.call('ZREM', base .. ':idle', consumer)
   if not seen.scheduled then return end
   local timer = base .. ':timer'
-  if redis.call('HGET', timer, 'first') == consumer then
-    redis.call('HDEL', timer, 'first')
-    if wakeup.next_due(base) then retime(base, consumer) end
-  end
+  local holder = redis.call('HGET', timer, 'first')
+  -- The one that was told to take over may be leaving too: whoever leaves last sees to it that somebody holds it.
+  if holder and holder ~= consumer and is_idle(base, holder) then return end
+  redis.call('HDEL', timer, 'first')
+  if wakeup.next_due(base) then retime(base, consumer) end
 end
 
 -- After a claim that left the caller this many free slots: idle with them, or not idle at all.

@@ -62,8 +62,11 @@ class Hands:
 
     async def sweep(self, max_stalled: int = 3) -> list[str]:
         """Recover stalled jobs as if sweeps had never paused; answers the ids that came back."""
-        await self._functions.sweep(max_stalled, 0, LONG_AGO, resume=False)
+        recovered = await self._sweep_once(max_stalled)
         await self._place.ask("HSET", f"{self.base}:meta", "settled_since", 1)
+        return recovered + await self._sweep_once(max_stalled)
+
+    async def _sweep_once(self, max_stalled: int) -> list[str]:
         recovered: list[str] = []
         resume = False
         while True:

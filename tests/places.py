@@ -74,7 +74,8 @@ async def _commands(endpoint: Endpoint, commands: Sequence[tuple[str | bytes | i
         await asyncio.sleep(0)
 
 
-def _endpoint(server: Server) -> Endpoint:
+def endpoint_of(server: Server) -> Endpoint:
+    """Where a server is."""
     return Endpoint(path=server.path) if server.path else Endpoint("127.0.0.1", server.port)
 
 
@@ -95,32 +96,32 @@ async def _file() -> AsyncIterator[Place]:
 @asynccontextmanager
 async def _redis() -> AsyncIterator[Place]:
     async with servers.standalone("--appendonly", "yes") as server:
-        yield Place("redis", server.url, (_endpoint(server),))
+        yield Place("redis", server.url, (endpoint_of(server),))
 
 
 @asynccontextmanager
 async def _unix() -> AsyncIterator[Place]:
     async with servers.standalone(unix=True) as server:
-        yield Place("unix", server.url, (_endpoint(server),))
+        yield Place("unix", server.url, (endpoint_of(server),))
 
 
 @asynccontextmanager
 async def _redis7() -> AsyncIterator[Place]:
     async with servers.redis7() as server:
-        yield Place("redis7", server.url, (_endpoint(server),))
+        yield Place("redis7", server.url, (endpoint_of(server),))
 
 
 @asynccontextmanager
 async def _cluster() -> AsyncIterator[Place]:
     # Nobody dies here: a busy machine must not look like a dead node.
     async with servers.cluster(timeout_ms=15_000) as made:
-        yield Place("cluster", made.url, tuple(map(_endpoint, made.primaries)))
+        yield Place("cluster", made.url, tuple(map(endpoint_of, made.primaries)))
 
 
 @asynccontextmanager
 async def _sentinel() -> AsyncIterator[Place]:
     async with servers.sentinel(down_ms=15_000) as made:
-        yield Place("sentinel", made.url, (_endpoint(made.primary),))
+        yield Place("sentinel", made.url, (endpoint_of(made.primary),))
 
 
 _OPENERS: dict[str, Callable[[], AbstractAsyncContextManager[Place]]] = {

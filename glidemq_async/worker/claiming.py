@@ -209,6 +209,9 @@ class ClaimLoop:
             self._event.set()
         if reply.listeners >= 0:
             self._await_echo(loop, reply.listeners)
+        if slots > MAX_CLAIMED == len(reply.jobs):
+            # There are more slots than one call may fill.
+            self.wake()
         if len(reply.jobs) < slots and not self._claimable:
             self.found_nothing.set()
         else:

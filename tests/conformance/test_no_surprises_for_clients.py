@@ -178,8 +178,10 @@ async def test_thousands_settle_and_start_in_one_go(queue: AnyQueue) -> None:
 async def test_large_records_are_unlinked_not_deleted(queue: AnyQueue, place: Place) -> None:
     """Freeing a megabyte in the foreground stops the server for everybody."""
     await place.command("CONFIG", "RESETSTAT")
-    async with worker_of(queue, echo):
-        await ended(await queue.add("n", b"x" * 500_000, keep_completed=0))
+    async with worker_of(queue, echo) as worker:
+        completed = Heard(worker, "completed")
+        await queue.add("n", b"x" * 500_000, keep_completed=0)
+        await completed.next()
         await (await queue.add("n", b"x" * 500_000, delay=60)).remove()
     [stats] = await place.command("INFO", "commandstats")
     assert isinstance(stats, bytes)

@@ -58,7 +58,7 @@ class Outcome:
     def line(self) -> str:
         """The run in one line."""
         return (
-            f"poison: {self.poison} poison jobs killed {self.deaths} workers, stalls of each {self.stalls}; "
+            f"poison: {self.poison} poison jobs killed {self.deaths} workers, stalls of each {sorted(set(self.stalls))}; "
             f"{self.good_completed} of {self.good} good jobs completed, {self.good_stalled} of them had stalled"
         )
 

@@ -12,14 +12,14 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from glidemq_async.storage import FileStorage
 from glidemq_async.storage.library import pack
-from glidemq_async.storage.wire import as_text
+from glidemq_async.storage.wire import Reply, as_text
 from tests.crash import checker
 from tests.crash.journal import read_history
 from tests.crash.queues import counts_of, pause
@@ -154,6 +154,7 @@ def restarts(size: Size, seed: int = 0) -> Outcome:
     with open_room("--appendonly", "yes", "--appendfsync", "everysec") as room:
 
         def die() -> None:
+            asyncio.run(_until_disk_keeps_up(room.server.command))
             room.server.kill()
             time.sleep(pauses.uniform(0.0, 0.3))
             asyncio.run(room.server.start())
@@ -179,11 +180,24 @@ def _home() -> Generator[Path]:
         shutil.rmtree(home, ignore_errors=True)
 
 
+async def _until_disk_keeps_up(command: Callable[[str, str], Awaitable[object]]) -> None:
+    """Wait while the server holds writes back for a sync: what a stalled disk costs is told in test_slow_disk.py."""
+    for _ in range(1_000):
+        if "aof_pending_bio_fsync:0" in as_text(await command("INFO", "persistence")):
+            return
+        await asyncio.sleep(0.01)
+
+
 async def _kill_embedded(home: Path) -> None:
     """Kill the server that the keeper of this run's own directory started."""
     wire = await FileStorage(home, linger=1.0, testing=True).dial()
-    reply = await wire.send(pack("INFO", "server"), asyncio.get_running_loop().time() + 5)
-    wire.drop("asked")
-    pid = next(line for line in as_text(reply).splitlines() if line.startswith("process_id:"))
+
+    async def command(*words: str) -> Reply:
+        return await wire.send(pack(*words), asyncio.get_running_loop().time() + 5)
+
+    server = as_text(await command("INFO", "server"))
+    pid = next(line for line in server.splitlines() if line.startswith("process_id:"))
+    await _until_disk_keeps_up(command)
     os.kill(int(pid.partition(":")[2]), signal.SIGKILL)
+    wire.drop("asked")
     await asyncio.sleep(0)

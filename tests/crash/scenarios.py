@@ -88,7 +88,7 @@ RESTARTS: Final = Scenario(
     "restarts",
     restarts.Outcome,
     restarts.Size(own=scaled(12), file=scaled(4), seconds=seconds(60)),
-    "A killed server loses nothing that was acknowledged",
+    "A server killed while its disk keeps up loses nothing that was acknowledged",
     "0 lost, 0 doubled",
 )
 SHUTDOWNS: Final = Scenario(

@@ -23,7 +23,6 @@ class EventReader:
 
     def __init__(self) -> None:
         self._events = 0
-        self._bytes = 0
         self._ended: set[str] = set()
 
     def read(self, entries: list[tuple[str, dict[str, str]]]) -> list[Event]:
@@ -31,11 +30,9 @@ class EventReader:
         events = list[Event]()
         for _, fields in entries:
             same("the number of an event entry's first event", int(fields["seq"]), self._events)
-            same("the bytes before an event entry", int(fields["b"]), self._bytes)
             found = [event for line in fields["e"].split("\n") for event in _unpack(line)]
             same(f"n of the event entry {fields['e']!r}", int(fields["n"]), len(found))
             self._events += len(found)
-            self._bytes += len(fields["e"])
             events += found
         for event in events:
             self._follow(event)

@@ -6,7 +6,7 @@ twice, or have its first answer lost.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import hypothesis.strategies as st
 import msgpack
@@ -24,11 +24,6 @@ from tests.model.upkeep import TimedQueue
 START_MS = 1_800_000_000_000
 STEP = 4
 """Due and expired jobs handled in one call, pending entries looked at: small, so that the steps are seen."""
-SMALLER_STEPS = (
-    ("local PROMOTE_STEP = 200", f"local PROMOTE_STEP = {STEP}"),
-    ("local STEP = 100", f"local STEP = {STEP}"),
-    ("local FIRST_STEP = 32", "local FIRST_STEP = 2"),
-)
 
 
 class Worker:
@@ -209,8 +204,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.set_paused(paused)
 
     @rule(number=NUMBER, token=NUMBER, kind=st.sampled_from(["progress", "data", "log"]), delivery=DELIVERY)
-    def update(self, number: int, token: int, kind: str, delivery: Delivery) -> None:
-        assert kind in ("progress", "data", "log")
+    def update(self, number: int, token: int, kind: Literal["progress", "data", "log"], delivery: Delivery) -> None:
         self.made += 1
         id_, lease, stale = self.pick(number, "active"), "", self.stale_tokens()
         job = self.model.jobs.get(id_)
@@ -379,7 +373,13 @@ def _request(job: NewJob) -> AddRequest:
 
 def _args(run: Settled) -> list[Arg]:
     policy = "" if run.retention is None else f"{run.retention[0]} {run.retention[1]}"
-    option = {"c": policy, "f": f"{policy};{run.reason}", "r": f"{run.delay} {run.reason}", "d": str(run.delay), "b": ""}
+    option = {
+        "c": policy,
+        "f": f"{policy};{run.reason}",
+        "r": f"{run.delay} {run.reason}",
+        "d": str(run.delay),
+        "b": "",
+    }
     return [run.verb, run.id, run.token, run.payload, option[run.verb]]
 
 

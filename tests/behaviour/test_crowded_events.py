@@ -1,0 +1,42 @@
+"""The event stream stays within its bounds, whoever writes to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glidemq_async import EventGap, Queue, QueueEvents
+from glidemq_async.storage import Endpoint, MemoryStorage
+from tests.places import Place
+
+
+async def test_events_are_capped_by_bytes_and_the_loss_is_told() -> None:
+    async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
+        place = Place("memory", storage.url, (Endpoint(path=storage.socket),))
+        async with QueueEvents("q", storage) as events:
+            start = events.position
+        for _ in range(9):
+            await queue.add_bulk([("n" * 500, None)] * 5_000)
+        size = await place.ask("MEMORY", "USAGE", "glide:{q}:events", "SAMPLES", 0)
+        assert isinstance(size, int)
+        assert size < 22_000_000  # 22.5 MB of names went in
+        async with QueueEvents("q", storage, after=start) as events:
+            async for gap in events:
+                assert isinstance(gap, EventGap)
+                assert 5_000 < gap.missed < 30_000
+                break
+        assert await queue.check() == []
+
+
+async def test_updates_are_trimmed_like_everything_else() -> None:
+    async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
+        place = Place("memory", storage.url, (Endpoint(path=storage.socket),))
+        job = await queue.add("n")
+        for number in range(1_000):
+            await job.update_progress(number)
+        # As if half as many again had been written since as are kept.
+        await place.ask("HSET", "glide:{q}:meta", "events", 150_000)
+        for number in range(1_024):
+            await job.update_progress(number)
+        length = await place.ask("XLEN", "glide:{q}:events")
+        assert isinstance(length, int)
+        assert length < 1_900  # a third of what there was at the check is gone

@@ -1,0 +1,53 @@
+"""Running the machine: how many steps, on which seed, against which text of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from glidemq_async.functions import loader
+from tests.model.driver import Driver
+from tests.model.machine import STEP, QueueMachine
+
+STEPS_PER_EXAMPLE = 80
+Change = tuple[str, str]
+SMALLER_STEPS: tuple[Change, ...] = (
+    ("local PROMOTE_STEP = 200", f"local PROMOTE_STEP = {STEP}"),
+    ("local STEP = 100", f"local STEP = {STEP}"),
+    ("local FIRST_STEP = 32", "local FIRST_STEP = 2"),
+)
+
+
+def library(changes: Sequence[Change] = ()) -> str:
+    """The test build with its steps made small, so that they are seen, and with these changes."""
+    text = loader.source(testing=True)
+    for old, new in (*SMALLER_STEPS, *changes):
+        assert text.count(old) == 1, f"found {text.count(old)} times, expected once in the Lua: {old!r}"
+        text = text.replace(old, new)
+    return text
+
+
+def run_machine(driver: Driver, steps: int, number: int, *, shrink: bool = True) -> int:
+    """Take about so many random steps from this seed; answer how many were taken. Raises at a difference."""
+    phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
+
+    class Machine(QueueMachine):
+        pass
+
+    Machine.driver, Machine.steps = driver, 0
+    run_state_machine_as_test(
+        seed(number)(Machine),
+        settings=settings(
+            max_examples=max(1, steps // 70),
+            stateful_step_count=STEPS_PER_EXAMPLE,
+            deadline=None,
+            database=None,
+            phases=phases,
+            report_multiple_bugs=False,
+            print_blob=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    return Machine.steps

@@ -1,0 +1,29 @@
+"""The function library does what the model says, over many thousand random steps.
+
+`GLIDEMQ_MODEL_STEPS` sets the number of steps (3,000,000 for a night), `GLIDEMQ_MODEL_SEED` repeats a run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.model.driver import Driver
+from tests.model.running import library, run_machine
+
+STEPS = int(os.environ.get("GLIDEMQ_MODEL_STEPS", "36000"))
+SEED = os.environ.get("GLIDEMQ_MODEL_SEED")
+PARTS = 4
+
+
+@pytest.mark.timeout(600 + STEPS // 100)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_functions_agree_with_the_model(driver: Driver, part: int) -> None:
+    driver.load(library())
+    number = int(SEED) if SEED else random.SystemRandom().getrandbits(32)
+    print(f"GLIDEMQ_MODEL_SEED={number} GLIDEMQ_MODEL_STEPS={STEPS}")
+    taken = run_machine(driver, STEPS // PARTS, number)
+    print(f"{taken} steps")
+    assert taken >= STEPS // PARTS * 5 // 6
