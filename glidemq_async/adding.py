@@ -34,14 +34,17 @@ class Adder:
         self._wait: Wait = wait
         self._line: deque[tuple[AddRequest, asyncio.Future[Added]]] = deque()
         self._sending = False
+        # Whether the last call carried several jobs: then the next job waits one turn of the loop for its neighbours,
+        # who were answered with it and are about to add again.
+        self._crowded = False
         self._all_sent = asyncio.Event()
         self._all_sent.set()
         self._sender: asyncio.Task[None] | None = None
         self._closed = False
 
     async def add(self, job: AddRequest) -> Added:
-        """Add one job. When nothing is in flight it is sent at once, by the caller itself: no hop, no wait."""
-        if self._sending or self._closed:
+        """Add one job. A lone caller sends it at once, by itself: no hop, no wait."""
+        if self._sending or self._crowded or self._closed:
             return await self.submit(job)
         self._sending = True
         self._all_sent.clear()
@@ -90,6 +93,7 @@ class Adder:
             item = self._line.popleft()
             size += len(item[0].data)
             batch.append(item)
+        self._crowded = len(batch) > 1
         return batch
 
     async def _call(self, jobs: list[AddRequest]) -> AddReply:

@@ -58,8 +58,9 @@ class Outcome:
     def line(self) -> str:
         """The run in one line."""
         return (
-            f"poison: {self.poison} poison jobs killed {self.deaths} workers, stalls of each {sorted(set(self.stalls))}; "
-            f"{self.good_completed} of {self.good} good jobs completed, {self.good_stalled} of them had stalled"
+            f"poison: {self.poison} poison jobs killed {self.deaths} workers, "
+            f"stalls of each {sorted(set(self.stalls))}; {self.good_completed} of {self.good} good jobs completed, "
+            f"{self.good_stalled} of them had stalled"
         )
 
 
