@@ -17,13 +17,14 @@ ARGS ?=
 # benchmarks/ and examples/ once they hold code; pyright follows a link only when it is named (see `types`).
 TYPED := glidemq_async tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
 
-.PHONY: help install demo test bench nightly lint format types wheel check clean
+.PHONY: help install demo test crash bench nightly lint format types wheel check clean
 
 help:
 	@echo "make demo     run the demonstration (ARGS='...' are passed on)"
 	@echo "make test     run the fast tests (ARGS='tests/unit -k name' narrows them)"
 	@echo "make check    lint, types and test"
-	@echo "make nightly  run every test, the slow ones too"
+	@echo "make crash    the crash tests: 1,000 kills and 20,000 jobs"
+	@echo "make nightly  every test, the slow ones too, and a crash report of 20 times the size"
 	@echo "make bench    run the benchmarks"
 	@echo "make lint | format | types | wheel | clean"
 
@@ -39,10 +40,15 @@ demo: $(STAMP)
 	$(BIN)/glidemq demo $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not crash" $(ARGS)
+
+# Alone on the machine: several of its rules are time limits.
+crash: $(STAMP)
+	$(BIN)/python -m pytest -m crash -p no:xdist tests/crash $(ARGS)
 
 nightly: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not crash" $(ARGS)
+	GLIDEMQ_CRASH_SCALE=$(or $(SCALE),20) $(BIN)/python -m tests.crash report docs/reports/crash.md
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)

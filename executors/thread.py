@@ -7,11 +7,12 @@ import contextvars
 import inspect
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from glidemq_async.executors.daemon_threads import DaemonThreads
 from glidemq_async.executors.protocol import Handler
 from glidemq_async.job import Job
 
@@ -28,7 +29,7 @@ class ThreadExecutor:
     def __init__(self, threads: int) -> None:
         if threads < 1:
             raise ValueError(f"threads must be at least 1, got {threads!r}")
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="glidemq-job")
+        self._pool = DaemonThreads(threads)
         self._given_up: set[Future[object]] = set()
         self._freed: Callable[[], None] = lambda: None
 
@@ -75,9 +76,9 @@ class ThreadExecutor:
     async def stop(self, grace: float) -> None:
         """Wait up to `grace` seconds for threads that were given up, then leave them behind."""
         waiting = [asyncio.wrap_future(future) for future in self._given_up]
-        if waiting:
+        if waiting and grace > 0:
             await asyncio.wait(waiting, timeout=grace)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.stop()
 
 
 def _plain(value: object) -> object:

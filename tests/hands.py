@@ -38,7 +38,9 @@ class Hands:
         reply = await self._functions.settle_and_claim(request)
         return [Hold(_text(job[4]), _text(job[5]), int(job[3] or 0), _text(job[0])) for job in reply.jobs]
 
-    async def settle(self, hold: Hold, verb: str = "c", option: str | None = None, payload: bytes = NOTHING) -> str | None:
+    async def settle(
+        self, hold: Hold, verb: str = "c", option: str | None = None, payload: bytes = NOTHING
+    ) -> str | None:
         """Settle one run; answers why it was refused, or None."""
         if option is None:
             option = {"c": "", "f": ";broken", "r": "50 broken", "d": "50", "b": ""}[verb]

@@ -112,7 +112,9 @@ def test_public_signatures_show_no_private_names() -> None:
             for function in functions:
                 if inspect.isfunction(function) and (not function.__name__.startswith("_") or function is thing):
                     hints = [str(hint) for hint in function.__annotations__.values()]
-                    leaks += [f"{each}.{function.__name__}: {hint}" for hint in hints if "._" in hint or hint.startswith("_")]
+                    leaks += [
+                        f"{each}.{function.__name__}: {hint}" for hint in hints if "._" in hint or hint.startswith("_")
+                    ]
     assert leaks == []
 
 

@@ -16,6 +16,7 @@ from glidemq_async.client import QueueClient
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.functions.callers import Arg, Lane, SettleReply, SettleRequest
 from glidemq_async.job import Job
+from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.worker.runs import Ended, Run
 
 MAX_SETTLED: Final = 500
@@ -62,6 +63,9 @@ class ClaimLoop:
         self._polling = False
         self._stopping = self._finishing = False
         self._left = False
+        self._one_by_one = 0
+        self._registered = False
+        """Whether the store may count on waking this worker."""
         self._timer: asyncio.TimerHandle | None = None
         self._poll: asyncio.TimerHandle | None = None
         self._echo: asyncio.TimerHandle | None = None
@@ -137,15 +141,32 @@ class ClaimLoop:
         try:
             await self._call(slots)
         except Exception as error:  # noqa: BLE001 - a loop that ends would leave a worker deaf
-            self._ended = self._in_call + self._ended
-            self._in_call = []
+            batch, self._in_call = self._in_call, []
+            self._registered = True
             self._on_error(error)
-            await asyncio.sleep(ERROR_PAUSE)
+            if isinstance(error, FunctionError) and error.code == "ARGUMENT" and batch:
+                self._isolate(batch)
+            else:
+                self._ended = batch + self._ended
+                await asyncio.sleep(ERROR_PAUSE)
             self.wake()
         self._left = leaving
 
+    def _isolate(self, batch: list[Ended]) -> None:
+        """One outcome of a batch is refused as malformed: settle them one by one, and give up the one that is."""
+        if len(batch) == 1:
+            # Its lease is renewed no more, so the sweep takes the job back.
+            self._settled(batch[0], "malformed")
+            return
+        self._ended = batch + self._ended
+        self._one_by_one = len(batch)
+
     def _take_batch(self) -> list[Ended]:
         ended = self._ended
+        if self._one_by_one and ended:
+            self._one_by_one -= 1
+            self._ended = ended[1:]
+            return ended[:1]
         if len(ended) <= MAX_SETTLED and sum(len(e.payload) for e in ended) <= MAX_BYTES:
             self._ended = []
             return ended
@@ -163,7 +184,7 @@ class ClaimLoop:
         for ended in batch:
             job = ended.run.job
             settled += (ended.verb, job.id, job.entry, ended.payload, ended.option)
-        flags = ("e" if self._polling else "") + ("" if self.subscribed else "u")
+        flags = ("e" if self._polling else "") + ("i" if self._registered else "") + ("" if self.subscribed else "u")
         # Due before the call is sent: the echo has a link of its own and may overtake the reply.
         self._echo_due = self._echo_due or self._polling
         self._claimable = self._polling = False
@@ -178,6 +199,7 @@ class ClaimLoop:
             if batch and reply.jobs:
                 failpoints.hit("claim.after_reply")
         self._in_call = []
+        self._registered = self.subscribed and len(reply.jobs) < slots
         self._after_call(reply, batch, slots)
 
     async def _answer(self, request: SettleRequest) -> SettleReply:

@@ -37,8 +37,10 @@ from glidemq_async.worker.sweeping import Sweeper
 Data = TypeVar("Data")
 Result = TypeVar("Result")
 
-CANCEL_SECONDS: Final = 2.0
+CANCEL_SECONDS: Final = 0.5
 """How long cancelled handlers may take to end at shutdown before they are left behind."""
+RELEASE_SECONDS: Final = 5.0
+"""How long storing the last outcomes and signing off may take when the server is slow or away."""
 
 _log = logging.getLogger(__name__)
 
@@ -310,7 +312,7 @@ class Worker(Generic[Data, Result]):
         for task in others:
             task.cancel()
         try:
-            async with asyncio.timeout(max(CANCEL_SECONDS, self._shutdown_timeout)):
+            async with asyncio.timeout(RELEASE_SECONDS):
                 await asyncio.shield(loop_task)
                 # Before signing off: a renewal that came later would enter this worker again.
                 await self._stop_keeper()
@@ -322,7 +324,7 @@ class Worker(Generic[Data, Result]):
         await self._stop_keeper()
         if self._subscription is not None:
             await self._subscription.close()
-        await self._executor.stop(CANCEL_SECONDS)
+        await self._executor.stop(0.0)
         await self._client.close()
 
     async def _stop_keeper(self) -> None:

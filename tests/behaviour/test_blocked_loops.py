@@ -117,6 +117,7 @@ async def test_a_worker_that_cannot_renew_stops_claiming_and_its_job_goes_on_els
 
 async def test_a_lease_of_the_jobs_own_is_renewed_in_its_own_time() -> None:
     """The worker's lease is long, the job's is short."""
+
     async def long(job: AnyJob) -> str:
         await asyncio.sleep(1.6)
         return "done"

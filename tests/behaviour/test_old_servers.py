@@ -56,7 +56,11 @@ async def listening(pretender: Pretender) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize(
     ("info", "found"),
-    [("redis_version:6.2.14", "Redis 6.2.14"), ("redis_version:7.2.4\r\nvalkey_version:7.0.1", "Valkey 7.0.1"), ("redis_version:5.0", "Redis 5.0")],
+    [
+        ("redis_version:6.2.14", "Redis 6.2.14"),
+        ("redis_version:7.2.4\r\nvalkey_version:7.0.1", "Valkey 7.0.1"),
+        ("redis_version:5.0", "Redis 5.0"),
+    ],
 )
 async def test_a_server_too_old_is_refused_at_once(info: str, found: str) -> None:
     pretender = Pretender(f"# Server\r\n{info}\r\n")

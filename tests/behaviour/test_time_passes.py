@@ -71,7 +71,9 @@ async def test_a_result_that_is_not_kept_is_held_for_a_minute(queue: AnyQueue, c
     assert set((await queue.get_job_counts()).values()) == {0}
 
 
-async def test_completed_jobs_are_kept_a_day_and_failed_ones_a_month(queue: AnyQueue, clock: Clock, hands: Hands) -> None:
+async def test_completed_jobs_are_kept_a_day_and_failed_ones_a_month(
+    queue: AnyQueue, clock: Clock, hands: Hands
+) -> None:
     async with worker_of(queue, echo):
         await ended(await queue.add("n", 1))
     async with worker_of(queue, fail):

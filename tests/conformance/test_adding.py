@@ -63,7 +63,13 @@ async def test_the_handler_sees_what_was_added(queue: AnyQueue) -> None:
 
     async with worker_of(queue, look):
         added = await queue.add(
-            "look", [1], attempts=3, backoff=Backoff.fixed(1), timeout=5, headers={"trace": "ü"}, keep_completed=KeepJobs(60, 5)
+            "look",
+            [1],
+            attempts=3,
+            backoff=Backoff.fixed(1),
+            timeout=5,
+            headers={"trace": "ü"},
+            keep_completed=KeepJobs(60, 5),
         )
         await added.result(10)
     job = seen[0]
@@ -125,7 +131,14 @@ async def test_a_closed_queue_says_so(storage: Storage, name: str) -> None:
     queue: AnyQueue = Queue(name, storage)
     job = await queue.add("n")
     await queue.close()
-    for call in (queue.add("n"), queue.add_bulk([("n", 1)]), queue.get_job(job.id), queue.pause(), queue.connect(), queue.check()):
+    for call in (
+        queue.add("n"),
+        queue.add_bulk([("n", 1)]),
+        queue.get_job(job.id),
+        queue.pause(),
+        queue.connect(),
+        queue.check(),
+    ):
         with pytest.raises(QueueClosed, match=name):
             await call
     async with Queue[Any, Any](name, storage) as again:

@@ -50,7 +50,14 @@ async def test_earlier_ids_are_told_per_input(queue: AnyQueue) -> None:
     again = JobOptions(job_id="again")
     await queue.add("old", "first", job_id="waiting")
     jobs = await queue.add_bulk(
-        [("n", 0), ("n", 1, JobOptions(job_id="waiting")), ("n", 2, JobOptions(job_id="done")), ("n", 3, again), ("n", 4, again), ("n", 5)]
+        [
+            ("n", 0),
+            ("n", 1, JobOptions(job_id="waiting")),
+            ("n", 2, JobOptions(job_id="done")),
+            ("n", 3, again),
+            ("n", 4, again),
+            ("n", 5),
+        ]
     )
     assert [job.outcome for job in jobs] == ["added", "duplicate", "completed", "added", "duplicate", "added"]
     assert [job.data for job in jobs] == [0, "first", "first", 3, 3, 5]

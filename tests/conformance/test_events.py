@@ -21,10 +21,9 @@ async def test_a_life_in_events(queue: AnyQueue) -> None:
             raise ValueError("first")
         await job.update_progress(1)
 
-    async with worker_of(queue, work):
-        async with listening(queue) as events:
-            job = await queue.add("n", attempts=2, backoff=0.05)
-            seen = [await soon(anext(events)) for _ in range(7)]
+    async with worker_of(queue, work), listening(queue) as events:
+        job = await queue.add("n", attempts=2, backoff=0.05)
+        seen = [await soon(anext(events)) for _ in range(7)]
     assert all(isinstance(event, QueueEvent) and event.job_id == job.id for event in seen)
     assert [(event.kind, event.detail) for event in seen] == [
         ("added", "n"), ("active", ""), ("retrying", "50 ValueError: first"), ("waiting", ""), ("active", ""),

@@ -12,7 +12,11 @@ from tests.places import Place
 from tests.workbench import AnyQueue, echo, worker_of
 
 FOREIGN: list[tuple[str, list[tuple[str | int, ...]], str]] = [
-    ("another library's hash", [("HSET", "{base}:meta", "version", "4", "opts.maxLenEvents", 10000)], "another library"),
+    (
+        "another library's hash",
+        [("HSET", "{base}:meta", "version", "4", "opts.maxLenEvents", 10000)],
+        "another library",
+    ),
     ("an owner", [("HSET", "{base}:meta", "owner", "somebody", "layout", "1")], "somebody"),
     ("a later layout", [("HSET", "{base}:meta", "owner", "glidemq_async", "layout", "2")], "layout 2"),
     ("a text", [("SET", "{base}:meta", "x")], "string"),

@@ -38,7 +38,9 @@ async def test_settling_a_removed_job_makes_no_record(queue: AnyQueue, place: Pl
 
 
 @pytest.mark.parametrize("verb", ["c", "f", "r", "d", "b"])
-async def test_settling_a_record_deleted_by_hand_makes_none(queue: AnyQueue, place: Place, hands: Hands, verb: str) -> None:
+async def test_settling_a_record_deleted_by_hand_makes_none(
+    queue: AnyQueue, place: Place, hands: Hands, verb: str
+) -> None:
     await queue.add("n", 1)
     [hold] = await hands.claim()
     await place.ask("DEL", f"{hands.base}:job:{hold.id}")

@@ -75,7 +75,9 @@ async def test_never_in_both_final_sets(queue: AnyQueue, first: Hands, second: H
 
 
 @pytest.mark.parametrize("late", VERBS)
-async def test_a_late_outcome_does_not_end_a_job_that_waits_for_its_retry(queue: AnyQueue, first: Hands, late: str) -> None:
+async def test_a_late_outcome_does_not_end_a_job_that_waits_for_its_retry(
+    queue: AnyQueue, first: Hands, late: str
+) -> None:
     await queue.add("n", 1, attempts=2)
     [hold] = await first.claim()
     assert await first.settle(hold, "r", "60000 broken") is None

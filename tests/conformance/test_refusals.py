@@ -79,7 +79,9 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "error", "words"), BAD_OPTIONS)
-async def test_bad_options(storage: Storage, name: str, options: dict[str, Any], error: type[Exception], words: str) -> None:
+async def test_bad_options(
+    storage: Storage, name: str, options: dict[str, Any], error: type[Exception], words: str
+) -> None:
     relay = Relay(storage)
     async with Queue[Any, Any](name, relay) as queue:
         relay.calls.clear()
@@ -91,7 +93,10 @@ async def test_bad_options(storage: Storage, name: str, options: dict[str, Any],
         assert relay.calls == []
 
 
-@pytest.mark.parametrize(("bad", "error"), [("", ValueError), (7, TypeError), ("a\x00b", ValueError), ("x" * 600, ValueError), (None, TypeError)])
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [("", ValueError), (7, TypeError), ("a\x00b", ValueError), ("x" * 600, ValueError), (None, TypeError)],
+)
 async def test_bad_names_of_jobs(queue: AnyQueue, bad: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="job name"):
         await queue.add(bad)
@@ -100,7 +105,16 @@ async def test_bad_names_of_jobs(queue: AnyQueue, bad: Any, error: type[Exceptio
 
 @pytest.mark.parametrize(
     ("bad", "error"),
-    [("", ValueError), ("a{b", ValueError), ("a}b", ValueError), ("a:b", ValueError), ("a\nb", ValueError), ("x" * 257, ValueError), (7, TypeError), (None, TypeError)],
+    [
+        ("", ValueError),
+        ("a{b", ValueError),
+        ("a}b", ValueError),
+        ("a:b", ValueError),
+        ("a\nb", ValueError),
+        ("x" * 257, ValueError),
+        (7, TypeError),
+        (None, TypeError),
+    ],
 )
 async def test_bad_names_of_queues(storage: Storage, bad: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="queue name"):
@@ -128,7 +142,18 @@ async def test_bad_settings_of_a_queue(storage: Storage) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "emails", "http://host", "redis://h:99999", "redis+cluster://a/3", "redis+sentinel://a:1", "file://relative/x", "memory:///path", "redis://a,b", "redis://host/0?tls=1"],
+    [
+        "",
+        "emails",
+        "http://host",
+        "redis://h:99999",
+        "redis+cluster://a/3",
+        "redis+sentinel://a:1",
+        "file://relative/x",
+        "memory:///path",
+        "redis://a,b",
+        "redis://host/0?tls=1",
+    ],
 )
 def test_wrong_urls(url: str) -> None:
     with pytest.raises(ValueError, match="The forms are"):
@@ -187,7 +212,9 @@ async def test_a_payload_has_a_limit(storage: Storage, name: str) -> None:
     [({"a": {1}}, "SerializationError", r"\$\.a"), (b"x" * 2_000_000, "PayloadTooLarge", "2000005.*1048576")],
     ids=["form", "size"],
 )
-async def test_a_result_that_cannot_be_stored_fails_the_job_for_good(queue: AnyQueue, result: Any, error_type: str, words: str) -> None:
+async def test_a_result_that_cannot_be_stored_fails_the_job_for_good(
+    queue: AnyQueue, result: Any, error_type: str, words: str
+) -> None:
     async def answer(job: AnyJob) -> Any:
         return result
 
@@ -222,7 +249,16 @@ async def test_bad_patience(queue: AnyQueue) -> None:
             await job.result(bad)
 
 
-@pytest.mark.parametrize("bad", [lambda: KeepJobs(age=-1), lambda: KeepJobs(count=-1), lambda: Backoff.fixed(-1), lambda: Backoff.exponential(1, jitter=2), lambda: Backoff.exponential(1, factor=0.5)])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda: KeepJobs(age=-1),
+        lambda: KeepJobs(count=-1),
+        lambda: Backoff.fixed(-1),
+        lambda: Backoff.exponential(1, jitter=2),
+        lambda: Backoff.exponential(1, factor=0.5),
+    ],
+)
 def test_bad_values_are_refused_where_they_are_made(bad: Any) -> None:
     with pytest.raises(ValueError, match=r"-1|2|0\.5"):
         bad()

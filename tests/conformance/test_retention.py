@@ -32,6 +32,7 @@ async def run_all(queue: AnyQueue, count: int, handler: Any, **options: Any) -> 
         for number in range(count):
             jobs.append(await queue.add("n", number, **options))
             await (failed if handler is fail else completed).next()
+            await asyncio.sleep(0.002)  # no two end in the same millisecond, so their order is certain
     return jobs
 
 

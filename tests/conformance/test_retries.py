@@ -53,7 +53,7 @@ async def test_the_last_attempt_is_final(queue: AnyQueue) -> None:
     await job.refresh()
     assert (job.state, job.attempts_made, job.failed_reason) == ("failed", 2, "ValueError: boom")
     assert job.stacktrace is not None
-    assert 'raise self.error()' in job.stacktrace
+    assert "raise self.error()" in job.stacktrace
     assert job.finished_at is not None
     assert [kind for kind, _ in await told(queue, job.id)] == [
         "added", "active", "retrying", "waiting", "active", "failed",

@@ -31,6 +31,7 @@ class Recorder(Relay):
 async def test_every_function_works_here(storage: Storage, name: str) -> None:
     relay = Recorder(storage)
     async with Queue[Any, Any](name, relay) as queue:
+
         async def work(job: AnyJob) -> Any:
             await job.log("a line")
             await job.update_progress(1)

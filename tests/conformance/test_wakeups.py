@@ -120,14 +120,13 @@ async def test_a_wake_up_during_a_call_is_not_lost(storage: Storage, name: str) 
             await go_on.wait()
 
     relay.after_call = hold
-    async with Queue[Any, Any](name, relay) as queue:
-        async with worker_of(queue, echo):
-            await soon(found_nothing.wait())
-            job = await queue.add("n", 1)
-            await asyncio.sleep(0.05)
-            relay.after_call = None
-            go_on.set()
-            assert await job.result(5) == 1
+    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo):
+        await soon(found_nothing.wait())
+        job = await queue.add("n", 1)
+        await asyncio.sleep(0.05)
+        relay.after_call = None
+        go_on.set()
+        assert await job.result(5) == 1
 
 
 async def test_a_burst_of_adds_and_settles_starves_nobody(queue: AnyQueue) -> None:

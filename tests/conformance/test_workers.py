@@ -284,7 +284,9 @@ async def test_a_callable_object_is_a_handler(queue: AnyQueue) -> None:
         ({"backoff_strategies": {"a": 3}}, TypeError, "backoff_strategies"),
     ],
 )
-async def test_bad_options_of_a_worker(storage: Storage, options: dict[str, Any], error: type[Exception], words: str) -> None:
+async def test_bad_options_of_a_worker(
+    storage: Storage, options: dict[str, Any], error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words):
         Worker("q", echo, storage, **options)
 

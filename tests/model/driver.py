@@ -229,7 +229,7 @@ class Driver:
 def _same(first: object, again: object) -> bool:
     """Equal answers; a claimed job that is read again carries its (empty) history too."""
     if isinstance(first, list) and isinstance(again, list):
-        one, two = _list(first), _list(again)
+        one, two = cast("list[object]", first), cast("list[object]", again)
         short = min(len(one), len(two))
         return all(map(_same, one[:short], two[:short])) and not any([*one[short:], *two[short:]])
     return first == again

@@ -19,7 +19,7 @@ class Queue:
     """One queue."""
 
     def __init__(self, now: int, *, step: int) -> None:
-        self.now = now
+        self.now: int = now
         self.step = step  # how many due or expired jobs one call handles at most
         self.jobs: dict[str, Job] = {}
         self.paused = False

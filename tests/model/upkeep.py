@@ -18,7 +18,7 @@ class TimedQueue(Queue):
         super().__init__(now, step=step)
         self.alive: dict[str, int] = {}  # worker -> last renewal
         self.swept_at: int | None = None
-        self.settled_since = now
+        self.settled_since: int = now
 
     def advance(self, ms: int) -> None:
         """Time passes."""

@@ -1,0 +1,65 @@
+"""A pool of daemon threads: a function that never returns must not keep its process from ending.
+
+concurrent.futures joins its threads when the interpreter exits, so a worker with one stuck handler could not stop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import TypeAlias
+
+Call: TypeAlias = tuple["Future[object]", Callable[[], object]]
+
+
+class DaemonThreads:
+    """At most `limit` threads, started when they are needed."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._threads = 0
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    def submit(self, function: Callable[[], object]) -> Future[object]:
+        """Call a function in a thread; the future gets its value or its exception."""
+        future: Future[object] = Future()
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            elif self._threads < self._limit:
+                self._threads += 1
+                threading.Thread(target=self._work, name=f"glidemq-job-{self._threads}", daemon=True).start()
+        self._calls.put((future, function))
+        return future
+
+    def stop(self) -> None:
+        """Let each thread end after the call it is in; calls that have not begun are cancelled."""
+        with self._lock:
+            threads, self._threads = self._threads, 0
+        while not self._calls.empty():
+            if (call := self._calls.get()) is not None:
+                call[0].cancel()
+        for _ in range(threads):
+            self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            if future.set_running_or_notify_cancel():
+                _run(future, function)
+            del call, future, function
+            with self._lock:
+                self._idle += 1
+
+
+def _run(future: Future[object], function: Callable[[], object]) -> None:
+    try:
+        value = function()
+    except BaseException as error:  # noqa: BLE001 - whatever it is belongs to whoever waits for it
+        future.set_exception(error)
+    else:
+        future.set_result(value)
