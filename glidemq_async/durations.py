@@ -40,8 +40,12 @@ def _number(option: str, value: object) -> float:
 
 
 def _ceil_ms(seconds: float) -> int:
-    # 0.07 * 1000 is 70.00000000000001: rounding to a nanosecond first keeps it from becoming 71.
-    return math.ceil(round(seconds * 1000, 6)) or (1 if seconds else 0)
+    # 0.07 * 1000 is 70.00000000000001: what is a whole number but for the last bits must not become the next one.
+    milliseconds = seconds * 1000
+    nearest = round(milliseconds)
+    if math.isclose(milliseconds, nearest, rel_tol=1e-15, abs_tol=1e-6):
+        return nearest or (1 if seconds else 0)
+    return math.ceil(milliseconds)
 
 
 def instant_to_ms(option: str, value: datetime) -> int:

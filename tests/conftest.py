@@ -88,7 +88,9 @@ async def _tasks() -> AsyncIterator[None]:
     problems: list[str] = []
 
     def note(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        problems.append(f"{context['message']}: {context.get('exception')!r}")
+        # Python 3.11 reports a cancelled connection handler of asyncio.start_server as if it had failed.
+        if not isinstance(context.get("exception"), asyncio.CancelledError):
+            problems.append(f"{context['message']}: {context.get('exception')!r}")
 
     asyncio.get_running_loop().set_exception_handler(note)
     yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from glidemq_async.functions.callers import Functions, Lane
 from tests.places import Place
@@ -67,6 +67,18 @@ class Hands:
         recovered = await self._sweep_once(max_stalled)
         await self._place.ask("HSET", f"{self.base}:meta", "settled_since", 1)
         return recovered + await self._sweep_once(max_stalled)
+
+    async def first_sweep(self, gap_ms: int) -> list[str]:
+        """Sweep as the first one after an outage; answers the ids that came back."""
+        reply = await self._functions.sweep(3, 0, gap_ms, resume=False)
+        assert reply is not None
+        return reply.recovered
+
+    async def consumers(self) -> list[object]:
+        """The consumers that the server knows."""
+        found = await self._place.ask("XINFO", "CONSUMERS", f"{self.base}:stream", "workers")
+        assert isinstance(found, list)
+        return cast("list[object]", found)
 
     async def _sweep_once(self, max_stalled: int) -> list[str]:
         recovered: list[str] = []

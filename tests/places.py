@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import cast
 
 from glidemq_async.storage import Endpoint, FileStorage, MemoryStorage
 from glidemq_async.storage.connections import dial
@@ -56,7 +57,7 @@ class Place:
         found: list[str] = []
         for reply in await self.command("KEYS", "*"):
             assert isinstance(reply, list), reply
-            found += [key.decode() for key in reply]
+            found += [key.decode() for key in cast("list[bytes]", reply)]
         return found
 
 
@@ -80,46 +81,46 @@ def endpoint_of(server: Server) -> Endpoint:
 
 
 @asynccontextmanager
-async def _memory() -> AsyncIterator[Place]:
+async def _memory() -> AsyncGenerator[Place]:
     # Somebody has to stay: the server ends with the last storage of its name.
     async with MemoryStorage("conformance") as holder:
         yield Place("memory", holder.url, (Endpoint(path=holder.socket),))
 
 
 @asynccontextmanager
-async def _file() -> AsyncIterator[Place]:
+async def _file() -> AsyncGenerator[Place]:
     with tempfile.TemporaryDirectory(prefix="gmq-") as directory:
         async with FileStorage(directory, linger=0.2) as holder:
             yield Place("file", f"{holder.url}?linger=0.2", (Endpoint(path=socket_path(directory)),))
 
 
 @asynccontextmanager
-async def _redis() -> AsyncIterator[Place]:
+async def _redis() -> AsyncGenerator[Place]:
     async with servers.standalone("--appendonly", "yes") as server:
         yield Place("redis", server.url, (endpoint_of(server),))
 
 
 @asynccontextmanager
-async def _unix() -> AsyncIterator[Place]:
+async def _unix() -> AsyncGenerator[Place]:
     async with servers.standalone(unix=True) as server:
         yield Place("unix", server.url, (endpoint_of(server),))
 
 
 @asynccontextmanager
-async def _redis7() -> AsyncIterator[Place]:
+async def _redis7() -> AsyncGenerator[Place]:
     async with servers.redis7() as server:
         yield Place("redis7", server.url, (endpoint_of(server),))
 
 
 @asynccontextmanager
-async def _cluster() -> AsyncIterator[Place]:
+async def _cluster() -> AsyncGenerator[Place]:
     # Nobody dies here: a busy machine must not look like a dead node.
     async with servers.cluster(timeout_ms=15_000) as made:
         yield Place("cluster", made.url, tuple(map(endpoint_of, made.primaries)))
 
 
 @asynccontextmanager
-async def _sentinel() -> AsyncIterator[Place]:
+async def _sentinel() -> AsyncGenerator[Place]:
     async with servers.sentinel(down_ms=15_000) as made:
         yield Place("sentinel", made.url, (endpoint_of(made.primary),))
 

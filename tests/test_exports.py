@@ -18,11 +18,8 @@ PUBLIC = ["glidemq_async", "glidemq_async.storage", "glidemq_async.executors", "
 
 
 def modules() -> list[ModuleType]:
-    found = [glidemq_async]
-    for info in pkgutil.walk_packages(glidemq_async.__path__, "glidemq_async."):
-        if not info.name.endswith("__main__"):
-            found.append(importlib.import_module(info.name))
-    return found
+    names = [info.name for info in pkgutil.walk_packages(glidemq_async.__path__, "glidemq_async.")]
+    return [glidemq_async, *(importlib.import_module(name) for name in names if not name.endswith("__main__"))]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -73,10 +70,8 @@ def documented(owner: str, thing: Any) -> list[str]:
         for name, member in vars(thing).items():
             if name.startswith("_"):
                 continue
-            function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-            if (inspect.isfunction(function) or isinstance(function, property)) and not inspect.getdoc(
-                getattr(thing, name)
-            ):
+            is_ours = inspect.isfunction(member) or type(member) in (classmethod, staticmethod, property)
+            if is_ours and not inspect.getdoc(getattr(thing, name)):
                 missing.append(f"{owner}.{name}")
     return missing
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import re
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from glidemq_async import Queue
 from glidemq_async.storage import Storage
@@ -47,7 +47,8 @@ async def _traces(place: Place, base: str, kinds: list[str], workers_gone: bool)
     if "waiters" in kinds:
         ids = await place.ask("HKEYS", f"{base}:waiters")
         assert isinstance(ids, list)
-        wrong += [f"{base}:waiters: {job_id.decode()} is waited for by nobody" for job_id in ids]
+        waited = [job_id.decode() for job_id in cast("list[bytes]", ids)]
+        wrong += [f"{base}:waiters: {job_id} is waited for by nobody" for job_id in waited]
     return wrong
 
 
@@ -75,14 +76,10 @@ def held() -> Held:
 def _sockets() -> set[str]:
     found: set[str] = set()
     if _SOCKETS.is_dir():
-        for name in os.listdir(_SOCKETS):
-            try:
-                target = os.readlink(_SOCKETS / name)
-            except OSError:
-                continue
-            if target.startswith("socket:"):
-                found.add(target)
-    return found
+        for link in _SOCKETS.iterdir():
+            with suppress(OSError):
+                found.add(str(link.readlink()))
+    return {target for target in found if target.startswith("socket:")}
 
 
 def left_since(before: Held) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 from glidemq_async import EventGap, Job, Queue, QueueEvent, QueueEvents, Worker
 
+Value = TypeVar("Value")
 AnyJob: TypeAlias = Job[Any, Any]
 AnyQueue: TypeAlias = Queue[Any, Any]
 AnyWorker: TypeAlias = Worker[Any, Any]
@@ -60,9 +61,16 @@ class Gate:
         self._open.set()
 
 
-async def soon(awaitable: Any, seconds: float = PATIENCE) -> Any:
+async def soon(awaitable: Awaitable[Value], seconds: float = PATIENCE) -> Value:
     """Await what must happen, with an end to patience."""
     return await asyncio.wait_for(awaitable, seconds)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that announces itself to nobody."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 class Heard:
@@ -74,8 +82,7 @@ class Heard:
 
     async def next(self) -> tuple[Any, ...]:
         """Wait for the next one."""
-        details: tuple[Any, ...] = await soon(self._calls.get())
-        return details
+        return await soon(self._calls.get())
 
     @property
     def count(self) -> int:
@@ -116,12 +123,32 @@ async def told(queue: AnyQueue, job_id: str) -> list[tuple[str, str]]:
     return [(event.kind, event.detail) for event in await history(queue) if event.job_id == job_id]
 
 
+class Reader:
+    """The events of a queue, one at a time."""
+
+    def __init__(self, events: AsyncIterator[QueueEvent | EventGap]) -> None:
+        self._events = events
+
+    async def next(self) -> QueueEvent:
+        """Wait for the next event."""
+        found = await soon(anext(self._events))
+        assert isinstance(found, QueueEvent), found
+        return found
+
+    async def gap(self) -> EventGap:
+        """Wait for a report of lost events."""
+        found = await soon(anext(self._events))
+        assert isinstance(found, EventGap), found
+        return found
+
+
 @asynccontextmanager
-async def listening(queue: AnyQueue, after: str | None = None) -> AsyncIterator[AsyncIterator[QueueEvent | EventGap]]:
-    """The events of a queue from now on, as an iterator to call `anext` on."""
+async def listening(queue: AnyQueue, after: str | None = None) -> AsyncGenerator[Reader]:
+    """Read the events of a queue from now on, or from a position."""
     async with QueueEvents(queue.name, queue.storage, after=after) as events:
-        iterator = events.__aiter__()
+        # It is a generator, and an open one would be closed by the garbage collector, some time.
+        iterator = cast("AsyncGenerator[QueueEvent | EventGap]", events.__aiter__())
         try:
-            yield iterator
+            yield Reader(iterator)
         finally:
-            await iterator.aclose()  # type: ignore[attr-defined]
+            await iterator.aclose()

@@ -299,6 +299,8 @@ class Worker(Generic[Data, Result]):
         except TimeoutError:
             pass
         left = self._slots.runs()
+        if not left:  # the last one ended together with the time
+            return
         _log.warning("worker %s: %d jobs did not end in time and are handed back", self.name, len(left))
         for run in left:
             run.stop("shutdown")

@@ -1,17 +1,17 @@
-"""A handler that blocks the event loop keeps its job: leases are renewed elsewhere. One whose renewals fail loses it."""
+"""A handler that blocks the event loop keeps its job; a worker that cannot renew its leases loses them."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from glidemq_async import Job, LeaseLost, Queue, Worker, failpoints
 from glidemq_async.storage import MemoryStorage, Storage
-from tests.workbench import AnyJob, Gate, Heard, ended, soon, worker_of
+from tests.workbench import AnyJob, Gate, Heard, ended, soon, until, worker_of
 
 
 class Elsewhere:
@@ -34,7 +34,7 @@ class Elsewhere:
             self._up.set()
             await running
 
-    async def __aenter__(self) -> Elsewhere:
+    async def __aenter__(self) -> Self:
         self._thread.start()
         await asyncio.to_thread(self._up.wait, 10)
         return self
@@ -61,8 +61,7 @@ async def test_a_blocked_loop_does_not_lose_its_job() -> None:
     async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
         async with worker_of(queue, block, lock_duration=1):
             job = await queue.add("n")
-            while not runs:
-                await asyncio.sleep(0.005)
+            await until(lambda: bool(runs))
             async with Elsewhere(storage.clone(), "q", there):
                 assert await job.result(10) == "here"
         await job.refresh()

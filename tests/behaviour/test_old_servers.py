@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -46,7 +46,7 @@ class Pretender:
 
 
 @asynccontextmanager
-async def listening(pretender: Pretender) -> AsyncIterator[str]:
+async def listening(pretender: Pretender) -> AsyncGenerator[str]:
     server = await asyncio.start_server(pretender.serve, "127.0.0.1", 0)
     try:
         yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"

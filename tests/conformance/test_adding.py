@@ -13,8 +13,9 @@ from glidemq_async.storage import Storage
 from tests.workbench import AnyJob, AnyQueue, echo, ended, soon, worker_of
 
 PAYLOADS: list[Any] = [
-    None, True, 0, -(2**63), 2**64 - 1, 1.5, "", "ü😀\x00", b"\x00\xff", [], {}, [1, [2, {"a": None}]], {"ключ": b"\x80"}, "x" * 200_000,
-]  # fmt: skip
+    *(None, True, 0, -(2**63), 2**64 - 1, 1.5, "", "ü😀\x00", b"\x00\xff"),
+    *([], {}, [1, [2, {"a": None}]], {"ключ": b"\x80"}, "x" * 200_000),
+]
 
 
 @pytest.mark.everywhere

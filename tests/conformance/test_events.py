@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
-from glidemq_async import EventGap, QueueClosed, QueueEvent, QueueEvents, RetryLater
+from glidemq_async import QueueClosed, QueueEvent, QueueEvents, RetryLater
 from glidemq_async.storage import Storage
 from tests.places import Place
-from tests.workbench import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, history, listening, soon, worker_of
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, listening, soon, until, worker_of
 
 
 @pytest.mark.everywhere
@@ -23,8 +24,8 @@ async def test_a_life_in_events(queue: AnyQueue) -> None:
 
     async with worker_of(queue, work), listening(queue) as events:
         job = await queue.add("n", attempts=2, backoff=0.05)
-        seen = [await soon(anext(events)) for _ in range(7)]
-    assert all(isinstance(event, QueueEvent) and event.job_id == job.id for event in seen)
+        seen = [await events.next() for _ in range(7)]
+    assert all(event.job_id == job.id for event in seen)
     assert [(event.kind, event.detail) for event in seen] == [
         ("added", "n"), ("active", ""), ("retrying", "50 ValueError: first"), ("waiting", ""), ("active", ""),
         ("progress", ""), ("completed", ""),
@@ -36,14 +37,14 @@ async def test_only_what_comes_from_now_on(queue: AnyQueue) -> None:
     await queue.add("before")
     async with listening(queue) as events:
         job = await queue.add("after")
-        first = await soon(anext(events))
+        first = await events.next()
     assert (first.kind, first.job_id) == ("added", job.id)
 
 
 async def test_from_the_beginning(queue: AnyQueue) -> None:
     jobs = [await queue.add("n") for _ in range(3)]
     async with listening(queue, after="0") as events:
-        assert [(await soon(anext(events))).job_id for _ in jobs] == [job.id for job in jobs]
+        assert [(await events.next()).job_id for _ in jobs] == [job.id for job in jobs]
 
 
 @pytest.mark.everywhere
@@ -55,7 +56,7 @@ async def test_resuming_after_any_event_skips_and_repeats_nothing(queue: AnyQueu
     assert len(events) == 8 * 3
     for number, event in enumerate(events):
         async with listening(queue, after=event.position) as rest:
-            following = [await soon(anext(rest)) for _ in events[number + 1 :]]
+            following = [await rest.next() for _ in events[number + 1 :]]
             assert following == events[number + 1 :]
 
 
@@ -79,18 +80,17 @@ async def test_what_was_trimmed_unread_is_counted(queue: AnyQueue, place: Place)
         await queue.add("n")
     await place.ask("XTRIM", f"glide:{{{queue.name}}}:events", "MAXLEN", 3)
     async with listening(queue, after=before) as reader:
-        gap = await soon(anext(reader))
-        assert isinstance(gap, EventGap)
+        gap = await reader.gap()
         assert gap.missed == 7
-        assert [(await soon(anext(reader))).job_id for _ in range(3)] == ["8", "9", "10"]
+        assert [(await reader.next()).job_id for _ in range(3)] == ["8", "9", "10"]
     async with listening(queue, after=gap.position) as reader:
-        assert (await soon(anext(reader))).job_id == "8"
+        assert (await reader.next()).job_id == "8"
 
 
 async def test_events_are_told_without_polling(queue: AnyQueue) -> None:
     loop = asyncio.get_running_loop()
     async with listening(queue) as events:
-        waiting = asyncio.ensure_future(anext(events))
+        waiting = asyncio.ensure_future(events.next())
         await asyncio.sleep(0.1)
         began = loop.time()
         await queue.add("n")
@@ -101,7 +101,7 @@ async def test_events_are_told_without_polling(queue: AnyQueue) -> None:
 async def test_every_reader_gets_every_event(queue: AnyQueue) -> None:
     async with listening(queue) as one, listening(queue) as two:
         await queue.add("n")
-        assert await soon(anext(one)) == await soon(anext(two))
+        assert await one.next() == await two.next()
 
 
 async def test_each_kind_comes_when_its_thing_happens(queue: AnyQueue) -> None:
@@ -129,7 +129,8 @@ async def test_each_kind_comes_when_its_thing_happens(queue: AnyQueue) -> None:
     await queue.resume()
     kinds = [event.kind for event in await history(queue)]
     assert set(kinds) == {
-        "added", "active", "delayed", "waiting", "revoking", "failed", "returned", "updated", "removed", "paused", "resumed",
+        "added", "active", "delayed", "waiting", "revoking", "failed", "returned", "updated", "removed", "paused",
+        "resumed",
     }  # fmt: skip
 
 
@@ -145,9 +146,7 @@ async def test_closing_ends_the_iteration(queue: AnyQueue, storage: Storage) -> 
 
         reading = asyncio.create_task(read())
         await queue.add("n")
-        async with asyncio.timeout(PATIENCE):
-            while not seen:
-                await asyncio.sleep(0.005)
+        await until(partial(bool, seen))
         await events.close()
         await events.close()
         await soon(reading, 5)

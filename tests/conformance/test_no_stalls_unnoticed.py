@@ -62,10 +62,7 @@ async def test_an_outage_does_not_burn_healthy_leases(queue: AnyQueue, hands: Ha
     await queue.add("n")
     [hold] = await hands.claim(lock_ms=1_000)
     await hands.vanish(hold, for_ms=3_600_000)
-    functions = hands._functions
-    reply = await functions.sweep(3, 0, 500, resume=False)
-    assert reply is not None
-    assert reply.recovered == []
+    assert await hands.first_sweep(gap_ms=500) == []
 
 
 async def test_many_stalled_jobs_come_back_in_one_go_and_in_order(queue: AnyQueue, hands: Hands, place: Place) -> None:

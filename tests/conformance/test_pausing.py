@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import Queue
 from glidemq_async.storage import Storage
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, history, soon, worker_of
+from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, history, soon, until, worker_of
 
 
 @pytest.mark.everywhere
@@ -58,8 +58,7 @@ async def test_a_pause_outlives_workers_and_clients(storage: Storage, queue: Any
 
 async def worker_settled(worker: Any) -> None:
     """Wait until a worker has asked for jobs."""
-    while worker.last_seen is None:
-        await asyncio.sleep(0.005)
+    await until(lambda: worker.last_seen is not None)
 
 
 async def test_resuming_starts_as_many_as_there_is_work_for(queue: AnyQueue) -> None:

@@ -64,7 +64,7 @@ async def test_large_results(queue: AnyQueue, size: int) -> None:
 
 
 async def _bytes(job: AnyJob) -> bytes:
-    return b"r" * job.data
+    return b"r" * int(job.data)
 
 
 async def _nothing(job: AnyJob) -> None:
@@ -136,7 +136,7 @@ async def test_a_result_that_is_not_kept_reaches_who_asked(queue: AnyQueue) -> N
             await gate.running()
         await asyncio.sleep(0.05)
         gate.release()
-        assert await asyncio.gather(asked, waiting) == [1, 2]
+        assert [await asked, await waiting] == [1, 2]
     # Somebody asked for it, so it stays for a minute; what nobody asked for is gone.
     assert await job.result(10) == 2
     assert await queue.get_job(unasked.id) is None

@@ -11,7 +11,7 @@ import pytest
 from glidemq_async import JobOptions, KeepJobs, Queue
 from glidemq_async.storage import Storage
 from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, Heard, echo, ended, worker_of
+from tests.workbench import AnyJob, AnyQueue, Heard, echo, ended, until, worker_of
 
 
 async def fail(job: AnyJob) -> None:
@@ -90,8 +90,7 @@ async def test_jobs_settled_in_one_call_each_follow_their_policy(queue: AnyQueue
     async with worker_of(queue, together, concurrency=40) as worker:
         done = Heard(worker, "completed")
         await queue.add_bulk([("n", n, JobOptions(keep_completed=policies[n % 4])) for n in range(40)])
-        while worker.running < 40:
-            await asyncio.sleep(0)
+        await until(lambda: worker.running == 40)
         release.set()
         for _ in range(40):
             await done.next()

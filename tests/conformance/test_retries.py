@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from glidemq_async import Backoff, JobFailed, RateLimited, RetryLater, UnrecoverableError
 from tests.workbench import AnyJob, AnyQueue, Heard, ended, told, worker_of
+
+Strategy: TypeAlias = Callable[[int, BaseException], Any]
 
 
 class Flaky:
@@ -80,7 +82,7 @@ async def test_one_attempt_is_the_default(queue: AnyQueue) -> None:
     ids=["none", "number", "fixed", "exponential", "factor", "max", "custom"],
 )
 async def test_the_wait_between_attempts(queue: AnyQueue, backoff: Backoff | float | None, expected: list[int]) -> None:
-    strategies: dict[str, Any] = {"odd": lambda made, error: (2 * made - 1) / 1000}
+    strategies: dict[str, Strategy] = {"odd": lambda made, error: (2 * made - 1) / 1000}
     async with worker_of(queue, Flaky(3), backoff_strategies=strategies):
         job = await queue.add("n", attempts=4, backoff=backoff)
         assert await job.result(10) == "done"
@@ -115,7 +117,8 @@ async def test_a_retry_waits_as_long_as_it_says(queue: AnyQueue) -> None:
 
 
 async def test_an_unknown_strategy_fails_the_job_and_says_what_is_missing(queue: AnyQueue) -> None:
-    async with worker_of(queue, Flaky(9), backoff_strategies={"mine": lambda made, error: 0.0}):
+    strategies: dict[str, Strategy] = {"mine": lambda made, error: 0.0}
+    async with worker_of(queue, Flaky(9), backoff_strategies=strategies):
         job = await queue.add("n", attempts=5, backoff=Backoff.custom("yours"))
         with pytest.raises(JobFailed, match=r"'yours'.*mine.*backoff_strategies") as caught:
             await job.result(10)
@@ -124,7 +127,8 @@ async def test_an_unknown_strategy_fails_the_job_and_says_what_is_missing(queue:
 
 @pytest.mark.parametrize("answer", [float("nan"), "soon", None])
 async def test_a_strategy_that_answers_nonsense_fails_the_job(queue: AnyQueue, answer: Any) -> None:
-    async with worker_of(queue, Flaky(9), backoff_strategies={"bad": lambda made, error: answer}):
+    strategies: dict[str, Strategy] = {"bad": lambda made, error: answer}
+    async with worker_of(queue, Flaky(9), backoff_strategies=strategies):
         job = await ended(await queue.add("n", attempts=5, backoff=Backoff.custom("bad")))
     assert (job.state, job.attempts_made) == ("failed", 1)
 

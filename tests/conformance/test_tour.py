@@ -13,7 +13,7 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.loader import source
 from glidemq_async.storage import Storage
 from tests.relay import Relay
-from tests.workbench import AnyJob, Gate, echo, ended, history, worker_of
+from tests.workbench import AnyJob, Gate, echo, ended, history, until, worker_of
 
 FUNCTIONS = frozenset(re.findall(r"register\('(\w+)'", source())) - {"version"}
 
@@ -67,8 +67,7 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
             promoted = (await queue.get_jobs("delayed"))[0]
             await promoted.promote()
             await ended(promoted)
-            while not {"sweep", "renewLeases"} <= set(relay.calls):
-                await asyncio.sleep(0.01)
+            await until(lambda: {"sweep", "renewLeases"} <= set(relay.calls))
         assert [job.state for job in jobs] == ["completed"] * 3
         assert await queue.get_job_logs(jobs[0].id) == ["a line"]
         counts = await queue.get_job_counts()

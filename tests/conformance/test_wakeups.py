@@ -11,14 +11,12 @@ import pytest
 from glidemq_async import Queue
 from glidemq_async.storage import Storage
 from tests.relay import Relay
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, soon, worker_of
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, soon, until, worker_of
 
 
 async def idle(worker: Any) -> None:
     """Wait until a worker has asked for jobs and got none."""
-    async with asyncio.timeout(10):
-        while worker.last_seen is None:
-            await asyncio.sleep(0.005)
+    await until(lambda: worker.last_seen is not None)
     await asyncio.sleep(0.05)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
 from glidemq_async import Job, Queue, QueueClosed, Worker
 from glidemq_async.storage import Storage
+from glidemq_async.worker.listeners import WorkerEvent
 from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, told, worker_of
+from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, told, until, worker_of
 
 
 @pytest.mark.everywhere
@@ -47,6 +49,10 @@ async def test_several_workers_share_the_work_and_no_job_runs_twice(queue: AnyQu
     assert sorted(runs) == list(range(400))
 
 
+def _note(heard: list[tuple[Any, ...]], *details: Any) -> None:
+    heard.append(details)
+
+
 async def test_what_a_worker_tells(queue: AnyQueue) -> None:
     async def work(job: AnyJob) -> Any:
         if job.data == "fails" or (job.data == "flaky" and not job.attempts_made):
@@ -55,8 +61,9 @@ async def test_what_a_worker_tells(queue: AnyQueue) -> None:
 
     worker = worker_of(queue, work)
     heard: list[tuple[Any, ...]] = []
-    for event in ("active", "completed", "failed", "retrying", "closing", "closed"):
-        worker.on(event, lambda *details, event=event: heard.append((event, *details)))  # type: ignore[arg-type]
+    events: list[WorkerEvent] = ["active", "completed", "failed", "retrying", "closing", "closed"]
+    for event in events:
+        worker.on(event, partial(_note, heard, event))
     async with worker:
         for data in ("good", "flaky", "fails"):
             await ended(await queue.add("n", data, attempts=2 if data == "flaky" else 1))
@@ -85,8 +92,7 @@ async def test_outcomes_are_told_after_they_are_stored(queue: AnyQueue) -> None:
     async with worker:
         for number in range(5):
             await ended(await queue.add("n", number))
-            while len(states) <= number:
-                await asyncio.sleep(0.005)
+            await until(lambda number=number: len(states) > number)  # type: ignore[misc]
     assert states == ["completed"] * 5
 
 
@@ -185,8 +191,7 @@ async def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_worker(
     await worker.start()
     job = await queue.add("n")
     async with asyncio.timeout(10):
-        while worker.running == 0:
-            await asyncio.sleep(0.005)
+        await until(lambda: worker.running > 0)
         await worker.close()
     assert await job.get_state() == "waiting"
     let_go.set()

@@ -60,7 +60,7 @@ CHANGES: tuple[Change, ...] = ("removeJob", "retryJob", "revokeJob", "promoteJob
 FITS: dict[Change, tuple[State, ...]] = {
     "removeJob": ("waiting", "active", "delayed", "completed", "failed"),
     "retryJob": ("failed", "completed"),
-    "revokeJob": ("active", "waiting", "delayed"),
+    "revokeJob": ("active",),
     "promoteJob": ("delayed",),
 }
 IDS = st.sampled_from(["", "", "", "a", "b", "1", "2", "5", "9"])
@@ -77,7 +77,7 @@ ENDS = (
     Settled("b", "", ""), Settled("b", "", ""),
 )  # fmt: skip
 RUNS = st.lists(
-    st.tuples(st.sampled_from(["held", "held", "held", "held", "stale", "missing", "again"]), NUMBER,
+    st.tuples(st.sampled_from(["held", "held", "held", "held", "stale", "missing", "again", "again"]), NUMBER,
               st.sampled_from(ENDS)), max_size=3,
 )  # fmt: skip
 
@@ -111,11 +111,10 @@ class QueueMachine(RuleBasedStateMachine):
         return id_
 
     def stale_tokens(self) -> list[tuple[str, str]]:
-        return [
-            (id_, token)
-            for token, id_ in self.comparer.tokens.items()
-            if (job := self.model.jobs.get(id_)) is None or job.state != "active" or job.token != token
-        ]
+        """Leases that ran out, those of jobs that are still there if there are any."""
+        running = {job.token for job in self.model.having("active")}
+        stale = [(id_, token) for token, id_ in self.comparer.tokens.items() if token not in running]
+        return [one for one in stale if one[0] in self.model.jobs] or stale
 
     def look(self) -> None:
         """Compare everything stored with the model."""
@@ -176,6 +175,14 @@ class QueueMachine(RuleBasedStateMachine):
             same("answer of add", (reply.now, reply.ids, reply.outcomes), (self.model.now, *self.model.add(jobs)))
             self.dirty = True
 
+    @rule(number=NUMBER, delivery=DELIVERY)
+    def retry(self, number: int, delivery: Delivery) -> None:
+        self.change("retryJob", number, delivery)
+
+    @rule(number=NUMBER, delivery=DELIVERY)
+    def revoke(self, number: int, delivery: Delivery) -> None:
+        self.change("revokeJob", number, delivery)
+
     @rule(what=st.sampled_from(CHANGES), number=NUMBER, delivery=DELIVERY)
     def change(self, what: Change, number: int, delivery: Delivery) -> None:
         """What a user does to one job, mostly to one it fits."""
@@ -210,7 +217,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]), forget=st.sampled_from([False, False, True]))
     def wait_for(self, number: int, channel: str, forget: bool) -> None:
-        id_, self.dirty = self.pick(number, "active", "waiting", "delayed", "completed"), True
+        id_, self.dirty = self.pick(number, "active"), True
         if forget:
             run(self.functions.forget_reply(id_, channel))
             self.model.forget_reply(id_, channel)
@@ -223,8 +230,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(number=NUMBER)
     def tear(self, number: int) -> None:
         """Somebody deletes a record by hand."""
-        ids = [job.id for job in self.model.jobs.values() if not (job.over or job.torn)]
-        id_ = ids[number % len(ids)]
+        whole = [job for job in self.model.jobs.values() if not (job.over or job.torn)]
+        running = [job for job in whole if job.state == "active"]
+        ids = [job.id for job in (running if running and number % 4 < 2 else whole)]
+        id_ = ids[number // 4 % len(ids)]
         if id_ not in ("1", "2", "5", "9") and number % 2:
             note(f"  job {id_!r}")
             self.driver.wire.send("UNLINK", f"{BASE}:job:{id_}")
@@ -239,7 +248,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(name=WORKERS, runs=RUNS, delivery=DELIVERY)
     def settle(self, name: str, runs: list[tuple[str, int, Settled]], delivery: Delivery) -> None:
-        self.settle_and_claim(name, runs, False, delivery, True)
+        busy = [worker.name for worker in self.workers.values() if worker.held]
+        self.settle_and_claim(name if name in busy or not busy else busy[0], runs, False, delivery, True)
 
     @rule(name=WORKERS, runs=RUNS, leaves=st.booleans(), delivery=DELIVERY, answered=st.booleans())
     def settle_and_claim(
