@@ -31,7 +31,8 @@ class Executor(Protocol):
         """Run the handler and return its value or raise what it raises.
 
         After `timeout` seconds the run is ended as forcefully as the executor can, and TimeoutError is raised.
-        Cancelling this call means the same: end the run. Before either, `job.abort` is set.
+        Cancelling this call means the same: end the run. Who cancels has set `job.abort` before; at a timeout
+        the executor sets it.
         """
         ...
 

@@ -105,7 +105,7 @@ class Lane:
         self.number = 0
 
     def next(self) -> int:
-        """Answer the number of the next call."""
+        """Return the number of the next call."""
         self.number += 1
         return self.number
 
@@ -119,7 +119,7 @@ class Lanes:
         self._free: list[Lane] = []
 
     def acquire(self) -> Lane:
-        """Answer a lane with no call in flight; give it back with `release`."""
+        """Return a lane with no call in flight; give it back with `release`."""
         if self._free:
             return self._free.pop()
         self._count += 1
@@ -182,7 +182,7 @@ class Functions:
         return QueueState(_text(layout), stored_mode.decode() if stored_mode else None, paused == b"1")
 
     async def add_jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
-        """Add jobs in one call; answers one id and outcome per input, in order."""
+        """Add jobs in one call; returns one id and outcome per input, in order."""
         args: list[Arg] = [len(jobs)]
         for job in jobs:
             args += job
@@ -211,7 +211,7 @@ class Functions:
     async def renew_leases(
         self, consumer: str, info: bytes, held: Sequence[tuple[str, str]], timeout: float
     ) -> tuple[list[str], list[str]]:
-        """Renew the leases of (id, entry); answers the entries that are lost and the ids that were revoked."""
+        """Renew the leases of (id, entry); returns the entries that are lost and the ids that were revoked."""
         args: list[Arg] = [consumer, info]
         for pair in held:
             args += pair
@@ -238,7 +238,7 @@ class Functions:
     async def change_job(
         self, function: Literal["removeJob", "retryJob", "revokeJob", "promoteJob"], job_id: str
     ) -> str:
-        """Do one thing to one job; answers the function's word."""
+        """Do one thing to one job; returns the function's word."""
         return _text(await self._once(function, [job_id]))
 
     async def update_job(
@@ -248,7 +248,7 @@ class Functions:
         return _text(await self._once("updateJob", [job_id, entry, kind, value]))
 
     async def await_job(self, job_id: str, channel: str) -> tuple[str, Record]:
-        """Ask to be told on a reply channel when a job ends; answers its record if it has ended."""
+        """Ask to be told on a reply channel when a job ends; returns its record if it has ended."""
         reply = cast("list[object]", await self._storage.call("awaitJob", self._base, [job_id, channel]))
         return _text(reply[0]), _record(reply[1]) if len(reply) > 1 else {}
 
@@ -261,35 +261,35 @@ class Functions:
         await self._once("setPaused", [int(paused)])
 
     async def is_paused(self) -> bool:
-        """Answer whether claiming is paused."""
+        """Return whether claiming is paused."""
         return await self._read("isPaused") == 1
 
     async def count_jobs(self) -> dict[str, int]:
-        """Answer the number of jobs in each state, computed from the structures."""
+        """Return the number of jobs in each state, computed from the structures."""
         flat = cast("list[object]", await self._read("countJobs"))
         return {_text(flat[i]): cast("int", flat[i + 1]) for i in range(0, len(flat), 2)}
 
     async def get_records(self, ids: Sequence[str]) -> list[Record]:
-        """Answer the record of each id, {} where there is none. At most 1,000 ids."""
+        """Return the record of each id, {} where there is none. At most 1,000 ids."""
         return [_record(flat) for flat in cast("list[object]", await self._read("getRecords", list(ids)))]
 
     async def list_jobs(self, state: str, cursor: str, count: int) -> tuple[str, list[str]]:
-        """Answer a step of the ids in a state, and the cursor of the next step ("" after the last)."""
+        """Return a step of the ids in a state, and the cursor of the next step ("" after the last)."""
         cursor_bytes, ids = cast("list[object]", await self._read("listJobs", [state, cursor, count]))
         return _text(cursor_bytes), _texts(ids)
 
     async def get_logs(self, job_id: str, start: int, stop: int) -> tuple[int, list[str]]:
-        """Answer the number of log lines of a job, and those from start to stop (inclusive, as LRANGE)."""
+        """Return the number of log lines of a job, and those from start to stop (inclusive, as LRANGE)."""
         count, lines = cast("list[object]", await self._read("getLogs", [job_id, start, stop]))
         return cast("int", count), _texts(lines)
 
     async def last_event(self) -> tuple[str, int]:
-        """Answer the last entry of the event stream and how many events were ever written."""
+        """Return the last entry of the event stream and how many events were ever written."""
         entry, count = cast("list[object]", await self._read("lastEvent"))
         return _text(entry), cast("int", count)
 
     async def check_places(self, structure: str, cursor: str, count: int) -> tuple[str, list[Finding]]:
-        """Check one step of a structure's members; answers the next cursor and what is broken."""
+        """Check one step of a structure's members; returns the next cursor and what is broken."""
         reply = cast("list[object]", await self._read("checkPlaces", [structure, cursor, count]))
         return _text(reply[0]), _findings(reply[1])
 

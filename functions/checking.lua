@@ -47,7 +47,8 @@ local function check_stream(base, structure, cursor, count, report)
     if not state then
       found(report, 'I2', id, structure .. ' entry ' .. entry[1] .. ' has no record')
     elseif state ~= expected or at ~= place then
-      found(report, 'I3', id, structure .. ' entry ' .. entry[1] .. ' is ' .. expected .. ' but its place is ' .. state .. ' ' .. at)
+      found(report, 'I3', id,
+        structure .. ' entry ' .. entry[1] .. ' is ' .. expected .. ' but its place is ' .. state .. ' ' .. at)
     end
   end
   return #entries == count and entries[count][1] or ''
@@ -110,9 +111,8 @@ local function check_marks(base, report)
 end
 
 local function check_both_final(base, report)
-  local state = 'failed'
   for _, id in ipairs(redis.call('ZRANGE', base .. ':completed', 0, 999)) do
-    if redis.call('ZSCORE', base .. ':' .. state, id) then found(report, 'I1', id, 'both completed and failed') end
+    if redis.call('ZSCORE', base .. ':failed', id) then found(report, 'I1', id, 'both completed and failed') end
   end
 end
 

@@ -84,7 +84,7 @@ local function start_batch(base, whats, ids, entries, orders, call, out)
         record.lost(base, id)
       end
     else
-      local job = start(base, whats[i], id, entry, orders and orders[i], since, lock, lines)
+      local job = start(base, call.seen.touched and 'h' or whats[i], id, entry, orders and orders[i], since, lock, lines)
       if job then
         out[#out + 1] = job
         bytes = bytes + #job[2]

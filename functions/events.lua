@@ -1,8 +1,10 @@
 -- events: what happened, as a capped stream that readers can resume and count their losses on.
 --   events  stream  one entry per call: seq (number of its first event), n, t (ms), e (the events).
---     e: a line per kind, in the order of KINDS: kind SEP id SEP id …; kinds with a detail: kind SEP id SEP detail SEP …
+--     e: a line per kind, in the order of KINDS: kind SEP id SEP id …
+--        kinds with a detail: kind SEP id SEP detail SEP …
 --   meta    hash    `events`: how many events were ever written.
--- Ids and details hold no control characters. Trimmed from the head only, by number of events and by bytes; never XDELed.
+-- Ids and details hold no control characters. Trimmed from the head only, by number of events and by bytes, never by
+-- XDEL: readers count what they missed.
 
 local events = {}
 local MAX_EVENTS = 100000
@@ -13,8 +15,8 @@ local LARGE = 65536                -- and after each entry of so many bytes
 -- The catalogue; true: the kind has a detail. What a job can only do after another thing stands after it.
 local DETAIL = {added = true, failed = true, retrying = true, stalled = true, waiting = true, removed = true,
   dropped = true}
-local KINDS = {'paused', 'resumed', 'added', 'delayed', 'completed', 'failed', 'retrying', 'returned', 'stalled',
-  'revoking', 'waiting', 'active', 'progress', 'updated', 'removed', 'dropped'}
+local KINDS = {'paused', 'resumed', 'added', 'delayed', 'stalled', 'waiting', 'completed', 'failed', 'retrying',
+  'returned', 'revoking', 'active', 'progress', 'updated', 'removed', 'dropped'}
 
 -- Note one event; `lines` is the collection of one call, by kind.
 function events.note(lines, kind, id, detail)

@@ -5,12 +5,12 @@
 local glance = {}
 local STRUCTURES = {'waiters', 'expiry', 'revoking', 'held', 'returned', 'scheduled'}
 
--- Answers { paused, numeric_ids, keep = { completed, failed }, <structure> = true if it exists }. A call notes here
--- what it creates itself.
+-- Answers { paused, touched, keep = { completed, failed }, <structure> = true if it exists }. A call notes here what it
+-- creates itself.
 function glance.at(base)
-  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'keep_completed', 'keep_failed')
-  local seen = {paused = meta[1] == '1', numeric_ids = meta[2] == '1',
-    keep = {completed = meta[3] or '', failed = meta[4] or ''}}
+  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched')
+  local seen = {paused = meta[1] == '1', touched = meta[4] == '1',
+    keep = {completed = meta[2] or '', failed = meta[3] or ''}}
   local keys = {}
   for i, name in ipairs(STRUCTURES) do keys[i] = base .. ':' .. name end
   if redis.call('EXISTS', unpack(keys)) == 0 then return seen end

@@ -1,4 +1,4 @@
-"""The server-side function library as one source text, and its version rules.
+"""The server-side function library as one source text, its name and its version.
 
 The Lua files are joined in dependency order; each is readable by itself and starts with its calling contract.
 Loading the text into servers is the storage layer's work.
@@ -43,21 +43,15 @@ FILES: Final = (
 
 
 def function_name(short: str) -> str:
-    """Answer the name under which the server knows a function, e.g. ``addJob`` -> ``glidemq_async_v1_addJob``."""
+    """Return the name under which the server knows a function, e.g. ``addJob`` -> ``glidemq_async_v1_addJob``."""
     return f"{LIBRARY}_{short}"
-
-
-def parse_version(text: str) -> tuple[int, int, int]:
-    """Split ``"1.2.3"`` into numbers. Raises ValueError for anything else."""
-    major, minor, patch = text.split(".")
-    return int(major), int(minor), int(patch)
 
 
 @cache
 def source(*, testing: bool = False) -> str:
-    """Answer the whole library as the text of one ``FUNCTION LOAD``.
+    """Return the whole library as the text of one ``FUNCTION LOAD``.
 
-    ``testing=True`` adds switches for a shifted clock and for fencing; it is meant for throw-away servers of tests.
+    ``testing=True`` adds switches for a shifted clock and for fencing; meant for servers that a test starts for itself.
     """
     folder = files(__package__ or "glidemq_async.functions")
     names = (*FILES, "testing") if testing else FILES

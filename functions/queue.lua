@@ -2,7 +2,7 @@
 --   openQueue  mode -> { layout, mode, paused }   mode '' = whatever the queue is; idempotent
 --   setPaused  lane number "1" | "0" -> "ok"
 -- A `meta` that is not ours, of another layout or mode, is refused with INCOMPATIBLE and nothing is written.
---   meta  hash  owner, layout, mode ("global" | "keyed"), paused, numeric_ids and logs (once used), events,
+--   meta  hash  owner, layout, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once used), events,
 --               keep_completed, keep_failed, and the state of the sweep
 
 local OWNER = 'glidemq_async'
@@ -17,7 +17,9 @@ local function check_meta(base, mode)
   local kind = redis.call('TYPE', key).ok
   if kind == 'none' then
     local stream = redis.call('TYPE', base .. ':stream').ok
-    if stream ~= 'none' and stream ~= 'stream' then refuse(base, 'a queue of ' .. OWNER, 'a foreign key ' .. base .. ':stream') end
+    if stream ~= 'none' and stream ~= 'stream' then
+      refuse(base, 'a queue of ' .. OWNER, 'a foreign key ' .. base .. ':stream')
+    end
     return false
   end
   if kind ~= 'hash' then refuse(base, 'a queue of ' .. OWNER, 'a ' .. kind .. ' at ' .. key) end

@@ -1,7 +1,7 @@
 -- updates: what a running handler (or a user) writes into a record.
 --   updateJob  lane number id entry kind value -> word
 --     entry  the lease token of the run that writes, or '' for a user outside of a run
---     kind   "progress" (value: msgpack), "data" (value: payload), "log" (value: one line)
+--     kind   "progress" and "data" (value: a payload), "log" (value: one line)
 --     word   "ok", "missing", or "stale": the run is no longer the job's, nothing was written
 
 local LOG_LINES = 1000
@@ -9,10 +9,9 @@ local LOG_LINES = 1000
 local write = {}
 
 function write.progress(base, id, value, entry)
-  local key = base .. ':job:' .. id
   -- A user may write before the first claim, which would take the record for a fresh one without progress.
-  if entry == '' then redis.call('HSETNX', key, 'claim', '0 0 0') end
-  redis.call('HSET', key, 'progress', value)
+  if entry == '' then redis.call('HSET', base .. ':meta', 'touched', '1') end
+  redis.call('HSET', base .. ':job:' .. id, 'progress', value)
   return 'progress'
 end
 

@@ -1,7 +1,8 @@
 -- wakeup: push, not poll. Workers with free slots stand in `idle`; who makes jobs startable wakes just enough of them.
 --   idle   zset  consumer -> free slots, written by the claim that found nothing, removed by the wake
 --   timer  hash  first, second: the idle workers that sleep until the next due instant
---   channel "<base>:wake:<consumer>" (sharded): "w" claim now, "x <entry>" that lease is gone, "e" echo
+--   channel "<base>:wake:<consumer>" (sharded): "w" claim now, "x <entry>" that lease is gone, "r <id>" that job was
+--   revoked, "e" echo
 -- A publish that nobody received means a dead worker: it is dropped and the next one is woken.
 
 local wakeup = {}
@@ -16,7 +17,7 @@ function wakeup.paused(base)
   return redis.call('HGET', base .. ':meta', 'paused') == '1'
 end
 
--- Wake workers with at least n free slots between them, fullest first.
+-- Wake workers with at least n free slots between them, those with most of them first.
 function wakeup.wake(base, n)
   local key = base .. ':idle'
   while n > 0 do

@@ -10,7 +10,7 @@ class AbortSignal:
     """Set when the run should stop: it was revoked, timed out, lost its lease, or its worker shuts down.
 
     `is_set` may be asked from any thread; `await wait()` belongs to the worker's event loop. `reason` says why
-    ("revoked", "timeout", "lease lost", "shutdown"; "" while not set).
+    ("revoked", "timeout", "lease lost", "shutdown", or "cancelled" by something else; "" while not set).
     """
 
     __slots__ = ("_flag", "_waiters", "reason")
@@ -21,7 +21,7 @@ class AbortSignal:
         self.reason = ""
 
     def is_set(self) -> bool:
-        """Answer whether the run should stop."""
+        """Return whether the run should stop."""
         return self._flag.is_set()
 
     async def wait(self) -> None:
@@ -36,7 +36,7 @@ class AbortSignal:
             self._waiters.remove(waiter)
 
     def wait_in_thread(self, timeout: float | None = None) -> bool:
-        """Wait in a thread, at most `timeout` seconds; answers whether the signal is set."""
+        """Wait in a thread, at most `timeout` seconds; returns whether the signal is set."""
         return self._flag.wait(timeout)
 
     def set(self, reason: str) -> None:

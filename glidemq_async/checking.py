@@ -6,12 +6,10 @@ The functions see one instant each, the walk does not: what a step finds is look
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from glidemq_async.client import QueueClient
 from glidemq_async.functions.callers import Finding
-
-if TYPE_CHECKING:
-    from glidemq_async.client import QueueClient
 
 STEP: Final = 200
 STRUCTURES: Final = ("returned", "scheduled", "completed", "failed", "stream", "lane")
@@ -37,7 +35,7 @@ SINGLE_KEYS: Final = frozenset(
 
 
 async def check_queue(client: QueueClient) -> list[Finding]:
-    """Answer every invariant that the stored data breaks."""
+    """Return every invariant that the stored data breaks."""
     suspects = [finding async for finding in _walk(client)]
     if not suspects:
         return []

@@ -208,7 +208,7 @@ class _Wait(ControlFlow):
 
 
 class RetryLater(_Wait):
-    """Raise in a handler to run the job again after `delay` seconds."""
+    """Raise in a handler to run the job again after `delay` seconds; no attempt counts."""
 
     verb = "retry in"
 
@@ -216,7 +216,7 @@ class RetryLater(_Wait):
 class RateLimited(_Wait):
     """Raise in a handler when a limit outside was hit: the job waits `delay` seconds, and no attempt counts.
 
-    Jobs that share the limit rest with it: those of the job's key, or the whole queue for a job without one.
+    Only this job waits; others of its queue go on.
     """
 
     verb = "rate limited for"

@@ -25,11 +25,11 @@ class Failure(NamedTuple):
     traceback: str
 
     def packed(self) -> bytes:
-        """Answer the stored form."""
+        """Return the stored form."""
         return msgpack.packb(self)
 
     def reason(self) -> str:
-        """Answer one line for lists and events, at most 500 characters."""
+        """Return one line for lists and events, at most 500 characters."""
         text = f"{self.error_type}: {self.message}" if self.message else self.error_type
         return text[:REASON_LIMIT].translate(_CONTROL)
 
@@ -50,7 +50,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def stored_failure(packed: bytes | None, reason: str) -> JobFailed:
-    """Answer the exception for whoever awaits a failed job: the handler's, or the server's reason."""
+    """Return the exception for whoever awaits a failed job: the handler's, or the server's reason."""
     if packed:
         return JobFailed(*cast("list[str]", msgpack.unpackb(packed)))
     return JobFailed(reason or "failed", "")

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from glidemq_async.abort import AbortSignal
+from glidemq_async.client import QueueClient
 from glidemq_async.durations import from_ms
 from glidemq_async.errors import JobNotFound, JobStateError, LeaseLost, ResultTimeout
 from glidemq_async.failure import stored_failure
@@ -18,9 +19,6 @@ from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
 from glidemq_async.option_checks import optional_seconds
 from glidemq_async.options import JobOptions
 from glidemq_async.record import FINAL, State, claim_of, created_ms, place_of, whole
-
-if TYPE_CHECKING:
-    from glidemq_async.client import QueueClient
 
 Data = TypeVar("Data")
 Result = TypeVar("Result")
@@ -67,7 +65,8 @@ class Job(Generic[Data, Result]):
     name: str
     state: State
     attempts_made: int
-    """Runs that ended; a run that was cut off by a crash counts in `stalled_count` instead."""
+    """Runs that ended with a result or a failure. One that was cut off by a crash counts in `stalled_count`; one that
+    was handed back, or ended with RetryLater or RateLimited, counts nowhere."""
     stalled_count: int
     fence: int
     """How often the job was claimed. Store it with what the handler writes elsewhere, and refuse lower ones."""

@@ -39,7 +39,9 @@ class Queue(Generic[Data, Result]):
 
     Use it as an async context manager, or call `connect()` and `close()`; the first call connects by itself.
     `storage` is a URL, a Storage, or None for `$GLIDEMQ_URL` and then the embedded default. A queue belongs to the
-    event loop that first uses it. `default_options` apply to every job that does not say otherwise;
+    event loop that first uses it. `prefix` starts every key of the queue. `mode` is refused if the stored queue has
+    another one; None accepts what is there. `default_options` apply to every job that does not say otherwise.
+    `serializer` turns payloads into bytes (MsgpackSerializer), and is the same for all who use the queue;
     `payload_limit` is in bytes, for one payload (1 MiB).
 
     Raises ValueError for a bad name, StorageUnavailable when the server cannot be reached, IncompatibleQueueError
@@ -123,7 +125,7 @@ class Queue(Generic[Data, Result]):
         return await self._add(name, data, chosen, b"")
 
     async def add_bulk(self, jobs: Iterable[JobInput[Data]]) -> list[Job[Data, Result]]:
-        """Add many jobs, (name, data) or (name, data, JobOptions) each; answers one job per input, in order.
+        """Add many jobs, (name, data) or (name, data, JobOptions) each; returns one job per input, in order.
 
         All inputs are checked before the first is sent. Calls hold up to 500 jobs; each call is stored as a whole.
         Raises what `add` raises.

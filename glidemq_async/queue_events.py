@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias, cast, get_args
+from typing import Final, Literal, Self, TypeAlias, cast
 
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.durations import from_ms
@@ -35,7 +35,6 @@ EventKind: TypeAlias = Literal[
     "paused",
     "resumed",
 ]
-KINDS: Final[frozenset[str]] = frozenset(get_args(EventKind))
 #: The kinds whose stored form has a detail after each id, as in functions/events.lua.
 WITH_DETAIL: Final = frozenset({"added", "failed", "retrying", "stalled", "waiting", "removed", "dropped"})
 
@@ -49,7 +48,8 @@ class QueueEvent:
     """Something that happened to a job or to the queue.
 
     `detail` is the job's name (added), the reason (failed), "<delay ms> <reason>" (retrying), the number of stalls
-    (stalled), or how it came (waiting: "", "promoted", "retried"). `position` is where to resume after this event.
+    (stalled), how it came (waiting: "", "promoted", "retried"), or the state it was in (removed). `position` is where
+    to resume after this event.
     """
 
     kind: EventKind
@@ -182,7 +182,7 @@ def _events(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _before(entry: str) -> str:
-    """Answer the largest stream id below this one."""
+    """Return the largest stream id below this one."""
     ms, _, number = entry.partition("-")
     if int(number) > 0:
         return f"{ms}-{int(number) - 1}"

@@ -30,13 +30,13 @@ class Claim(NamedTuple):
 
 
 def place_of(record: Record) -> Place:
-    """Answer where the record says the job stands."""
+    """Return where the record says the job stands."""
     state, _, entry = record[b"place"].decode().partition(" ")
     return Place(cast("State", state), entry)
 
 
 def claim_of(record: Record) -> Claim | None:
-    """Answer the last claim, None for a job that was never claimed."""
+    """Return the last claim, None for a job that was never claimed."""
     words = record.get(b"claim", b"0").split()
     if words[0] == b"0":
         return None
@@ -44,12 +44,12 @@ def claim_of(record: Record) -> Claim | None:
 
 
 def created_ms(added: bytes | None, entry: str) -> int:
-    """Answer when the job was added: its own field, else the time in the first stream entry."""
+    """Return when the job was added: its own field, else the time in the first stream entry."""
     if added:
         return int(added)
     return int(entry[1:].partition("-")[0]) if entry[:1] == "s" else 0
 
 
 def whole(record: Record, field: bytes) -> int:
-    """Answer a counter, 0 when it was never written."""
+    """Return a counter, 0 when it was never written."""
     return int(record.get(field, b"0"))

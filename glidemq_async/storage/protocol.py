@@ -66,7 +66,8 @@ class Storage(Protocol):
     async def connect(self) -> None:
         """Connect, check the server and load the function library; idempotent.
 
-        Raises `StorageUnavailable` when the place cannot be reached or is too old.
+        Raises `StorageUnavailable` when the place cannot be reached or is too old, `LibraryVersionError` when it
+        holds a library of another major version.
         """
         ...
 
@@ -87,8 +88,10 @@ class Storage(Protocol):
         """Call a library function and return its reply (bytes, int, list or None).
 
         `key` is the queue's base key. The same arguments are sent again after a lost reply, so a mutating
-        call must carry a request token. Raises `StorageUnavailable` after `timeout` seconds, `FunctionError`
-        when the function refuses, `QueueFull` when the server is out of memory.
+        call must carry a request token. `wait` says what must be confirmed before it returns. Raises
+        `StorageUnavailable` after `timeout` seconds, `FunctionError` when the function refuses, `QueueFull` when
+        the server is out of memory, `UnsupportedDurability` when it cannot confirm what `wait` asks for,
+        `QueueClosed` once the storage is closed.
         """
         ...
 

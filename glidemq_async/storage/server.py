@@ -1,6 +1,6 @@
 """What all server storages share: calls with our own retries, confirmed writes, stream reads and key scans.
 
-Which node serves a key is decided by the subclasses (`redis`, `cluster`, `sentinel`, `embedded`).
+Which node serves a key is decided by the subclasses (`redis`, `cluster`, `sentinel`, `file`, `memory`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import cache
 from types import TracebackType
-from typing import Final, Self, TypeAlias, cast
+from typing import Final, Self, cast
 
 from glidemq_async.errors import LibraryVersionError, QueueClosed
 from glidemq_async.functions import loader
@@ -23,8 +23,6 @@ from .protocol import Arg, StreamEntry, Subscription, Wait
 from .retry import TRY_SECONDS, Backoff, Verdict, failure, gave_up, judge
 from .subscriptions import OnChange, OnMessage, SubscriptionHub
 from .wire import Reply, as_list, as_text
-
-Attempt: TypeAlias = Callable[[Node, float], Awaitable[Reply]]
 
 CONNECT_TIMEOUT: Final = 10.0
 READ_PATIENCE: Final = 30.0

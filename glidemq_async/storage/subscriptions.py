@@ -9,16 +9,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from glidemq_async.errors import GlideMQError
 
 from .library import pack
+from .node import Node
 from .retry import TRY_SECONDS, Backoff
 from .wire import Reply, Wire, as_list
-
-if TYPE_CHECKING:
-    from .server import ServerStorage
 
 OnMessage: TypeAlias = Callable[[bytes], None]
 OnChange: TypeAlias = Callable[[bool], None]
@@ -26,6 +24,19 @@ OnChange: TypeAlias = Callable[[bool], None]
 _V = TypeVar("_V")
 
 log: Final = logging.getLogger("glidemq_async.storage")
+
+
+class NodeFinder(Protocol):
+    """What subscriptions need of their storage: who serves a key, and a way to say that a node does not."""
+
+    @property
+    def url(self) -> str: ...
+
+    def route(self, key: str) -> int: ...
+
+    async def find_node(self, key: str) -> Node: ...
+
+    async def mistrust(self, key: str, problem: Exception) -> bool: ...
 
 
 class ChannelSubscription:
@@ -72,7 +83,7 @@ def _guarded(callback: Callable[[_V], None], value: _V, channel: bytes) -> None:
 class Link:
     """The subscriber connection of one route and its channels."""
 
-    def __init__(self, hub: SubscriptionHub, storage: ServerStorage, route: int, key: str) -> None:
+    def __init__(self, hub: SubscriptionHub, storage: NodeFinder, route: int, key: str) -> None:
         self._hub = hub
         self._storage = storage
         self._route = route
@@ -225,7 +236,7 @@ class Link:
 class SubscriptionHub:
     """The links of one storage."""
 
-    def __init__(self, storage: ServerStorage) -> None:
+    def __init__(self, storage: NodeFinder) -> None:
         self._storage = storage
         self._links: dict[int, Link] = {}
 

@@ -75,6 +75,8 @@ class ClaimLoop:
         """False while leases may be running out unrenewed: nothing is claimed then."""
         self.found_nothing = asyncio.Event()
         """Set after a call that left a free slot unused, cleared by the next wish to claim."""
+        self.asked_at = 0.0
+        """Loop time at which the last answered call was sent: it saw every job that was due by then."""
         self.last_call = 0.0
         """Loop time of the last answered call: the worker's sign of life."""
         self.reset_subscription: Callable[[], None] = lambda: None
@@ -193,7 +195,9 @@ class ClaimLoop:
         )
         if failpoints.armed:
             _pass_before_send(batch)
+        asked_at = asyncio.get_running_loop().time()
         reply = await self._answer(request)
+        self.asked_at = asked_at
         if failpoints.armed:
             failpoints.hit("complete.after_reply" if batch else "claim.after_reply")
             if batch and reply.jobs:

@@ -40,7 +40,7 @@ class Listeners:
         self._by_event.setdefault(event, []).append(listener)
 
     def wants(self, event: WorkerEvent) -> bool:
-        """Answer whether anybody listens to an event."""
+        """Return whether anybody listens to an event."""
         return event in self._by_event
 
     def tell(self, event: WorkerEvent, *details: object) -> None:

@@ -14,7 +14,8 @@ from glidemq_async.worker.worker import Worker
 class WorkerPool:
     """Runs workers side by side; give them one Storage to share its connections.
 
-    The first one that cannot start, SIGTERM, SIGINT or `stop()` shuts all of them down, at the same time.
+    The first one that cannot start, SIGTERM, SIGINT or `stop()` shuts all of them down, at the same time. Raises
+    ValueError when there is no worker.
     """
 
     def __init__(self, workers: Sequence[Worker[Any, Any]], *, handle_signals: bool = True) -> None:

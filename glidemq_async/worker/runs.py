@@ -20,6 +20,7 @@ from glidemq_async.executors.protocol import Executor, Handler
 from glidemq_async.failure import failure_of
 from glidemq_async.job import Job
 from glidemq_async.options import JobOptions, KeepJobs
+from glidemq_async.serialization import MsgpackSerializer
 
 Verb: TypeAlias = Literal["c", "r", "f", "d", "b"]
 StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
@@ -63,7 +64,7 @@ class Ended(NamedTuple):
 
 
 def policy_text(keep: KeepJobs | None) -> str:
-    """Answer a retention policy as the functions read it; "" is the default one."""
+    """Return a retention policy as the functions read it; "" is the default one."""
     if keep is None:
         return ""
     age = keep.age_ms
@@ -84,6 +85,8 @@ class Runner:
         self._handler = handler
         self._executor = executor
         self._strategies = strategies
+        # Most handlers return nothing, and the default serializer's form of that is known.
+        self._packed_none = _NONE if type(client.serializer) is MsgpackSerializer else None
 
     async def run(self, run: Run) -> Ended | None:
         """Run a job to its end; None when the run must not be settled because its lease is lost."""
@@ -95,7 +98,9 @@ class Runner:
             value = await self._executor.run(self._handler, job, timeout)
             if failpoints.armed:
                 failpoints.hit("run.after_handler")
-            payload = _NONE if value is None else self._client.encode(value, f"result of job {job.id}")
+            payload = self._packed_none if value is None else None
+            if payload is None:
+                payload = self._client.encode(value, f"result of job {job.id}")
             policy = policy_text(job.options.keep_completed) if job.has_options else ""
             return Ended(run, "c", payload, policy, value)
         except asyncio.CancelledError as error:

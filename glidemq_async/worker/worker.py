@@ -23,6 +23,7 @@ from glidemq_async.executors.registry import open_executor
 from glidemq_async.functions.callers import Lane
 from glidemq_async.job import Job
 from glidemq_async.keys import check_name
+from glidemq_async.option_checks import MAX_LEASE, MIN_LEASE, positive_number, whole_number
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage, Subscription
 from glidemq_async.worker.claiming import ClaimLoop
@@ -48,15 +49,19 @@ _log = logging.getLogger(__name__)
 class Worker(Generic[Data, Result]):
     """Runs the jobs of one queue, at most `concurrency` at a time.
 
-    `processor` takes a Job and returns its result; a plain function runs in a thread unless `executor` says
-    otherwise. `await worker.run()` works until SIGTERM, SIGINT or `stop()`; `async with worker` works in the
-    background of the block. Durations are seconds:
+    `processor` takes a Job and returns its result. `await worker.run()` works until SIGTERM, SIGINT or `stop()`;
+    `async with worker` works in the background of the block. `storage`, `prefix`, `serializer` and `payload_limit`
+    (bytes, for one result) are those of Queue. Durations are seconds:
 
+    - `executor`: "inline" (the default for coroutine functions), "thread" (for plain ones), the name of a registered
+      one, or an Executor.
     - `lock_duration`: the lease of a run, renewed while it runs; a dead worker's jobs start elsewhere after it.
     - `max_stalled`: how often a job may lose its lease (its worker died) before it is failed as "stalled".
     - `poll_interval`: how often an idle worker looks by itself, in case a wake-up was lost.
     - `shutdown_timeout`: how long running jobs may take to end once the worker stops; what is left is handed back.
     - `backoff_strategies`: functions of (attempts made, error) to seconds, for `Backoff.custom(name)`.
+    - `handle_signals`: False leaves SIGTERM and SIGINT to the program around it.
+    - `name`: how the worker calls itself, host and process id by default; a random part is added.
 
     Raises ValueError or TypeError for bad options.
     """
@@ -82,8 +87,8 @@ class Worker(Generic[Data, Result]):
     ) -> None:
         if not callable(processor):
             raise TypeError(f"processor must be a function of one job, got {processor!r}")
-        self._concurrency = _whole("concurrency", concurrency, 1)
-        self._max_stalled = _whole("max_stalled", max_stalled, 0)
+        self._concurrency = positive_number("concurrency", concurrency)
+        self._max_stalled = whole_number("max_stalled", max_stalled, least=0)
         self._lock_ms = _lease_ms(lock_duration)
         self._poll_interval = to_ms("poll_interval", poll_interval, allow_zero=False) / 1000
         self._shutdown_timeout = to_ms("shutdown_timeout", shutdown_timeout) / 1000
@@ -144,7 +149,7 @@ class Worker(Generic[Data, Result]):
         """Work until `stop()`, SIGTERM or SIGINT; then let running jobs end and hand back what is left.
 
         With `until_empty` it returns when nothing can be claimed any more; delayed jobs are left alone, but the
-        retries of jobs it ran are waited for. It returns at once when the queue is paused.
+        retries of jobs it ran are waited for. It returns at once when the queue is paused. Raises what `start` raises.
         """
         with stop_on_signals(self.stop if self._handle_signals else None):
             try:
@@ -253,7 +258,9 @@ class Worker(Generic[Data, Result]):
             await self._or_stopped(self._slots.all_free.wait())
             if len(self._slots) or not self._loop.found_nothing.is_set():
                 continue
-            if await self._client.functions.is_paused() or loop.time() >= self._feedback.retries_due:
+            # Asked after the last retry was due: before, "nothing" says little about it.
+            asked_at = self._loop.asked_at
+            if await self._client.functions.is_paused() or asked_at >= self._feedback.retries_due:
                 break
             self._loop.found_nothing.clear()
             loop.call_at(self._feedback.retries_due, self._loop.wake)
@@ -346,14 +353,6 @@ class Worker(Generic[Data, Result]):
 _NAME_SAFE: Final = str.maketrans("{}:", "---")
 
 
-def _whole(option: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{option} must be a whole number, got {value!r}")
-    if value < least:
-        raise ValueError(f"{option} must be at least {least}, got {value!r}")
-    return value
-
-
 def _strategies(found: Mapping[str, BackoffStrategy] | None) -> dict[str, BackoffStrategy]:
     for name, strategy in (found or {}).items():
         if not callable(strategy):
@@ -365,6 +364,6 @@ def _strategies(found: Mapping[str, BackoffStrategy] | None) -> dict[str, Backof
 
 def _lease_ms(value: float | timedelta) -> int:
     milliseconds = to_ms("lock_duration", value, allow_zero=False)
-    if not 1_000 <= milliseconds <= 86_400_000:
-        raise ValueError(f"lock_duration must be 1 s to 24 h, got {value!r}")
+    if not MIN_LEASE * 1000 <= milliseconds <= MAX_LEASE * 1000:
+        raise ValueError(f"lock_duration must be from 1 second to 24 hours, got {value!r}")
     return milliseconds

@@ -165,6 +165,8 @@ async def test_another_serializer(storage: Storage, name: str) -> None:
         job = await queue.add("n", {"1": [1, "ü"]})
         async with worker_of(queue, echo, serializer=JsonSerializer()):
             assert await job.result(10) == {"1": [1, "ü"]}
+            nothing = await queue.add("n")
+            assert await nothing.result(10) is None
 
 
 async def test_many_queues_share_a_storage(storage: Storage, name: str) -> None:

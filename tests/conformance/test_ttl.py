@@ -35,6 +35,16 @@ async def test_a_job_that_starts_in_time_is_safe(queue: AnyQueue) -> None:
         assert await job.result(10) == 1
 
 
+async def test_what_happens_to_a_job_in_one_call_is_told_in_order(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo):
+        # The claim that promotes it finds it expired. (A sweep may come first, and then it is never promoted.)
+        job = await queue.add("n", 1, ttl=0.05, delay=0.2)
+        assert (await ended(job)).failed_reason == "expired"
+    kinds = [kind for kind, _ in await told(queue, job.id) if kind != "waiting"]
+    assert kinds == ["added", "delayed", "failed"]
+    assert [kind for kind, _ in await told(queue, job.id)][-1] == "failed"
+
+
 async def test_a_retry_does_not_expire(queue: AnyQueue) -> None:
     async def fail_once(job: AnyJob) -> str:
         if not job.attempts_made:

@@ -44,7 +44,7 @@ class FlakyError(RuntimeError):
 
 
 def is_flaky(file: str) -> bool:
-    """Answer whether the first run of this file's job fails: the same 8 % of all files each time."""
+    """Return whether the first run of this file's job fails: the same 8 % of all files each time."""
     return zlib.crc32(file.encode()) % 100 < FLAKY_PERCENT
 
 
