@@ -59,6 +59,11 @@ class DaemonThreads:
 def _run(future: Future[object], function: Callable[[], object]) -> None:
     try:
         value = function()
+    except (StopIteration, KeyboardInterrupt) as error:
+        # Neither can travel through a future into a coroutine: the one would hang it, the other end the program.
+        wrapped = RuntimeError(f"the handler raised {type(error).__name__}")
+        wrapped.__cause__ = error
+        future.set_exception(wrapped)
     except BaseException as error:  # noqa: BLE001 - whatever it is belongs to whoever waits for it
         future.set_exception(error)
     else:

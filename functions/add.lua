@@ -32,12 +32,18 @@ local function allocate(base, n, numeric, ever_numeric)
   if n == 0 then return '', nil end
   local last = redis.call('INCRBY', base .. ':id', n)
   if not numeric and not ever_numeric then return digits(last - n + 1), nil end
-  local ids, candidate = {}, last - n + 1
+  local ids, candidate, skip = {}, last - n + 1, 1
   while #ids < n do
     if candidate > last then last = redis.call('INCRBY', base .. ':id', n - #ids) end
     local id = digits(candidate)
-    if not (numeric and numeric[id]) and not exists(base .. ':job:' .. id) then ids[#ids + 1] = id end
-    candidate = candidate + 1
+    if (numeric and numeric[id]) or exists(base .. ':job:' .. id) then
+      -- A run of taken ids is jumped over in growing steps: walking it would be work without a bound.
+      candidate = redis.call('INCRBY', base .. ':id', skip) + 1
+      last, skip = candidate - 1, skip * 2
+    else
+      ids[#ids + 1] = id
+      candidate = candidate + 1
+    end
   end
   return '', ids
 end

@@ -4,7 +4,7 @@
 -- Order: `returned`, then `stream`. Bounded by slots and by bytes.
 
 local claim = {}
-local FIRST_STEP = 32
+local FIRST_STEP = 8
 local MAX_BYTES = 1048576
 
 -- The fields of a claimed job as its worker gets them, with id and entry; what: see record.lua. Answers nil when
@@ -12,21 +12,21 @@ local MAX_BYTES = 1048576
 local read = {}
 
 function read.i(key, id, entry)
-  local job = redis.call('HMGET', key, 'name', 'data')
-  if not job[1] then return nil end
+  local job = redis.pcall('HMGET', key, 'name', 'data')
+  if not (job[1] and job[2]) then return nil end
   -- A table made at its size: growing the reply's own would cost more than making another.
   return {job[1], job[2], false, '1', id, entry}
 end
 
 function read.o(key, id, entry)
-  local job = redis.call('HMGET', key, 'name', 'data', 'opts')
-  if not job[1] then return nil end
+  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts')
+  if not (job[1] and job[2]) then return nil end
   return {job[1], job[2], job[3], '1', id, entry}
 end
 
 function read.h(key, id, entry)
-  local job = redis.call('HMGET', key, 'name', 'data', 'opts', 'claim', 'failures', 'stalls', 'added', 'progress')
-  if not job[1] then return nil end
+  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'failures', 'stalls', 'added', 'progress')
+  if not (job[1] and job[2]) then return nil end
   local before = job[4]
   local fence = before and digits(string.match(before, '^%d+') + 1) or '1'
   return {job[1], job[2], job[3], fence, id, entry, job[5], job[6], job[7], job[8]}, before
@@ -35,7 +35,8 @@ end
 -- The lease of a job that asks for one of its own (opts, "l"), else the worker's.
 local function lease_of(opts, lock)
   if not opts or not string.find(opts, '\161l', 1, true) then return lock end
-  return cmsgpack.unpack(opts).l or lock
+  local readable, options = pcall(cmsgpack.unpack, opts)
+  return readable and type(options) == 'table' and tonumber(options.l) or lock
 end
 
 -- Mark one job as running; since: " <started ms> ". Answers nil when it has no record.
@@ -69,6 +70,16 @@ local function expired_among(base, ids, now, seen)
   return expired
 end
 
+-- A job that cannot be started: there is no record, or one that somebody damaged.
+local function refuse(base, id, entry, call)
+  if redis.call('TYPE', base .. ':job:' .. id).ok == 'hash' then
+    finish.fail(base, id, entry, 'malformed', call.now, call.lines, call.seen)
+  else
+    record.lost(base, id)
+    events.note(call.lines, 'dropped', id, 'missing')
+  end
+end
+
 -- Start the jobs that are now pending under these entries; bad ones are dropped from the batch, never wedge it.
 local function start_batch(base, whats, ids, entries, orders, call, out)
   local now, lines, lock = call.now, call.lines, call.lock
@@ -90,8 +101,7 @@ local function start_batch(base, whats, ids, entries, orders, call, out)
         bytes = bytes + #job[2]
       else
         gone[#gone + 1] = string.sub(entry, 2)
-        record.lost(base, id)
-        events.note(lines, 'dropped', id, 'missing')
+        refuse(base, id, entry, call)
       end
     end
   end

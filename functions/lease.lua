@@ -5,6 +5,7 @@
 --   alive    zset  consumer -> last renewal ms;  workers  hash  consumer -> info
 
 local function report_alive(base, consumer, info, now)
+  redis.call('HSET', base .. ':meta', 'seen_at', now)
   if redis.call('ZADD', base .. ':alive', now, consumer) == 1 then
     redis.call('HSET', base .. ':workers', consumer, info)
   end

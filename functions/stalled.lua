@@ -5,9 +5,10 @@
 --     from a cursor.
 --   closeWorker  lane number consumer -> { more, returned }
 --     Hand back whatever is pending under a consumer that holds nothing any more, then forget the consumer.
---   meta  hash  swept_at, settled_since (when sweeping began after an outage), sweep_stream, sweep_lane (cursors)
--- After a gap in sweeping (gap_ms: half a lease; the server was down, or nobody was there) no lease is judged by the
--- time before it: else an outage would burn every healthy job.
+--   meta  hash  swept_at, seen_at (last sweep or renewal), settled_since (end of the last outage), sweep_stream,
+--               sweep_lane (cursors)
+-- After a gap without any sign of life (gap_ms: half a lease; the server was down, or nobody was there) no lease is
+-- judged by the time before it: else an outage would burn every healthy job.
 
 local stalled = {}
 local STEP = 100
@@ -22,6 +23,24 @@ local function pending(stream, from, consumer)
     reply = redis.pcall('XPENDING', stream, GROUP, from, '+', STEP)
   end
   return reply.err and {} or reply
+end
+
+-- A group that was destroyed takes the pending list with it. The stream is delivered again by itself; what stands in
+-- `lane` must go back, for nobody reads it.
+local function mend_lane(base, lines)
+  local lane = base .. ':lane'
+  if not redis.pcall('XPENDING', lane, GROUP).err then return 0 end
+  claim.ensure_group(lane)
+  local entries = redis.call('XRANGE', lane, '-', '+', 'COUNT', 1000)
+  for _, entry in ipairs(entries) do
+    local id = entry[2][2]
+    redis.call('XDEL', lane, entry[1])
+    if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active l' .. entry[1] then
+      returned.push(base, id, 'l' .. entry[1])
+      events.note(lines, 'returned', id)
+    end
+  end
+  return #entries
 end
 
 local function drop(stream, entry)
@@ -63,7 +82,14 @@ local function sweep_stream(base, letter, from, grace, max_stalled, now, report)
     local entry, idle = row[1], math.min(row[3], grace)
     if idle >= SHORTEST_LEASE_MS then
       local id = id_of(stream, entry)
-      if not id or redis.call('HGET', base .. ':job:' .. id, 'place') ~= 'active ' .. letter .. entry then
+      -- pcall: a key of another type, put there by hand, must not stop the sweep of all others.
+      local place = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
+      if place == 'waiting ' .. letter .. entry then
+        -- Pending and never marked: a claim was cut off in the middle. The run never began.
+        drop(stream, entry)
+        returned.push(base, id, letter .. entry)
+        report.recovered[#report.recovered + 1] = id
+      elseif place ~= 'active ' .. letter .. entry then
         drop(stream, entry)
         if id and not exists(base .. ':job:' .. id) then record.lost(base, id) end
         events.note(report.lines, 'dropped', id or '', 'missing')
@@ -114,10 +140,13 @@ local function housekeeping(base, now, lines, seen)
   forget_dead(base, now)
 end
 
--- Since when pending times mean what they say: the start of the present unbroken run of sweeps.
-local function settled_since(base, now, swept_at, gap)
+-- Since when pending times mean what they say: the start of the present time without an outage. Renewals count as
+-- signs of life as much as sweeps do, for a worker whose loop is blocked sweeps late.
+local function settled_since(base, now, gap)
   local meta = base .. ':meta'
-  if swept_at and now - swept_at <= gap then return tonumber(redis.call('HGET', meta, 'settled_since') or now) end
+  local seen = redis.call('HMGET', meta, 'seen_at', 'settled_since')
+  redis.call('HSET', meta, 'seen_at', now)
+  if seen[1] and now - seen[1] <= gap then return tonumber(seen[2] or now) end
   redis.call('HSET', meta, 'settled_since', now)
   return now
 end
@@ -130,7 +159,7 @@ local function sweep(base, args)
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and now - swept_at < interval then return {} end
   local report = {recovered = {}, failed = {}, lines = {}, seen = glance.at(base)}
-  local grace = now - settled_since(base, now, swept_at, gap)
+  local grace = now - settled_since(base, now, gap)
   local cursors = {s = state[2] or '', l = state[3] or ''}
   local fresh = cursors.s == '' and cursors.l == ''
   for letter, cursor in pairs(cursors) do
@@ -139,9 +168,10 @@ local function sweep(base, args)
     end
   end
   redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.s, 'sweep_lane', cursors.l)
+  local mended = mend_lane(base, report.lines)
   if fresh then housekeeping(base, now, report.lines, report.seen) end
   events.write(base, report.lines, now)
-  if not report.seen.paused then wakeup.wake(base, #report.recovered) end
+  if not report.seen.paused then wakeup.wake(base, #report.recovered + mended) end
   return {(cursors.s ~= '' or cursors.l ~= '') and 1 or 0, report.recovered, report.failed}
 end
 

@@ -35,4 +35,4 @@ request.register('updateJob', function(base, args)
   local event = write[kind](base, id, args[6], entry)
   if event then events.one(base, event, id, nil, clock.now()) end
   return 'ok'
-end)
+end, {'allow-oom'})

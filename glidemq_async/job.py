@@ -19,6 +19,7 @@ from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
 from glidemq_async.option_checks import optional_seconds
 from glidemq_async.options import JobOptions
 from glidemq_async.record import FINAL, State, claim_of, created_ms, place_of, whole
+from glidemq_async.results import Ended
 
 Data = TypeVar("Data")
 Result = TypeVar("Result")
@@ -38,7 +39,6 @@ class Job(Generic[Data, Result]):
 
     __slots__ = (
         "_abort",
-        "_asked",
         "_client",
         "_created",
         "_data",
@@ -92,13 +92,12 @@ class Job(Generic[Data, Result]):
         self._created = self._started = self._ended = 0
         self._entry = _NOT_ACTIVE
         self._abort: AbortSignal | None = None
-        self._asked = False
 
     @classmethod
     def from_claim(cls, client: QueueClient, claimed: ClaimedJob, now: int) -> Job[Data, Result]:
         """Make the job of a claim. For workers."""
         name, data, opts, fence, job_id, entry = claimed[:6]
-        job = cls(client, cast("bytes", job_id).decode(), cast("bytes", name).decode())
+        job = cls(client, cast("bytes", job_id).decode(), cast("bytes", name).decode(errors="replace"))
         job.state = "active"
         job._data_bytes = data or b""
         job._opts = opts or b""
@@ -138,10 +137,6 @@ class Job(Generic[Data, Result]):
         """Note that the run's failure has been stored as final. For workers."""
         self.state = "failed"
         self.attempts_made += 1
-
-    def expects_reply(self) -> None:
-        """Note that the add asked for a reply on this client's channel. For queues."""
-        self._asked = True
 
     def _read(self, record: Record) -> None:
         place = place_of(record)
@@ -273,13 +268,18 @@ class Job(Generic[Data, Result]):
         patience = optional_seconds("timeout", timeout)
         try:
             async with asyncio.timeout(patience):
-                await self._client.results.listen()
-                ended = await self._client.results.wait(self.id, asked=self._asked)
+                results = self._client.results
+                await results.listen()
+                ended = await results.wait(self.id, results.watch(self.id, asked=False), asked=False)
         except TimeoutError:
             raise ResultTimeout(
                 f"waited {patience} s for the result of job {self.id} of queue {self.queue!r}, it has not ended: "
                 "is a worker running? The job goes on and can be awaited again"
             ) from None
+        return self.outcome_of(ended)
+
+    def outcome_of(self, ended: Ended) -> Result:
+        """Return the result of a job that ended like this, or raise JobFailed. For queues."""
         if ended.state == "failed":
             raise stored_failure(ended.payload, ended.reason)
         return cast("Result", self._client.decode(ended.payload, f"result of job {self.id}"))

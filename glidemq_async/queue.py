@@ -160,23 +160,29 @@ class Queue(Generic[Data, Result]):
         try:
             async with asyncio.timeout(patience):
                 await self.connect()
-                await self._client.results.listen()
-                job = await self._add(name, data, chosen, self._client.results.channel.encode())
+                results = self._client.results
+                await results.listen()
+                results.expect(chosen.job_id)
+                try:
+                    job = await self._add(name, data, chosen, results.channel.encode())
+                    asked = job.outcome == "added"
+                    waiter = results.watch(job.id, asked=asked)
+                finally:
+                    results.arrived()
+                ended = await results.wait(job.id, waiter, asked=asked)
         except TimeoutError:
             raise ResultTimeout(
-                f"waited {patience} s to add {name!r} to queue {self.name!r}: it may have been stored"
+                f"waited {patience} s for {name!r} in queue {self.name!r}, it has not ended: is a worker running? "
+                "The job may have been stored, and goes on"
             ) from None
-        return await job.result(patience)
+        return job.outcome_of(ended)
 
     async def _add(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
         request = self._request(name, data, options, reply)
         if self._client.state is None or self._closed:
             await self.connect()
         added = await self._adder(options).add(request)
-        job = await self._job(request, added, options)
-        if reply and added.outcome == "added":
-            job.expects_reply()
-        return job
+        return await self._job(request, added, options)
 
     def _adder(self, options: JobOptions) -> Adder:
         wait: Wait = options.durability

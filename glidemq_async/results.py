@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Coroutine
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from glidemq_async.errors import JobNotFound, QueueClosed
 from glidemq_async.functions.callers import Functions, Record
@@ -31,6 +31,10 @@ class Ended(NamedTuple):
     reason: str
 
 
+Waiter: TypeAlias = "asyncio.Future[Ended | None]"
+"""Resolved with how a job ended, None when there is no such job."""
+
+
 def _ended_of(state: str, record: Record) -> Ended:
     payload = record.get(b"result" if state == "completed" else b"error", b"")
     return Ended(state, payload, record.get(b"reason", b"").decode())
@@ -43,9 +47,11 @@ class ResultListener:
         self._storage = storage
         self._functions = functions
         self.channel = name
-        self._waiters: dict[str, set[asyncio.Future[Ended | None]]] = {}
+        self._waiters: dict[str, set[Waiter]] = {}
         # Answers that came before their waiter: add_and_wait learns the job's id only from the add's reply.
+        # They are kept only while such an add is on its way.
         self._early: OrderedDict[str, Ended | None] = OrderedDict()
+        self._expected = 0
         self._subscription: Subscription | None = None
         self._subscribing = asyncio.Lock()
         self._ready = asyncio.Event()
@@ -81,12 +87,28 @@ class ResultListener:
             for errand in late:
                 errand.cancel()
 
-    async def wait(self, job_id: str, *, asked: bool) -> Ended:
-        """Wait until a job has ended. asked: its add already named our channel. Raises JobNotFound."""
-        if job_id in self._early:
-            return self._found(job_id, self._early.pop(job_id))
-        waiter: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
+    def expect(self, job_id: str | None) -> None:
+        """An add that asked for a reply is on its way; what came before for a job of its own id is of another job."""
+        self._expected += 1
+        if job_id is not None:
+            self._early.pop(job_id, None)
+
+    def arrived(self) -> None:
+        """The add is answered, and whoever waits for its job has begun to wait."""
+        self._expected -= 1
+        if not self._expected:
+            self._early.clear()
+
+    def watch(self, job_id: str, *, asked: bool) -> Waiter:
+        """Begin to wait for a job, at once; asked: its add already named our channel. Hand the waiter to `wait`."""
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        if asked and job_id in self._early:
+            waiter.set_result(self._early.pop(job_id))
         self._waiters.setdefault(job_id, set()).add(waiter)
+        return waiter
+
+    async def wait(self, job_id: str, waiter: Waiter, *, asked: bool) -> Ended:
+        """Wait until a watched job has ended. Raises JobNotFound, QueueClosed."""
         try:
             if not asked:
                 await self._look(job_id)
@@ -98,7 +120,7 @@ class ResultListener:
         finally:
             await self._leave(job_id, waiter)
 
-    async def _leave(self, job_id: str, waiter: asyncio.Future[Ended | None]) -> None:
+    async def _leave(self, job_id: str, waiter: Waiter) -> None:
         waiters = self._waiters.get(job_id, set())
         waiters.discard(waiter)
         if waiters:
@@ -138,9 +160,10 @@ class ResultListener:
     def _resolve(self, job_id: str, ended: Ended | None) -> None:
         waiters = self._waiters.get(job_id)
         if waiters is None:
-            self._early[job_id] = ended
-            if len(self._early) > _EARLY:
-                self._early.popitem(last=False)
+            if self._expected:
+                self._early[job_id] = ended
+                if len(self._early) > _EARLY:
+                    self._early.popitem(last=False)
             return
         for waiter in waiters:
             if not waiter.done():

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from glidemq_async import failpoints
 from glidemq_async.client import QueueClient
-from glidemq_async.errors import StorageUnavailable
+from glidemq_async.errors import SerializationError, StorageUnavailable
+from glidemq_async.failure import failure_of
 from glidemq_async.functions.callers import Arg, Lane, SettleReply, SettleRequest
 from glidemq_async.job import Job
 from glidemq_async.storage.protocol import FunctionError
@@ -225,7 +226,7 @@ class ClaimLoop:
                 # Claimed by the call that was in flight when the stop came: it goes back unstarted.
                 self._ended.append(Ended(Run(job), "b", b"", "", None))
             else:
-                self._start(job)
+                self._start_or_fail(job)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -243,6 +244,13 @@ class ClaimLoop:
         else:
             self.found_nothing.clear()
         self._rearm_poll(loop)
+
+    def _start_or_fail(self, job: Job[Any, Any]) -> None:
+        try:
+            self._start(job)
+        except SerializationError as error:
+            self._ended.append(Ended(Run(job), "f", failure_of(error).packed(), ";malformed", error))
+            self._event.set()
 
     def _rearm_poll(self, loop: asyncio.AbstractEventLoop) -> None:
         # Rearming a timer for every call would cost more than it is worth: one runs on and looks at the time.

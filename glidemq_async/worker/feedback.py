@@ -94,5 +94,7 @@ class Feedback:
         elif ended.verb == "r":
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
             self._tell("retrying", job, ended.value, ended.delay)
+        elif ended.verb == "d":
+            self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
         elif ended.verb == "b":
             self._tell("returned", job)

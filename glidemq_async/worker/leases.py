@@ -20,6 +20,8 @@ from glidemq_async.worker.slots import Held
 SAFE_SHARE: Final = 0.8
 """The share of a lease after which, unrenewed, it is treated as doubtful."""
 MAX_HELD: Final = 1_000
+CALL_SECONDS: Final = 5.0
+STOP_SECONDS: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class LeaseKeeper:
         base: str,
         consumer: str,
         info: bytes,
-        lease: float,
+        shortest_lease: Callable[[], float],
         held: Callable[[], list[Held]],
         on_lost: Callable[[list[str]], None],
         on_revoked: Callable[[list[str]], None],
@@ -47,7 +49,8 @@ class LeaseKeeper:
         self._base = base
         self._consumer = consumer
         self._info = info
-        self._lease = lease
+        self._shortest_lease = shortest_lease
+        self._lease = shortest_lease()
         self._held = held
         self._on_lost = on_lost
         self._on_revoked = on_revoked
@@ -79,7 +82,10 @@ class LeaseKeeper:
             return
         self._stopping = True
         self._thread.call(self._hurry.set)
-        await asyncio.wait([asyncio.wrap_future(self._work)])
+        _, late = await asyncio.wait([asyncio.wrap_future(self._work)], timeout=STOP_SECONDS)
+        if late:
+            # A call that a silent server will not answer: nobody needs its answer any more.
+            self._work.cancel()
         self._work = None
         await asyncio.to_thread(self._thread.leave)
 
@@ -112,11 +118,12 @@ class LeaseKeeper:
         try:
             await storage.connect()
             held = self._held()
+            self._lease = self._shortest_lease()
             if failpoints.armed:
                 failpoints.hit("renew.before_send")
             for start in range(0, max(1, len(held)), MAX_HELD):
                 lost, revoked = await functions.renew_leases(
-                    self._consumer, self._info, held[start : start + MAX_HELD], self._lease / 3
+                    self._consumer, self._info, held[start : start + MAX_HELD], min(self._lease / 3, CALL_SECONDS)
                 )
                 self._report_lost(lost, revoked)
         except Exception as error:  # noqa: BLE001 - renewing never ends before its worker

@@ -27,17 +27,24 @@ StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
 BackoffStrategy: TypeAlias = Callable[[int, BaseException], float]
 
 _NONE: Final = b"\xc0"
+#: Another run would end the same way.
+_FINAL: Final = (UnrecoverableError, SerializationError, PayloadTooLarge)
 
 
 class Run:
     """One job in hand, from its claim until its outcome is stored."""
 
-    __slots__ = ("job", "stop_reason", "task")
+    __slots__ = ("begun", "job", "stop_reason", "task")
 
     def __init__(self, job: Job[Any, Any]) -> None:
         self.job = job
         self.task: asyncio.Task[None] | None = None
         self.stop_reason: StopReason = ""
+        self.begun = False
+
+    def stopped(self) -> bool:
+        """Return whether the run was told to stop."""
+        return bool(self.stop_reason)
 
     def stop(self, reason: StopReason) -> None:
         """End the run: set the job's abort signal and cancel the handler. The first reason stays."""
@@ -45,7 +52,8 @@ class Run:
             return
         self.stop_reason = reason
         self.job.abort.set(reason)
-        if self.task is not None:
+        # A task that is cancelled before its first step never runs any of its code: such a run sees the reason itself.
+        if self.task is not None and self.begun:
             self.task.cancel(reason)
 
 
@@ -90,29 +98,38 @@ class Runner:
 
     async def run(self, run: Run) -> Ended | None:
         """Run a job to its end; None when the run must not be settled because its lease is lost."""
-        job = run.job
+        run.begun = True
+        if run.stopped():
+            return self._after_stop(run)
         try:
-            if failpoints.armed:
-                failpoints.hit("run.before_handler")
-            timeout = job.options.timeout if job.has_options else None
-            value = await self._executor.run(self._handler, job, timeout)
-            if failpoints.armed:
-                failpoints.hit("run.after_handler")
-            payload = self._packed_none if value is None else None
-            if payload is None:
-                payload = self._client.encode(value, f"result of job {job.id}")
-            policy = policy_text(job.options.keep_completed) if job.has_options else ""
-            return Ended(run, "c", payload, policy, value)
+            return await self._attempt(run)
         except asyncio.CancelledError as error:
             return self._cancelled(run, error)
-        except (RetryLater, RateLimited) as error:
-            return self._after_stop(run) if run.stop_reason else Ended(run, "d", b"", str(error.delay_ms), error)
-        except (SerializationError, PayloadTooLarge) as error:
-            return self._after_stop(run) if run.stop_reason else self._failed(run, error, final=True)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
-            if run.stop_reason:
-                return self._after_stop(run)
-            return self._failed(run, error, final=isinstance(error, UnrecoverableError))
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
+            return self._raised(run, error)
+
+    async def _attempt(self, run: Run) -> Ended:
+        job = run.job
+        if failpoints.armed:
+            failpoints.hit("run.before_handler")
+        timeout = job.options.timeout if job.has_options else None
+        value = await self._executor.run(self._handler, job, timeout)
+        if failpoints.armed:
+            failpoints.hit("run.after_handler")
+        payload = self._packed_none if value is None else None
+        if payload is None:
+            payload = self._client.encode(value, f"result of job {job.id}")
+        policy = policy_text(job.options.keep_completed) if job.has_options else ""
+        return Ended(run, "c", payload, policy, value)
+
+    def _raised(self, run: Run, error: BaseException) -> Ended | None:
+        if run.stopped():
+            return self._after_stop(run)
+        if isinstance(error, RetryLater | RateLimited):
+            return Ended(run, "d", b"", str(error.delay_ms), error, error.delay)
+        return self._failed(run, error, final=isinstance(error, _FINAL))
 
     def _cancelled(self, run: Run, error: BaseException) -> Ended | None:
         if not run.stop_reason:
@@ -139,7 +156,7 @@ class Runner:
             try:
                 delay = self._delay_ms(options, made, error)
                 return Ended(run, "r", failure.packed(), f"{delay} {failure.reason()}", error, delay / 1000)
-            except Exception as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
+            except (Exception, SystemExit) as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
                 broken.__context__ = error
                 failure, error = failure_of(broken), broken
         option = f"{policy_text(options.keep_failed)};{failure.reason()}"

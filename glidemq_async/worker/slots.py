@@ -38,9 +38,18 @@ class Slots:
 
     def give_back(self, run: Run) -> None:
         """A run has ended."""
-        del self._runs[run.job.entry]
+        self._runs.pop(run.job.entry, None)
         if not self._runs:
             self.all_free.set()
+
+    def holds(self, entry: str) -> bool:
+        """Return whether a run in hand has this entry."""
+        return entry in self._runs
+
+    def shortest_lease(self, otherwise: float) -> float:
+        """Return the shortest lease in hand, in seconds; `otherwise` is that of jobs without one of their own."""
+        own = [run.job.options.lock_duration for run in self.runs() if run.job.has_options]
+        return min([otherwise, *(lease for lease in own if lease is not None)])
 
     def runs(self) -> list[Run]:
         """The runs in hand. Safe from another thread."""

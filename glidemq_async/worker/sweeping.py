@@ -38,7 +38,8 @@ class Sweeper:
         while True:
             swept = await self._sweep()
             pause = self._interval if swept else self._rest
-            await asyncio.sleep(pause * random.uniform(0.9, 1.1))
+            # Never shorter than the interval: a sweep that comes too early is refused, and the rest is long.
+            await asyncio.sleep(pause * random.uniform(1.02, 1.2))
 
     async def _sweep(self) -> bool:
         resume = False

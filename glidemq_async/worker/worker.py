@@ -171,8 +171,11 @@ class Worker(Generic[Data, Result]):
             raise QueueClosed(f"asked to start worker {self.name}, found it closed: make a new Worker")
         if self._started:
             return
-        self._started = True
+        # Connecting may fail, and then the worker can be started again; what follows makes no calls.
         await self._client.open()
+        if self._tasks:
+            return
+        self._started = True
         self._loop = self._feedback.loop = self._make_loop()
         await self._executor.start(self._loop.wake)
         self._subscription = await self._client.storage.subscribe(
@@ -215,7 +218,7 @@ class Worker(Generic[Data, Result]):
             self._client.keys.base,
             self.name,
             msgpack.packb(info),
-            self._lock_ms / 1000,
+            lambda: self._slots.shortest_lease(self._lock_ms / 1000),
             self._held,
             self._feedback.on_lost,
             self._feedback.on_revoked,
@@ -229,17 +232,24 @@ class Worker(Generic[Data, Result]):
         return held + [(ended.run.job.id, ended.run.job.entry) for ended in settling]
 
     def _start_run(self, job: Job[Any, Any]) -> None:
+        """Raises SerializationError, and takes no slot, when the job's options cannot be read."""
+        lease = job.options.lock_duration if job.has_options else None
+        if self._slots.holds(job.entry):
+            # The group was destroyed and made anew: the store hands out again what runs here already.
+            return
         run = Run(job)
         self._slots.take(run)
-        if job.has_options and job.options.lock_duration is not None and self._keeper is not None:
-            self._keeper.shorten(job.options.lock_duration)
+        if lease is not None and self._keeper is not None:
+            self._keeper.shorten(lease)
         run.task = asyncio.create_task(self._run_job(run))
         if self._listeners.wants("active"):
             self._listeners.tell("active", job)
 
     async def _run_job(self, run: Run) -> None:
-        ended = await self._runner.run(run)
-        self._slots.give_back(run)
+        try:
+            ended = await self._runner.run(run)
+        finally:
+            self._slots.give_back(run)
         assert self._loop is not None  # noqa: S101 - runs exist only after start
         if ended is not None:
             self._loop.end(ended)
@@ -311,7 +321,8 @@ class Worker(Generic[Data, Result]):
         _log.warning("worker %s: %d jobs did not end in time and are handed back", self.name, len(left))
         for run in left:
             run.stop("shutdown")
-        await asyncio.wait([run.task for run in left if run.task], timeout=CANCEL_SECONDS)
+        if tasks := [run.task for run in left if run.task]:
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
 
     async def _release(self) -> None:
         """Store the last outcomes, hand back what did not end, and leave; bounded in time."""
@@ -327,7 +338,7 @@ class Worker(Generic[Data, Result]):
                 await self._stop_keeper()
                 await self._client.functions.close_worker(self.name)
         except (TimeoutError, GlideMQError) as error:
-            _log.warning("worker %s: could not sign off, its jobs return when their leases end: %s", self.name, error)
+            _log.warning("worker %s: could not sign off, its jobs return when their leases end: %r", self.name, error)
         loop_task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stop_keeper()

@@ -54,9 +54,13 @@ class Connection:
         self._socket.connect(path)
         self._reader = hiredis.Reader()
 
+    def write(self, *words: Arg) -> None:
+        """Send one command without reading its reply."""
+        self._socket.sendall(pack(*words))
+
     def send(self, *words: Arg) -> object:
         """Send one command; answer its reply, raise its error."""
-        self._socket.sendall(pack(*words))
+        self.write(*words)
         reply = self.read()
         if isinstance(reply, Exception):
             raise reply
@@ -78,8 +82,9 @@ class Connection:
             self._reader.feed(self._socket.recv(65536))
         return reply
 
-    def close(self) -> None:
-        self._socket.close()
+    def read_texts(self) -> list[str]:
+        """Read one reply that is a list of words."""
+        return [str(word, "utf-8") if isinstance(word, bytes) else str(word) for word in _list(self.read())]
 
 
 @dataclass
@@ -138,6 +143,7 @@ class Driver:
 
     def __init__(self, path: str) -> None:
         self.wire = Connection(path)
+        self.ears = Connection(path)
         self.delivery: Delivery = "once"
         self.calls = 0
         self.functions = Functions(self, BASE)

@@ -6,94 +6,35 @@ twice, or have its first answer lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal
 
 import hypothesis.strategies as st
-import msgpack
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from glidemq_async.functions.callers import AddRequest, Arg, ClaimedJob, Lane, SettleReply, SettleRequest
+from glidemq_async.functions.callers import Arg, SettleReply, SettleRequest
 from glidemq_async.storage.wire import ReplyError
-from tests.model.compare import Comparer, created, same
+from tests.model.choices import (
+    ACTIONS,
+    CHANGES,
+    DELIVERY,
+    FITS,
+    IDS,
+    NEW,
+    NUMBER,
+    RUNS,
+    START_MS,
+    STEP,
+    WORKERS,
+    Change,
+    action,
+)  # fmt: skip
+from tests.model.compare import Comparer, same
 from tests.model.driver import BASE, Delivery, Driver, run
-from tests.model.parts import Job, NewJob, Settled, State
+from tests.model.parts import NewJob, Settled, State
 from tests.model.upkeep import TimedQueue
-
-START_MS = 1_800_000_000_000
-STEP = 4
-"""Due and expired jobs handled in one call, pending entries looked at: small, so that the steps are seen."""
-
-
-class Worker:
-    """What a worker knows: its slots, and the leases it holds (or thinks it holds)."""
-
-    def __init__(self, name: str, capacity: int, lock: int, flags: str = "u") -> None:
-        self.name = name
-        self.capacity = capacity
-        self.lock = lock
-        self.flags = flags
-        self.lane = Lane(name)
-        self.held: dict[str, str] = {}  # lease -> job
-        self.unanswered: Unanswered | None = None
-
-    @property
-    def free(self) -> int:
-        return max(0, self.capacity - len(self.held))
-
-
-class Unanswered:
-    """A call whose answer the worker has not received yet."""
-
-    def __init__(self, request: SettleRequest, refused: dict[int, str], jobs: list[Job], due: int) -> None:
-        self.request = request
-        self.refused = refused
-        self.claimed = [(job.id, job.token) for job in jobs]
-        self.due = due
-
-
-WORKERS = st.sampled_from(["w1", "w2", "w3", "w4"])
-NUMBER = st.integers(0, 63)
-DELIVERY = st.sampled_from(["once", "once", "twice", "lost"])
-Change = Literal["removeJob", "retryJob", "revokeJob", "promoteJob"]
-CHANGES: tuple[Change, ...] = ("removeJob", "retryJob", "revokeJob", "promoteJob")
-FITS: dict[Change, tuple[State, ...]] = {
-    "removeJob": ("waiting", "active", "delayed", "completed", "failed"),
-    "retryJob": ("failed", "completed"),
-    "revokeJob": ("active",),
-    "promoteJob": ("delayed",),
-}
-IDS = st.sampled_from(["", "", "", "a", "b", "1", "2", "5", "9"])
-NEW = (
-    NewJob(), NewJob(), NewJob(), NewJob(lease=20_000), NewJob(delay=1), NewJob(delay=20_000), NewJob(at=START_MS - 5),
-    NewJob(at=START_MS + 70_000), NewJob(ttl=5_000), NewJob(ttl=10_000, delay=20_000), NewJob(ttl=70_000, delay=1),
-    NewJob(reply="r1"), NewJob(reply="r2", delay=7_000, ttl=7_000),
-)  # fmt: skip
-ENDS = (
-    Settled("c", "", ""), Settled("c", "", "", retention=(0, 0)), Settled("c", "", "", retention=(1, -1)),
-    Settled("c", "", "", retention=(2, -1)), Settled("c", "", "", retention=(-1, 5_000)), Settled("f", "", ""),
-    Settled("f", "", "", retention=(1, 60_000)), Settled("f", "", "", retention=(0, -1)), Settled("r", "", ""),
-    Settled("r", "", "", delay=1), Settled("r", "", "", delay=20_000), Settled("d", "", "", delay=7_000),
-    Settled("b", "", ""), Settled("b", "", ""),
-)  # fmt: skip
-RUN = st.tuples(st.sampled_from(["held"] * 7 + ["stale", "missing", "again"]), NUMBER, st.sampled_from(ENDS))
-RUNS = st.lists(RUN, min_size=1, max_size=4)
-
-
-F = TypeVar("F", bound=Callable[..., None])
-ACTIONS: list[st.SearchStrategy[tuple[str, dict[str, object]]]] = []
-
-
-def action(weight: int, **arguments: st.SearchStrategy[object]) -> Callable[[F], F]:
-    """A rule with a weight: how often it is chosen. (Hypothesis weighs rules alike, and leaves many out of a run.)"""
-
-    def register(method: F) -> F:
-        # Not one strategy many times over: that would count once.
-        ACTIONS.extend(st.tuples(st.just(method.__name__), st.fixed_dictionaries(arguments)) for _ in range(weight))
-        return method
-
-    return register
+from tests.model.wakeups import SECOND_LATER_MS, Wakeups
+from tests.model.worker import Unanswered, Worker, add_request, as_claimed, claimed_fields, run_args
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -108,8 +49,15 @@ class QueueMachine(RuleBasedStateMachine):
         self.model = TimedQueue(START_MS, step=STEP)
         self.comparer = Comparer()
         self.functions = self.driver.functions
-        workers = [Worker("w1", 1, 30_000), Worker("w2", 2, 60_000), Worker("w3", 6, 60_000), Worker("w4", 3, 100_000)]
+        workers = [
+            Worker("w1", 1, 30_000),
+            Worker("w2", 2, 60_000),
+            Worker("w3", 6, 60_000),
+            Worker("w4", 3, 100_000, listens=False),
+        ]
         self.workers = {worker.name: worker for worker in workers}
+        self.wakeups = Wakeups(self.driver.ears, ["w1", "w2", "w3"])  # w4 only polls
+        self.told: list[tuple[str, str]] = []
         self.made = 0
         self.dirty = False
 
@@ -133,7 +81,11 @@ class QueueMachine(RuleBasedStateMachine):
     def look(self) -> None:
         """Compare everything stored with the model."""
         self.dirty = False
-        self.comparer.compare(self.driver.snapshot(), self.model)
+        seen = self.driver.snapshot()
+        self.comparer.compare(seen, self.model)
+        same("what workers were told", self.wakeups.hear(), self.told)
+        self.told.clear()
+        self.wakeups.check(seen, self.model, {name for name, one in self.workers.items() if one.unanswered})
 
     @invariant()
     def agree(self) -> None:
@@ -191,7 +143,7 @@ class QueueMachine(RuleBasedStateMachine):
                 jobs.append(kind._replace(id=id_, name=f"n{self.made}", data=f"d{self.made}"))
         if jobs:
             self.driver.delivery = delivery
-            reply = run(self.functions.add_jobs([_request(job) for job in jobs]))
+            reply = run(self.functions.add_jobs([add_request(job) for job in jobs]))
             same("answer of add", (reply.now, reply.ids, reply.outcomes), (self.model.now, *self.model.add(jobs)))
             self.dirty = True
 
@@ -208,8 +160,11 @@ class QueueMachine(RuleBasedStateMachine):
         """What a user does to one job, mostly to one it fits."""
         id_ = self.pick(number, *FITS[what])
         self.driver.delivery, self.dirty = delivery, True
-        word = run(self.functions.change_job(what, id_))
-        model = self.model
+        word, model = run(self.functions.change_job(what, id_)), self.model
+        job = model.get(id_)
+        if job is not None and job.state == "active" and self.wakeups.listens(job.worker):
+            told = {"removeJob": f"x {job.token}", "revokeJob": f"r {id_}"}
+            self.told += [(job.worker, told[what])] if what in told else []
         rules = {
             "removeJob": model.remove, "retryJob": model.retry, "revokeJob": model.revoke, "promoteJob": model.promote,
         }  # fmt: skip
@@ -293,15 +248,20 @@ class QueueMachine(RuleBasedStateMachine):
             worker.held.pop(one.token, None)
         slots = 0 if leaves else worker.free
         request = self.functions.settle_request(
-            worker.lane, name, slots, worker.lock, worker.flags, len(settled), [a for s in settled for a in _args(s)]
+            worker.lane, name, slots, worker.lock, worker.flags, len(settled), [a for s in settled for a in run_args(s)]
         )
         self.driver.delivery = delivery
+        self.wakeups.calls(name)
         reply = run(self.functions.settle_and_claim(request))
         refused = self.model.settle(settled)
         jobs = self.model.claim(name, slots, worker.lock)
-        due = self.model.next_due() if slots > len(jobs) else 0
+        call = worker.unanswered = Unanswered(request, refused, jobs, slots)
+        if call.free:
+            due = self.model.next_due()
+            call.due = {due, due and due + SECOND_LATER_MS, 0} if worker.listens else {due}
         self.look()
-        worker.unanswered = Unanswered(request, refused, jobs, due)
+        # Only now are the names of the new leases known.
+        call.tokens = [job.token for job in jobs]
         if answered:
             self.receive(worker, reply)
 
@@ -336,13 +296,16 @@ class QueueMachine(RuleBasedStateMachine):
         call, worker.unanswered = worker.unanswered, None
         assert call is not None
         running = {job.token: job for job in self.model.having("active") if not job.torn}
-        jobs = [running[token] for _, token in call.claimed if token in running]
-        expected = [_as_claimed(job, self.comparer.added[job.id]) for job in jobs]
-        same("claimed jobs", [_claimed(job) for job in reply.jobs], expected)
+        jobs = [running[token] for token in call.tokens if token in running]
+        expected = [as_claimed(job, self.comparer.added[job.id]) for job in jobs]
+        same("claimed jobs", [claimed_fields(job) for job in reply.jobs], expected)
         same("refused", reply.refused, call.refused)
-        same("due", reply.due, call.due)
+        assert reply.due in call.due, f"to claim again at {reply.due}, the model says one of {call.due}"
         same("the server's time", reply.now, self.model.now)
         worker.held |= {job.token: job.id for job in jobs}
+        worker.registered = call.free > 0
+        self.wakeups.answered(worker.name, call.free, reply.due)
+        self.dirty = True
 
     @action(2, name=WORKERS, number=NUMBER)
     def renew(self, name: str, number: int) -> None:
@@ -357,7 +320,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.dirty = True
 
     @action(
-        1, name=WORKERS, what=st.sampled_from(["crash", "crash and close", "close", "old number", "shutdown", "shutdown"]), delivery=DELIVERY
+        1,
+        name=WORKERS,
+        what=st.sampled_from(["crash", "crash and close", "close", "old number", "shutdown", "shutdown"]),
+        delivery=DELIVERY,
     )
     def trouble(self, name: str, what: str, delivery: Delivery) -> None:
         """A crashed worker forgets everything, its leases run on; what is closed must hold nothing."""
@@ -374,6 +340,9 @@ class QueueMachine(RuleBasedStateMachine):
         if what != "close":
             worker.held.clear()
             worker.unanswered = None
+        if worker.unanswered is None and not worker.held:
+            self.wakeups.dies(worker.name)
+            worker.registered = True
         if what != "crash" and not worker.held and worker.unanswered is None:
             self.driver.delivery, self.dirty = delivery, True
             count = run(self.functions.close_worker(worker.name))
@@ -413,33 +382,3 @@ class QueueMachine(RuleBasedStateMachine):
             if not reply.more:
                 break
         same("answer of sweep", found, expected)
-
-
-def _request(job: NewJob) -> AddRequest:
-    named = {"delay": job.delay, "at": job.at, "ttl": job.ttl, "reply": job.reply}
-    extra = {name: value for name, value in named.items() if value is not None}
-    opts = b"" if job.lease is None else msgpack.packb({"l": job.lease})
-    return AddRequest(job.id, job.name, job.data.encode(), opts, msgpack.packb(extra) if extra else b"")
-
-
-def _args(run: Settled) -> list[Arg]:
-    policy = "" if run.retention is None else f"{run.retention[0]} {run.retention[1]}"
-    option = {
-        "c": policy,
-        "f": f"{policy};{run.reason}",
-        "r": f"{run.delay} {run.reason}",
-        "d": str(run.delay),
-        "b": "",
-    }
-    return [run.verb, run.id, run.token, run.payload, option[run.verb]]
-
-
-def _claimed(fields: ClaimedJob) -> tuple[object, ...]:
-    name, data, _, fence, id_, entry, *history = [value.decode(errors="replace") if value else None for value in fields]
-    failures, stalls, added, progress = history or [None, None, None, None]
-    since = created(added, entry or "")
-    return name, data, int(fence or 0), id_, entry, int(failures or 0), int(stalls or 0), progress, since
-
-
-def _as_claimed(job: Job, since: int) -> tuple[object, ...]:
-    return job.name, job.data, job.fence, job.id, job.token, job.failures, job.stalls, job.progress, since

@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from glidemq_async.functions import loader
+from tests.model.choices import STEP
 from tests.model.driver import Driver
-from tests.model.machine import STEP, QueueMachine
+from tests.model.machine import QueueMachine
 
 STEPS_PER_EXAMPLE = 80
 Change = tuple[str, str]

@@ -1,0 +1,56 @@
+"""What the machine chooses from: actions with weights, and the variety of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+import hypothesis.strategies as st
+
+from tests.model.parts import NewJob, Settled, State
+
+START_MS = 1_800_000_000_000
+STEP = 4
+"""Due and expired jobs handled in one call, pending entries looked at: small, so that the steps are seen."""
+
+WORKERS = st.sampled_from(["w1", "w2", "w3", "w4"])
+NUMBER = st.integers(0, 63)
+DELIVERY = st.sampled_from(["once", "once", "twice", "lost"])
+Change = Literal["removeJob", "retryJob", "revokeJob", "promoteJob"]
+CHANGES: tuple[Change, ...] = ("removeJob", "retryJob", "revokeJob", "promoteJob")
+FITS: dict[Change, tuple[State, ...]] = {
+    "removeJob": ("waiting", "active", "delayed", "completed", "failed"),
+    "retryJob": ("failed", "completed"),
+    "revokeJob": ("active",),
+    "promoteJob": ("delayed",),
+}
+IDS = st.sampled_from(["", "", "", "a", "b", "1", "2", "5", "9"])
+NEW = (
+    NewJob(), NewJob(), NewJob(), NewJob(lease=20_000), NewJob(delay=1), NewJob(delay=20_000), NewJob(at=START_MS - 5),
+    NewJob(at=START_MS + 70_000), NewJob(ttl=5_000), NewJob(ttl=10_000, delay=20_000), NewJob(ttl=70_000, delay=1),
+    NewJob(reply="r1"), NewJob(reply="r2", delay=7_000, ttl=7_000),
+)  # fmt: skip
+ENDS = (
+    Settled("c", "", ""), Settled("c", "", "", retention=(0, 0)), Settled("c", "", "", retention=(1, -1)),
+    Settled("c", "", "", retention=(2, -1)), Settled("c", "", "", retention=(-1, 5_000)), Settled("f", "", ""),
+    Settled("f", "", "", retention=(1, 60_000)), Settled("f", "", "", retention=(0, -1)), Settled("r", "", ""),
+    Settled("r", "", "", delay=1), Settled("r", "", "", delay=20_000), Settled("d", "", "", delay=7_000),
+    Settled("b", "", ""), Settled("b", "", ""),
+)  # fmt: skip
+RUN = st.tuples(st.sampled_from(["held"] * 7 + ["stale", "missing", "again"]), NUMBER, st.sampled_from(ENDS))
+RUNS = st.lists(RUN, min_size=1, max_size=4)
+
+
+F = TypeVar("F", bound=Callable[..., None])
+ACTIONS: list[st.SearchStrategy[tuple[str, dict[str, object]]]] = []
+
+
+def action(weight: int, **arguments: st.SearchStrategy[object]) -> Callable[[F], F]:
+    """A rule with a weight: how often it is chosen. (Hypothesis weighs rules alike, and leaves many out of a run.)"""
+
+    def register(method: F) -> F:
+        # Not one strategy many times over: that would count once.
+        ACTIONS.extend(st.tuples(st.just(method.__name__), st.fixed_dictionaries(arguments)) for _ in range(weight))
+        return method
+
+    return register

@@ -1,0 +1,113 @@
+"""No wake-up is lost: who sleeps, who was woken, and whether somebody will come for the jobs that can start.
+
+What the workers know is followed here, not what the server keeps for it: the server may keep it as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tests.model.driver import BASE, Connection, Snapshot
+from tests.model.model import Queue
+
+SECOND_LATER_MS = 100
+"""A second worker sleeps a little longer than the first, in case that one is dead."""
+
+
+@dataclass
+class Sleeper:
+    """A worker that listens on its channel."""
+
+    slots: int = 0
+    alarm: int = 0  # when it wakes by itself; 0: never
+    asleep: bool = False
+    woken: bool = False  # told to claim, or not yet answered
+
+
+class Wakeups:
+    """The listening side of the workers."""
+
+    def __init__(self, wire: Connection, workers: Iterable[str]) -> None:
+        self._wire = wire
+        self._sleepers = {name: Sleeper() for name in workers}
+        self._lost = 0  # slots that were woken and died before they claimed
+        self._dead = set(self._sleepers)
+        self._told: list[tuple[str, str]] = []
+        for name in self._sleepers:
+            self._listen(name)
+
+    def _listen(self, name: str) -> None:
+        if name in self._dead:
+            self._dead.discard(name)
+            self._wire.write("SSUBSCRIBE", _channel(name))
+            self._read()
+
+    def _read(self) -> None:
+        """Read all that was published up to now."""
+        self._wire.write("PING")
+        while (words := self._wire.read_texts())[0] != "pong":
+            if words[0] == "smessage":
+                self._take(words[1].rpartition(":")[2], words[2])
+
+    def _take(self, name: str, word: str) -> None:
+        if word == "w":
+            self._sleepers[name].asleep, self._sleepers[name].woken = False, True
+        else:
+            self._told.append((name, word))
+
+    def hear(self) -> list[tuple[str, str]]:
+        """Note who was woken since; answer what else workers were told."""
+        self._read()
+        told, self._told = self._told, []
+        return told
+
+    def listens(self, name: str) -> bool:
+        """Whether it hears what it is told."""
+        return name in self._sleepers and name not in self._dead
+
+    def calls(self, name: str) -> None:
+        """A worker claims: it is awake until it is answered."""
+        sleeper = self._sleepers.get(name)
+        if sleeper is None:
+            return
+        self._listen(name)
+        sleeper.asleep, sleeper.woken, sleeper.slots = False, False, 0
+
+    def answered(self, name: str, slots: int, alarm: int) -> None:
+        """It sleeps if it has free slots, unless it was woken meanwhile."""
+        sleeper = self._sleepers.get(name)
+        if sleeper is not None:
+            sleeper.slots, sleeper.alarm = slots, alarm
+            sleeper.asleep = slots > 0 and not sleeper.woken
+
+    def dies(self, name: str) -> None:
+        """It hears nothing any more. What it was woken for waits until a worker looks by itself."""
+        sleeper = self._sleepers.get(name)
+        if sleeper is not None and name not in self._dead:
+            self._wire.write("SUNSUBSCRIBE", _channel(name))
+            self._read()
+            self._lost += sleeper.slots if sleeper.woken else 0
+            sleeper.asleep = sleeper.woken = False
+            self._dead.add(name)
+
+    def check(self, seen: Snapshot, model: Queue, unanswered: set[str]) -> None:
+        """Nobody sleeps over a job that can start, and somebody's alarm is set for the next one that is due."""
+        ready = len(model.waiting())
+        self._lost = self._lost if ready else 0
+        sleepers = {name: one for name, one in self._sleepers.items() if one.asleep}
+        awake = [one for one in self._sleepers.values() if one.woken]
+        if model.paused or not sleepers or any(name in unanswered for name in self._sleepers):
+            return
+        coming = self._lost + sum(one.slots for one in awake)
+        assert ready <= coming, f"{ready} jobs can start, slots woken for them: {coming}, asleep: {sleepers}"
+        due = model.next_due()
+        alarms = [one.alarm for one in sleepers.values() if one.alarm]
+        if due and not awake and not self._lost and not self._dead & set(seen.idle):
+            assert any(alarm <= max(due, model.now) + SECOND_LATER_MS for alarm in alarms), (
+                f"a job is due at {due}, now is {model.now}, asleep: {sleepers}"
+            )
+
+
+def _channel(name: str) -> str:
+    return f"{BASE}:wake:{name}"

@@ -1,0 +1,72 @@
+"""What a worker knows, and the wire forms of what goes to the server and comes back."""
+
+from __future__ import annotations
+
+import msgpack
+
+from glidemq_async.functions.callers import AddRequest, Arg, ClaimedJob, Lane, SettleRequest
+from tests.model.compare import created
+from tests.model.parts import Job, NewJob, Settled
+
+
+class Worker:
+    """What a worker knows: its slots, and the leases it holds (or thinks it holds)."""
+
+    def __init__(self, name: str, capacity: int, lock: int, *, listens: bool = True) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.lock = lock
+        self.listens = listens
+        self.registered = True  # may still be noted as idle
+        self.lane = Lane(name)
+        self.held: dict[str, str] = {}  # lease -> job
+        self.unanswered: Unanswered | None = None
+
+    @property
+    def flags(self) -> str:
+        return ("" if self.listens else "u") + ("i" if self.registered else "")
+
+    @property
+    def free(self) -> int:
+        return max(0, self.capacity - len(self.held))
+
+
+class Unanswered:
+    """A call whose answer the worker has not received yet."""
+
+    def __init__(self, request: SettleRequest, refused: dict[int, str], jobs: list[Job], slots: int) -> None:
+        self.request = request
+        self.refused = refused
+        self.tokens = [job.token for job in jobs]
+        self.free = slots - len(jobs)
+        self.due: set[int] = {0}  # when to claim again: what may be answered
+
+
+def add_request(job: NewJob) -> AddRequest:
+    named = {"delay": job.delay, "at": job.at, "ttl": job.ttl, "reply": job.reply}
+    extra = {name: value for name, value in named.items() if value is not None}
+    opts = b"" if job.lease is None else msgpack.packb({"l": job.lease})
+    return AddRequest(job.id, job.name, job.data.encode(), opts, msgpack.packb(extra) if extra else b"")
+
+
+def run_args(run: Settled) -> list[Arg]:
+    policy = "" if run.retention is None else f"{run.retention[0]} {run.retention[1]}"
+    option = {
+        "c": policy,
+        "f": f"{policy};{run.reason}",
+        "r": f"{run.delay} {run.reason}",
+        "d": str(run.delay),
+        "b": "",
+    }
+    return [run.verb, run.id, run.token, run.payload, option[run.verb]]
+
+
+def claimed_fields(fields: ClaimedJob) -> tuple[object, ...]:
+    name, data, _, fence, id_, entry, *history = [value.decode(errors="replace") if value else None for value in fields]
+    failures, stalls, added, progress = history or [None, None, None, None]
+    since = created(added, entry or "")
+    return name, data, int(fence or 0), id_, entry, int(failures or 0), int(stalls or 0), progress, since
+
+
+def as_claimed(job: Job, since: int) -> tuple[object, ...]:
+    return job.name, job.data, job.fence, job.id, job.token, job.failures, job.stalls, job.progress, since
