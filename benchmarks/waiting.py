@@ -31,7 +31,8 @@ async def idle_start(bench: Bench, jobs: int) -> Rows:
             called = time.time()
             job = await queue.add("job", PAYLOAD)
             added[job.id] = (called, time.time())
-        await asyncio.sleep(PAUSE)
+            if len(added) == jobs:
+                await job.result(timeout=10)
         started_at = await peer.finish()
     expect("idle start", len(started_at), jobs)
     from_call = [started_at[job_id] - called for job_id, (called, _) in added.items()]

@@ -32,18 +32,21 @@ local function allocate(base, n, numeric, ever_numeric)
   if n == 0 then return '', nil end
   local last = redis.call('INCRBY', base .. ':id', n)
   if not numeric and not ever_numeric then return digits(last - n + 1), nil end
-  local ids, candidate, skip = {}, last - n + 1, 1
+  local ids, candidate, misses = {}, last - n + 1, 0
   while #ids < n do
     if candidate > last then last = redis.call('INCRBY', base .. ':id', n - #ids) end
     local id = digits(candidate)
-    if (numeric and numeric[id]) or exists(base .. ':job:' .. id) then
-      -- A run of taken ids is jumped over in growing steps: walking it would be work without a bound.
-      candidate = redis.call('INCRBY', base .. ':id', skip) + 1
-      last, skip = candidate - 1, skip * 2
-    else
+    if not (numeric and numeric[id]) and not exists(base .. ':job:' .. id) then
       ids[#ids + 1] = id
-      candidate = candidate + 1
+    else
+      misses = misses + 1
+      -- A long run of taken ids is jumped over in growing steps: walking it would be work without a bound.
+      if misses % 64 == 0 then
+        last = redis.call('INCRBY', base .. ':id', 2 ^ (misses / 64 + 5))
+        candidate = last
+      end
     end
+    candidate = candidate + 1
   end
   return '', ids
 end

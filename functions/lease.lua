@@ -4,8 +4,23 @@
 -- no entry ever changes consumer. Sent twice it does the same, so it carries no request number. O(n).
 --   alive    zset  consumer -> last renewal ms;  workers  hash  consumer -> info
 
+local lease = {}
+
+-- A sign of life: a renewal, or a sweep (which brings its gap_ms, see stalled.lua). Renewals count as much as sweeps
+-- do, for a worker whose loop is blocked sweeps late; and whichever comes first after an outage notes its end, else the
+-- others would be judged by the time in which nobody could renew. Answers since when pending times mean what they say.
+function lease.sign_of_life(base, now, gap)
+  local meta = base .. ':meta'
+  local known = redis.call('HMGET', meta, 'seen_at', 'settled_since', 'gap')
+  local limit, since = gap or tonumber(known[3] or nil), tonumber(known[2] or nil)
+  if not since or (limit and now - known[1] > limit) then since = now end
+  redis.call('HSET', meta, 'seen_at', now, 'settled_since', since)
+  if gap then redis.call('HSET', meta, 'gap', gap) end
+  return since
+end
+
 local function report_alive(base, consumer, info, now)
-  redis.call('HSET', base .. ':meta', 'seen_at', now)
+  lease.sign_of_life(base, now)
   if redis.call('ZADD', base .. ':alive', now, consumer) == 1 then
     redis.call('HSET', base .. ':workers', consumer, info)
   end

@@ -5,7 +5,7 @@
 --     from a cursor.
 --   closeWorker  lane number consumer -> { more, returned }
 --     Hand back whatever is pending under a consumer that holds nothing any more, then forget the consumer.
---   meta  hash  swept_at, seen_at (last sweep or renewal), settled_since (end of the last outage), sweep_stream,
+--   meta  hash  swept_at, seen_at (last sweep or renewal), settled_since (end of the last outage), gap, sweep_stream,
 --               sweep_lane (cursors)
 -- After a gap without any sign of life (gap_ms: half a lease; the server was down, or nobody was there) no lease is
 -- judged by the time before it: else an outage would burn every healthy job.
@@ -140,17 +140,6 @@ local function housekeeping(base, now, lines, seen)
   forget_dead(base, now)
 end
 
--- Since when pending times mean what they say: the start of the present time without an outage. Renewals count as
--- signs of life as much as sweeps do, for a worker whose loop is blocked sweeps late.
-local function settled_since(base, now, gap)
-  local meta = base .. ':meta'
-  local seen = redis.call('HMGET', meta, 'seen_at', 'settled_since')
-  redis.call('HSET', meta, 'seen_at', now)
-  if seen[1] and now - seen[1] <= gap then return tonumber(seen[2] or now) end
-  redis.call('HSET', meta, 'settled_since', now)
-  return now
-end
-
 local function sweep(base, args)
   local max_stalled, interval = integer('max_stalled', args[3]), integer('interval', args[4])
   local gap = integer('gap', args[5])
@@ -159,7 +148,7 @@ local function sweep(base, args)
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and now - swept_at < interval then return {} end
   local report = {recovered = {}, failed = {}, lines = {}, seen = glance.at(base)}
-  local grace = now - settled_since(base, now, gap)
+  local grace = now - lease.sign_of_life(base, now, gap)
   local cursors = {s = state[2] or '', l = state[3] or ''}
   local fresh = cursors.s == '' and cursors.l == ''
   for letter, cursor in pairs(cursors) do

@@ -13,7 +13,7 @@ from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
 from glidemq_async.abort import AbortSignal
 from glidemq_async.client import QueueClient
 from glidemq_async.durations import from_ms
-from glidemq_async.errors import JobNotFound, JobStateError, LeaseLost, ResultTimeout
+from glidemq_async.errors import GlideMQError, JobNotFound, JobStateError, LeaseLost, ResultTimeout
 from glidemq_async.failure import stored_failure
 from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
 from glidemq_async.option_checks import optional_seconds
@@ -115,7 +115,7 @@ class Job(Generic[Data, Result]):
     @classmethod
     def from_record(cls, client: QueueClient, job_id: str, record: Record) -> Job[Data, Result]:
         """Make the job of a stored record. For queues."""
-        job = cls(client, job_id, record[b"name"].decode())
+        job = cls(client, job_id, record.get(b"name", b"").decode(errors="replace"))
         job._read(record)
         return job
 
@@ -143,7 +143,7 @@ class Job(Generic[Data, Result]):
         claim = claim_of(record)
         self.state = place.state
         self._data = _UNREAD
-        self._data_bytes = record[b"data"]
+        self._data_bytes = record.get(b"data", b"")
         self._opts = record.get(b"opts", b"")
         self._options = None
         self._progress = record.get(b"progress")
@@ -273,10 +273,22 @@ class Job(Generic[Data, Result]):
                 ended = await results.wait(self.id, results.watch(self.id, asked=False), asked=False)
         except TimeoutError:
             raise ResultTimeout(
-                f"waited {patience} s for the result of job {self.id} of queue {self.queue!r}, it has not ended: "
-                "is a worker running? The job goes on and can be awaited again"
+                f"waited {patience} s for the result of job {self.id} of queue {self.queue!r}: {await self._why()}. "
+                "It can be awaited again"
             ) from None
         return self.outcome_of(ended)
+
+    async def _why(self) -> str:
+        """Say what keeps the job from having a result, for a message; never raises, takes a second at most."""
+        try:
+            async with asyncio.timeout(1.0):
+                state = await self.get_state()
+                paused = state == "waiting" and await self._client.functions.is_paused()
+        except (TimeoutError, GlideMQError) as error:
+            return f"its state cannot be read ({error!r})"
+        if paused:
+            return "it is waiting, and the queue is paused: resume it"
+        return _WAITING_FOR.get(state, f"it is {state}")
 
     def outcome_of(self, ended: Ended) -> Result:
         """Return the result of a job that ended like this, or raise JobFailed. For queues."""
@@ -336,6 +348,12 @@ class Job(Generic[Data, Result]):
         state = word.removeprefix("state ")
         raise JobStateError(f"{asked} job {self.id}", state, _FITTING.get(asked, ""))
 
+
+_WAITING_FOR: Final = {
+    "waiting": "it is waiting: is a worker running on this queue, in this storage? (Two memory:// objects are two)",
+    "active": "it is running",
+    "delayed": "it is delayed, or waits for its next attempt",
+}
 
 _FITTING: Final = {
     "retry": "only a completed or failed job can be retried",

@@ -315,9 +315,7 @@ class SentinelGroup:
     @property
     def url(self) -> str:
         """The URL of the service."""
-        return (
-            f"redis+sentinel://{','.join(f'127.0.0.1:{one.port}' for one in self.sentinels)}/{self.service}"
-        )
+        return f"redis+sentinel://{','.join(f'127.0.0.1:{one.port}' for one in self.sentinels)}/{self.service}"
 
     async def current(self) -> Server:
         """The primary that the first living sentinel names."""

@@ -77,8 +77,14 @@ def failure(problem: Exception, function: str, where: str) -> GlideMQError:
 
 def gave_up(problem: Exception, function: str, where: str, timeout: float) -> StorageUnavailable:
     """The error after the last try."""
+    reason = str(problem).rstrip(".")
+    if function == "connect":
+        return StorageUnavailable(
+            f"cannot reach {where} (tried for {timeout:g} s): {reason}. Start the server, or correct the URL or "
+            "$GLIDEMQ_URL."
+        )
     return StorageUnavailable(
-        f"{function} got no answer from {where} in {timeout:g} s; the last failure was: {problem}. It may or "
+        f"{function} got no answer from {where} in {timeout:g} s; the last failure was: {reason}. It may or "
         "may not have been executed. Check that the server runs and can be reached, then call again."
     )
 

@@ -90,9 +90,16 @@ class Feedback:
             self._tell("completed", job, ended.value)
         elif ended.verb == "f":
             job.settle_as_failed()
+            if ended.value is None:
+                _log.info("job %s (%s) of %s was revoked", job.id, job.name, job.queue)
+            else:
+                _log.error("job %s (%s) of %s failed for good", job.id, job.name, job.queue, exc_info=ended.value)
             self._tell("failed", job, ended.value)
         elif ended.verb == "r":
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
+            _log.info(
+                "job %s (%s) of %s failed, next run in %g s: %r", job.id, job.name, job.queue, ended.delay, ended.value
+            )
             self._tell("retrying", job, ended.value, ended.delay)
         elif ended.verb == "d":
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)

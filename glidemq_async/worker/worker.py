@@ -196,6 +196,7 @@ class Worker(Generic[Data, Result]):
             on_error=self._feedback.on_error,
         )
         self._tasks = [asyncio.create_task(self._loop.run()), asyncio.create_task(sweeper.run())]
+        _log.info("worker %s works on queue %s of %s", self.name, self.queue, self.storage.url)
         self._loop.wake()
 
     def _make_loop(self) -> ClaimLoop:

@@ -25,11 +25,9 @@ pytestmark = pytest.mark.skipif(
 
 
 def run(*command: str, env: dict[str, str] | None = None) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=30, check=False, env=env
-    )
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=30, check=False, env=env)
+    # A failed job is logged with its traceback, and some examples show failures.
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
     return done.stdout.splitlines()
 
 

@@ -7,7 +7,7 @@ wire: those are the library's, and machine.py compares the two after each step.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from tests.model.parts import DEFAULT_RETENTION, Event, Final, Job, NewJob, Retention, Settled, State
 
@@ -54,29 +54,26 @@ class Queue:
 
     # Adding.
 
-    def add(self, new: Sequence[NewJob]) -> tuple[list[str], dict[int, str]]:
-        """Answer an id for each, and why some were not added."""
-        ids, outcomes = list[str](), dict[int, str]()
-        generated = self._generate([one.id for one in new])
-        for position, one in enumerate(new):
-            id_ = one.id or next(generated)
-            ids.append(id_)
+    def add(self, new: Sequence[NewJob], named: Sequence[str]) -> dict[int, str]:
+        """Answer why some were not added. `named`: the ids that the queue answered, which it chooses where none is asked.
+
+        Chosen ids are growing numbers; one that somebody uses as a custom id is skipped, never overwritten.
+        """
+        outcomes = dict[int, str]()
+        custom = {one.id for one in new}
+        for position, (one, id_) in enumerate(zip(new, named, strict=True)):
+            if one.id:
+                assert id_ == one.id, f"asked for the id {one.id}, named {id_}"
+            else:
+                assert int(id_) > self.last_id, f"the generated id {id_} follows {self.last_id}"
+                assert id_ not in {*self.jobs, *custom}, f"the generated id {id_} is a custom one"
+                self.last_id = int(id_)
             there = self.get(id_)
             if there is not None:
                 outcomes[position] = "completed" if there.state == "completed" else "duplicate"
             else:
                 self._create(id_, one)
-        return ids, outcomes
-
-    def _generate(self, asked: list[str]) -> Iterator[str]:
-        """Numbers; one that somebody uses as a custom id is skipped, never overwritten."""
-        taken = {*self.jobs, *asked}
-        found = list[str]()
-        while len(found) < asked.count(""):
-            self.last_id += 1
-            if str(self.last_id) not in taken:
-                found.append(str(self.last_id))
-        return iter(found)
+        return outcomes
 
     def _create(self, id_: str, one: NewJob) -> None:
         job = self.jobs[id_] = Job(id_, one.name, one.data, one.lease)

@@ -13,6 +13,9 @@ from tests.model.running import library, run_machine
 
 BUDGET = 14_000
 
+# Some defects show only on rare paths and take minutes in all: the nightly run has that time.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def mutant(driver: Driver, request: pytest.FixtureRequest) -> Iterator[Driver]:

@@ -18,7 +18,9 @@ class TimedQueue(Queue):
         super().__init__(now, step=step)
         self.alive: dict[str, int] = {}  # worker -> last renewal
         self.swept_at: int | None = None
-        self.settled_since: int = now
+        self.seen_at: int | None = None  # last sign of life
+        self.gap: int | None = None  # a time without a sign of life that is called an outage
+        self.settled_since: int = now  # end of the last outage
 
     def advance(self, ms: int) -> None:
         """Time passes."""
@@ -29,6 +31,7 @@ class TimedQueue(Queue):
     def renew(self, worker: str, held: Sequence[tuple[str, str]]) -> tuple[set[str], set[str]]:
         """Answer the leases that are no longer the worker's, and the jobs it should cancel."""
         self.alive[worker] = self.now
+        self._sign_of_life()
         lost, revoked = set[str](), set[str]()
         for id_, token in held:
             job = self.jobs.get(id_)
@@ -40,16 +43,21 @@ class TimedQueue(Queue):
                 lost.add(token)
         return lost, revoked
 
+    def _sign_of_life(self) -> None:
+        outage = self.seen_at is None or (self.gap is not None and self.now - self.seen_at > self.gap)
+        self.settled_since = self.now if outage else self.settled_since
+        self.seen_at = self.now
+
     def sweep(self, max_stalled: int, interval: int, gap: int) -> tuple[set[str], set[str]] | None:
         """Recover runs whose lease ran out, and tidy up. Answers recovered and failed ids, None if too early.
 
-        After a gap in sweeping nobody could renew: no lease is judged by the time before it.
+        After an outage no lease is judged by the time before its end, for nobody could renew.
         """
         if self.swept_at is not None and self.now - self.swept_at < interval:
             return None
-        if self.swept_at is None or self.now - self.swept_at > gap:
-            self.settled_since = self.now
         self.swept_at = self.now
+        self.gap = gap
+        self._sign_of_life()
         recovered, failed = set[str](), set[str]()
         for job in self.having("active"):
             idle = min(job.idle, self.now - self.settled_since)

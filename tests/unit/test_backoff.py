@@ -112,8 +112,6 @@ def test_malformed_storage_is_told(wire: dict[str, str | float]) -> None:
         (lambda: Backoff.custom(""), ValueError, "backoff strategy name must not be empty"),
     ],
 )
-def test_bad_values_are_refused_by_name(
-    build: Callable[[], Backoff], error: type[Exception], message: str
-) -> None:
+def test_bad_values_are_refused_by_name(build: Callable[[], Backoff], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         build()

@@ -30,9 +30,7 @@ def test_fractions_are_rounded_up_but_not_by_noise(value: float, expected: int) 
     assert to_ms("delay", value) == expected
 
 
-@pytest.mark.parametrize(
-    "value", [-1, -0.001, math.nan, math.inf, -math.inf, timedelta(seconds=-1), 1e300, 10**400]
-)
+@pytest.mark.parametrize("value", [-1, -0.001, math.nan, math.inf, -math.inf, timedelta(seconds=-1), 1e300, 10**400])
 def test_bad_durations_are_refused_by_name(value: float | timedelta) -> None:
     with pytest.raises(ValueError, match="timeout "):
         to_ms("timeout", value)

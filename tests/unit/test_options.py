@@ -104,9 +104,7 @@ def test_values_are_kept_in_one_form() -> None:
         ({"durability": ["fsync"]}, ValueError, "durability must be one of"),
     ],
 )
-def test_bad_values_are_refused_by_name(
-    options: dict[str, object], error: type[Exception], message: str
-) -> None:
+def test_bad_values_are_refused_by_name(options: dict[str, object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         build(**options)
 
@@ -146,9 +144,7 @@ def test_explicit_options_win_even_when_they_equal_the_default() -> None:
     assert merge(default, {}) is default
     assert merge(default, {"attempts": 1}).attempts == 1
     assert merge(default, JobOptions(attempts=1)).attempts == 1
-    assert merge(default, JobOptions(delay=5)) == JobOptions(
-        attempts=3, timeout=10, headers={"a": "b"}, delay=5
-    )
+    assert merge(default, JobOptions(delay=5)) == JobOptions(attempts=3, timeout=10, headers={"a": "b"}, delay=5)
     assert merge(default, {"timeout": None}).timeout is None
     assert merge(default, {"headers": {"c": "d"}}).headers == {"c": "d"}
 

@@ -17,9 +17,7 @@ print(bare)
 
 @pytest.mark.smoke
 def test_nothing_is_importable_under_a_bare_name() -> None:
-    found = subprocess.run(
-        [sys.executable, "-I", "-c", PROBE], capture_output=True, text=True, check=True, cwd="/"
-    )
+    found = subprocess.run([sys.executable, "-I", "-c", PROBE], capture_output=True, text=True, check=True, cwd="/")
     assert found.stdout.strip() == "[]"
 
 

@@ -25,17 +25,8 @@ JSON = JsonSerializer()
 BOTH = pytest.mark.parametrize("serializer", [MSGPACK, JSON], ids=["msgpack", "json"])
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
-json_scalars = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text
-)
-scalars = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False)
-    | text
-    | st.binary()
-)
+json_scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text
+scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | text | st.binary()
 keys = text | st.integers(-(2**63), 2**64 - 1) | st.binary()
 
 
@@ -273,9 +264,7 @@ def test_no_bytes_raise_anything_else(serializer: Serializer, data: bytes) -> No
 
 def test_the_limit_is_on_encoded_bytes() -> None:
     assert encode(MSGPACK, "a" * 9, 10, "the payload") == b"\xa9" + b"a" * 9
-    with pytest.raises(
-        PayloadTooLarge, match="the payload is 11 bytes when encoded, the limit is 10"
-    ) as caught:
+    with pytest.raises(PayloadTooLarge, match="the payload is 11 bytes when encoded, the limit is 10") as caught:
         encode(MSGPACK, "a" * 10, 10, "the payload")
     assert (caught.value.size, caught.value.limit) == (11, 10)
 

@@ -1,0 +1,169 @@
+"""Stored data that somebody damaged by hand: the job it belongs to may fail, its neighbours notice nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+
+from glidemq_async import JobOptions
+from tests.hands import Hands
+from tests.places import Place
+from tests.workbench import AnyQueue, Gate, Heard, echo, until, worker_of
+
+Command: TypeAlias = tuple[str | bytes, ...]
+Damage: TypeAlias = Callable[[str], list[Command]]
+
+TRUNCATED: Damage = lambda key: [("HSET", key, "opts", b"\x81\xa1l")]  # noqa: E731
+UNREADABLE: Damage = lambda key: [("HSET", key, "opts", b"\xff\xff")]  # noqa: E731
+NO_DATA: Damage = lambda key: [("HDEL", key, "data")]  # noqa: E731
+NO_TEXT: Damage = lambda key: [("HSET", key, "name", b"\xff\xfe")]  # noqa: E731
+OTHER_TYPE: Damage = lambda key: [("DEL", key), ("SET", key, "x")]  # noqa: E731
+
+READ = JobOptions(attempts=2)
+"""Options that a claim has to read."""
+
+damages = pytest.mark.parametrize(
+    "damage",
+    [TRUNCATED, UNREADABLE, NO_DATA, NO_TEXT, OTHER_TYPE],
+    ids=["truncated options", "unreadable options", "no data", "a name that is no text", "another type"],
+)
+
+
+def record_key(queue: AnyQueue, job_id: str) -> str:
+    """Where a job's record is."""
+    return f"glide:{{{queue.name}}}:job:{job_id}"
+
+
+async def apply(place: Place, commands: list[Command]) -> None:
+    """Damage something."""
+    for command in commands:
+        await place.ask(*command)
+
+
+async def how_it_ended(queue: AnyQueue, place: Place, job_id: str) -> str | None:
+    """The state and reason of a damaged job, None when it is gone; read past the library, which may refuse it."""
+    key = record_key(queue, job_id)
+    if await place.ask("TYPE", key) != b"hash":
+        return None
+    state, reason = [await place.ask("HGET", key, field) for field in ("place", "reason")]
+    assert isinstance(state, bytes), state
+    return f"{state.decode().partition(' ')[0]}: {reason.decode() if isinstance(reason, bytes) else None}"
+
+
+async def settle_down(queue: AnyQueue, place: Place, job_id: str, *, runs: bool) -> None:
+    """Check that a damaged job ended or was dropped, clean up after it, and find nothing else wrong.
+
+    runs: what is damaged keeps it from nothing.
+    """
+    found = await how_it_ended(queue, place, job_id)
+    assert found in ({"completed: None"} if runs else {None, "failed: malformed"})
+    if found is None:
+        await place.ask("DEL", record_key(queue, job_id))
+    else:
+        assert await queue.remove(job_id)
+    assert (await queue.get_job_counts())["active"] == 0
+    assert await queue.check() == []
+
+
+@damages
+async def test_the_neighbours_of_a_damaged_record_run(queue: AnyQueue, place: Place, damage: Damage) -> None:
+    await queue.pause()
+    jobs = await queue.add_bulk([("n", number, READ) for number in range(6)])
+    bad = jobs.pop(2)
+    await apply(place, damage(record_key(queue, bad.id)))
+    async with worker_of(queue, echo, concurrency=6, lock_duration=1) as worker:
+        await queue.resume()
+        assert [await job.result(5) for job in jobs] == [0, 1, 3, 4, 5]
+        assert await queue.add_and_wait("n", "later", wait_timeout=5) == "later"
+        await until(lambda: worker.running == 0)
+        await until_none_is_active(queue)
+    await settle_down(queue, place, bad.id, runs=damage is NO_TEXT)
+
+
+@damages
+async def test_a_damaged_record_does_not_keep_the_sweep_from_its_neighbours(
+    queue: AnyQueue, place: Place, damage: Damage
+) -> None:
+    await queue.add_bulk([("n", number, READ) for number in range(4)])
+    gone, sweeper = Hands(queue, place), Hands(queue, place)
+    holds = await gone.claim(4, lock_ms=1000)
+    bad = holds[1]
+    await apply(place, damage(record_key(queue, bad.id)))
+    await gone.vanish(*holds)
+    recovered = await sweeper.sweep()
+    healthy = {hold.id for hold in holds} - {bad.id}
+    assert healthy <= set(recovered)
+    async with worker_of(queue, echo, concurrency=4, lock_duration=1):
+        for job_id in healthy:
+            job = await queue.get_job(job_id)
+            assert job is not None
+            assert await job.result(5) == job.data
+        await until_none_is_active(queue)
+    assert await sweeper.sweep() == []
+    await settle_down(queue, place, bad.id, runs=damage is NO_TEXT)
+    await gone.leave()
+
+
+async def test_a_job_whose_name_is_no_text_can_be_looked_at(queue: AnyQueue, place: Place) -> None:
+    jobs = await queue.add_bulk([("n", number) for number in range(3)])
+    await apply(place, NO_TEXT(record_key(queue, jobs[1].id)))
+    found = await queue.get_jobs("waiting")
+    assert [job.data for job in found] == [0, 1, 2]
+    damaged = await queue.get_job(jobs[1].id)
+    assert damaged is not None
+    assert await damaged.get_state() == "waiting"
+
+
+async def until_none_is_active(queue: AnyQueue) -> None:
+    """Wait until nothing runs any more, in the worker or in the store."""
+    counts: dict[Any, int] = {"active": 1}
+    for _ in range(100):
+        counts = dict(await queue.get_job_counts())
+        if not counts["active"]:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"still running: {counts}")
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["the runs go on", "the runs end"])
+async def test_jobs_whose_lane_group_was_destroyed_are_handed_back(queue: AnyQueue, place: Place, held: bool) -> None:
+    jobs = await queue.add_bulk([("n", number) for number in range(3)])
+    before = Hands(queue, place)
+    assert len(await before.claim(3)) == 3
+    await before.leave()
+    gate = Gate()
+    async with worker_of(queue, gate, concurrency=3, lock_duration=1, max_stalled=9) as worker:
+        for _ in range(3):
+            await gate.running()
+        lane = f"glide:{{{queue.name}}}:lane"
+        assert await place.ask("XLEN", lane) == 3
+        await place.ask("XGROUP", "DESTROY", lane, "workers")
+        if held:
+            # Their leases are lost, and so they are stopped here and start again.
+            for _ in range(3):
+                await gate.running()
+        gate.release()
+        assert [await job.result(8) for job in jobs] == [0, 1, 2]
+        await until(lambda: worker.running == 0)
+        await until_none_is_active(queue)
+    assert await queue.check() == []
+
+
+async def test_jobs_whose_stream_group_was_destroyed_end_once(queue: AnyQueue, place: Place) -> None:
+    jobs = await queue.add_bulk([("n", number) for number in range(4)])
+    gate = Gate()
+    async with worker_of(queue, gate, concurrency=2, lock_duration=1, max_stalled=9) as worker:
+        completed, errors = Heard(worker, "completed"), Heard(worker, "error")
+        for _ in range(2):
+            await gate.running()
+        await place.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
+        gate.release()
+        ids = [(await completed.next())[0].id for _ in jobs]
+        await until(lambda: worker.running == 0)
+        await until_none_is_active(queue)
+        assert sorted(ids) == sorted(job.id for job in jobs)
+        assert (completed.count, errors.count) == (0, 0)
+    assert (await queue.get_job_counts())["completed"] == 4

@@ -1,0 +1,124 @@
+"""Ids that are used again, and ids of one's own that look like generated ones."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobOptions, Queue
+from glidemq_async.storage import Endpoint, MemoryStorage
+from glidemq_async.storage.protocol import Arg, Subscription, Wait
+from tests.places import Place
+from tests.workbench import AnyQueue, echo, soon, worker_of
+
+
+class HoldingBack(MemoryStorage):
+    """Keeps the answers to adds until it is told to hand them over."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.hand_over = asyncio.Event()
+        self.hand_over.set()
+        self.replies: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def call(
+        self,
+        function: str,
+        key: str,
+        args: Sequence[Arg],
+        *,
+        readonly: bool = False,
+        timeout: float = 30.0,
+        wait: Wait = "default",
+    ) -> object:
+        reply = await super().call(function, key, args, readonly=readonly, timeout=timeout, wait=wait)
+        if function == "addJob":
+            await self.hand_over.wait()
+        return reply
+
+    async def subscribe(
+        self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
+    ) -> Subscription:
+        def deliver(message: bytes) -> None:
+            on_message(message)
+            self.replies.put_nowait(message)
+
+        return await super().subscribe(key, channel, deliver, on_change)
+
+
+@asynccontextmanager
+async def both_ends(concurrency: int = 1) -> AsyncGenerator[tuple[HoldingBack, AnyQueue, AnyQueue]]:
+    """A storage that holds answers back, a queue on it, and the same queue as others see it, with a worker."""
+    async with (
+        MemoryStorage("shared") as plain,
+        HoldingBack("shared") as storage,
+        Queue[Any, Any]("q", storage) as queue,
+        Queue[Any, Any]("q", plain) as watcher,
+        worker_of(watcher, echo, concurrency=concurrency),
+    ):
+        yield storage, queue, watcher
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["its add is still in flight", "its add was answered"])
+async def test_the_answer_to_a_wait_that_was_given_up_goes_to_nobody(answered: bool) -> None:
+    async with both_ends() as (storage, queue, watcher):
+        for round_number in range(3):
+            storage.hand_over.clear()
+            waiting = asyncio.create_task(queue.add_and_wait("n", "old", job_id="same"))
+            # The job has ended and the answer is there, before the add's own.
+            assert b"old" in await soon(storage.replies.get())
+            if answered:
+                storage.hand_over.set()
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            storage.hand_over.set()
+            await watcher.remove("same")
+            new = f"new {round_number}"
+            assert await queue.add_and_wait("n", new, job_id="same", wait_timeout=5) == new
+            await watcher.remove("same")
+            while not storage.replies.empty():
+                storage.replies.get_nowait()
+
+
+async def test_answers_that_nobody_waits_for_are_not_kept() -> None:
+    async with both_ends(20) as (storage, queue, _):
+        storage.hand_over.clear()
+        waiting = [asyncio.create_task(queue.add_and_wait("n", number)) for number in range(50)]
+        await soon(storage.replies.get())
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        storage.hand_over.set()
+        assert await queue.add_and_wait("n", "last", wait_timeout=5) == "last"
+        # Memory has no other face than this one.
+        listener: Any = queue._client.results  # pyright: ignore[reportPrivateUsage]
+        assert (len(listener._early), len(listener._waiters)) == (0, 0)
+
+
+async def commands(storage: MemoryStorage) -> int:
+    """How many commands the server has executed so far, those inside functions among them."""
+    place = Place("memory", storage.url, (Endpoint(path=storage.socket),))
+    told = await place.ask("INFO", "commandstats")
+    assert isinstance(told, bytes)
+    return sum(int(calls) for calls in re.findall(r":calls=(\d+)", told.decode()))
+
+
+async def test_a_generated_id_finds_its_way_past_many_of_ones_own() -> None:
+    """Counted, not timed: one call holds up the whole server for as long as it walks."""
+    own = 10_000
+    async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
+        await queue.add_bulk([("n", 0, JobOptions(job_id=str(number))) for number in range(1, own + 1)])
+        ids: set[str] = set()
+        for _ in range(3):
+            before = await commands(storage)
+            job = await queue.add("n", 1)
+            assert await commands(storage) - before < own / 3
+            assert job.outcome == "added"
+            ids.add(job.id)
+        assert len(ids) == 3
+        assert (await queue.get_job_counts())["waiting"] == own + 3

@@ -1,0 +1,211 @@
+"""Every run ends and frees its slot: whatever its handler raises, however early it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, cast
+
+import pytest
+
+from glidemq_async import Backoff, JobOptions, Queue
+from glidemq_async.storage import MemoryStorage
+from glidemq_async.storage.protocol import Arg, Subscription, Wait
+from tests.places import Place
+from tests.workbench import (
+    AnyJob,
+    AnyQueue,
+    AnyWorker,
+    Gate,
+    Heard,
+    echo,
+    ended,
+    soon,
+    told,
+    until,
+    worker_of,
+)
+
+STOPS = (b"r ", b"x ")
+"""How the messages begin that tell a worker to stop a run."""
+
+
+class Meddling(MemoryStorage):
+    """Lets somebody stop a job between its claim and the first step of its run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stop: Callable[[str], Any] | None = None
+        self.linked = asyncio.Event()
+        """Set once the wake-up link of a worker stands."""
+        self._told: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+
+    async def call(
+        self,
+        function: str,
+        key: str,
+        args: Sequence[Arg],
+        *,
+        readonly: bool = False,
+        timeout: float = 30.0,
+        wait: Wait = "default",
+    ) -> object:
+        reply = await super().call(function, key, args, readonly=readonly, timeout=timeout, wait=wait)
+        if function == "settleAndClaim" and self.stop is not None:
+            jobs = cast("list[list[list[bytes]]]", reply)[2]
+            if jobs:
+                stop, self.stop = self.stop, None
+                await stop(jobs[0][4].decode())
+                # In line before the task that the worker makes when it gets this reply.
+                asyncio.get_running_loop().call_soon(await soon(self._told.get()))
+        return reply
+
+    async def subscribe(
+        self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
+    ) -> Subscription:
+        def deliver(message: bytes) -> None:
+            if message.startswith(STOPS):
+                self._told.put_nowait(lambda: on_message(message))
+            else:
+                on_message(message)
+
+        def change(up: bool) -> None:
+            on_change(up)
+            if up and ":wake:" in channel:
+                self.linked.set()
+
+        return await super().subscribe(key, channel, deliver, change)
+
+
+@pytest.mark.parametrize("how", ["revoke", "remove"])
+async def test_a_run_that_is_stopped_before_its_first_step_frees_its_slot(how: Literal["revoke", "remove"]) -> None:
+    ran: list[Any] = []
+
+    async def note(job: AnyJob) -> Any:
+        ran.append(job.data)
+        return job.data
+
+    async with Meddling() as storage, Queue[Any, Any]("q", storage) as queue:
+        async with worker_of(queue, note, concurrency=1) as worker:
+            await soon(storage.linked.wait())
+            storage.stop = queue.revoke if how == "revoke" else queue.remove
+            job = await queue.add("n", "stopped")
+            await until(lambda: storage.stop is None)
+            assert await queue.add_and_wait("n", "next", wait_timeout=5) == "next"
+            await until(lambda: worker.running == 0)
+            if how == "revoke":
+                await ended(job)
+                assert (job.state, job.failed_reason) == ("failed", "revoked")
+            else:
+                assert await queue.get_job(job.id) is None
+        assert ran == ["next"]
+        assert (await queue.get_job_counts())["active"] == 0
+        assert await queue.check() == []
+
+
+class Odd(BaseException):
+    """No Exception, and nothing that anybody expects."""
+
+
+ODD_ONES: list[Callable[[], BaseException]] = [
+    lambda: Odd("no"),
+    lambda: BaseExceptionGroup("no", [Odd("a"), ValueError("b")]),
+    lambda: SystemExit(3),
+]
+
+
+@pytest.mark.parametrize("tier", ["inline", "thread"])
+@pytest.mark.parametrize("make", ODD_ONES, ids=["Odd", "BaseExceptionGroup", "SystemExit"])
+async def test_whatever_a_handler_raises_is_a_failure(
+    queue: AnyQueue, make: Callable[[], BaseException], tier: str
+) -> None:
+    async def inline(job: AnyJob) -> str:
+        return thread(job)
+
+    def thread(job: AnyJob) -> str:
+        if job.data == "bad":
+            raise make()
+        return "fine"
+
+    async with worker_of(queue, inline if tier == "inline" else thread, concurrency=1) as worker:
+        job = await ended(await queue.add("n", "bad", attempts=2))
+        assert (job.state, job.attempts_made) == ("failed", 2)
+        assert type(make()).__name__ in (job.failed_reason or "")
+        assert await queue.add_and_wait("n", "good", wait_timeout=5) == "fine"
+        await until(lambda: worker.running == 0)
+
+
+async def test_a_backoff_strategy_that_gives_up_the_program_fails_the_job(queue: AnyQueue) -> None:
+    def give_up(made: int, error: BaseException) -> float:
+        raise SystemExit(1)
+
+    async def fail(job: AnyJob) -> str:
+        if job.data == "bad":
+            raise ValueError("no")
+        return "fine"
+
+    async with worker_of(queue, fail, backoff_strategies={"s": give_up}) as worker:
+        job = await ended(await queue.add("n", "bad", attempts=5, backoff=Backoff.custom("s")))
+        assert (job.state, job.attempts_made) == ("failed", 1)
+        assert await queue.add_and_wait("n", "good", wait_timeout=5) == "fine"
+        await until(lambda: worker.running == 0)
+
+
+@pytest.mark.parametrize("tier", ["inline", "thread"])
+async def test_stop_iteration_is_a_failure_like_others(queue: AnyQueue, tier: str) -> None:
+    async def inline(job: AnyJob) -> str:
+        return thread(job)
+
+    def thread(job: AnyJob) -> str:
+        return str(next(iter(job.data)))
+
+    async with worker_of(queue, inline if tier == "inline" else thread, concurrency=1) as worker:
+        job = await ended(await queue.add("n", []))
+        assert job.state == "failed"
+        assert "StopIteration" in (job.failed_reason or "")
+        assert await queue.add_and_wait("n", ["fine"], wait_timeout=5) == "fine"
+        await until(lambda: worker.running == 0)
+
+
+async def test_a_worker_that_met_an_unreadable_record_closes_as_ever(queue: AnyQueue, place: Place) -> None:
+    worker = worker_of(queue, echo, concurrency=3)
+    await queue.pause()
+    jobs = await queue.add_bulk([("n", number, JobOptions(attempts=2)) for number in range(3)])
+    await place.ask("HSET", f"glide:{{{queue.name}}}:job:{jobs[1].id}", "opts", b"\xff\xff")
+    failed = Heard(worker, "failed")
+    async with worker:
+        await queue.resume()
+        assert (await jobs[0].result(5), await jobs[2].result(5)) == (0, 2)
+        assert (await failed.next())[0].id == jobs[1].id
+        await until(lambda: worker.running == 0)
+        await asyncio.wait_for(worker.close(), 4)
+    assert await queue.remove(jobs[1].id)
+
+
+@pytest.mark.parametrize("when", ["before the runs end", "after they were claimed again"])
+async def test_a_destroyed_group_costs_no_slot_and_no_job(queue: AnyQueue, place: Place, when: str) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate, concurrency=3, lock_duration=1, max_stalled=9) as worker:
+        errors = Heard(worker, "error")
+        jobs = await queue.add_bulk([("n", number) for number in range(6)])
+        for _ in range(3):
+            await gate.running()
+        await place.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
+        if when != "before the runs end":
+            # Renewals find the leases lost, and the free slots read the stream from its start.
+            for _ in range(3):
+                await gate.running()
+        assert worker.running <= 3
+        gate.release()
+        await all_end(queue, jobs, worker)
+        assert errors.count == 0
+
+
+async def all_end(queue: AnyQueue, jobs: Sequence[AnyJob], worker: AnyWorker) -> None:
+    """Wait until each of these jobs has ended, exactly once, and the worker has nothing in hand."""
+    for job in jobs:
+        assert await job.result(8) == job.data
+    await until(lambda: worker.running == 0)
+    for job in jobs:
+        kinds = [kind for kind, _ in await told(queue, job.id)]
+        assert (kinds.count("completed"), kinds.count("failed")) == (1, 0)

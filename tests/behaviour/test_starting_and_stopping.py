@@ -1,0 +1,65 @@
+"""Workers whose server is not there yet, or does not answer any more."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glidemq_async import Queue, StorageUnavailable, Worker, failpoints
+from glidemq_async.storage import Endpoint
+from glidemq_async.storage.redis import RedisStorage
+from tests.servers import Server, standalone
+from tests.workbench import echo, soon, until
+
+
+class Impatient(RedisStorage):
+    """Gives up connecting soon."""
+
+    connect_timeout = 0.3
+
+
+async def test_a_worker_that_could_not_start_can_be_started_again() -> None:
+    with tempfile.TemporaryDirectory(prefix="gmq-") as room:
+        server = Server(Path(room), unix=True)
+        storage = Impatient(Endpoint(path=server.path or ""), server.url)
+        worker = Worker[Any, Any]("q", echo, storage, handle_signals=False)
+        try:
+            for _ in range(2):
+                with pytest.raises(StorageUnavailable):
+                    await worker.start()
+            await server.start()
+            await soon(worker.start())
+            async with Queue[Any, Any]("q", storage) as queue:
+                assert await queue.add_and_wait("n", "works", wait_timeout=5) == "works"
+            assert worker.last_seen is not None
+        finally:
+            await soon(worker.close())
+            await storage.close()
+            server.kill()
+
+
+async def test_a_worker_whose_server_is_frozen_closes_in_time() -> None:
+    async with standalone(unix=True) as server:
+        frozen: list[float] = []
+
+        def freeze() -> None:
+            if not frozen:
+                frozen.append(time.monotonic())
+                server.pause()
+
+        # Frozen while a renewal is on its way, which a lease of 90 s would let wait for half a minute.
+        failpoints.arm("renew.before_send", freeze)
+        worker = Worker[Any, Any]("q", echo, server.url, lock_duration=90, shutdown_timeout=1, handle_signals=False)
+        try:
+            await worker.start()
+            await until(lambda: bool(frozen))
+            began = time.monotonic()
+            await soon(worker.close(), 40)
+            assert time.monotonic() - began < 8
+        finally:
+            failpoints.disarm()
+            server.resume()

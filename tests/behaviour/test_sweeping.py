@@ -1,0 +1,72 @@
+"""Sweeping goes on at its pace: beside handlers that block the loop, with one worker alone, after short leases."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from glidemq_async import JobFailed, failpoints
+from tests.hands import Hands
+from tests.places import Place
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, soon, worker_of
+
+
+async def test_blocking_handlers_do_not_keep_a_lost_job_from_its_recovery(queue: AnyQueue, place: Place) -> None:
+    recovered = threading.Event()
+
+    async def block(job: AnyJob) -> None:
+        if job.data == "victim":
+            recovered.set()
+        elif not recovered.is_set():
+            time.sleep(0.7)  # noqa: ASYNC251 - that is the point
+
+    victim = await queue.add("n", "victim")
+    killed = Hands(queue, place)
+    assert [hold.id for hold in await killed.claim(1, lock_ms=1000)] == [victim.id]
+    await queue.add_bulk([("n", "block")] * 15)
+    began = time.monotonic()
+    async with worker_of(queue, block, lock_duration=1):
+        await victim.result(10)
+        assert time.monotonic() - began < 6
+    await victim.refresh()
+    assert (victim.state, victim.stalled_count) == ("completed", 1)
+    await killed.leave()
+
+
+async def test_a_worker_alone_sweeps_about_every_second(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo):
+        for _ in range(3):
+            began = time.monotonic()
+            job = await queue.add("n", delay=60, ttl=0.1)
+            with pytest.raises(JobFailed, match="expired"):
+                await job.result(6)
+            assert time.monotonic() - began < 2.5
+
+
+@pytest.fixture
+def renewals() -> Iterator[list[float]]:
+    """When leases were renewed."""
+    found: list[float] = []
+    failpoints.arm("renew.before_send", lambda: found.append(time.monotonic()))
+    yield found
+    failpoints.disarm()
+
+
+async def test_a_short_lease_is_renewed_often_only_while_its_job_runs(queue: AnyQueue, renewals: list[float]) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate, lock_duration=30):
+        job = await queue.add("n", 1, lock_duration=1)
+        await gate.running()
+        renewals.clear()
+        await asyncio.sleep(1.2)
+        assert len(renewals) >= 2
+        gate.release()
+        assert await soon(job.result(5)) == 1
+        await asyncio.sleep(0.5)  # what was planned while the job ran
+        renewals.clear()
+        await asyncio.sleep(1.2)
+        assert len(renewals) <= 1
