@@ -52,6 +52,12 @@ class LeaseThread:
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_forever()
+        # What was cancelled because nobody needs its answer still has to let go of its connections.
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
         loop.close()
 
     def borrow(self, storage: Storage) -> Storage:

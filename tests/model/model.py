@@ -55,7 +55,7 @@ class Queue:
     # Adding.
 
     def add(self, new: Sequence[NewJob], named: Sequence[str]) -> dict[int, str]:
-        """Answer why some were not added. `named`: the ids that the queue answered, which it chooses where none is asked.
+        """Answer why some were not added. `named`: the ids that the queue answered, chosen where none is asked.
 
         Chosen ids are growing numbers; one that somebody uses as a custom id is skipped, never overwritten.
         """
