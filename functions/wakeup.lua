@@ -61,7 +61,7 @@ end
 -- A timer must be set or set anew: wake one idle worker, the holder if it is there, so that it registers again.
 local function retime(base, consumer)
   local holder = redis.call('HGET', base .. ':timer', 'first')
-  if holder == consumer or (is_idle(base, holder) and tell(base, holder, 'w')) then return end
+  if (holder and holder == consumer) or (is_idle(base, holder) and tell(base, holder, 'w')) then return end
   for _, idle in ipairs(redis.call('ZRANGE', base .. ':idle', 0, 9)) do
     if idle == consumer or tell(base, idle, 'w') then return end
     redis.call('ZREM', base .. ':idle', idle)

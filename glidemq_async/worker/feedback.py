@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from glidemq_async import failpoints
 from glidemq_async.errors import LeaseLost
+from glidemq_async.failure import stored_failure
 from glidemq_async.worker.claiming import ClaimLoop
 from glidemq_async.worker.listeners import Listeners
 from glidemq_async.worker.runs import Ended
@@ -93,7 +94,9 @@ class Feedback:
             if ended.value is None:
                 _log.info("job %s (%s) of %s was revoked", job.id, job.name, job.queue)
             else:
-                _log.error("job %s (%s) of %s failed for good", job.id, job.name, job.queue, exc_info=ended.value)
+                # The stored text, not the exception: its own text may be anything, even what no log can be written in.
+                trace = stored_failure(ended.payload, "").traceback.rstrip()
+                _log.error("job %s (%s) of %s failed for good:\n%s", job.id, job.name, job.queue, trace)
             self._tell("failed", job, ended.value)
         elif ended.verb == "r":
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)

@@ -201,6 +201,36 @@ async def test_a_destroyed_group_costs_no_slot_and_no_job(queue: AnyQueue, place
         assert errors.count == 0
 
 
+async def test_entries_that_are_claimed_twice_take_a_slot_each(queue: AnyQueue, place: Place) -> None:
+    gate = Gate()
+    inside: list[int] = [0, 0]
+
+    async def count(job: AnyJob) -> Any:
+        inside[0] += 1
+        inside[1] = max(inside)
+        try:
+            return await gate(job)
+        finally:
+            inside[0] -= 1
+
+    # A lease so long that no renewal finds out meanwhile.
+    async with worker_of(queue, count, concurrency=5, lock_duration=30) as worker:
+        errors = Heard(worker, "error")
+        jobs = await queue.add_bulk([("n", number) for number in range(3)])
+        for _ in range(3):
+            await gate.running()
+        await place.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
+        # The group is made anew and hands out what runs already.
+        jobs += await queue.add_bulk([("n", number) for number in range(6)])
+        for _ in range(2):
+            await gate.running()
+        await asyncio.sleep(0.2)
+        assert inside[1] <= 5
+        gate.release()
+        await all_end(queue, jobs, worker)
+        assert errors.count == 0
+
+
 async def all_end(queue: AnyQueue, jobs: Sequence[AnyJob], worker: AnyWorker) -> None:
     """Wait until each of these jobs has ended, exactly once, and the worker has nothing in hand."""
     for job in jobs:

@@ -27,10 +27,10 @@ async def test_nothing_is_a_result_in_json_too(storage: Storage, name: str) -> N
         assert (job.state, job.return_value) == ("completed", None)
 
 
-async def fill(queue: Queue[object, str]) -> None:
-    """Add until the memory is full; raises QueueFull."""
-    for _ in range(100):
-        await queue.add("filler", b"x" * 500_000)
+async def fill(queue: Queue[object, str], size: int) -> None:
+    """Add payloads of so many bytes until the memory is full; raises QueueFull."""
+    for _ in range(2_000):
+        await queue.add("filler", b"x" * size)
 
 
 async def test_running_jobs_can_write_in_full_memory() -> None:
@@ -54,8 +54,10 @@ async def test_running_jobs_can_write_in_full_memory() -> None:
                 job = await queue.add("n")
                 await soon(started.get())
                 await queue.pause()
-                with pytest.raises(QueueFull):
-                    await fill(queue)
+                # To the last byte: a large payload that was refused leaves room for smaller ones.
+                for size in (500_000, 20_000, 1_000, 1, 1):
+                    with pytest.raises(QueueFull):
+                        await fill(queue, size)
                 full.set()
                 assert await job.result(5) == "written"
                 assert errors.count == 0

@@ -376,7 +376,10 @@ class QueueMachine(RuleBasedStateMachine):
     def sweep(self, most: int, interval: int, gap: int, delivery: Delivery) -> None:
         self.driver.age(0)
         self.driver.delivery, self.dirty = delivery, True
+        known = set(self.model.alive)
         expected, found = self.model.sweep(most, interval, gap), None
+        for name in known - set(self.model.alive):
+            self.wakeups.dies(name)  # long without a sign of life: forgotten
         while (reply := run(self.functions.sweep(most, interval, gap, resume=found is not None))) is not None:
             found = found or (set[str](), set[str]())
             found[0].update(reply.recovered)

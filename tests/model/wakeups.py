@@ -34,6 +34,7 @@ class Wakeups:
         self._lost = 0  # slots that were woken and died before they claimed
         self._dead = set(self._sleepers)
         self._told: list[tuple[str, str]] = []
+        wire.write("SSUBSCRIBE", _channel("nobody"))  # a connection without a channel answers PING in another form
         for name in self._sleepers:
             self._listen(name)
 
@@ -79,7 +80,7 @@ class Wakeups:
         sleeper = self._sleepers.get(name)
         if sleeper is not None:
             sleeper.slots, sleeper.alarm = slots, alarm
-            sleeper.asleep = slots > 0 and not sleeper.woken
+            sleeper.asleep = slots > 0 and not sleeper.woken and self.listens(name)
 
     def dies(self, name: str) -> None:
         """It hears nothing any more. What it was woken for waits until a worker looks by itself."""
