@@ -23,8 +23,10 @@ local function check_meta(base, mode)
     return false
   end
   if kind ~= 'hash' then refuse(base, 'a queue of ' .. OWNER, 'a ' .. kind .. ' at ' .. key) end
-  local meta = redis.call('HMGET', key, 'owner', 'layout', 'mode')
-  if meta[1] ~= OWNER and (meta[1] or redis.call('HEXISTS', key, 'events') == 0) then
+  local meta = redis.call('HMGET', key, 'owner', 'layout', 'mode', 'events', 'seen_at')
+  -- After FLUSHALL under running workers our own calls make it anew, without an owner but with these fields.
+  local is_ours = meta[1] == OWNER or (not meta[1] and (meta[4] or meta[5]))
+  if not is_ours then
     refuse(base, 'a queue of ' .. OWNER, 'data of ' .. (meta[1] or 'another library'))
   end
   if meta[2] and meta[2] ~= LAYOUT then refuse(base, 'layout ' .. LAYOUT, 'layout ' .. meta[2]) end

@@ -236,7 +236,10 @@ class Worker(Generic[Data, Result]):
         """Raises SerializationError, and takes no slot, when the job's options cannot be read."""
         lease = job.options.lock_duration if job.has_options else None
         if self._slots.holds(job.entry):
-            # The group was destroyed and made anew: the store hands out again what runs here already.
+            # The group was destroyed and made anew: the store hands out again what runs here already. The slot that
+            # was meant for it is free still.
+            if self._loop is not None:
+                self._loop.wake()
             return
         run = Run(job)
         self._slots.take(run)

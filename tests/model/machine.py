@@ -81,6 +81,7 @@ class QueueMachine(RuleBasedStateMachine):
     def look(self) -> None:
         """Compare everything stored with the model."""
         self.dirty = False
+        self.wakeups.ask()
         seen = self.driver.snapshot()
         self.comparer.compare(seen, self.model)
         same("what workers were told", self.wakeups.hear(), self.told)
@@ -92,7 +93,7 @@ class QueueMachine(RuleBasedStateMachine):
         if self.dirty:
             self.look()
         type(self).steps += 1
-        if self.steps % 5 == 0:
+        if self.steps % 10 == 0:
             self.check()
 
     def check(self) -> None:
