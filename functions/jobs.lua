@@ -43,8 +43,6 @@ request.register('retryJob', function(base, args)
   record.keep_added(base, id, entry)
   redis.call('ZREM', base .. ':held', id)
   redis.call('HDEL', key, 'failures', 'stalls', 'ended', 'result', 'reason', 'error', 'progress', 'drop')
-  -- A job that ended before any claim looks fresh no more: its new entry does not tell when it was added.
-  redis.call('HSETNX', key, 'claim', '0 0 0')
   redis.call('HSET', key, 'place', scheduled.to_stream(base, id))
   events.one(base, 'waiting', id, 'retried', now)
   woken(base, 1)

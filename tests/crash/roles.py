@@ -54,6 +54,8 @@ def connect_to(url: str) -> Storage:
 def run_loop(main: Coroutine[Any, Any, None], *, fast: bool = False) -> None:
     """Run a coroutine in a loop of this process's own."""
     logging.disable(logging.WARNING)
+    # Jobs that are told to fail for good do: that is no complaint.
+    logging.getLogger("glidemq_async.worker.feedback").setLevel(logging.CRITICAL)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if fast else None) as runner:
         runner.run(main)
 

@@ -15,7 +15,7 @@ STEP = 4
 
 WORKERS = st.sampled_from(["w1", "w2", "w3", "w4"])
 NUMBER = st.integers(0, 63)
-DELIVERY = st.sampled_from(["once", "once", "twice", "lost"])
+DELIVERY = st.sampled_from(["once", "once", "once", "twice", "lost"])
 Change = Literal["removeJob", "retryJob", "revokeJob", "promoteJob"]
 CHANGES: tuple[Change, ...] = ("removeJob", "retryJob", "revokeJob", "promoteJob")
 FITS: dict[Change, tuple[State, ...]] = {
