@@ -49,10 +49,12 @@ class JournalReader:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open()
+        self._rest = ""
 
     def new_lines(self) -> Iterator[Line]:
-        """The lines since the last look."""
-        for text in self._file:
+        """The lines since the last look; one that is only half visible yet is left for the next."""
+        *lines, self._rest = (self._rest + self._file.read()).split("\n")
+        for text in lines:
             kind, pid, at, *words = text.split()
             yield Line(kind, int(pid), int(at) / 1e9, words)
 

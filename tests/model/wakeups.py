@@ -108,6 +108,9 @@ class Wakeups:
         ready = len(model.waiting())
         self._lost = self._lost if ready else 0
         sleepers = {name: one for name, one in self._sleepers.items() if one.asleep}
+        for one in sleepers.values():
+            one.woken = 0 < one.alarm <= model.now  # its alarm goes off
+        sleepers = {name: one for name, one in sleepers.items() if not one.woken}
         awake = [one for one in self._sleepers.values() if one.woken]
         if model.paused or not sleepers or any(name in unanswered for name in self._sleepers):
             return
