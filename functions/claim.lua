@@ -5,6 +5,7 @@
 
 local claim = {}
 local FIRST_STEP = 8
+local LARGEST_STEP = 512
 local MAX_BYTES = 1048576
 
 -- The fields of a claimed job as its worker gets them, with id and entry; what: see record.lua. Answers nil when
@@ -173,7 +174,7 @@ function claim.take(base, consumer, slots, call)
       local found, size = source(base, consumer, wanted, call, out)
       bytes = bytes + size
       if found < wanted then break end
-      step = step * 2
+      step = math.min(step * 2, LARGEST_STEP)
     end
   end
   return out, bytes >= MAX_BYTES and #out < slots

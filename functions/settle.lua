@@ -191,9 +191,16 @@ local function claim_or_wait(base, caller, call, startable)
     return {}, 0
   end
   local jobs, more = claim.take(base, consumer, slots, call)
-  if more then return jobs, now end
-  local due = wakeup.settle_down(base, caller, slots - #jobs, seen)
-  if startable > #jobs then wakeup.wake(base, startable - #jobs) end
+  local due = now
+  if more then
+    redis.call('ZREM', base .. ':idle', consumer)    -- it calls again at once
+  else
+    due = wakeup.settle_down(base, caller, slots - #jobs, seen)
+  end
+  -- What the caller took may be jobs it had been woken for: what is left counts, not how many it took.
+  if startable > 0 and (more or #jobs == slots) then
+    wakeup.wake(base, math.min(startable, places.ready_count(base)))
+  end
   return jobs, due
 end
 

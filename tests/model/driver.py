@@ -82,6 +82,10 @@ class Connection:
             self._reader.feed(self._socket.recv(65536))
         return reply
 
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
     def read_texts(self) -> list[str]:
         """Read one reply that is a list of words."""
         return [str(word, "utf-8") if isinstance(word, bytes) else str(word) for word in _list(self.read())]
@@ -249,7 +253,12 @@ def driver() -> Generator[Driver]:
     try:
         asyncio.run(server.start())
         assert server.path is not None
-        yield Driver(server.path)
+        running = Driver(server.path)
+        try:
+            yield running
+        finally:
+            running.wire.close()
+            running.ears.close()
     finally:
         server.kill()
         shutil.rmtree(room, ignore_errors=True)

@@ -47,7 +47,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "what stalled wakes nobody": ("wakeup.wake(base, #report.recovered + mended)", "wakeup.wake(base, mended)"),
     "what was added wakes nobody": ("if not paused then wakeup.wake(base, startable) end", ""),
     "a resumed queue wakes nobody": ("    wakeup.wake(base, places.ready_count(base))\n    wakeup.due", "    wakeup.due"),
-    "the word is not passed on": ("wakeup.wake(base, math.max(startable, places.ready_count(base)))", "wakeup.wake(base, startable)"),
     "a removed run goes on": ("if state == 'active' then stop_run(base, entry) end", ""),
     "early progress is lost": ("call.seen.touched and 'h' or whats[i]", "whats[i]"),
     "the time of creation is lost": ("redis.call('HSETNX', base .. ':job:' .. id, 'added'", "redis.call('HGET', base .. ':job:' .. id, 'added'"),

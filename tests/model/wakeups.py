@@ -73,6 +73,10 @@ class Wakeups:
         told, self._told = self._told, []
         return told
 
+    def woken(self, name: str) -> bool:
+        """Whether it was told to claim."""
+        return self._sleepers[name].woken
+
     def listens(self, name: str) -> bool:
         """Whether it hears what it is told."""
         return name in self._sleepers and name not in self._dead
