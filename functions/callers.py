@@ -5,33 +5,48 @@ No policy lives here: what to send and what an answer means is decided by the qu
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
-Arg: TypeAlias = bytes | str | int
-Wait: TypeAlias = Literal["default", "replicated", "fsync"]
-Record: TypeAlias = dict[bytes, bytes]
+from glidemq_async.functions.calling import (
+    Arg,
+    FunctionStore,
+    Lane,
+    Lanes,
+    Record,
+    Wait,
+    counts,
+    record,
+    text,
+    texts,
+)
+from glidemq_async.functions.cleaning_calls import CleaningCalls
+from glidemq_async.functions.dead_letter_calls import DeadLetterCalls
+from glidemq_async.functions.inspection_calls import InspectionCalls
+from glidemq_async.functions.limit_calls import LimitCalls
+from glidemq_async.functions.scheduler_calls import SchedulerCalls
+
+__all__ = [
+    "AddReply",
+    "AddRequest",
+    "Arg",
+    "ClaimedJob",
+    "Finding",
+    "FunctionStore",
+    "Functions",
+    "Lane",
+    "Lanes",
+    "QueueState",
+    "Record",
+    "SettleReply",
+    "SettleRequest",
+    "SweepReply",
+    "Wait",
+]
+
 ClaimedJob: TypeAlias = list[bytes | None]
 """name, data, opts, fence, id, entry, and for a job with a history: failures, stalls, added, progress."""
-
-
-class FunctionStore(Protocol):
-    """The part of a storage that is needed to call functions."""
-
-    async def call(
-        self,
-        function: str,
-        key: str,
-        args: Sequence[Arg],
-        *,
-        readonly: bool = False,
-        timeout: float = 30.0,
-        wait: Wait = "default",
-    ) -> object:
-        """Call a function of the library; see `Storage.call`."""
-        ...
 
 
 class AddRequest(NamedTuple):
@@ -95,102 +110,30 @@ class Finding(NamedTuple):
     message: str
 
 
-class Lane:
-    """A numbered sequence of calls of which at most one is in flight; what makes a repeated call recognisable."""
-
-    __slots__ = ("name", "number")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.number = 0
-
-    def next(self) -> int:
-        """Return the number of the next call."""
-        self.number += 1
-        return self.number
-
-
-class Lanes:
-    """The lanes of one client: as many as calls were ever in flight at once."""
-
-    def __init__(self) -> None:
-        self._client = uuid.uuid4().hex
-        self._count = 0
-        self._free: list[Lane] = []
-
-    def acquire(self) -> Lane:
-        """Return a lane with no call in flight; give it back with `release`."""
-        if self._free:
-            return self._free.pop()
-        self._count += 1
-        return Lane(f"{self._client}.{self._count}")
-
-    def release(self, lane: Lane) -> None:
-        """Give a lane back after its call was answered. A lane whose call was cut off must not come back."""
-        self._free.append(lane)
-
-
-def _text(value: object) -> str:
-    return cast("bytes", value).decode()
-
-
-def _texts(values: object) -> list[str]:
-    return [item.decode() for item in cast("list[bytes]", values)]
-
-
-def _record(flat: object) -> Record:
-    items = cast("list[bytes]", flat)
-    return dict(zip(items[::2], items[1::2], strict=True))
-
-
 def _findings(flat: object) -> list[Finding]:
-    items = iter(_texts(flat))
+    items = iter(texts(flat))
     return [Finding(*three) for three in zip(items, items, items, strict=True)]
 
 
-class Functions:
-    """The functions of one queue."""
-
-    def __init__(self, storage: FunctionStore, base: str, lanes: Lanes | None = None) -> None:
-        self._storage = storage
-        self._base = base
-        self._lanes = lanes or Lanes()
-
-    @property
-    def base(self) -> str:
-        """The queue's base key."""
-        return self._base
-
-    async def _once(
-        self, function: str, args: Sequence[Arg], *, timeout: float = 30.0, wait: Wait = "default"
-    ) -> object:
-        """Make a call that happens once however often it is sent."""
-        lane = self._lanes.acquire()
-        reply = await self._storage.call(
-            function, self._base, [lane.name, lane.next(), *args], timeout=timeout, wait=wait
-        )
-        self._lanes.release(lane)
-        return reply
-
-    async def _read(self, function: str, args: Sequence[Arg] = ()) -> object:
-        return await self._storage.call(function, self._base, args, readonly=True)
+class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, InspectionCalls):
+    """Every function of one queue; those of a feature with a file of its own are in its base class."""
 
     async def open_queue(self, mode: str | None) -> QueueState:
         """Check that the stored queue is ours, and make it ready."""
         reply = cast("list[bytes | None]", await self._storage.call("openQueue", self._base, [mode or ""]))
         layout, stored_mode, paused = reply
-        return QueueState(_text(layout), stored_mode.decode() if stored_mode else None, paused == b"1")
+        return QueueState(text(layout), stored_mode.decode() if stored_mode else None, paused == b"1")
 
     async def add_jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
         """Add jobs in one call; returns one id and outcome per input, in order."""
         args: list[Arg] = [len(jobs)]
         for job in jobs:
             args += job
-        now, first, listed, outcomes = cast("list[object]", await self._once("addJob", args, wait=wait))
-        generated = _generated_ids(_text(first), _texts(listed))
+        now, first, listed, outcomes = cast("list[object]", await self.once("addJob", args, wait=wait))
+        generated = _generated_ids(text(first), texts(listed))
         ids = [job.id or next(generated) for job in jobs]
         flat = cast("list[object]", outcomes)
-        words = {cast("int", flat[i]) - 1: _text(flat[i + 1]) for i in range(0, len(flat), 2)}
+        words = {cast("int", flat[i]) - 1: text(flat[i + 1]) for i in range(0, len(flat), 2)}
         return AddReply(cast("int", now), ids, words)
 
     def settle_request(
@@ -205,7 +148,7 @@ class Functions:
         """Make or repeat a settleAndClaim call."""
         reply = await self._storage.call("settleAndClaim", self._base, request.args)
         now, refused, jobs, due, listeners = cast("tuple[int, list[object], list[ClaimedJob], int, int]", reply)
-        words = {cast("int", refused[i]) - 1: _text(refused[i + 1]) for i in range(0, len(refused), 2)}
+        words = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
         return SettleReply(now, words, jobs, due, listeners)
 
     async def renew_leases(
@@ -216,21 +159,21 @@ class Functions:
         for pair in held:
             args += pair
         lost, revoked = cast("list[object]", await self._storage.call("renewLeases", self._base, args, timeout=timeout))
-        return _texts(lost), _texts(revoked)
+        return texts(lost), texts(revoked)
 
     async def sweep(self, max_stalled: int, interval_ms: int, gap_ms: int, *, resume: bool) -> SweepReply | None:
         """Recover stalled jobs and tidy up, one bounded step; None when somebody has just swept."""
-        reply = await self._once("sweep", [max_stalled, interval_ms, gap_ms, int(resume)])
+        reply = await self.once("sweep", [max_stalled, interval_ms, gap_ms, int(resume)])
         if not reply:
             return None
         more, recovered, failed = cast("list[object]", reply)
-        return SweepReply(more == 1, _texts(recovered), _texts(failed))
+        return SweepReply(more == 1, texts(recovered), texts(failed))
 
     async def close_worker(self, consumer: str) -> int:
         """Hand back all that is pending for a consumer that holds nothing any more, and forget it."""
         returned = 0
         while True:
-            more, count = cast("list[int]", await self._once("closeWorker", [consumer]))
+            more, count = cast("list[int]", await self.once("closeWorker", [consumer]))
             returned += count
             if not more:
                 return returned
@@ -239,18 +182,18 @@ class Functions:
         self, function: Literal["removeJob", "retryJob", "revokeJob", "promoteJob"], job_id: str
     ) -> str:
         """Do one thing to one job; returns the function's word."""
-        return _text(await self._once(function, [job_id]))
+        return text(await self.once(function, [job_id]))
 
     async def update_job(
         self, job_id: str, entry: str, kind: Literal["progress", "data", "log"], value: bytes | str
     ) -> str:
         """Write progress, data or a log line; entry "" is a user outside of a run."""
-        return _text(await self._once("updateJob", [job_id, entry, kind, value]))
+        return text(await self.once("updateJob", [job_id, entry, kind, value]))
 
     async def await_job(self, job_id: str, channel: str) -> tuple[str, Record]:
         """Ask to be told on a reply channel when a job ends; returns its record if it has ended."""
         reply = cast("list[object]", await self._storage.call("awaitJob", self._base, [job_id, channel]))
-        return _text(reply[0]), _record(reply[1]) if len(reply) > 1 else {}
+        return text(reply[0]), record(reply[1]) if len(reply) > 1 else {}
 
     async def forget_reply(self, job_id: str, channel: str) -> None:
         """Take back `await_job`."""
@@ -258,48 +201,47 @@ class Functions:
 
     async def set_paused(self, paused: bool) -> None:
         """Pause or resume claiming."""
-        await self._once("setPaused", [int(paused)])
+        await self.once("setPaused", [int(paused)])
 
     async def is_paused(self) -> bool:
         """Return whether claiming is paused."""
-        return await self._read("isPaused") == 1
+        return await self.read("isPaused") == 1
 
     async def count_jobs(self) -> dict[str, int]:
         """Return the number of jobs in each state, computed from the structures."""
-        flat = cast("list[object]", await self._read("countJobs"))
-        return {_text(flat[i]): cast("int", flat[i + 1]) for i in range(0, len(flat), 2)}
+        return counts(await self.read("countJobs"))
 
     async def get_records(self, ids: Sequence[str]) -> list[Record]:
         """Return the record of each id, {} where there is none. At most 1,000 ids."""
-        return [_record(flat) for flat in cast("list[object]", await self._read("getRecords", list(ids)))]
+        return [record(flat) for flat in cast("list[object]", await self.read("getRecords", list(ids)))]
 
     async def list_jobs(self, state: str, cursor: str, count: int) -> tuple[str, list[str]]:
         """Return a step of the ids in a state, and the cursor of the next step ("" after the last)."""
-        cursor_bytes, ids = cast("list[object]", await self._read("listJobs", [state, cursor, count]))
-        return _text(cursor_bytes), _texts(ids)
+        cursor_bytes, ids = cast("list[object]", await self.read("listJobs", [state, cursor, count]))
+        return text(cursor_bytes), texts(ids)
 
     async def get_logs(self, job_id: str, start: int, stop: int) -> tuple[int, list[str]]:
         """Return the number of log lines of a job, and those from start to stop (inclusive, as LRANGE)."""
-        count, lines = cast("list[object]", await self._read("getLogs", [job_id, start, stop]))
-        return cast("int", count), _texts(lines)
+        count, lines = cast("list[object]", await self.read("getLogs", [job_id, start, stop]))
+        return cast("int", count), texts(lines)
 
     async def last_event(self) -> tuple[str, int]:
         """Return the last entry of the event stream and how many events were ever written."""
-        entry, count = cast("list[object]", await self._read("lastEvent"))
-        return _text(entry), cast("int", count)
+        entry, count = cast("list[object]", await self.read("lastEvent"))
+        return text(entry), cast("int", count)
 
     async def check_places(self, structure: str, cursor: str, count: int) -> tuple[str, list[Finding]]:
         """Check one step of a structure's members; returns the next cursor and what is broken."""
-        reply = cast("list[object]", await self._read("checkPlaces", [structure, cursor, count]))
-        return _text(reply[0]), _findings(reply[1])
+        reply = cast("list[object]", await self.read("checkPlaces", [structure, cursor, count]))
+        return text(reply[0]), _findings(reply[1])
 
     async def check_records(self, ids: Sequence[str]) -> list[Finding]:
         """Check that records stand where they say."""
-        return _findings(await self._read("checkRecords", list(ids)))
+        return _findings(await self.read("checkRecords", list(ids)))
 
     async def check_queue(self) -> list[Finding]:
         """Check the marks beside the records."""
-        return _findings(await self._read("checkQueue"))
+        return _findings(await self.read("checkQueue"))
 
 
 def _generated_ids(first: str, listed: list[str]) -> Iterator[str]:

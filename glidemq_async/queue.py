@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypeVar, Unpack, cast
+from typing import Any, Final, Literal, Self, TypeAlias, Unpack, cast
 
 import msgpack
 
 from glidemq_async.adding import Added, Adder
 from glidemq_async.checking import check_queue
+from glidemq_async.cleaning import Cleaning
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
+from glidemq_async.dead_letters import DeadLetters
 from glidemq_async.errors import QueueClosed, ResultTimeout
 from glidemq_async.functions.callers import AddRequest, Finding, Wait
 from glidemq_async.job import Job, Outcome
 from glidemq_async.keys import check_id
-from glidemq_async.option_checks import optional_seconds, whole_number
+from glidemq_async.limits import Limits
+from glidemq_async.option_checks import optional_seconds
 from glidemq_async.options import JobOptions, JobOptionsDict, merge
-from glidemq_async.record import FINAL, STATES, State
+from glidemq_async.queue_part import Data, Result
+from glidemq_async.schedulers import Schedulers
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage
 
-Data = TypeVar("Data")
-Result = TypeVar("Result")
 Mode: TypeAlias = Literal["global"]
 JobInput: TypeAlias = "tuple[str, Data] | tuple[str, Data, JobOptions]"
 
-PAGE: Final = 500
 _NO_OPTIONS: Final = JobOptions()
 # The payload of a job that was added without one; a queue of another Data type passes its own.
 _NO_DATA: Final[Any] = None
 
 
-class Queue(Generic[Data, Result]):
+class Queue(
+    Cleaning[Data, Result],
+    Limits[Data, Result],
+    Schedulers[Data, Result],
+    DeadLetters[Data, Result],
+):
     """A named queue in a storage.
 
     Use it as an async context manager, or call `connect()` and `close()`; the first call connects by itself.
@@ -74,11 +80,6 @@ class Queue(Generic[Data, Result]):
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} on {self._client.storage.url}>"
-
-    @property
-    def name(self) -> str:
-        """The queue's name."""
-        return self._client.queue
 
     @property
     def storage(self) -> Storage:
@@ -210,82 +211,6 @@ class Queue(Generic[Data, Result]):
         job.outcome = cast("Outcome", added.outcome)
         return job
 
-    # -- looking --------------------------------------------------------------------------------------------------
-
-    async def get_job(self, job_id: str) -> Job[Data, Result] | None:
-        """Return a job, None if there is none with this id."""
-        check_id("job_id", job_id)
-        await self.connect()
-        record = (await self._client.functions.get_records([job_id]))[0]
-        return Job[Data, Result].from_record(self._client, job_id, record) if b"place" in record else None
-
-    async def get_jobs(
-        self, state: State, start: int = 0, end: int = 99, *, with_data: bool = True
-    ) -> list[Job[Data, Result]]:
-        """Return the jobs in a state from position `start` to `end`, both included.
-
-        Waiting and delayed jobs come in the order in which they will start, ended ones newest first. Reading far
-        into a long queue walks there; use `iter_jobs` for all. `with_data=False` returns jobs without payload.
-        """
-        if start < 0 or end < start:
-            raise ValueError(f"start and end must be 0 <= start <= end, got {start} and {end}")
-        found: list[Job[Data, Result]] = []
-        position = 0
-        async for ids in self._pages(state):
-            wanted = ids[max(0, start - position) : end + 1 - position]
-            found += await self._read(wanted, with_data)
-            position += len(ids)
-            if position > end:
-                break
-        return found
-
-    async def iter_jobs(self, state: State) -> AsyncIterator[Job[Data, Result]]:
-        """Iterate over the jobs in a state. Jobs that change state meanwhile may be missed or met twice."""
-        async for ids in self._pages(state):
-            for job in await self._read(ids, True):
-                yield job
-
-    async def _pages(self, state: State) -> AsyncIterator[list[str]]:
-        if state not in STATES:
-            raise ValueError(f"state must be one of {', '.join(STATES)}, got {state!r}")
-        await self.connect()
-        cursor = ""
-        while True:
-            cursor, ids = await self._client.functions.list_jobs(state, cursor, PAGE)
-            yield ids
-            if not cursor:
-                return
-
-    async def _read(self, ids: Sequence[str], with_data: bool) -> list[Job[Data, Result]]:
-        if not ids:
-            return []
-        records = await self._client.functions.get_records(ids)
-        jobs: list[Job[Data, Result]] = []
-        for job_id, record in zip(ids, records, strict=True):
-            if b"place" not in record:
-                continue
-            if not with_data:
-                record[b"data"] = self._client.encode(None, "data")
-            jobs.append(Job[Data, Result].from_record(self._client, job_id, record))
-        return jobs
-
-    async def get_job_counts(self) -> dict[State, int]:
-        """Return the number of jobs in each state, computed from the stored structures in one instant."""
-        await self.connect()
-        return cast("dict[State, int]", await self._client.functions.count_jobs())
-
-    async def count(self) -> int:
-        """Return the number of jobs that have not ended and do not run: waiting and delayed."""
-        counts = await self.get_job_counts()
-        return counts["waiting"] + counts["delayed"]
-
-    async def get_job_logs(self, job_id: str, start: int = 0, end: int = -1) -> list[str]:
-        """Return log lines of a job from `start` to `end`, both included; negative positions count from the end."""
-        check_id("job_id", job_id)
-        await self.connect()
-        _, lines = await self._client.functions.get_logs(job_id, start, end)
-        return lines
-
     # -- steering -------------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
@@ -302,33 +227,6 @@ class Queue(Generic[Data, Result]):
         """Return whether the queue is paused."""
         await self.connect()
         return await self._client.functions.is_paused()
-
-    async def revoke(self, job_id: str) -> bool:
-        """Make sure a job does not run to its end; see `Job.revoke`. Raises JobNotFound, JobStateError."""
-        check_id("job_id", job_id)
-        await self.connect()
-        return await Job[Data, Result](self._client, job_id, "").revoke()
-
-    async def remove(self, job_id: str) -> bool:
-        """Delete a job; returns whether there was one."""
-        check_id("job_id", job_id)
-        await self.connect()
-        return await self._client.functions.change_job("removeJob", job_id) == "ok"
-
-    async def retry_jobs(self, state: Literal["failed", "completed"] = "failed", count: int | None = None) -> int:
-        """Run ended jobs again, the newest first, at most `count` of those there now; returns how many."""
-        if state not in FINAL:
-            raise ValueError(f"only ended jobs can be retried: state must be failed or completed, got {state!r}")
-        if count is not None:
-            whole_number("count", count, least=0)
-        limit = count if count is not None else (await self.get_job_counts())[state]
-        ids: list[str] = []
-        async for page in self._pages(state):
-            ids += page[: limit - len(ids)]
-            if len(ids) >= limit:
-                break
-        words = [await self._client.functions.change_job("retryJob", job_id) for job_id in ids]
-        return words.count("ok")
 
     async def check(self) -> list[Finding]:
         """Prove the stored data: walk every structure and record, and return what is broken ([] = nothing).

@@ -20,7 +20,10 @@ LAYERS = (
     "abort backoff durations errors failpoints failure keys option_checks options payload_faults serialization",
     "functions",
     "storage",
-    "adding checking client job queue queue_events record results",
+    (
+        "adding checking cleaning client dead_letters inspection job limits queue queue_events queue_part record results "
+        "schedulers"
+    ),
     "executors",
     "worker",
     "cli",

@@ -1,0 +1,9 @@
+"""Dead letters: jobs that failed for good, why, and running them again."""
+
+from __future__ import annotations
+
+from glidemq_async.queue_part import Data, QueuePart, Result
+
+
+class DeadLetters(QueuePart[Data, Result]):
+    """The methods of Queue for this."""

@@ -1,0 +1,107 @@
+"""Short sequences that random steps seldom take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgpack
+import pytest
+
+from glidemq_async.functions import loader
+from glidemq_async.functions.callers import AddRequest, Arg, Lane, SettleReply
+from tests.model.choices import START_MS
+from tests.model.driver import BASE, Driver, run
+from tests.model.wakeups import Wakeups
+
+Call = Callable[..., SettleReply]
+
+
+@pytest.fixture
+def call(driver: Driver) -> Call:
+    """Settle and claim as a worker."""
+    driver.load(loader.source(testing=True))
+    driver.reset(START_MS)
+    lanes: dict[str, Lane] = {}
+
+    def settle_and_claim(worker: str, slots: int, *settled: Arg) -> SettleReply:
+        lane = lanes.setdefault(worker, Lane(worker))
+        runs = len(settled) // 5
+        request = driver.functions.settle_request(lane, worker, slots, 30_000, "i", runs, list(settled))
+        return run(driver.functions.settle_and_claim(request))
+
+    return settle_and_claim
+
+
+def add(driver: Driver, count: int, **extra: int) -> list[str]:
+    packed = msgpack.packb(extra) if extra else b""
+    return run(driver.functions.add_jobs([AddRequest("", "n", b"", b"", packed)] * count)).ids
+
+
+def test_jobs_that_become_due_wake_others_when_the_caller_is_full(driver: Driver, call: Call) -> None:
+    wakeups = Wakeups(driver.ears, ["w1", "w2", "w3"])
+    for name, slots in (("w1", 1), ("w2", 1), ("w3", 4)):
+        call(name, slots)
+    add(driver, 4, delay=1_000)
+    first, second = call("w1", 1), call("w3", 4)
+    assert [first.due, second.due] == [START_MS + 1_000, START_MS + 1_100]
+    add(driver, 4)
+    wakeups.ask()
+    wakeups.hear()
+    assert wakeups.woken("w3")
+    driver.set_clock(START_MS + 1_000)
+    wakeups.calls("w3")
+    assert len(call("w3", 4).jobs) == 4
+    assert run(driver.functions.count_jobs())["waiting"] == 4
+    wakeups.ask()
+    wakeups.hear()
+    assert wakeups.woken("w2"), "four jobs can start, and w2 sleeps without an alarm"
+
+
+def test_a_worker_that_leaves_passes_the_word_on(driver: Driver, call: Call) -> None:
+    wakeups = Wakeups(driver.ears, ["w1", "w2"])
+    call("w1", 1)
+    call("w2", 2)
+    add(driver, 1)
+    wakeups.ask()
+    wakeups.hear()
+    assert (wakeups.woken("w1"), wakeups.woken("w2")) == (False, True)
+    call("w2", 0)
+    wakeups.ask()
+    wakeups.hear()
+    assert wakeups.woken("w1"), "a job can start, the one that was woken for it left, and w1 sleeps"
+
+
+def test_a_caller_without_free_slots_leaves_the_timer_to_another(driver: Driver, call: Call) -> None:
+    wakeups = Wakeups(driver.ears, ["w1", "w2"])
+    add(driver, 1)
+    job = call("w2", 1).jobs[0]
+    call("w1", 1)
+    call("w2", 0, "d", job[4] or b"", job[5] or b"", b"", "7000")
+    wakeups.ask()
+    wakeups.hear()
+    assert wakeups.woken("w1"), "a job is due in 7 s, and nobody's alarm is set"
+
+
+def test_a_claim_of_many_thousand_slots(driver: Driver, call: Call) -> None:
+    ids = [id_ for _ in range(20) for id_ in add(driver, 1_000)]
+    ids += add(driver, 1, ttl=60_000)
+    assert sorted(job[4] or b"" for job in call("w1", 30_000).jobs) == sorted(id_.encode() for id_ in ids)
+
+
+def test_a_destroyed_group_does_not_wedge_the_queue(driver: Driver, call: Call) -> None:
+    ids = add(driver, 3)
+    held = call("w1", 2).jobs
+    back = [word for job in held[:1] for word in ("b", job[4] or b"", job[5] or b"", b"", b"")]
+    held = [*held[1:], *call("w1", 1, *back).jobs]
+    assert [job[5] and job[5][:1] for job in held] == [b"s", b"l"]
+    for stream in ("stream", "lane"):
+        driver.wire.send("XGROUP", "DESTROY", f"{BASE}:{stream}", "workers")
+    run(driver.functions.sweep(9, 0, 10**9, resume=False))
+    seen = set[str]()
+    while jobs := call("w2", 1).jobs:
+        words = ("c", jobs[0][4] or b"", jobs[0][5] or b"", b"", b"")
+        assert call("w2", 0, *words).refused == {}
+        seen.add((jobs[0][4] or b"").decode())
+    assert seen == set(ids)
+    assert run(driver.functions.count_jobs())["completed"] == 3
+    assert driver.findings(ids) == []
