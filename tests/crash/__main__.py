@@ -27,7 +27,7 @@ def main() -> None:
         one = asked.add_parser(name)
         one.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
         for option, value in dataclasses.asdict(default).items():
-            one.add_argument(f"--{option}", type=json.loads, default=value)
+            one.add_argument(f"--{option}", type=json.loads, default=json.dumps(value))
     given = vars(parser.parse_args())
     name = given.pop("scenario")
     if name == "report":

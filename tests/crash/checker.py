@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from glidemq_async import Finding, Queue
-from glidemq_async.record import State
+from glidemq_async.record import STATES, State
 from tests.crash.journal import History
 from tests.crash.roles import Payload, connect_to
 
+#: A delay that a handler asked for; the event is told like that of an add (`delayed`), see replay.py.
+PUT_OFF = "put off"
 ENDED: tuple[State, ...] = ("completed", "failed")
-UNFINISHED: tuple[State, ...] = ("waiting", "active", "delayed")
+UNFINISHED: tuple[State, ...] = tuple(state for state in STATES if state not in ENDED)
+#: The events that end a claim.
+ENDS = ("completed", "failed", "retrying", "returned", "limited", PUT_OFF, "stalled")
 SHOWN = 20
 #: What a worker may report when it was stopped past its lease or its server went away.
 EXPECTED_ERRORS = ("LeaseLost", "StorageUnavailable")
@@ -129,7 +133,7 @@ def _about_runs(job: str, stored: Stored, starts: list[int], told: JobEvents) ->
     if told["stalled"] != stored.stalls:
         yield Violation("stalls", job, f"{told['stalled']} stalls were told, {stored.stalls} are stored")
     by_server = stored.reason == "stalled"
-    ends = told["completed"] + told["failed"] + told["retrying"] + told["returned"] + told["stalled"] - by_server
+    ends = sum(told[kind] for kind in ENDS) - by_server
     if ends != told["active"]:
         yield Violation("ends", job, f"{told['active']} claims came to {ends} ends: {dict(told)}")
 

@@ -103,8 +103,15 @@ class History:
 
 def read_history(journal: Journal) -> History:
     """Everything that was written so far."""
-    history, reader = History(), journal.reader()
-    for line in reader.new_lines():
+    history = History()
+    for line in read_lines(journal):
         history.take(line)
-    reader.close()
     return history
+
+
+def read_lines(journal: Journal) -> list[Line]:
+    """Every line that was written so far."""
+    reader = journal.reader()
+    lines = list(reader.new_lines())
+    reader.close()
+    return lines

@@ -14,7 +14,6 @@ from glidemq_async.functions.loader import VERSION
 from glidemq_async.storage.binary import find_server
 from tests.crash.scenarios import POISON, RECOVERY, RESTARTS, SHUTDOWNS, STORM, UNFENCED, Scenario
 from tests.crash.size import SCALE
-from tests.crash.storm import Outcome as StormOutcome
 
 MEASURED: Final[list[Scenario[Any]]] = [STORM, POISON, RESTARTS, SHUTDOWNS, RECOVERY]
 
@@ -70,7 +69,7 @@ def write(path: Path) -> int:
     for scenario in MEASURED:
         outcome = scenario.run(random.SystemRandom().randrange(2**32))
         rows.append(Row(scenario.guarantee, scenario.demanded, outcome.line, outcome.faults()))
-        if isinstance(outcome, StormOutcome):
+        if scenario is STORM:
             points = outcome.points
     control = UNFENCED.run(random.SystemRandom().randrange(2**32))
     missed = [] if control.broken.get("doubled") else ["nothing was noticed"]

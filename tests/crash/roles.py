@@ -12,13 +12,25 @@ import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import uvloop
 
-from glidemq_async import EventGap, Job, KeepJobs, Queue, QueueEvents, UnrecoverableError, Worker, failpoints
+from glidemq_async import (
+    EventGap,
+    Job,
+    KeepJobs,
+    Queue,
+    QueueEvents,
+    RateLimited,
+    RetryLater,
+    UnrecoverableError,
+    Worker,
+    failpoints,
+)
+from glidemq_async.functions import loader
 from glidemq_async.storage import Endpoint, FileStorage, RedisStorage, Storage
-from glidemq_async.storage.library import shipped
+from glidemq_async.storage.library import Library
 from tests.crash.journal import Journal
 
 KEEP_ALL = KeepJobs()
@@ -30,25 +42,52 @@ SHUTDOWN_POINTS = [point for point in POINTS if point.startswith("shutdown.")]
 
 
 class Payload(TypedDict):
-    """What a job is told to do: sleep (seconds), fail that often first, fail for good, kill its process."""
+    """What a job is told to do: sleep (seconds), fail that often first, fail for good, kill its process.
+
+    In its first run it may ask to run `later`, or say that it `met` a limit outside: seconds, 0 for neither.
+    """
 
     sleep: float
     failures: int
     fatal: bool
     poison: bool
+    later: float
+    met: float
 
 
-def payload(sleep: float = 0.0, *, failures: int = 0, fatal: bool = False, poison: bool = False) -> Payload:
+def payload(
+    sleep: float = 0.0,
+    *,
+    failures: int = 0,
+    fatal: bool = False,
+    poison: bool = False,
+    later: float = 0.0,
+    met: float = 0.0,
+) -> Payload:
     """Describe a job."""
-    return {"sleep": sleep, "failures": failures, "fatal": fatal, "poison": poison}
+    return {"sleep": sleep, "failures": failures, "fatal": fatal, "poison": poison, "later": later, "met": met}
+
+
+class _Text:
+    """The library that the processes of a run load: the testing build, so that switches keep their setting."""
+
+    library = Library(loader.source(testing=True))
+
+
+def break_library(old: str, new: str) -> None:
+    """Let this process and its children load a library in which one statement is another."""
+    text = loader.source(testing=True)
+    if text.count(old) != 1:
+        raise ValueError(f"found {text.count(old)} times, expected once in the Lua: {old!r}")
+    _Text.library = Library(text.replace(old, new))
 
 
 def connect_to(url: str) -> Storage:
-    """The server of the run, with the testing build of the library, so that switches keep their setting."""
+    """The server of the run."""
     kind, _, path = url.partition("://")
     if kind == "file":
         return FileStorage(path, linger=1.0, testing=True)
-    return RedisStorage(Endpoint(path=path), url, shipped(testing=True))
+    return RedisStorage(Endpoint(path=path), url, _Text.library)
 
 
 def run_loop(main: Coroutine[Any, Any, None], *, fast: bool = False) -> None:
@@ -143,6 +182,10 @@ class Handler:
             self._journal.write("poison", job.id, job.stalled_count)
             os.kill(os.getpid(), signal.SIGKILL)
         await asyncio.sleep(told["sleep"] / 2)
+        if job.fence == 1 and told["later"]:
+            raise RetryLater(told["later"])
+        if job.fence == 1 and told["met"]:
+            raise RateLimited(told["met"])
         if told["fatal"]:
             raise UnrecoverableError("told to fail for good")
         if job.attempts_made < told["failures"]:
@@ -168,6 +211,15 @@ def _write_outcomes(worker: Worker[Payload, int], journal: Journal) -> None:
     worker.on("error", write_error)
 
 
+class Standing(TypedDict, total=False):
+    """How a job waits, as options of an add."""
+
+    priority: int
+    lifo: bool
+    key: str
+    cost: float
+
+
 class Spec(TypedDict):
     """A job to add; with an id of its own it can be added again after an add of unknown outcome."""
 
@@ -175,6 +227,8 @@ class Spec(TypedDict):
     job_id: str | None
     delay: float | None
     told: Payload
+    name: NotRequired[str]
+    stands: NotRequired[Standing]
 
 
 @dataclass(frozen=True)
@@ -202,7 +256,7 @@ class ProducerRole:
     async def _add_some(self, queue: Queue[Payload, int], line: Any) -> None:
         for spec in line:
             job = await queue.add(
-                "work",
+                spec.get("name", "work"),
                 spec["told"],
                 job_id=spec["job_id"],
                 delay=spec["delay"],
@@ -210,13 +264,17 @@ class ProducerRole:
                 backoff=0.05,
                 keep_completed=KEEP_ALL,
                 keep_failed=KEEP_ALL,
+                **spec.get("stands", {}),
             )
             self.journal.write("added", job.id, spec["serial"])
 
 
 @dataclass(frozen=True)
 class ReaderRole:
-    """A process that writes every event of a queue to a file, until the queue is paused."""
+    """A process that writes every event of a queue to a file, until the queue is paused.
+
+    A line: kind, job, when by the server's clock (ms), and the detail.
+    """
 
     url: str
     queue: str
@@ -232,6 +290,7 @@ class ReaderRole:
                 async for event in events:
                     if isinstance(event, EventGap):
                         raise EventsMissedError(f"{event.missed} events were trimmed before they were read")
-                    out.write(f"{event.kind} {event.job_id} {event.detail}\n")
+                    at = round(event.at.timestamp() * 1000)
+                    out.write(f"{event.kind} {event.job_id or '-'} {at} {event.detail}\n")
                     if event.kind == "paused":
                         return

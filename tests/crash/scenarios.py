@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from tests.crash import poison, recovery, restarts, shutdowns, storm
+from tests.crash import poison, recovery, restarts, shutdowns, squall, storm
 from tests.crash.size import PATIENCE, scaled, seconds
 
 ROOT: Final = Path(__file__).parents[2]
@@ -77,6 +77,13 @@ UNFENCED: Final = SKIRMISH._replace(
     guarantee="The checks fail when fencing is switched off",
     demanded="some doubled",
 )
+SQUALL: Final = Scenario(
+    "squall",
+    squall.Outcome,
+    squall.Size(jobs=scaled(3_000), kills=scaled(200), zombies=scaled(12), seconds=seconds(60)),
+    "No limit of a key or of the queue is exceeded while fences are valid, no order of a key is broken",
+    "0 broken, every limit met",
+)
 POISON: Final = Scenario(
     "poison",
     poison.Outcome,
@@ -109,6 +116,7 @@ RECOVERY: Final = Scenario(
 #: By name: the sizes and the functions that run them, for the command line.
 RUNNERS: Final[dict[str, tuple[Any, Callable[..., Outcome]]]] = {
     "storm": (storm.Size(), storm.storm),
+    "squall": (squall.Size(), squall.squall),
     "poison": (poison.Size(), poison.poison),
     "restarts": (restarts.Size(), restarts.restarts),
     "shutdowns": (shutdowns.Size(), shutdowns.shutdowns),

@@ -29,7 +29,6 @@ from tests.crash.roles import (
 )
 from tests.crash.room import Room, open_room
 
-QUEUE = "storm"
 LEASE = 1.0
 WORKER_POINTS = [point for point in POINTS if point not in ADD_POINTS]
 Fate: TypeAlias = Literal["random", "point", "stop", "zombie"]
@@ -94,10 +93,12 @@ class Outcome:
 class Storm:
     """One run."""
 
-    def __init__(self, room: Room, size: Size, seed: int) -> None:
+    queue = "storm"
+
+    def __init__(self, room: Room, size: Size, outcome: Outcome) -> None:
         self._room = room
         self._size = size
-        self._random = random.Random(seed)
+        self._random = random.Random(outcome.seed)
         self._plan: list[tuple[float, int, signal.Signals]] = []
         self._workers: dict[int, Fate] = {}
         self._producers: dict[int, list[Spec]] = {}
@@ -109,14 +110,14 @@ class Storm:
         self._reader: JournalReader = room.journal.reader()
         self._deadline = time.monotonic() + size.seconds
         self.history = History()
-        self.outcome = Outcome(seed)
+        self.outcome = outcome
 
     # -- the children ---------------------------------------------------------------------------------------------
 
     def rage(self) -> None:
         """Kill until enough have died and enough was added, then let the rest end in peace."""
         events = self._room.directory / "events"
-        reader = self._room.herd.fork(ReaderRole(self._room.url, QUEUE, events))
+        reader = self._room.herd.fork(ReaderRole(self._room.url, self.queue, events))
         while self._goes_on():
             self._top_up()
             self._carry_out()
@@ -125,7 +126,7 @@ class Storm:
             self._check_time()
         self._end_children(reader)
         self._calm_down()
-        asyncio.run(pause(self._room.url, QUEUE))
+        asyncio.run(pause(self._room.url, self.queue))
         if self._room.herd.wait_for(reader, 20) is None:
             raise TimeoutError("the reader of the events did not come to the end")
 
@@ -150,7 +151,7 @@ class Storm:
             fate = "zombie" if point == "renew.lost" else "stop" if point in SHUTDOWN_POINTS else fate
         role = WorkerRole(
             self._room.url,
-            QUEUE,
+            self.queue,
             self._room.journal,
             concurrency=self._size.concurrency,
             lease=LEASE,
@@ -209,7 +210,7 @@ class Storm:
                 elif ended.status not in (0, -signal.SIGTERM):
                     raise RuntimeError(f"a worker ended with {ended.status}:\n{self._room.complaints}")
             else:
-                raise RuntimeError(f"the reader of the events ended:\n{self._room.complaints}")
+                raise RuntimeError(f"a child that was left alone ended:\n{self._room.complaints}")
 
     # -- adding ---------------------------------------------------------------------------------------------------
 
@@ -219,7 +220,7 @@ class Storm:
         dies = self._random.random() < 0.3
         role = ProducerRole(
             self._room.url,
-            QUEUE,
+            self.queue,
             self._room.journal,
             specs,
             point=self._add_points.next() if dies else "",
@@ -263,7 +264,7 @@ class Storm:
 
     def _check_time(self) -> None:
         if time.monotonic() > self._deadline:
-            counts = asyncio.run(counts_of(self._room.url, QUEUE))
+            counts = asyncio.run(counts_of(self._room.url, self.queue))
             raise TimeoutError(
                 f"not done within {self._size.seconds:g} s: {self.outcome.kills} kills, "
                 f"{len(self._acknowledged)} jobs, {counts}\n{self._room.complaints}"
@@ -281,9 +282,9 @@ class Storm:
 
     def _calm_down(self) -> None:
         """Two workers in peace take what is left."""
-        role = WorkerRole(self._room.url, QUEUE, self._room.journal, concurrency=100, lease=LEASE, grace=5.0)
+        role = WorkerRole(self._room.url, self.queue, self._room.journal, concurrency=100, lease=LEASE, grace=5.0)
         workers = [self._room.herd.fork(role) for _ in range(2)]
-        while any(asyncio.run(counts_of(self._room.url, QUEUE)).values()):
+        while any(asyncio.run(counts_of(self._room.url, self.queue)).values()):
             self._room.herd.reap(0.1)
             self._check_time()
         for pid in workers:
@@ -293,13 +294,15 @@ class Storm:
             if ended is not None and ended.status:
                 raise RuntimeError(f"a worker left in peace ended with {ended.status}:\n{self._room.complaints}")
 
-    def prove(self) -> Outcome:
+    def prove(self) -> None:
         """Compare the history, the events and the store."""
+        self._prove(checker.read_events(self._room.directory / "events"))
+
+    def _prove(self, events: dict[str, checker.JobEvents]) -> None:
         self._read()
         history, outcome = self.history, self.outcome
-        events = checker.read_events(self._room.directory / "events")
-        stock = asyncio.run(checker.read_stock(self._room.url, QUEUE))
-        broken = checker.violations(history, events, stock)
+        stock = asyncio.run(checker.read_stock(self._room.url, self.queue))
+        broken = [*checker.violations(history, events, stock), *self._more_violations()]
         outcome.broken = checker.summarize(broken)
         outcome.shown = [" ".join(one) for one in broken[: checker.SHOWN]]
         outcome.jobs = len(history.added)
@@ -309,7 +312,9 @@ class Storm:
         outcome.points = dict(sorted(history.points.items()))
         outcome.kills_with_work = sum(count > 0 for count in history.in_hand.values())
         outcome.complaints = self._room.complaints
-        return outcome
+
+    def _more_violations(self) -> list[checker.Violation]:
+        return []
 
 
 class _Turns:
@@ -331,9 +336,10 @@ def storm(size: Size, seed: int) -> Outcome:
     began = time.monotonic()
     with open_room() as room:
         if not size.fenced:
-            asyncio.run(switch_fencing_off(room.url, QUEUE))
-        run = Storm(room, size, seed)
+            asyncio.run(switch_fencing_off(room.url, Storm.queue))
+        outcome = Outcome(seed)
+        run = Storm(room, size, outcome)
         run.rage()
-        outcome = run.prove()
+        run.prove()
     outcome.seconds = time.monotonic() - began
     return outcome
