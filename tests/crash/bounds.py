@@ -119,7 +119,7 @@ class Bounds:
             yield from check(setting, cost, now)
 
     def _take_slot(self, setting: Setting, _cost: int, _now: int) -> Iterator[Broken]:
-        most = max(most for most, in setting.possible)
+        most = max(most for (most,) in setting.possible)
         self._peaks.note(self._group, "concurrency", len(self.running), most)
         if len(self.running) > most:
             yield Broken("concurrency", f"{len(self.running)} run at once, {most} may")

@@ -2,14 +2,15 @@
 
 The events stand in the order in which the server did things, with its time. Between `active` and the next word on a run
 the job's fence is valid, and the job holds its slots: a worker that runs on after its lease was taken back does not
-count, and cannot have its outcome accepted (checker.py proves that). A job's name says what it is: "<key or -> <priority>
-<cost in thousandths>".
+count, and cannot have its outcome accepted (checker.py proves that). A job's name says what it is: "<key or ->
+<priority> <cost in thousandths>".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -178,7 +179,7 @@ class Replay:
             return
         if kind == "active":
             self._check_turn(told, line)
-        if kind == "delayed" and line.waiting.pop(told.job, None):
+        if kind == "delayed" and told.job in line.waiting:
             # Added with a delay: it comes when that is over.
             line.arrivals[job.priority].remove(told.job)
             job.arrived = 0
@@ -242,6 +243,6 @@ class Replay:
     def _overtakers(self, key: str, line: _Line) -> Iterator[Violation]:
         """One at a time, in one priority: a job starts for the first time only when the one before it has ended."""
         for ids in line.arrivals.values():
-            for before, after in zip(ids, ids[1:], strict=False):
+            for before, after in pairwise(ids):
                 if 0 < self._jobs[after].first_start < (self._jobs[before].end or self._position + 1):
                     yield Violation("order", after, f"of key {key} started before the end of {before}")

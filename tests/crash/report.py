@@ -12,10 +12,22 @@ from typing import Any, Final, NamedTuple
 
 from glidemq_async.functions.loader import VERSION
 from glidemq_async.storage.binary import find_server
-from tests.crash.scenarios import POISON, RECOVERY, RESTARTS, SHUTDOWNS, STORM, UNFENCED, Scenario
+from tests.crash.scenarios import (
+    DEFECTIVE,
+    POISON,
+    RECOVERY,
+    RESTARTS,
+    SHUTDOWNS,
+    SQUALL,
+    STORM,
+    UNFENCED,
+    Scenario,
+)
 from tests.crash.size import SCALE
+from tests.crash.squall import DEFECTS
+from tests.crash.squall import Outcome as SquallOutcome
 
-MEASURED: Final[list[Scenario[Any]]] = [STORM, POISON, RESTARTS, SHUTDOWNS, RECOVERY]
+MEASURED: Final[list[Scenario[Any]]] = [STORM, SQUALL, POISON, RESTARTS, SHUTDOWNS, RECOVERY]
 
 
 class Row(NamedTuple):
@@ -62,6 +74,13 @@ def _first_line(*command: str) -> str:
         return "unknown"
 
 
+def _control(name: str, scenario: Scenario[SquallOutcome]) -> Row:
+    found = scenario.run(random.SystemRandom().randrange(2**32))
+    measured = ", ".join(f"{count:,} {kind}" for kind, count in found.broken.items()) or "0 broken"
+    missed = [] if found.broken.get(DEFECTS[name].kind) else ["nothing was noticed"]
+    return Row(scenario.guarantee, scenario.demanded, f"{measured}; {found.line}", missed)
+
+
 def write(path: Path) -> int:
     """Run everything, write the report, and answer the exit status: 1 when anything failed."""
     rows: list[Row] = []
@@ -74,6 +93,7 @@ def write(path: Path) -> int:
     control = UNFENCED.run(random.SystemRandom().randrange(2**32))
     missed = [] if control.broken.get("doubled") else ["nothing was noticed"]
     rows.append(Row(UNFENCED.guarantee, UNFENCED.demanded, control.line, missed))
+    rows += [_control(name, scenario) for name, scenario in DEFECTIVE.items()]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render(rows, points))
     return int(any(row.faults for row in rows))

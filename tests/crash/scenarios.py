@@ -84,6 +84,15 @@ SQUALL: Final = Scenario(
     "No limit of a key or of the queue is exceeded while fences are valid, no order of a key is broken",
     "0 broken, every limit met",
 )
+#: With a library that is broken in one place each, the same in small must find just that.
+DEFECTIVE: Final = {
+    name: SQUALL._replace(
+        size=squall.Size(jobs=600, kills=40, zombies=8, seconds=60.0, defect=name),
+        guarantee=f"The proof of the limits fails when {name}",
+        demanded=f"some {defect.kind}",
+    )
+    for name, defect in squall.DEFECTS.items()
+}
 POISON: Final = Scenario(
     "poison",
     poison.Outcome,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -40,25 +41,51 @@ FIRST = [
     *(Change(f"{PAID}-{n}", "bucket", (6_000, 12_000)) for n in range(KEYS[PAID])),
 ]
 
-#: Ways to break the library, by the kind of the violations that must be found then.
-BROKEN = {
-    "concurrency": ("local concurrency = limits_now.concurrency or 1", "local concurrency = (limits_now.concurrency or 1) + 1"),
-    "rate": ("if started < max then return max - started end", "if started <= max then return max - started + 1 end"),
-    "bucket": ("* bucket.refill / 1000)", "* bucket.refill / 500)"),
-    "order": ("if left > 0 and concurrency == 1 and call.seen.resting", "if false"),
-    "pause": ("if call.seen.pauses then at =", "if false then at ="),
+
+@dataclass(frozen=True)
+class Defect:
+    """A way to break the library, and the kind of violation that must be found then."""
+
+    kind: str
+    old: str
+    new: str
+
+
+DEFECTS = {
+    "a key runs one more": Defect(
+        "concurrency",
+        "local concurrency = limits_now.concurrency or 1",
+        "local concurrency = (limits_now.concurrency or 1) + 1",
+    ),
+    "a zombie frees the slot of its successor": Defect(
+        "concurrency",
+        "local _, key = entries.find(base .. ':lane', string.sub(entry, 2))\n      if key then",
+        "local key = keyed.route_of(base, id)\n      key = key and key.key\n      if key then",
+    ),
+    "the queue does not count plain jobs": Defect(
+        "concurrency",
+        "entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')",
+        "entries.pending_count(base .. ':lane')",
+    ),
+    "a window holds one more": Defect(
+        "rate", "if started < max then return max - started end", "if started <= max then return max - started + 1 end"
+    ),
+    "a bucket fills twice as fast": Defect("bucket", "* bucket.refill / 1000)", "* bucket.refill / 500)"),
+    "a resting job is passed": Defect("order", "if left > 0 and concurrency == 1 and call.seen.resting", "if false"),
+    "what comes back goes to the end": Defect("order", "if route.sequence == 0 then", "if true then"),
+    "a pause stops nothing": Defect("pause", "if call.seen.pauses then at =", "if false then at ="),
 }
 
 
 @dataclass(frozen=True)
 class Size(storm.Size):
-    """How large a squall is; `broken` names a way to break the library."""
+    """How large a squall is; `defect` names a way to break the library."""
 
     jobs: int = 2_000
     kills: int = 120
     zombies: int = 12
     batch: int = 100
-    broken: str = ""
+    defect: str = ""
 
 
 @dataclass
@@ -90,9 +117,9 @@ class Outcome(storm.Outcome):
         peaks = ", ".join(f"{name} {most:g} ({filled:,.0f} times full)" for name, (most, filled) in self.peaks.items())
         return (
             f"crash squall: {self.kills:,} kills ({self.kills_with_work:,} with jobs in hand), {self.zombies} zombies, "
-            f"{self.jobs:,} jobs, {self.runs:,} runs, {self.redeliveries:,} redeliveries, {self.outlived:,} runs outlived their lease, "
-            f"{self.changes:,} limits set, {self.pauses} pauses; largest seen: {peaks}; "
-            f"{sum(self.broken.values())} broken, {self.seconds:.0f} s, seed {self.seed}"
+            f"{self.jobs:,} jobs, {self.runs:,} runs, {self.redeliveries:,} redeliveries, "
+            f"{self.outlived:,} runs outlived their lease, {self.changes:,} limits set, {self.pauses} pauses; "
+            f"largest seen: {peaks}; {sum(self.broken.values())} broken, {self.seconds:.0f} s, seed {self.seed}"
         )
 
 
@@ -186,6 +213,18 @@ class Squall(storm.Storm):
         asyncio.run(set_first_limits(self._room.url, self.queue, self._room.journal, 0))
         self._room.herd.fork(ChangerRole(self._room.url, self.queue, self._room.journal, self._random.getrandbits(32)))
         super().rage()
+
+    def _plan_death(self, pid: int, fate: storm.Fate) -> None:
+        if fate != "zombie":
+            super()._plan_death(pid, fate)
+            return
+        # It takes jobs first, and sleeps until they have surely been taken back: a zombie must meet its successors.
+        draw = self._random.uniform
+        at = time.monotonic() + draw(0.3, 0.8)
+        self._at(at, pid, signal.SIGSTOP)
+        at += draw(1.9, 2.5) * storm.LEASE
+        self._at(at, pid, signal.SIGCONT)
+        self._at(at + draw(0.3, 0.6), pid, signal.SIGKILL)
 
     def _calm_down(self) -> None:
         # The changer died at any moment, maybe between a change and its end.
@@ -314,12 +353,13 @@ def outlived(run: HandlerRun, leases: dict[tuple[str, int], Lease], ahead: float
 def squall(size: Size, seed: int) -> Outcome:
     """Run one squall on a server of its own; raises as `storm` does."""
     began = time.monotonic()
-    if size.broken:
-        break_library(*BROKEN[size.broken])
+    if size.defect:
+        defect = DEFECTS[size.defect]
+        break_library(defect.old, defect.new)
     with open_room() as room:
-        run = Squall(room, size, Outcome(seed))
+        outcome = Outcome(seed)
+        run = Squall(room, size, outcome)
         run.rage()
         run.prove()
-        outcome = run._found
     outcome.seconds = time.monotonic() - began
     return outcome

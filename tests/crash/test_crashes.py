@@ -10,7 +10,18 @@ import pytest
 from glidemq_async import failpoints
 from tests.crash.report import Row, render
 from tests.crash.roles import POINTS
-from tests.crash.scenarios import POISON, RECOVERY, RESTARTS, SHUTDOWNS, SKIRMISH, STORM, UNFENCED, Scenario
+from tests.crash.scenarios import (
+    DEFECTIVE,
+    POISON,
+    RECOVERY,
+    RESTARTS,
+    SHUTDOWNS,
+    SKIRMISH,
+    SQUALL,
+    STORM,
+    UNFENCED,
+    Scenario,
+)
 from tests.crash.size import PATIENCE
 
 pytestmark = pytest.mark.crash
@@ -54,6 +65,24 @@ def test_with_the_fence_a_storm_of_the_same_size_breaks_nothing(seed: int) -> No
     outcome = SKIRMISH.run(seed)
     assert outcome.broken == {}, f"{outcome.line}\n{outcome.shown}"
     assert outcome.refused > 0, outcome.line
+
+
+@bounded(SQUALL)
+def test_no_limit_is_exceeded_and_no_key_loses_its_order(seed: int) -> None:
+    outcome = SQUALL.run(seed)
+    assert outcome.faults() == [], outcome.line
+    assert outcome.kills >= SQUALL.size.kills
+    assert outcome.zombies >= SQUALL.size.zombies
+    assert outcome.jobs >= SQUALL.size.jobs
+
+
+ONE_MORE = DEFECTIVE["a key runs one more"]
+
+
+@bounded(ONE_MORE)
+def test_with_a_library_that_runs_one_more_of_a_key_the_proof_fails(seed: int) -> None:
+    outcome = ONE_MORE.run(seed)
+    assert outcome.broken.get("concurrency", 0) > 0, outcome.line
 
 
 @bounded(POISON)
