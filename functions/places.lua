@@ -15,6 +15,7 @@ function places.drop_run(base, id, entry, call)
   local _, key = entries.find(stream, raw)
   entries.drop(stream, {raw})
   if key then keyed.release(base, id, key, call) end
+  limits.freed(call)
 end
 
 local leave = {}

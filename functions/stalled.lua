@@ -71,6 +71,7 @@ local function sweep_entry(base, stream, raw, idle, max_stalled, call, report)
   local active = id and place == 'active ' .. entry
   if active and idle < lease_of(base, id) then return end
   entries.drop(stream, {raw})
+  limits.freed(call)
   if key then keyed.release(base, id, key, call) end
   if active then
     recover(base, id, entry, max_stalled, call, report)
@@ -167,6 +168,7 @@ local function close_worker(base, args)
     for _, row in ipairs(rows) do
       local id, key, entry = entries.find(stream, row[1])
       entries.drop(stream, {row[1]})
+      limits.freed(call)
       if key then keyed.release(base, id, key, call) end
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then

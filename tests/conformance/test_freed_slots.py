@@ -1,0 +1,54 @@
+"""A slot under a limit of the queue that becomes free is taken at once, whatever set it free."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.hands import Hands, Hold
+from tests.places import Place
+from tests.workbench import AnyJob, AnyQueue, echo, ended, worker_of
+
+
+async def idle(queue: AnyQueue, place: Place) -> None:
+    """Wait until a worker has asked for jobs and found the queue full."""
+    async with asyncio.timeout(10):
+        while not await place.ask("ZCARD", f"glide:{{{queue.name}}}:idle"):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def full(queue: AnyQueue, place: Place) -> tuple[Hands, Hold, AnyJob]:
+    """The only slot of the queue is held by a worker that will not settle; another job waits."""
+    hands = Hands(queue, place)
+    await queue.set_global_concurrency(1)
+    await queue.add("n", 1)
+    (hold,) = await hands.claim()
+    return hands, hold, await queue.add("n", 2)
+
+
+async def test_when_a_running_job_is_removed_the_next_one_starts(queue: AnyQueue, place: Place) -> None:
+    _, hold, waiting = await full(queue, place)
+    async with worker_of(queue, echo):
+        await idle(queue, place)
+        running = await queue.get_job(hold.id)
+        assert running is not None
+        await running.remove()
+        assert (await ended(waiting)).state == "completed"
+
+
+async def test_when_a_stalled_job_is_given_up_the_next_one_starts(queue: AnyQueue, place: Place) -> None:
+    hands, hold, waiting = await full(queue, place)
+    async with worker_of(queue, echo):
+        await idle(queue, place)
+        await hands.vanish(hold)
+        assert await hands.sweep(max_stalled=0) == []
+        assert (await ended(waiting)).state == "completed"
+
+
+async def test_when_a_revoked_job_is_given_up_the_next_one_starts(queue: AnyQueue, place: Place) -> None:
+    hands, hold, waiting = await full(queue, place)
+    async with worker_of(queue, echo):
+        await idle(queue, place)
+        await queue.revoke(hold.id)
+        await hands.vanish(hold)
+        assert await hands.sweep() == []
+        assert (await ended(waiting)).state == "completed"
