@@ -34,6 +34,7 @@ FILES: Final = (
     "stalled",
     "jobs",
     "updates",
+    "results",
     "waiting",
     "queue",
     "reading",

@@ -12,7 +12,7 @@ from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from glidemq_async.abort import AbortSignal
 from glidemq_async.client import QueueClient
-from glidemq_async.durations import from_ms
+from glidemq_async.durations import from_ms, to_ms
 from glidemq_async.errors import GlideMQError, JobNotFound, JobStateError, LeaseLost, ResultTimeout
 from glidemq_async.failure import stored_failure
 from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
@@ -323,6 +323,16 @@ class Job(Generic[Data, Result]):
         """Let a delayed job start now. Raises JobStateError, JobNotFound."""
         self._check_word(await self._client.functions.change_job("promoteJob", self.id), "promote")
 
+    async def update_result_ttl(self, ttl: float | timedelta | None) -> None:
+        """Let the record and the result of this ended job stay for `ttl` seconds from now on, and end then.
+
+        None leaves them to the retention of the queue again, which counts from the job's end and may be over.
+        Raises JobStateError when the job has not ended, JobNotFound, TypeError or ValueError for a bad `ttl`.
+        """
+        ttl_ms = None if ttl is None else to_ms("ttl", ttl, allow_zero=False)
+        word = await self._client.functions.set_result_ttl(self.id, ttl_ms)
+        self._check_word(word, "change the result ttl of")
+
     async def revoke(self) -> bool:
         """Make sure the job does not run to its end: it fails with the reason "revoked".
 
@@ -358,6 +368,7 @@ _WAITING_FOR: Final = {
 _FITTING: Final = {
     "retry": "only a completed or failed job can be retried",
     "promote": "only a delayed job can be promoted",
+    "change the result ttl of": "the job has not ended: give `result_ttl` when adding it",
     "revoke": "a job that has ended cannot be revoked; remove it instead",
 }
 
