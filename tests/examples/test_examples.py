@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 EXPECTED = {
+    "batches": ["inserting [1, 2, 4]", "stored 1", "stored 2", "failed: a negative row", "stored 4"],
+    "cached_results": ["measuring short", "5", "5", "measuring a long text", "11", "11", "measuring short", "5 11"],
     "quickstart": ["[0, 1, 4, 9, 16]"],
     "request_reply": ["3.142857142857143", "ZeroDivisionError"],
     "retries": ["page after 3 runs", "there is no such page - runs: 1"],
