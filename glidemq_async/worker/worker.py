@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, cast
+from typing import Any, Final, Generic, Literal, Self, TypeVar, cast
 
 import msgpack
 
@@ -53,8 +53,8 @@ class Worker(Generic[Data, Result]):
     """Runs the jobs of one queue, at most `concurrency` at a time.
 
     `processor` takes a Job and returns its result. `await worker.run()` works until SIGTERM, SIGINT or `stop()`;
-    `async with worker` works in the background of the block. `storage`, `prefix`, `serializer` and `payload_limit`
-    (bytes, for one result) are those of Queue. Durations are seconds:
+    `async with worker` works in the background of the block. `storage`, `prefix`, `mode`, `serializer` and
+    `payload_limit` (bytes, for one result) are those of Queue. Durations are seconds:
 
     - `batch`: the processor takes a list of jobs, at most `batch.size`, and returns a list with one entry per job, in
       order; an entry that is an exception is what that job raised. None completes all of them, an exception fails all.
@@ -92,6 +92,7 @@ class Worker(Generic[Data, Result]):
         handle_signals: bool = True,
         name: str | None = None,
         prefix: str = DEFAULT_PREFIX,
+        mode: Literal["global", "keyed"] | None = None,
         serializer: Serializer | None = None,
         payload_limit: int | None = None,
     ) -> None:
@@ -106,7 +107,7 @@ class Worker(Generic[Data, Result]):
         base = check_name("worker name", name) if name else f"{platform.node() or 'host'}-{os.getpid()}"
         self.name = f"{base}-{uuid.uuid4().hex[:8]}".translate(_NAME_SAFE)
         self._client = QueueClient(
-            queue, storage, prefix=prefix, mode=None, serializer=serializer, payload_limit=payload_limit
+            queue, storage, prefix=prefix, mode=mode, serializer=serializer, payload_limit=payload_limit
         )
         self._executor = open_executor(executor, processor, self._concurrency)
         self._batcher = batcher_of(batch, processor, self._executor)
