@@ -76,21 +76,21 @@ local function remove_finished(base, state, ids, seen)
   record.unlink(base, ids)
 end
 
--- Forget a job with `drop` whose time is over.
-local function remove_dropped(base, id, place)
-  redis.call('ZREM', base .. ':' .. string.match(place, '^%S+'), id)
-  record.unlink(base, {id})
-end
-
 -- Release at most `limit` records whose hold is over; those that nothing else keeps are removed.
 function finish.release_held(base, now, limit)
   local key = base .. ':held'
   local ids = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, limit or TRIM_STEP)
   if #ids == 0 then return end
   in_chunks('ZREM', key, nil, ids)
+  local gone = {completed = {}, failed = {}}
   for _, id in ipairs(ids) do
-    local found = redis.call('HMGET', base .. ':job:' .. id, 'drop', 'place')
-    if found[1] and found[2] then remove_dropped(base, id, found[2]) end
+    local state = redis.call('HEXISTS', base .. ':job:' .. id, 'drop') == 1 and record.place(base, id)
+    local list = gone[state]
+    if list then list[#list + 1] = id end
+  end
+  for state, list in pairs(gone) do
+    in_chunks('ZREM', base .. ':' .. state, nil, list)
+    record.unlink(base, list)
   end
 end
 
@@ -105,14 +105,15 @@ end
 function finish.remove_over(base, id)
   if not finish.is_over(base, id) then return false end
   redis.call('ZREM', base .. ':held', id)
-  remove_dropped(base, id, redis.call('HGET', base .. ':job:' .. id, 'place'))
+  redis.call('ZREM', base .. ':' .. record.place(base, id), id)
+  record.unlink(base, {id})
   return true
 end
 
--- How many jobs of a set are subject to policies.
+-- How many jobs of a set are subject to policies; what is over and not removed yet must cost none its place.
 local function ordinary(base, key, now, seen)
   if not seen.held then return redis.call('ZCARD', key) end
-  return redis.call('ZCOUNT', key, '-inf', now)
+  return redis.call('ZCOUNT', key, '-inf', now) - redis.call('ZCOUNT', base .. ':held', '-inf', now)
 end
 
 -- Apply one policy to a whole set, in a bounded step.
@@ -120,11 +121,6 @@ local function trim(base, state, count, age, now, seen)
   local key = base .. ':' .. state
   if count >= 0 then
     local over = ordinary(base, key, now, seen) - count
-    if over > 0 and seen.held then
-      -- What is over but not swept yet must not cost an ordinary job its place.
-      finish.release_held(base, now)
-      over = ordinary(base, key, now, seen) - count
-    end
     if over > 0 then remove_finished(base, state, redis.call('ZRANGE', key, 0, math.min(over, TRIM_STEP) - 1), seen) end
   end
   if age >= 0 then
@@ -195,11 +191,7 @@ local function store_group(base, group, now, seen)
   else
     for id in pairs(waited or {}) do redis.call('ZADD', base .. ':held', now + HOLD_MS, id) end
   end
-  if ttl or waited then
-    seen.held = true
-    -- Who adds to it also clears it: sweeps alone might not keep up.
-    finish.release_held(base, now, 2 * #ids)
-  end
+  if ttl or waited then seen.held = true end
   if ttl then return end
   local count, age = policy_of(state, group.policy)
   if count == 0 then ids = keep_waited(base, ids, waited) end
@@ -225,6 +217,12 @@ end
 
 -- Store what was collected, in the order in which the policies came: the last one is the one that holds.
 function finish.store(base, done, now, seen)
+  -- Who adds to it also clears it: sweeps alone might not keep up.
+  if seen.held and #done > 0 then
+    local ended = 0
+    for _, group in ipairs(done) do ended = ended + #group.ids end
+    finish.release_held(base, now, 10 + 2 * ended)
+  end
   for _, group in ipairs(done) do
     record.forget_marks(base, group.ids, seen)
     store_group(base, group, now, seen)
@@ -232,7 +230,7 @@ function finish.store(base, done, now, seen)
 end
 
 -- The policy of a job that the server itself ends: the default, or the time to live of its options ("r").
-local function own_policy(base, id)
+function finish.own_policy(base, id)
   local opts = redis.call('HGET', base .. ':job:' .. id, 'opts')
   if not opts or not string.find(opts, '\161r', 1, true) then return '' end
   local readable, options = pcall(cmsgpack.unpack, opts)
@@ -246,6 +244,6 @@ function finish.fail(base, id, entry, reason, call)
   redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', reason)
   events.note(call.lines, 'failed', id, reason)
   local done = {}
-  finish.note(done, 'failed', own_policy(base, id), id, '')
+  finish.note(done, 'failed', finish.own_policy(base, id), id, '')
   finish.store(base, done, call.now, call.seen)
 end

@@ -119,6 +119,22 @@ async def test_jobs_that_wait_for_their_batch_are_active(queue: AnyQueue) -> Non
         assert (await queue.get_job_counts())["active"] == 3
 
 
+async def test_leases_are_renewed_while_a_batch_fills(queue: AnyQueue) -> None:
+    processor = Batches()
+    async with batches_of(queue, processor, wait=1.6, lock_duration=1):
+        job = await ended(await queue.add("n", 1))
+    assert (job.return_value, job.stalled_count, job.fence, processor.sizes) == (1, 0, 1, [1])
+
+
+async def test_a_batch_holds_no_more_jobs_than_a_limit_allows(queue: AnyQueue) -> None:
+    await queue.set_global_concurrency(2)
+    jobs = await add(queue, 5)
+    processor = Batches()
+    await batches_of(queue, processor).run(until_empty=True)
+    assert [await job.result(10) for job in jobs] == [0, 1, 2, 3, 4]
+    assert max(processor.sizes) == 2
+
+
 async def test_several_batches_run_at_a_time(queue: AnyQueue) -> None:
     processor = Batches(gated=True)
     async with batches_of(queue, processor, size=2, concurrency=2):
@@ -499,13 +515,18 @@ async def test_jobs_from_everywhere_reach_the_processor_as_lists(queue: AnyQueue
         await hands.settle(hold, "b")  # handed back
     delayed = await queue.add("n", "delayed", delay=600)
     await delayed.promote()
+    routed = [
+        await queue.add("n", "urgent", priority=1),
+        await queue.add("n", "last in", lifo=True),
+        await queue.add("n", "keyed", key="k"),
+    ]
     retried = await queue.add("n", "retried", attempts=2)
-    for hold in await hands.claim(4):
+    for hold in await hands.claim(10):
         await hands.settle(hold, "b" if hold.id != retried.id else "r", "0 broken" if hold.id == retried.id else None)
     processor = Batches()
     await batches_of(queue, processor).run(until_empty=True)
     assert sorted(job.id for call in processor.calls for job in call) == sorted(
-        job.id for job in [*jobs, delayed, retried]
+        job.id for job in [*jobs, delayed, *routed, retried]
     )
     assert (await queue.get_job_counts())["failed"] == 0
     await hands.leave()
@@ -518,15 +539,15 @@ async def test_a_timeout_is_not_taken_for_a_revocation(queue: AnyQueue) -> None:
     assert job.failed_reason.startswith("TimeoutError")
 
 
-@pytest.mark.parametrize("control", [RetryLater(60), RateLimited(60)])
-async def test_control_exceptions_work_inside_a_batch(queue: AnyQueue, control: Exception) -> None:
+@pytest.mark.parametrize(("control", "kind"), [(RetryLater(60), "delayed"), (RateLimited(60), "limited")])
+async def test_control_exceptions_work_inside_a_batch(queue: AnyQueue, control: Exception, kind: str) -> None:
     async def process(jobs: list[AnyJob]) -> list[Any]:
         return [job.data or control for job in jobs]
 
     jobs = await add(queue, 2)
     async with listening(queue) as events, batches_of(queue, process):
         assert await jobs[1].result(10) == 1
-        while (await events.next()).kind != "delayed":
+        while (await events.next()).kind != kind:
             pass
     await jobs[0].refresh()
     assert (jobs[0].attempts_made, jobs[0].failed_reason) == (0, None)

@@ -148,14 +148,26 @@ async def test_jobs_with_a_ttl_take_no_place_among_the_kept(timed: Timed) -> Non
     assert (await timed.queue.get_job_counts())["completed"] == 6
 
 
-async def test_many_results_end_without_a_sweep_falling_behind(timed: Timed) -> None:
-    await timed.queue.add_bulk([("n", n, JobOptions(result_ttl=1)) for n in range(3_000)])
+async def test_a_crowd_whose_time_is_over_costs_no_other_job_its_place(timed: Timed) -> None:
+    ordinary = [await timed.queue.add("n", n, keep_completed=5) for n in range(4)]
+    await run(timed.queue, *ordinary)
+    await timed.queue.add_bulk([("n", n, JobOptions(result_ttl=1)) for n in range(2_500)])
     await run(timed.queue, concurrency=500)
-    assert (await timed.queue.get_job_counts())["completed"] == 3_000
     await timed.advance(2_000)
-    await timed.queue.add_bulk([("n", n, JobOptions(result_ttl=1)) for n in range(3_000)])
-    await run(timed.queue, concurrency=500)
-    assert (await timed.queue.get_job_counts())["completed"] == 3_000
+    last = await timed.queue.add("n", 4, keep_completed=5)
+    await timed.hands.settle((await timed.hands.claim())[0], "c", "5 -1", b"\x04")
+    assert [await job.result(1) for job in [*ordinary, last]] == [0, 1, 2, 3, 4]
+    for _ in range(3):
+        await timed.hands.sweep()
+    assert await timed.counts() == (5, 0)
+
+
+async def test_many_results_end_without_a_sweep_falling_behind(timed: Timed) -> None:
+    for _ in range(2):
+        await timed.queue.add_bulk([("n", n, JobOptions(result_ttl=3_600)) for n in range(1_500)])
+        await run(timed.queue, concurrency=500)
+        assert await timed.counts() == (1_500, 0)
+        await timed.advance(HOUR + 1_000)
 
 
 async def test_a_failed_job_keeps_its_failure_so_long(timed: Timed) -> None:
@@ -189,6 +201,19 @@ async def test_a_revoked_run_has_its_ttl_too(timed: Timed) -> None:
         await job.revoke()
         assert (await ended(job)).failed_reason == "revoked"
     await timed.advance(HOUR + 1_000)
+    assert await timed.queue.get_job(job.id) is None
+
+
+@pytest.mark.parametrize("verb", ["r", "d", "b", "f"])
+async def test_a_run_that_ends_otherwise_after_its_revocation_has_its_ttl_too(timed: Timed, verb: str) -> None:
+    job = await timed.queue.add("n", 1, attempts=3, result_ttl=3_600)
+    [hold] = await timed.hands.claim()
+    await job.revoke()
+    await timed.hands.settle(hold, verb, " t3600000;broken" if verb == "f" else None)
+    assert (await ended(job)).failed_reason == "revoked"
+    await timed.advance(HOUR - 1_000)
+    assert await timed.queue.get_job(job.id) is not None
+    await timed.advance(2_000)
     assert await timed.queue.get_job(job.id) is None
 
 
