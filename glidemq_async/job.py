@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Final, Generic, Literal, TypeAlias, cast
 
 from glidemq_async.abort import AbortSignal
 from glidemq_async.client import QueueClient
@@ -16,14 +16,13 @@ from glidemq_async.durations import from_ms, to_ms
 from glidemq_async.errors import GlideMQError, JobNotFound, JobStateError, LeaseLost, ResultTimeout
 from glidemq_async.failure import stored_failure
 from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
+from glidemq_async.generics import Data, Result
 from glidemq_async.option_checks import optional_seconds
 from glidemq_async.option_checks import priority as check_priority
 from glidemq_async.options import JobOptions
 from glidemq_async.record import FINAL, PLAIN, Route, State, claim_of, created_ms, place_of, route_of, whole
 from glidemq_async.results import Ended
 
-Data = TypeVar("Data")
-Result = TypeVar("Result")
 Outcome: TypeAlias = Literal["added", "duplicate", "completed"]
 
 _UNREAD: Final = object()

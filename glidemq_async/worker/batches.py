@@ -10,17 +10,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, cast
 
 from glidemq_async.durations import to_ms
 from glidemq_async.executors.protocol import Executor, Handler
+from glidemq_async.generics import Data, Result
 from glidemq_async.job import Job
 from glidemq_async.option_checks import whole_number
 
 MAX_SIZE: Final = 1_000
-
-Data = TypeVar("Data")
-Result = TypeVar("Result")
 
 Processor: TypeAlias = (
     Callable[[Job[Data, Result]], Awaitable[Result] | Result]

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Self, TypeVar, cast
+from typing import Any, Final, Generic, Literal, Self, cast
 
 import msgpack
 
@@ -21,6 +21,7 @@ from glidemq_async.errors import GlideMQError, QueueClosed
 from glidemq_async.executors.protocol import Executor, Handler
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.functions.callers import Lane
+from glidemq_async.generics import Data, Result
 from glidemq_async.job import Job
 from glidemq_async.keys import check_name
 from glidemq_async.option_checks import MAX_LEASE, MIN_LEASE, positive_number, whole_number
@@ -37,9 +38,6 @@ from glidemq_async.worker.runs import BackoffStrategy, Run, Runner
 from glidemq_async.worker.signals import stop_on_signals
 from glidemq_async.worker.slots import Held, Slots
 from glidemq_async.worker.sweeping import Sweeper
-
-Data = TypeVar("Data")
-Result = TypeVar("Result")
 
 CANCEL_SECONDS: Final = 0.5
 """How long cancelled handlers may take to end at shutdown before they are left behind."""
