@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from tests.crash.bounds import Bounds, Broken, Change, Peaks
-from tests.crash.checker import PUT_OFF, JobEvents, Violation
+from tests.crash.checker import GIVEN_UP, PUT_OFF, JobEvents, Violation
 from tests.crash.roles import Standing
 
 QUEUE_ITSELF = ""
@@ -26,8 +25,9 @@ State: TypeAlias = Literal["waiting", "delayed", "running", "resting", "ended"]
 STEPS: dict[str, tuple[tuple[State, ...], State]] = {
     "active": (("waiting",), "running"),
     "completed": (("running",), "ended"),
-    # The server fails a job that has just stalled too often.
-    "failed": (("running", "waiting"), "ended"),
+    # The server itself fails what stalled too often, is revoked, or expired.
+    "failed": (("running", "waiting", "delayed", "resting"), "ended"),
+    "removed": (("running", "waiting", "delayed", "resting", "ended"), "ended"),
     "retrying": (("running",), "resting"),
     PUT_OFF: (("running",), "resting"),
     "returned": (("running",), "waiting"),
@@ -123,6 +123,8 @@ class Replay:
             self._line(told.job).bounds.closed_until = told.at + int(told.detail)
         elif told.kind == "key-resumed":
             self._change_or_resume(told.job)
+        elif told.kind == "changed":
+            self._change(told)
         elif told.kind in STEPS:
             self._step(told)
 
@@ -159,6 +161,8 @@ class Replay:
             return
         kind = PUT_OFF if told.kind == "delayed" and job.state == "running" else told.kind
         self.counts[told.job][kind] += 1
+        if kind == "failed" and job.state != "running":
+            self.counts[told.job][GIVEN_UP] += 1
         states, after = STEPS[kind]
         if kind == "retrying" and told.detail.startswith("0 "):
             after = "waiting"
@@ -167,6 +171,19 @@ class Replay:
         self._leave(told, kind, job)
         job.state = after
         self._enter(told, kind, job)
+
+    def _change(self, told: Told) -> None:
+        job, (what, priority) = self._jobs[told.job], told.detail.split()
+        self.counts[told.job]["changed"] += 1
+        if what != "priority" or job.key is None:
+            return
+        line = self._line(job.key)
+        if told.job in line.arrivals.get(job.priority, ()):
+            # It may pass jobs that came before it, and others may pass it.
+            line.arrivals[job.priority].remove(told.job)
+        job.priority = int(priority)
+        if told.job in line.waiting:
+            line.waiting[told.job] = (job.priority, job.arrived)
 
     def _leave(self, told: Told, kind: str, job: _Job) -> None:
         line = self._line(job.key) if job.key is not None else None
@@ -197,7 +214,7 @@ class Replay:
         elif job.state == "resting" and job.key is not None:
             self._line(job.key).resting.add(told.job)
         elif job.state == "ended":
-            job.end = self._position
+            job.end = job.end or self._position
 
     def _wait(self, job_id: str, job: _Job) -> None:
         job.state = "waiting"
@@ -243,6 +260,10 @@ class Replay:
     def _overtakers(self, key: str, line: _Line) -> Iterator[Violation]:
         """One at a time, in one priority: a job starts for the first time only when the one before it has ended."""
         for ids in line.arrivals.values():
-            for before, after in pairwise(ids):
-                if 0 < self._jobs[after].first_start < (self._jobs[before].end or self._position + 1):
-                    yield Violation("order", after, f"of key {key} started before the end of {before}")
+            last, last_end = "", 0
+            for job_id in ids:
+                job = self._jobs[job_id]
+                if 0 < job.first_start < last_end:
+                    yield Violation("order", job_id, f"of key {key} started before the end of {last}")
+                if (job.end or self._position + 1) > last_end:
+                    last, last_end = job_id, job.end or self._position + 1

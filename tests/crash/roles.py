@@ -218,6 +218,7 @@ class Standing(TypedDict, total=False):
     lifo: bool
     key: str
     cost: float
+    ttl: float
 
 
 class Spec(TypedDict):

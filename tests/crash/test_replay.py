@@ -6,8 +6,8 @@ import pytest
 
 from tests.crash.bounds import Change
 from tests.crash.checker import Violation
+from tests.crash.handlers import HandlerRun, outlived, strays
 from tests.crash.replay import CAME, COMES, Lease, Replay, Told
-from tests.crash.squall import HandlerRun, outlived, strays
 
 ONE, OTHER = "one-1 0 1000", "one-1 5 1000"
 PAID = "paid-1 0 {cost}"
@@ -219,6 +219,30 @@ def test_a_job_without_a_key_closes_the_queue() -> None:
     history += "90 active a\n90 completed a"
     assert kinds(history.format(50)) == []
     assert kinds(history.format(49)) == ["pause"]
+
+
+def test_a_job_that_goes_away_or_expires_holds_up_nobody_and_comes_to_one_end() -> None:
+    history = f"0 added a {ONE}\n0 added b {ONE}\n0 added c {ONE}\n{{}}\n2 active c\n3 completed c"
+    gone = replay(history.format("1 removed a key-waiting\n1 failed b expired"))
+    assert gone.violations == []
+    assert gone.counts["b"] == {"added": 1, "failed": 1, "given up": 1}
+    assert set(kinds(history.format("1 removed a key-waiting"))) == {"order", "stuck"}
+    assert kinds(history.format("1 active a\n1 removed a active\n1 failed b revoked")) == []
+    assert kinds(history.format("1 removed a key-waiting\n1 failed b expired\n1 active b")) == [
+        "step",
+        "concurrency",
+        "stuck",
+    ]
+
+
+def test_a_job_of_another_priority_takes_its_place_among_those() -> None:
+    history = f"0 added a {ONE}\n0 added b {OTHER}\n0 added c {OTHER}\n1 changed a priority 5\n" + "\n".join(
+        f"{at} active {{{n}}}\n{at} completed {{{n}}}" for n, at in enumerate((1, 2, 3))
+    )
+    assert kinds(history.format("a", "b", "c")) == []
+    assert set(kinds(history.format("b", "a", "c"))) == {"order"}
+    sooner = f"0 added a {OTHER}\n0 added b {OTHER}\n1 changed b priority 1\n1 active b\n1 completed b\n"
+    assert kinds(sooner + "2 active a\n2 completed a") == []
 
 
 def strays_of(run: HandlerRun, lease: Lease) -> list[str]:

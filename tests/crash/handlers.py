@@ -1,0 +1,65 @@
+"""The time that handlers really ran, from the journal, held against the intervals of their fences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.crash.checker import PUT_OFF, Violation
+from tests.crash.journal import Line
+from tests.crash.replay import Lease
+
+#: The server gives whole milliseconds.
+GRAIN_MS = 2.0
+
+
+@dataclass
+class HandlerRun:
+    """A handler's own time, monotonic seconds; without an end if it was killed."""
+
+    job: str
+    fence: int
+    began: float
+    ended: float | None = None
+
+
+def read_handlers(lines: list[Line]) -> list[HandlerRun]:
+    """Every run of a handler."""
+    found: dict[tuple[str, int, int], HandlerRun] = {}
+    for line in lines:
+        if line.kind in ("start", "end"):
+            job, fence = line.words[0], int(line.words[1])
+            if line.kind == "start":
+                found[job, fence, line.pid] = HandlerRun(job, fence, line.at)
+            else:
+                found[job, fence, line.pid].ended = line.at
+    return list(found.values())
+
+
+#: Ends that a handler brought about by its own.
+_BY_HANDLER = ("completed", "retrying", "limited", PUT_OFF)
+
+
+def strays(handlers: list[HandlerRun], leases: dict[tuple[str, int], Lease], ahead: float) -> Iterator[Violation]:
+    """Handlers that ran outside of the interval of their fence, although their outcome was accepted.
+
+    So intervals of the server's clock say what really ran at once. ahead: wall clock less monotonic, seconds.
+    """
+    for run in handlers:
+        lease = leases.get((run.job, run.fence))
+        if lease is None:
+            yield Violation("fence", run.job, f"ran under claim {run.fence}, which was never told")
+            continue
+        if (run.began + ahead) * 1000 < lease.began - GRAIN_MS:
+            yield Violation("stray", run.job, f"claim {run.fence} started before it was told")
+        late = run.ended is not None and (run.ended + ahead) * 1000 > lease.ended + GRAIN_MS
+        if late and lease.how in _BY_HANDLER:
+            yield Violation("stray", run.job, f"claim {run.fence} was {lease.how} before its handler had ended")
+
+
+def outlived(run: HandlerRun, leases: dict[tuple[str, int], Lease], ahead: float) -> bool:
+    """Whether a handler ran on after its job was taken back."""
+    lease = leases.get((run.job, run.fence))
+    if lease is None or lease.how != "stalled" or run.ended is None:
+        return False
+    return (run.ended + ahead) * 1000 > lease.ended + GRAIN_MS
