@@ -87,7 +87,7 @@ SQUALL: Final = Scenario(
 #: With a library that is broken in one place each, the same in small must find just that.
 DEFECTIVE: Final = {
     name: SQUALL._replace(
-        size=squall.Size(jobs=600, kills=40, zombies=8, seconds=60.0, defect=name),
+        size=squall.Size(jobs=600, kills=40, zombies=defect.zombies, seconds=90.0, defect=name),
         guarantee=f"The proof of the limits fails when {name}",
         demanded=f"some {defect.kind}",
     )

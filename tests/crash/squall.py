@@ -41,6 +41,8 @@ class Defect:
     kind: str
     old: str
     new: str
+    zombies: int = 8
+    """How many it takes to show surely."""
 
 
 DEFECTS = {
@@ -53,6 +55,7 @@ DEFECTS = {
         "concurrency",
         "local _, key = entries.find(base .. ':lane', string.sub(entry, 2))\n      if key then",
         "local key = keyed.route_of(base, id)\n      key = key and key.key\n      if key then",
+        zombies=25,
     ),
     "the queue does not count plain jobs": Defect(
         "concurrency",

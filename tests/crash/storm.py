@@ -31,6 +31,8 @@ from tests.crash.room import Room, open_room
 
 LEASE = 1.0
 WORKER_POINTS = [point for point in POINTS if point not in ADD_POINTS]
+#: A worker may end by SIGTERM itself: it came before the worker could take it.
+ENDED_WELL = (0, -signal.SIGTERM)
 Fate: TypeAlias = Literal["random", "point", "stop", "zombie"]
 
 
@@ -206,8 +208,7 @@ class Storm:
                 del self._workers[ended.pid]
                 if ended.status == -signal.SIGKILL:
                     self.outcome.kills += 1
-                # Ended by SIGTERM: it came before the worker could take it.
-                elif ended.status not in (0, -signal.SIGTERM):
+                elif ended.status not in ENDED_WELL:
                     raise RuntimeError(f"a worker ended with {ended.status}:\n{self._room.complaints}")
             else:
                 raise RuntimeError(f"a child that was left alone ended:\n{self._room.complaints}")
@@ -291,7 +292,7 @@ class Storm:
             self._room.herd.send(pid, signal.SIGTERM)
         for pid in workers:
             ended = self._room.herd.wait_for(pid, 10)
-            if ended is not None and ended.status:
+            if ended is not None and ended.status not in ENDED_WELL:
                 raise RuntimeError(f"a worker left in peace ended with {ended.status}:\n{self._room.complaints}")
 
     def prove(self) -> None:
