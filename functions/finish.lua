@@ -168,11 +168,11 @@ function finish.store(base, done, now, seen)
 end
 
 -- Fail a job that has just left its place, for a reason of the server's. The record must exist.
-function finish.fail(base, id, entry, reason, now, lines, seen)
+function finish.fail(base, id, entry, reason, call)
   record.keep_added(base, id, entry)
-  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', now, 'reason', reason)
-  events.note(lines, 'failed', id, reason)
+  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', reason)
+  events.note(call.lines, 'failed', id, reason)
   local done = {}
   finish.note(done, 'failed', '', id, '')
-  finish.store(base, done, now, seen)
+  finish.store(base, done, call.now, call.seen)
 end

@@ -32,11 +32,31 @@ EventKind: TypeAlias = Literal[
     "revoking",
     "removed",
     "dropped",
+    "limited",
+    "changed",
+    "duplicate",
     "paused",
     "resumed",
+    "key-paused",
+    "key-resumed",
 ]
 #: The kinds whose stored form has a detail after each id, as in functions/events.lua.
-WITH_DETAIL: Final = frozenset({"added", "failed", "retrying", "stalled", "waiting", "removed", "dropped"})
+WITH_DETAIL: Final = frozenset(
+    {
+        "added",
+        "failed",
+        "retrying",
+        "stalled",
+        "waiting",
+        "removed",
+        "dropped",
+        "limited",
+        "changed",
+        "duplicate",
+        "key-paused",
+        "key-resumed",
+    }
+)
 
 COUNT: Final = 200
 BLOCK_SECONDS: Final = 2.0
@@ -48,8 +68,10 @@ class QueueEvent:
     """Something that happened to a job or to the queue.
 
     `detail` is the job's name (added), the reason (failed), "<delay ms> <reason>" (retrying), the number of stalls
-    (stalled), how it came (waiting: "", "promoted", "retried"), or the state it was in (removed). `position` is where
-    to resume after this event.
+    (stalled), how it came (waiting: "", "promoted", "retried"), the state it was in (removed; "replaced" when a later
+    add took its place), the milliseconds of a limit (limited, key-paused, whose `job_id` is the key), what changed
+    (changed: "priority 5", "delay 500"), or the deduplication id (duplicate). `position` is where to resume after this
+    event.
     """
 
     kind: EventKind

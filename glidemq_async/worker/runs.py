@@ -22,7 +22,7 @@ from glidemq_async.job import Job
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.serialization import MsgpackSerializer
 
-Verb: TypeAlias = Literal["c", "r", "f", "d", "b"]
+Verb: TypeAlias = Literal["c", "r", "f", "d", "b", "l"]
 StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
 BackoffStrategy: TypeAlias = Callable[[int, BaseException], float]
 
@@ -128,7 +128,8 @@ class Runner:
         if run.stopped():
             return self._after_stop(run)
         if isinstance(error, RetryLater | RateLimited):
-            return Ended(run, "d", b"", str(error.delay_ms), error, error.delay)
+            verb: Verb = "d" if isinstance(error, RetryLater) else "l"
+            return Ended(run, verb, b"", str(error.delay_ms), error, error.delay)
         return self._failed(run, error, final=isinstance(error, _FINAL))
 
     def _cancelled(self, run: Run, error: BaseException) -> Ended | None:
