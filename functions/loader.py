@@ -35,6 +35,7 @@ FILES: Final = (
     "finish",
     "removal",
     "add",
+    "schedulers",
     "claim",
     "settle",
     "lease",

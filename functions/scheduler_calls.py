@@ -71,10 +71,11 @@ class SchedulerCalls(Caller):
     ) -> tuple[int, int] | None:
         """Store a scheduler if it is still as it was seen; returns (now, when to come again), None if it is not."""
         rev: Arg = seen.record.get(b"rev", b"") if seen else ""
-        spec, limit, overlap, *job, wait = template
-        args: list[Arg] = [process, scheduler_id, rev, _slot(seen.next if seen else None)]
-        args += [spec, _slot(limit), "1" if overlap else "", *job, wait, _slot(next_slot)]
-        word, now, at = cast("list[object]", await self.once("upsertScheduler", args, wait=wait))
+        args: list[Arg] = [process, scheduler_id, rev, _slot(seen.next if seen else None), template.spec]
+        args += [_slot(template.limit), "1" if template.overlap else ""]
+        args += [template.name, template.data, template.opts, template.extra, template.wait, _slot(next_slot)]
+        reply = await self.once("upsertScheduler", args, wait=template.wait)
+        word, now, at = cast("list[object]", reply)
         return (cast("int", now), cast("int", at)) if text(word) == "ok" else None
 
     async def remove_scheduler(self, scheduler_id: str) -> bool:

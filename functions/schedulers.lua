@@ -21,209 +21,207 @@
 -- A job of a slot has the id "<scheduler id>@<slot>".
 
 local schedulers = {}
-local PATROL_MS = 60000
-local BEHIND_MS = 200
-local LATE_MS = 1000
-local MOST_DUE = 20
-local MOST_SLOTS = 100
-local ENDED = '+inf'
-local TEMPLATE = {'spec', 'limit', 'overlap', 'name', 'data', 'opts', 'extra', 'wait'}
+do
+  local PATROL_MS = 60000
+  local BEHIND_MS = 200
+  local LATE_MS = 1000
+  local MOST_DUE = 20
+  local MOST_SLOTS = 100
+  local ENDED = '+inf'
+  local TEMPLATE = {'spec', 'limit', 'overlap', 'name', 'data', 'opts', 'extra', 'wait'}
 
-local function key_of(base, id)
-  return base .. ':scheduler:' .. id
-end
-
--- The next slot of all but the ignored schedulers, nil when nothing is scheduled.
-function schedulers.next(base, ignored, n)
-  local head = redis.call('ZRANGE', base .. ':schedules', 0, n or 0, 'WITHSCORES')
-  for i = 1, #head, 2 do
-    if not (ignored and ignored[head[i]]) then return head[i + 1] ~= 'inf' and tonumber(head[i + 1]) or nil end
+  local function key_of(base, id)
+    return base .. ':scheduler:' .. id
   end
-end
 
-local function next_of(base, id)
-  local score = redis.call('ZSCORE', base .. ':schedules', id)
-  if not score then return nil end
-  return score == 'inf' and '' or digits(tonumber(score))
-end
-
--- Give a process the role that is free or its own; `first`: it knows of an earlier slot than whoever is first.
--- Answers the role and when to come again.
-local function take_role(base, process, now, due, first)
-  local timer = base .. ':schedules_timer'
-  local found = redis.call('HMGET', timer, 'first', 'first_by', 'second', 'second_by')
-  local function free(holder, by)
-    return not holder or holder == process or now > tonumber(by) + LATE_MS
-  end
-  local latest = now + PATROL_MS
-  if first or free(found[1], found[2]) then
-    local at = math.min(math.max(due, now), latest)
-    redis.call('HSET', timer, 'first', process, 'first_by', digits(at))
-    if found[3] == process then redis.call('HDEL', timer, 'second', 'second_by') end
-    return 1, at
-  elseif free(found[3], found[4]) then
-    local at = math.min(math.max(due, now) + BEHIND_MS, latest)
-    redis.call('HSET', timer, 'second', process, 'second_by', digits(at))
-    return 2, at
-  end
-  return 0, latest
-end
-
-local function upsert(base, args)
-  local process, id, rev, seen_next = args[3], args[4], args[5], args[6]
-  local new_next = args[15]
-  local score = new_next == '' and ENDED or digits(integer('next', new_next))
-  if #args ~= 15 then fail('ARGUMENT', 'upsertScheduler takes 15 arguments, found ' .. #args) end
-  local now, key = clock.now(), key_of(base, id)
-  add.check_mode(redis.call('HGET', base .. ':meta', 'mode'), args[13])
-  if (redis.call('HGET', key, 'rev') or '') ~= rev or (next_of(base, id) or '') ~= seen_next then
-    return {'moved', now, 0}
-  end
-  local fields = {'rev', redis.call('HINCRBY', base .. ':meta', 'schedulers', 1)}
-  for i, name in ipairs(TEMPLATE) do
-    fields[#fields + 1] = name
-    fields[#fields + 1] = args[6 + i]
-  end
-  redis.call('HSET', key, unpack(fields))
-  redis.call('ZADD', base .. ':schedules', score, id)
-  local due, at = schedulers.next(base), 0
-  if due then _, at = take_role(base, process, now, due, true) end
-  return {'ok', now, at}
-end
-
-local function remove(base, args)
-  local id, zset = args[3], base .. ':schedules'
-  local removed = redis.call('ZREM', zset, id)
-  redis.call('UNLINK', key_of(base, id))
-  if removed == 1 and not exists(zset) then redis.call('UNLINK', base .. ':schedules_timer') end
-  return removed
-end
-
-local function has_not_ended(base, id)
-  if not id or id == '' then return false end
-  local state = record.place(base, id)
-  return state and state ~= 'completed' and state ~= 'failed'
-end
-
--- Read and check the slots of a call; answers them as texts.
-local function slots_of(args, now, next_slot)
-  local n, slots, last = integer('count', args[8]), {}, 0
-  if n > MOST_SLOTS or #args ~= 8 + n then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' slots') end
-  for i = 1, n do
-    local slot = integer('slot', args[8 + i])
-    if slot <= last or slot > now then fail('ARGUMENT', 'slots must ascend and have come, found ' .. args[8 + i]) end
-    slots[i], last = digits(slot), slot
-  end
-  if next_slot and next_slot <= last then fail('ARGUMENT', 'the next slot must follow, found ' .. args[6]) end
-  return slots
-end
-
-local function new_call(base, now)
-  return {now = now, lines = {}, startable = 0, seen = glance.at(base)}
-end
-
--- Add one job of the template. Answers its id, nil when another job stands in the way.
-local function add_job(base, id, template, call)
-  local extra = template.extra ~= '' and cmsgpack.unpack(template.extra) or nil
-  local job = {id = id, name = template.name, data = template.data, opts = template.opts, extra = extra}
-  local found, word = add.one(base, job, call)
-  if word == 'added' then return found end
-  events.note(call.lines, 'duplicate', found, extra and extra.dedup and extra.dedup.id)
-end
-
-local function read(key)
-  local flat, stored = redis.call('HGETALL', key), {}
-  for i = 1, #flat, 2 do stored[flat[i]] = flat[i + 1] end
-  return stored
-end
-
-local function fire(base, args)
-  local id, now, skipped = args[3], clock.now(), integer('skipped', args[7])
-  local next_slot = args[6] ~= '' and integer('next', args[6]) or nil
-  local slots, key = slots_of(args, now, next_slot), key_of(base, id)
-  local stored = read(key)
-  if stored.rev ~= args[4] or next_of(base, id) ~= args[5] then return {'moved', now} end
-  local limit, fired, last_job = tonumber(stored.limit), tonumber(stored.fired or 0), stored.last_job or ''
-  local last_slot, alone = stored.last_slot or '', stored.overlap == '1'
-  local busy, call = alone and has_not_ended(base, stored.triggered), new_call(base, now)
-  skipped = skipped + tonumber(stored.skipped or 0)
-  for _, slot in ipairs(slots) do
-    if limit and fired >= limit then break end
-    local added
-    if not (alone and (busy or has_not_ended(base, last_job))) then
-      added = add_job(base, id .. '@' .. slot, stored, call)
-    end
-    if added then
-      last_job, last_slot, fired = added, slot, fired + 1
-    else
-      skipped = skipped + 1
+  -- The next slot of all but the ignored schedulers, nil when nothing is scheduled.
+  function schedulers.next(base, ignored, n)
+    local head = redis.call('ZRANGE', base .. ':schedules', 0, n or 0, 'WITHSCORES')
+    for i = 1, #head, 2 do
+      if not (ignored and ignored[head[i]]) then return head[i + 1] ~= 'inf' and tonumber(head[i + 1]) or nil end
     end
   end
-  redis.call('HSET', key, 'fired', fired, 'skipped', skipped, 'last_slot', last_slot, 'last_job', last_job)
-  local over = not next_slot or (limit and fired >= limit)
-  redis.call('ZADD', base .. ':schedules', over and ENDED or digits(next_slot), id)
-  wakeup.finish(base, call)
-  return {'fired', now}
-end
 
-local function trigger(base, args)
-  local key, now = key_of(base, args[3]), clock.now()
-  local stored = read(key)
-  if not stored.rev then return {} end
-  local call = new_call(base, now)
-  local id = add_job(base, '', stored, call)
-  if id then redis.call('HSET', key, 'triggered', id) end
-  wakeup.finish(base, call)
-  return {now, id or '', stored.name, stored.data, stored.opts}
-end
+  local function next_of(base, id)
+    local score = redis.call('ZSCORE', base .. ':schedules', id)
+    if not score then return nil end
+    return score == 'inf' and '' or digits(tonumber(score))
+  end
 
-local function due_rows(base, now, ignored, n)
-  local rows = {}
-  local ids = redis.call('ZRANGEBYSCORE', base .. ':schedules', '-inf', now, 'WITHSCORES', 'LIMIT', 0, MOST_DUE + n)
-  for i = 1, #ids, 2 do
-    if not ignored[ids[i]] and #rows < MOST_DUE then
-      -- pcall: what was damaged by hand must not keep the others from being fired.
-      local spec = redis.pcall('HMGET', key_of(base, ids[i]), 'rev', 'spec', 'wait')
-      rows[#rows + 1] = {ids[i], spec[1] or '', digits(tonumber(ids[i + 1])), spec[2] or '', spec[3] or ''}
+  -- Give a process the role that is free or its own; `first`: it knows of an earlier slot than whoever is first.
+  -- Answers the role and when to come again.
+  local function take_role(base, process, now, due, first)
+    local timer = base .. ':schedules_timer'
+    local found = redis.call('HMGET', timer, 'first', 'first_by', 'second', 'second_by')
+    local function free(holder, by)
+      return not holder or holder == process or now > tonumber(by) + LATE_MS
     end
+    local latest = now + PATROL_MS
+    if first or free(found[1], found[2]) then
+      local at = math.min(math.max(due, now), latest)
+      redis.call('HSET', timer, 'first', process, 'first_by', digits(at))
+      if found[3] == process then redis.call('HDEL', timer, 'second', 'second_by') end
+      return 1, at
+    elseif free(found[3], found[4]) then
+      local at = math.min(math.max(due, now) + BEHIND_MS, latest)
+      redis.call('HSET', timer, 'second', process, 'second_by', digits(at))
+      return 2, at
+    end
+    return 0, latest
   end
-  return rows
+
+  local function upsert(base, args)
+    local process, id, rev, seen_next = args[3], args[4], args[5], args[6]
+    local new_next = args[15]
+    local score = new_next == '' and ENDED or digits(integer('next', new_next))
+    if #args ~= 15 then fail('ARGUMENT', 'upsertScheduler takes 15 arguments, found ' .. #args) end
+    local now, key = clock.now(), key_of(base, id)
+    add.check_mode(redis.call('HGET', base .. ':meta', 'mode'), 1, {args[13] ~= '' and cmsgpack.unpack(args[13]) or nil})
+    if (redis.call('HGET', key, 'rev') or '') ~= rev or (next_of(base, id) or '') ~= seen_next then
+      return {'moved', now, 0}
+    end
+    local fields = {'rev', redis.call('HINCRBY', base .. ':meta', 'schedulers', 1)}
+    for i, name in ipairs(TEMPLATE) do
+      fields[#fields + 1] = name
+      fields[#fields + 1] = args[6 + i]
+    end
+    redis.call('HSET', key, unpack(fields))
+    redis.call('ZADD', base .. ':schedules', score, id)
+    local due = schedulers.next(base)
+    return {'ok', now, due and select(2, take_role(base, process, now, due, true)) or 0}
+  end
+
+  local function remove(base, args)
+    local id, zset = args[3], base .. ':schedules'
+    local removed = redis.call('ZREM', zset, id)
+    redis.call('UNLINK', key_of(base, id))
+    if removed == 1 and not exists(zset) then redis.call('UNLINK', base .. ':schedules_timer') end
+    return removed
+  end
+
+  local function has_not_ended(base, id)
+    if not id or id == '' then return false end
+    local state = record.place(base, id)
+    return state and state ~= 'completed' and state ~= 'failed'
+  end
+
+  -- Read and check the slots of a call; answers them as texts.
+  local function slots_of(args, now, next_slot)
+    local n, slots, last = integer('count', args[8]), {}, 0
+    if n > MOST_SLOTS or #args ~= 8 + n then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' slots') end
+    for i = 1, n do
+      local slot = integer('slot', args[8 + i])
+      if slot <= last or slot > now then fail('ARGUMENT', 'slots must ascend and have come, found ' .. args[8 + i]) end
+      slots[i], last = digits(slot), slot
+    end
+    if next_slot and next_slot <= last then fail('ARGUMENT', 'the next slot must follow, found ' .. args[6]) end
+    return slots
+  end
+
+  -- Add one job of the template. Answers its id, nil when another job stands in the way.
+  local function add_job(base, id, template, call)
+    local extra = template.extra ~= '' and cmsgpack.unpack(template.extra) or nil
+    local job = {id = id, name = template.name, data = template.data, opts = template.opts, extra = extra}
+    local found, word = add.one(base, job, call)
+    if word == 'added' then return found end
+    events.note(call.lines, 'duplicate', found, extra and extra.dedup and extra.dedup.id)
+  end
+
+  local function read(key)
+    local flat, stored = redis.call('HGETALL', key), {}
+    for i = 1, #flat, 2 do stored[flat[i]] = flat[i + 1] end
+    return stored
+  end
+
+  local function fire(base, args)
+    local id, skipped = args[3], integer('skipped', args[7])
+    local next_slot = args[6] ~= '' and integer('next', args[6]) or nil
+    local now, key = clock.now(), key_of(base, id)
+    local slots = slots_of(args, now, next_slot)
+    local stored = read(key)
+    if stored.rev ~= args[4] or next_of(base, id) ~= args[5] then return {'moved', now} end
+    local limit, fired, last_job = tonumber(stored.limit), tonumber(stored.fired or 0), stored.last_job or ''
+    local last_slot, alone = stored.last_slot or '', stored.overlap == '1'
+    local busy, call = alone and has_not_ended(base, stored.triggered), glance.call(base)
+    skipped = skipped + tonumber(stored.skipped or 0)
+    for _, slot in ipairs(slots) do
+      if limit and fired >= limit then break end
+      local added
+      if not (alone and (busy or has_not_ended(base, last_job))) then
+        added = add_job(base, id .. '@' .. slot, stored, call)
+      end
+      if added then
+        last_job, last_slot, fired = added, slot, fired + 1
+      else
+        skipped = skipped + 1
+      end
+    end
+    redis.call('HSET', key, 'fired', fired, 'skipped', skipped, 'last_slot', last_slot, 'last_job', last_job)
+    local over = not next_slot or (limit and fired >= limit)
+    redis.call('ZADD', base .. ':schedules', over and ENDED or digits(next_slot), id)
+    wakeup.finish(base, call)
+    return {'fired', now}
+  end
+
+  local function trigger(base, args)
+    local key = key_of(base, args[3])
+    local stored = read(key)
+    if not stored.rev then return {} end
+    local call = glance.call(base)
+    local id = add_job(base, '', stored, call)
+    if id then redis.call('HSET', key, 'triggered', id) end
+    wakeup.finish(base, call)
+    return {call.now, id or '', stored.name, stored.data, stored.opts}
+  end
+
+  local function due_rows(base, now, ignored, n)
+    local rows = {}
+    local ids = redis.call('ZRANGEBYSCORE', base .. ':schedules', '-inf', now, 'WITHSCORES', 'LIMIT', 0, MOST_DUE + n)
+    for i = 1, #ids, 2 do
+      if not ignored[ids[i]] and #rows < MOST_DUE then
+        -- pcall: what was damaged by hand must not keep the others from being fired.
+        local spec = redis.pcall('HMGET', key_of(base, ids[i]), 'rev', 'spec', 'wait')
+        rows[#rows + 1] = {ids[i], spec[1] or '', digits(tonumber(ids[i + 1])), spec[2] or '', spec[3] or ''}
+      end
+    end
+    return rows
+  end
+
+  register('takeSchedules', function(base, args)
+    local now, ignored = clock.now(), {}
+    for i = 2, #args do ignored[args[i]] = true end
+    local due = schedulers.next(base, ignored, #args - 1)
+    if not due then return {now, 0, 0, {}} end
+    local role, at = take_role(base, args[1], now, due, false)
+    return {now, role, at, due <= now and due_rows(base, now, ignored, #args - 1) or {}}
+  end, {'allow-oom'})
+
+  register('leaveSchedules', function(base, args)
+    local timer = base .. ':schedules_timer'
+    local found = redis.call('HMGET', timer, 'first', 'second')
+    if found[1] == args[1] then redis.call('HDEL', timer, 'first', 'first_by') end
+    if found[2] == args[1] then redis.call('HDEL', timer, 'second', 'second_by') end
+    return 'ok'
+  end, {'allow-oom'})
+
+  register('listSchedulers', function(base, args)
+    local reply, ids = redis.call('ZSCAN', base .. ':schedules', integer('cursor', args[1]), 'COUNT', 100), {}
+    for i = 1, #reply[2], 2 do ids[#ids + 1] = reply[2][i] end
+    return {reply[1] == '0' and '' or reply[1], ids}
+  end, {'no-writes'})
+
+  register('getSchedulers', function(base, args)
+    if #args > MOST_DUE then fail('ARGUMENT', 'at most ' .. MOST_DUE .. ' schedulers a call, found ' .. #args) end
+    local found = {}
+    for i, id in ipairs(args) do
+      local next_slot = next_of(base, id)
+      found[i] = next_slot and {next_slot, redis.call('HGETALL', key_of(base, id))} or {}
+    end
+    return {clock.now(), found}
+  end, {'no-writes'})
+
+  request.register('upsertScheduler', upsert)
+  request.register('removeScheduler', remove, {'allow-oom'})
+  request.register('fireScheduler', fire)
+  request.register('triggerScheduler', trigger)
 end
-
-register('takeSchedules', function(base, args)
-  local now, ignored = clock.now(), {}
-  for i = 2, #args do ignored[args[i]] = true end
-  local due = schedulers.next(base, ignored, #args - 1)
-  if not due then return {now, 0, 0, {}} end
-  local role, at = take_role(base, args[1], now, due, false)
-  return {now, role, at, due <= now and due_rows(base, now, ignored, #args - 1) or {}}
-end, {'allow-oom'})
-
-register('leaveSchedules', function(base, args)
-  local timer = base .. ':schedules_timer'
-  local found = redis.call('HMGET', timer, 'first', 'second')
-  if found[1] == args[1] then redis.call('HDEL', timer, 'first', 'first_by') end
-  if found[2] == args[1] then redis.call('HDEL', timer, 'second', 'second_by') end
-  return 'ok'
-end, {'allow-oom'})
-
-register('listSchedulers', function(base, args)
-  local reply, ids = redis.call('ZSCAN', base .. ':schedules', integer('cursor', args[1]), 'COUNT', 100), {}
-  for i = 1, #reply[2], 2 do ids[#ids + 1] = reply[2][i] end
-  return {reply[1] == '0' and '' or reply[1], ids}
-end, {'no-writes'})
-
-register('getSchedulers', function(base, args)
-  if #args > MOST_DUE then fail('ARGUMENT', 'at most ' .. MOST_DUE .. ' schedulers a call, found ' .. #args) end
-  local found = {}
-  for i, id in ipairs(args) do
-    local next_slot = next_of(base, id)
-    found[i] = next_slot and {next_slot, redis.call('HGETALL', key_of(base, id))} or {}
-  end
-  return {clock.now(), found}
-end, {'no-writes'})
-
-request.register('upsertScheduler', upsert)
-request.register('removeScheduler', remove, {'allow-oom'})
-request.register('fireScheduler', fire)
-request.register('triggerScheduler', trigger)

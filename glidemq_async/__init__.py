@@ -23,6 +23,7 @@ from glidemq_async.errors import (
     RateLimited,
     ResultTimeout,
     RetryLater,
+    SchedulerNotFound,
     SerializationError,
     StorageUnavailable,
     UnrecoverableError,
@@ -33,6 +34,8 @@ from glidemq_async.job import Job
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.queue import Queue
 from glidemq_async.queue_events import EventGap, QueueEvent, QueueEvents
+from glidemq_async.schedule import Schedule
+from glidemq_async.schedulers import JobScheduler
 from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer
 from glidemq_async.worker import Worker, WorkerPool
 
@@ -50,6 +53,7 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobOptions",
+    "JobScheduler",
     "JobStateError",
     "JsonSerializer",
     "KeepJobs",
@@ -66,6 +70,8 @@ __all__ = [
     "RateLimited",
     "ResultTimeout",
     "RetryLater",
+    "Schedule",
+    "SchedulerNotFound",
     "SerializationError",
     "Serializer",
     "StorageUnavailable",

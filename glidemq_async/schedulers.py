@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypedDict, Unpack, cast
+
+import msgpack
 
 from glidemq_async.client import QueueClient
 from glidemq_async.durations import from_ms
@@ -193,7 +195,7 @@ class Schedulers(QueuePart[Data, Result]):
             id=stored.id,
             schedule=schedule,
             name=record[b"name"].decode(errors="replace"),
-            options=JobOptions.from_stored(record[b"opts"], record[b"extra"], record[b"wait"]),
+            options=_options_of(record),
             next_at=None if stored.next is None else from_ms(stored.next),
             last_at=from_ms(int(last)) if last else None,
             last_job_id=record.get(b"last_job", b"").decode() or None,
@@ -249,6 +251,22 @@ def _fields(template: SchedulerTemplate) -> Record:
         b"extra": template.extra,
         b"wait": template.wait.encode(),
     }
+
+
+def _options_of(record: Record) -> JobOptions:
+    """Return the options of a scheduler's jobs: those that workers read, and those that concern the adding."""
+    found: dict[str, Any] = {"durability": record[b"wait"].decode()} if record[b"wait"] != b"default" else {}
+    if record[b"extra"]:
+        extra = cast("dict[str, Any]", msgpack.unpackb(record[b"extra"]))
+        found |= {name: read(extra[name]) for name, read in _READ_EXTRA.items() if name in extra}
+    return merge(JobOptions.from_wire(record[b"opts"]), found)
+
+
+def _seconds(milliseconds: int) -> float:
+    return milliseconds / 1000
+
+
+_READ_EXTRA: Final[dict[str, Callable[[Any], object]]] = {"delay": _seconds, "ttl": _seconds}
 
 
 def _check_scheduler_id(scheduler_id: str) -> None:

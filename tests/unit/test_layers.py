@@ -25,7 +25,7 @@ LAYERS = (
     "storage",
     (
         "adding checking cleaning client dead_letters inspection job limits queue queue_events queue_part record "
-        "results schedulers"
+        "results schedulers timekeeping"
     ),
     "executors",
     "worker",
