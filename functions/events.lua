@@ -14,8 +14,8 @@ local LARGE = 65536                -- and after each entry of so many bytes
 
 -- The catalogue; true: the kind has a detail. What a job can only do after another thing stands after it.
 local DETAIL = {added = true, failed = true, retrying = true, stalled = true, waiting = true, removed = true,
-  dropped = true, limited = true, changed = true, duplicate = true, ['key-paused'] = true, ['key-resumed'] = true}
-local KINDS = {'paused', 'resumed', 'key-paused', 'key-resumed', 'added', 'duplicate', 'delayed', 'stalled', 'waiting',
+  dropped = true, limited = true, changed = true, duplicate = true, skipped = true, ['key-paused'] = true, ['key-resumed'] = true}
+local KINDS = {'paused', 'resumed', 'key-paused', 'key-resumed', 'skipped', 'added', 'duplicate', 'delayed', 'stalled', 'waiting',
   'completed', 'failed', 'retrying', 'returned', 'limited', 'revoking', 'changed', 'active', 'progress', 'updated',
   'removed', 'dropped'}
 

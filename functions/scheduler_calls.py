@@ -49,10 +49,11 @@ class DueReply(NamedTuple):
 
 
 class TriggerReply(NamedTuple):
-    """The job that `triggerScheduler` added."""
+    """The job that `triggerScheduler` added, or the one in its way; `outcome` is that of an add."""
 
     now: int
     id: str
+    outcome: str
     name: str
     data: bytes
     opts: bytes
@@ -95,8 +96,9 @@ class SchedulerCalls(Caller):
         reply = cast("list[object]", await self.once("triggerScheduler", [scheduler_id], wait=wait))
         if not reply:
             return None
-        now, job_id, name, data, opts = reply
-        return TriggerReply(cast("int", now), text(job_id), text(name), cast("bytes", data), cast("bytes", opts))
+        now, job_id, word, name, data, opts = reply
+        template = cast("bytes", data), cast("bytes", opts)
+        return TriggerReply(cast("int", now), text(job_id), text(word), text(name), *template)
 
     async def take_schedules(self, process: str, ignored: Sequence[str]) -> DueReply:
         """Ask what is due and when to come again, and take a role in it if one is free."""

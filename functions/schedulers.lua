@@ -1,9 +1,9 @@
 -- schedulers: jobs that a queue adds by itself. Cron is computed by clients; here slots are compared, fired and stored,
 -- so that each fires once however many processes try.
 --   schedules        zset  id -> next slot, ms; +inf: it has ended, and stays for its history
---   scheduler:<id>   hash  rev (another one at each upsert); spec (the schedule, opaque here), limit, overlap ("1": pass
---                          over a slot while the last job has not ended); the template: name, data, opts, extra, wait;
---                          the history: fired, skipped, last_slot, last_job, triggered
+--   scheduler:<id>   hash  rev (another one at each upsert); spec (the schedule, opaque here), limit, overlap ("1":
+--                          pass over a slot while the last job has not ended); the template: name, data, opts, extra,
+--                          wait; the history: fired, skipped, last_slot, last_job, triggered
 --   schedules_timer  hash  first, second: the processes that come at the next slot by themselves, the second one a
 --                          little later in case the first one died; first_by, second_by: when they come at the latest
 --   meta  hash  schedulers: the last rev
@@ -12,7 +12,7 @@
 --   removeScheduler  lane number id -> 0 | 1
 --   fireScheduler    lane number id rev slot next skipped n slots… -> { "fired" | "moved", now }
 --     slot: the stored next slot that the caller saw; next: the one to store, '' when the schedule has ended
---   triggerScheduler lane number id -> { now, job id, name, data, opts } | {}
+--   triggerScheduler lane number id -> { now, job id, word, name, data, opts } | {}     word: "added", or why not
 --   takeSchedules    process ignored ids… -> { now, role, at, due { id, rev, slot, spec, wait }… }
 --     role: 1 first, 2 second, 0 neither; at: when to come again, ms, 0: nothing is scheduled
 --   leaveSchedules   process -> "ok"       a process goes away and gives up its role
@@ -29,6 +29,10 @@ do
   local MOST_SLOTS = 100
   local ENDED = '+inf'
   local TEMPLATE = {'spec', 'limit', 'overlap', 'name', 'data', 'opts', 'extra', 'wait'}
+
+  local function unpacked(extra)
+    return extra ~= '' and cmsgpack.unpack(extra) or nil
+  end
 
   local function key_of(base, id)
     return base .. ':scheduler:' .. id
@@ -54,7 +58,8 @@ do
     local timer = base .. ':schedules_timer'
     local found = redis.call('HMGET', timer, 'first', 'first_by', 'second', 'second_by')
     local function free(holder, by)
-      return not holder or holder == process or now > tonumber(by) + LATE_MS
+      -- An instant beyond the patrol was told by a clock that has been set back since.
+      return not holder or holder == process or now > tonumber(by) + LATE_MS or tonumber(by) > now + 2 * PATROL_MS
     end
     local latest = now + PATROL_MS
     if first or free(found[1], found[2]) then
@@ -76,8 +81,10 @@ do
     local score = new_next == '' and ENDED or digits(integer('next', new_next))
     if #args ~= 15 then fail('ARGUMENT', 'upsertScheduler takes 15 arguments, found ' .. #args) end
     local now, key = clock.now(), key_of(base, id)
-    add.check_mode(redis.call('HGET', base .. ':meta', 'mode'), 1, {args[13] ~= '' and cmsgpack.unpack(args[13]) or nil})
-    if (redis.call('HGET', key, 'rev') or '') ~= rev or (next_of(base, id) or '') ~= seen_next then
+    add.check_mode(redis.call('HGET', base .. ':meta', 'mode'), 1, {unpacked(args[13])})
+    local stored_next = next_of(base, id)
+    if not stored_next then redis.call('UNLINK', key) end
+    if (stored_next and redis.call('HGET', key, 'rev') or '') ~= rev or (stored_next or '') ~= seen_next then
       return {'moved', now, 0}
     end
     local fields = {'rev', redis.call('HINCRBY', base .. ':meta', 'schedulers', 1)}
@@ -105,31 +112,37 @@ do
     return state and state ~= 'completed' and state ~= 'failed'
   end
 
-  -- Read and check the slots of a call; answers them as texts.
+  -- Read and check the slots of a call; answers them as texts, nil if the clock was set back and one has not come yet.
   local function slots_of(args, now, next_slot)
     local n, slots, last = integer('count', args[8]), {}, 0
     if n > MOST_SLOTS or #args ~= 8 + n then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' slots') end
     for i = 1, n do
       local slot = integer('slot', args[8 + i])
-      if slot <= last or slot > now then fail('ARGUMENT', 'slots must ascend and have come, found ' .. args[8 + i]) end
+      if slot <= last then fail('ARGUMENT', 'slots must ascend, found ' .. args[8 + i]) end
       slots[i], last = digits(slot), slot
     end
     if next_slot and next_slot <= last then fail('ARGUMENT', 'the next slot must follow, found ' .. args[6]) end
-    return slots
+    return last <= now and slots or nil
   end
 
-  -- Add one job of the template. Answers its id, nil when another job stands in the way.
+  -- Add one job of the template. Answers what add.one does.
   local function add_job(base, id, template, call)
-    local extra = template.extra ~= '' and cmsgpack.unpack(template.extra) or nil
+    local extra = template.extra
     local job = {id = id, name = template.name, data = template.data, opts = template.opts, extra = extra}
     local found, word = add.one(base, job, call)
-    if word == 'added' then return found end
-    events.note(call.lines, 'duplicate', found, extra and extra.dedup and extra.dedup.id)
+    if word ~= 'added' then events.note(call.lines, 'duplicate', found, extra and extra.dedup and extra.dedup.id) end
+    return found, word
   end
 
-  local function read(key)
-    local flat, stored = redis.call('HGETALL', key), {}
+  -- The stored scheduler, its extra unpacked; {} when there is none.
+  local function read(base, id)
+    local flat, stored = redis.call('HGETALL', key_of(base, id)), {}
     for i = 1, #flat, 2 do stored[flat[i]] = flat[i + 1] end
+    if not stored.rev then return {} end
+    for _, name in ipairs(TEMPLATE) do
+      if not stored[name] then fail('DAMAGED', 'scheduler ' .. id .. ' is stored without ' .. name) end
+    end
+    stored.extra = unpacked(stored.extra)
     return stored
   end
 
@@ -138,22 +151,24 @@ do
     local next_slot = args[6] ~= '' and integer('next', args[6]) or nil
     local now, key = clock.now(), key_of(base, id)
     local slots = slots_of(args, now, next_slot)
-    local stored = read(key)
-    if stored.rev ~= args[4] or next_of(base, id) ~= args[5] then return {'moved', now} end
+    local stored = read(base, id)
+    if not slots or stored.rev ~= args[4] or next_of(base, id) ~= args[5] then return {'moved', now} end
     local limit, fired, last_job = tonumber(stored.limit), tonumber(stored.fired or 0), stored.last_job or ''
     local last_slot, alone = stored.last_slot or '', stored.overlap == '1'
     local busy, call = alone and has_not_ended(base, stored.triggered), glance.call(base)
+    if skipped > 0 then events.note(call.lines, 'skipped', id, digits(skipped) .. ' missed') end
     skipped = skipped + tonumber(stored.skipped or 0)
     for _, slot in ipairs(slots) do
       if limit and fired >= limit then break end
-      local added
+      local job, word = nil, 'overlap'
       if not (alone and (busy or has_not_ended(base, last_job))) then
-        added = add_job(base, id .. '@' .. slot, stored, call)
+        job, word = add_job(base, id .. '@' .. slot, stored, call)
       end
-      if added then
-        last_job, last_slot, fired = added, slot, fired + 1
+      if word == 'added' then
+        last_job, last_slot, fired = job, slot, fired + 1
       else
         skipped = skipped + 1
+        events.note(call.lines, 'skipped', id, slot .. ' ' .. word)
       end
     end
     redis.call('HSET', key, 'fired', fired, 'skipped', skipped, 'last_slot', last_slot, 'last_job', last_job)
@@ -164,14 +179,13 @@ do
   end
 
   local function trigger(base, args)
-    local key = key_of(base, args[3])
-    local stored = read(key)
+    local stored = read(base, args[3])
     if not stored.rev then return {} end
     local call = glance.call(base)
-    local id = add_job(base, '', stored, call)
-    if id then redis.call('HSET', key, 'triggered', id) end
+    local id, word = add_job(base, '', stored, call)
+    redis.call('HSET', key_of(base, args[3]), 'triggered', id)
     wakeup.finish(base, call)
-    return {call.now, id or '', stored.name, stored.data, stored.opts}
+    return {call.now, id, word, stored.name, stored.data, stored.opts}
   end
 
   local function due_rows(base, now, ignored, n)

@@ -35,6 +35,7 @@ EventKind: TypeAlias = Literal[
     "limited",
     "changed",
     "duplicate",
+    "skipped",
     "paused",
     "resumed",
     "key-paused",
@@ -53,6 +54,7 @@ WITH_DETAIL: Final = frozenset(
         "limited",
         "changed",
         "duplicate",
+        "skipped",
         "key-paused",
         "key-resumed",
     }
@@ -70,8 +72,8 @@ class QueueEvent:
     `detail` is the job's name (added), the reason (failed), "<delay ms> <reason>" (retrying), the number of stalls
     (stalled), how it came (waiting: "", "promoted", "retried"), the state it was in (removed; "replaced" when a later
     add took its place), the milliseconds of a limit (limited, key-paused, whose `job_id` is the key), what changed
-    (changed: "priority 5", "delay 500"), or the deduplication id (duplicate). `position` is where to resume after this
-    event.
+    (changed: "priority 5", "delay 500"), the deduplication id (duplicate), or which slots of the scheduler `job_id` and
+    why (skipped). `position` is where to resume after this event.
     """
 
     kind: EventKind

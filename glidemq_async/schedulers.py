@@ -16,7 +16,7 @@ from glidemq_async.durations import from_ms
 from glidemq_async.errors import SchedulerNotFound, SerializationError
 from glidemq_async.functions.callers import AddRequest, Record, Wait
 from glidemq_async.functions.scheduler_calls import SchedulerTemplate, StoredScheduler
-from glidemq_async.job import Job
+from glidemq_async.job import Job, Outcome
 from glidemq_async.keys import MAX_ID_BYTES, check_id
 from glidemq_async.option_checks import refuse_unknown
 from glidemq_async.options import JobOptions, JobOptionsDict, merge
@@ -176,7 +176,9 @@ class Schedulers(QueuePart[Data, Result]):
                 "create it with upsert_job_scheduler"
             )
         request = AddRequest("", added.name, added.data, added.opts, b"")
-        return Job[Data, Result].from_add(self._client, request, added.id, added.now)
+        job = Job[Data, Result].from_add(self._client, request, added.id, added.now)
+        job.outcome = cast("Outcome", added.outcome)
+        return job
 
     def _template(self, name: str, data: Data, options: JobOptions) -> AddRequest:
         for option in ("job_id", "at"):

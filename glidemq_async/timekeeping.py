@@ -90,9 +90,17 @@ class Timekeeper:
         if self._timer is not None:
             self._timer.cancel()
         # A queue that nobody closes must be free to vanish: a timer does not hold it, as a sleeping task would.
-        self._timer = asyncio.get_running_loop().call_later(delay, _ring, weakref.ref(self))
+        me: weakref.ref[Timekeeper] = weakref.ref(self)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._ring, me)
 
-    def _begin(self) -> None:
+    @staticmethod
+    def _ring(reference: weakref.ref[Timekeeper]) -> None:
+        keeper = reference()
+        if keeper is not None:
+            keeper.begin()
+
+    def begin(self) -> None:
+        """Come now, unless that is happening already."""
         if not self._closed and self._round is None:
             self._timer = None
             self._sooner = float("inf")
@@ -155,9 +163,3 @@ class Timekeeper:
         _log.error("scheduler %r of %s cannot be fired here: %s", scheduler_id, self._base, error)
         self._ignored.add(scheduler_id)
         self._ignored_until = asyncio.get_running_loop().time() + PATROL[1]
-
-
-def _ring(reference: weakref.ref[Timekeeper]) -> None:
-    keeper = reference()
-    if keeper is not None:
-        keeper._begin()  # noqa: SLF001 - the timer's half of the class above
