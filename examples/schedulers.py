@@ -6,19 +6,22 @@ from datetime import UTC, datetime
 from glidemq_async import Job, Queue, Schedule, Worker
 
 
-async def process(job: Job[str, str]) -> str:
-    print(job.name, job.data)
-    return job.data
-
-
 async def main() -> None:
+    beats = asyncio.Semaphore(0)
+
+    async def process(job: Job[str, str]) -> str:
+        print(job.name, job.data)
+        beats.release()
+        return job.data
+
     async with Queue[str, str]("reports", "memory://") as queue, Worker("reports", process, queue.storage):
         # Saying this at every start of the program is harmless: the slots and the history stay.
         for _ in range(2):
             await queue.upsert_job_scheduler("pulse", every=0.1, limit=3, data="beat")
-        while (pulse := await queue.get_job_scheduler("pulse")) and pulse.next_at:
-            await asyncio.sleep(0.05)
-        print("fired:", pulse.fired if pulse else None)
+        for _ in range(3):
+            await beats.acquire()
+        pulse = await queue.get_job_scheduler("pulse")
+        print("fired:", pulse.fired if pulse else 0)
 
         nightly = Schedule(cron="30 2 * * *", tz="Europe/Madrid", missed="fire-once", overlap="skip")
         await queue.upsert_job_scheduler("nightly", nightly, data="totals", attempts=3)

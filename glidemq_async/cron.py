@@ -1,16 +1,7 @@
 """Cron expressions as Vixie cron reads them: which instants match, in any time zone, forwards and backwards.
 
-croniter reads the fields. Stepping is done here, on the local calendar, because what happens at a change of the clock
-and how the two day fields combine is a matter of the expression's form, which croniter does not look at:
-
-- Five fields (minute, hour, day of month, month, day of week), or six with the seconds first. Names, ranges (also over
-  the end: 22-2), steps, lists; Sunday is 0 or 7. @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly.
-- If both day fields are restricted, one of them suffices; a field that begins with * restricts only together with the
-  other one.
-- A job whose minute and hour are both fixed (neither begins with *) runs once at each of its local times: a time that
-  the clock skips in spring runs at the first instant after the gap, one that comes twice in autumn runs the first time.
-- Any other job (an hourly one, every five minutes) goes by elapsed time: nothing happens in the gap, and a repeated
-  hour is run through twice.
+croniter reads the fields. Stepping is done here, on the local calendar: what happens at a change of the clock and how
+the two day fields combine is a matter of the expression's form, which croniter does not look at.
 """
 
 from __future__ import annotations
@@ -53,7 +44,12 @@ _LONGEST_OVERLAP: Final = 6 * 3600
 
 @lru_cache(maxsize=256)
 def parse_cron(text: str, zone: tzinfo = UTC) -> Cron:
-    """Read an expression. Raises ValueError for one that is malformed or matches no day at all."""
+    """Read an expression of five fields (minute, hour, day of month, month, day of week), or six, the seconds first.
+
+    Names, ranges (also over the end: 22-2), steps, lists; Sunday is 0 or 7; @yearly, @annually, @monthly, @weekly,
+    @daily, @midnight, @hourly. If both day fields are restricted, one of them suffices; a field that begins with *
+    restricts only together with the other one. Raises ValueError for what is malformed or matches no day at all.
+    """
     words = _SHORT.get(text.strip().lower(), text).lower().split()
     if words and words[0].startswith("@"):
         raise ValueError(f"cron expression {text!r} is unknown: the short forms are {', '.join(_FORMS)}")
@@ -111,7 +107,13 @@ def _values(position: int, found: list[int | str]) -> list[int]:
 
 
 class Cron:
-    """The instants of one expression in one time zone, as whole seconds since 1970."""
+    """The instants of one expression in one time zone, as whole seconds since 1970.
+
+    A job whose minute and hour are both fixed (neither begins with *) runs once at each of its local times: a time that
+    the clock skips in spring runs at the first instant after the gap, one that comes twice in autumn runs the first
+    time. Any other job (an hourly one, every five minutes) goes by elapsed time: nothing happens in the gap, and a
+    repeated hour is run through twice.
+    """
 
     def __init__(
         self, text: str, zone: tzinfo, values: list[list[int]], *, by_elapsed_time: bool, either_day: bool

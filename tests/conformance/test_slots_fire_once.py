@@ -92,8 +92,7 @@ async def test_many_who_fire_the_same_slots_add_each_job_once(queue: AnyQueue, s
 
 async def test_many_processes_that_upsert_and_fire_add_each_job_once(storage: Storage, name: str) -> None:
     async with crowd(storage, name, 10) as queues:
-        made = await asyncio.gather(*(each.upsert_job_scheduler("s", every=0.05, limit=30) for each in queues))
-        assert len({each.next_at for each in made}) == 1
+        await asyncio.gather(*(each.upsert_job_scheduler("s", every=0.05, limit=30) for each in queues))
         await ended_schedule(queues[0])
         found = await slots(queues[0])
     assert len(found) == 30

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from croniter import croniter
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from glidemq_async.cron import parse_cron
@@ -130,6 +130,7 @@ EXPRESSIONS = st.tuples(
 ).map(" ".join)
 
 
+@settings(deadline=None)
 @given(EXPRESSIONS, st.sampled_from(CHANGES))
 @example("30 2 * * *", CHANGES[0])
 @example("30 2 * * *", CHANGES[1])
@@ -151,6 +152,7 @@ def test_cron_fires_as_if_it_looked_at_the_clock_each_minute(expression: str, ch
     assert upto(expression, zone, start, end) == expected
 
 
+@settings(deadline=None)
 @given(EXPRESSIONS, st.integers(0, 4_000_000_000))
 def test_backwards_is_the_inverse_of_forwards(expression: str, instant: int) -> None:
     try:
@@ -165,6 +167,7 @@ def test_backwards_is_the_inverse_of_forwards(expression: str, instant: int) -> 
     assert earlier is None or earlier <= instant
 
 
+@settings(deadline=None)
 @given(EXPRESSIONS, st.integers(0, 4_000_000_000))
 def test_croniter_agrees_where_it_reads_cron(expression: str, instant: int) -> None:
     if re.search(r"\b(\d+)-\1\b", expression):  # it takes a range of one value for all values
@@ -180,6 +183,7 @@ def test_croniter_agrees_where_it_reads_cron(expression: str, instant: int) -> N
     assert cron.after(instant) == int(expected.timestamp())
 
 
+@settings(deadline=None)
 @given(st.integers(0, 59), st.integers(0, 59), st.integers(0, 4_000_000_000))
 def test_a_sixth_field_in_front_is_the_seconds(second: int, minute: int, instant: int) -> None:
     found = parse_cron(f"{second} {minute} * * * *").after(instant)

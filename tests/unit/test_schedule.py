@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glidemq_async.errors import SerializationError
@@ -17,6 +17,7 @@ T = int(NOON.timestamp()) * 1000
 HOUR = 3_600_000
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**10), st.integers(0, 10**12), st.integers(0, 10**13))
 def test_intervals_never_drift(every: int, anchor: int, instant: int) -> None:
     slots = Slots(Schedule(every=timedelta(milliseconds=every)), anchor)
@@ -100,6 +101,7 @@ def test_a_plan_is_bounded_after_years_of_seconds() -> None:
     assert slots.plan(T + 1, T + 1_000_000_000).skipped == 999_999_999
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["skip", "fire-once", "fire-all"]), st.integers(0, 10**8), st.integers(1, 1_000))
 def test_a_plan_accounts_for_every_slot(missed: Any, late: int, catch_up: int) -> None:
     slots = Slots(Schedule(every=0.7, missed=missed, catch_up=catch_up), T)
