@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypedDict, Unpack, cast
@@ -12,15 +12,17 @@ from typing import Any, Final, Generic, TypedDict, Unpack, cast
 import msgpack
 
 from glidemq_async.client import QueueClient
+from glidemq_async.deduplication import Deduplication
 from glidemq_async.durations import from_ms
 from glidemq_async.errors import SchedulerNotFound, SerializationError
 from glidemq_async.functions.callers import AddRequest, Record, Wait
 from glidemq_async.functions.scheduler_calls import SchedulerTemplate, StoredScheduler
+from glidemq_async.generics import Data, Result
 from glidemq_async.job import Job, Outcome
 from glidemq_async.keys import MAX_ID_BYTES, check_id
 from glidemq_async.option_checks import refuse_unknown
 from glidemq_async.options import JobOptions, JobOptionsDict, merge
-from glidemq_async.queue_part import Data, QueuePart, Result
+from glidemq_async.queue_part import QueuePart
 from glidemq_async.record import whole
 from glidemq_async.schedule import Missed, Overlap, Schedule, Slots
 
@@ -260,15 +262,23 @@ def _options_of(record: Record) -> JobOptions:
     found: dict[str, Any] = {"durability": record[b"wait"].decode()} if record[b"wait"] != b"default" else {}
     if record[b"extra"]:
         extra = cast("dict[str, Any]", msgpack.unpackb(record[b"extra"]))
-        found |= {name: read(extra[name]) for name, read in _READ_EXTRA.items() if name in extra}
+        found |= _options_of_extra(extra)
     return merge(JobOptions.from_wire(record[b"opts"]), found)
 
 
-def _seconds(milliseconds: int) -> float:
-    return milliseconds / 1000
-
-
-_READ_EXTRA: Final[dict[str, Callable[[Any], object]]] = {"delay": _seconds, "ttl": _seconds}
+def _options_of_extra(extra: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of `JobOptions.to_extra`."""
+    found: dict[str, Any] = {name: extra[name] / 1000 for name in ("delay", "ttl", "cost") if name in extra}
+    found |= {name: extra[name] for name in ("priority", "lifo", "key") if name in extra}
+    if found.get("cost") == 1:
+        del found["cost"]
+    if "dedup" in extra:
+        wire = extra["dedup"]
+        ttl = wire["ttl"] / 1000 if "ttl" in wire else None
+        found["deduplication"] = Deduplication(wire["id"], ttl, wire["mode"])
+        if wire["mode"] == "debounce" and found.get("delay") == ttl:
+            found.pop("delay", None)
+    return found
 
 
 def _check_scheduler_id(scheduler_id: str) -> None:
