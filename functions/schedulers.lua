@@ -134,7 +134,7 @@ do
     return found, word
   end
 
-  -- The stored scheduler, its extra unpacked; {} when there is none.
+  -- The stored scheduler, checked and its extra unpacked; {} when there is none.
   local function read(base, id)
     local flat, stored = redis.call('HGETALL', key_of(base, id)), {}
     for i = 1, #flat, 2 do stored[flat[i]] = flat[i + 1] end
@@ -143,6 +143,7 @@ do
       if not stored[name] then fail('DAMAGED', 'scheduler ' .. id .. ' is stored without ' .. name) end
     end
     stored.extra = unpacked(stored.extra)
+    add.check_mode(redis.call('HGET', base .. ':meta', 'mode'), 1, {stored.extra})
     return stored
   end
 

@@ -113,9 +113,11 @@ class Schedulers(QueuePart[Data, Result]):
         """
         _check_scheduler_id(scheduler_id)
         wanted, chosen = _split(schedule, options)
-        request = self._template(scheduler_id if name is None else name, data, merge(self._defaults, chosen))
-        wait: Wait = merge(self._defaults, chosen).durability
+        job_options = merge(self._defaults, chosen)
+        request = self._template(scheduler_id if name is None else name, data, job_options)
+        wait: Wait = job_options.durability
         await self.connect()
+        self._client.check_key(job_options.key)
         functions, keeper = self._client.functions, self._client.timekeeper
         while True:
             now, [seen] = await functions.get_schedulers([scheduler_id])

@@ -11,6 +11,7 @@ import pytest
 
 from glidemq_async import (
     Backoff,
+    Deduplication,
     JobOptions,
     JobScheduler,
     KeepJobs,
@@ -23,6 +24,7 @@ from glidemq_async import (
 )
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
+from glidemq_async.storage.protocol import FunctionError
 from tests.places import Place
 from tests.workbench import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, listening, soon, told, worker_of
 
@@ -229,6 +231,42 @@ async def test_every_option_of_the_template_reaches_the_job(queue: AnyQueue) -> 
     await job.promote()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        JobOptions(priority=7),
+        JobOptions(lifo=True),
+        JobOptions(key="tenant", cost=2.5),
+        JobOptions(key="tenant", priority=3),
+    ],
+)
+async def test_the_way_of_a_template_through_the_queue_is_that_of_an_add(queue: AnyQueue, options: JobOptions) -> None:
+    made = await queue.upsert_job_scheduler("s", every=0.05, limit=1, **options.explicit())
+    assert made.options == (await scheduler_of(queue)).options == options
+    over = await ended_schedule(queue)
+    fired = await queue.get_job(over.last_job_id or "")
+    added = await queue.get_job((await queue.add("n", **options.explicit())).id)
+    assert fired is not None
+    assert added is not None
+    seen, wanted = ((job.state, job.key, job.priority, job.lifo, job.options) for job in (fired, added))
+    assert seen == wanted
+
+
+@pytest.mark.parametrize("mode", ["simple", "throttle", "debounce"])
+async def test_the_jobs_of_a_scheduler_are_deduplicated(queue: AnyQueue, mode: Any) -> None:
+    options = JobOptions(deduplication=Deduplication("d", ttl=60, mode=mode))
+    made = await queue.upsert_job_scheduler("s", every=0.05, limit=1, **options.explicit())
+    assert made.options == options
+    over = await ended_schedule(queue)
+    again = await queue.add("n", **options.explicit())
+    if mode == "debounce":
+        assert (again.outcome, await queue.get_job(over.last_job_id or "")) == ("added", None)
+    else:
+        assert (again.outcome, again.id) == ("duplicate", over.last_job_id)
+        triggered = await queue.trigger_job_scheduler("s")
+        assert (triggered.outcome, triggered.id) == ("duplicate", over.last_job_id)
+
+
 async def test_the_time_to_live_of_a_template_counts_from_each_slot(queue: AnyQueue, place: Place) -> None:
     await queue.upsert_job_scheduler("s", every=0.05, limit=2, ttl=60)
     over = await ended_schedule(queue)
@@ -422,6 +460,17 @@ async def test_bad_ids_are_refused(queue: AnyQueue, bad: Any) -> None:
     ):
         with pytest.raises((TypeError, ValueError), match="scheduler_id"):
             await call
+
+
+async def test_the_jobs_of_a_scheduler_fit_the_mode_of_the_queue(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as free, Queue[Any, Any](name, storage, mode="keyed") as queue:
+        with pytest.raises(ValueError, match="every job needs a key"):
+            await queue.upsert_job_scheduler("s", every=1)
+        with pytest.raises(FunctionError, match="no key"):
+            await free.upsert_job_scheduler("s", every=1)
+        await queue.upsert_job_scheduler("s", every=0.05, limit=1, key="k")
+        await ended_schedule(queue)
+        assert (await queue.get_job_counts())["key-waiting"] == 1
 
 
 async def test_a_damaged_scheduler_keeps_no_other_from_firing(
