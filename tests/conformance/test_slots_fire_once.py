@@ -92,7 +92,9 @@ async def test_many_who_fire_the_same_slots_add_each_job_once(queue: AnyQueue, s
 
 async def test_many_processes_that_upsert_and_fire_add_each_job_once(storage: Storage, name: str) -> None:
     async with crowd(storage, name, 10) as queues:
-        await asyncio.gather(*(each.upsert_job_scheduler("s", every=0.05, limit=30) for each in queues))
+        await asyncio.gather(
+            *(each.upsert_job_scheduler("s", every=0.05, limit=30, missed="fire-all") for each in queues)
+        )
         await ended_schedule(queues[0])
         found = await slots(queues[0])
     assert len(found) == 30
@@ -112,10 +114,10 @@ async def test_a_closed_process_gives_up_its_role_at_once(storage: Storage, name
 async def test_processes_that_come_and_go_leave_no_slot_out(storage: Storage, name: str) -> None:
     """Each closes while it is first; whoever is there takes over."""
     async with Queue[Any, Any](name, storage) as watcher:
-        await watcher.upsert_job_scheduler("s", every=0.1, limit=30)
+        await watcher.upsert_job_scheduler("s", every=0.1, limit=30, missed="fire-all")
         while (await scheduler_of(watcher)).next_at is not None:
             async with Queue[Any, Any](name, storage) as passing:
-                await passing.upsert_job_scheduler("s", every=0.1, limit=30)
+                await passing.upsert_job_scheduler("s", every=0.1, limit=30, missed="fire-all")
                 await asyncio.sleep(random.uniform(0.05, 0.4))
         found = await slots(watcher)
     assert len(found) == 30
@@ -125,7 +127,7 @@ async def test_processes_that_come_and_go_leave_no_slot_out(storage: Storage, na
 async def test_a_second_process_takes_over_when_the_first_one_dies(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage) as queue:
         dead = Functions(storage, base_of(queue))
-        await queue.upsert_job_scheduler("s", every=0.3, limit=8)
+        await queue.upsert_job_scheduler("s", every=0.3, limit=8, missed="fire-all")
         first_slot = (await scheduler_of(queue)).next_at
         for _ in range(4):
             # A process that says it comes first, and never comes.
@@ -183,7 +185,7 @@ from glidemq_async import Queue
 
 async def main():
     async with Queue(sys.argv[1], sys.argv[2]) as queue:
-        await queue.upsert_job_scheduler("s", every=0.2)
+        await queue.upsert_job_scheduler("s", every=0.2, missed="fire-all")
         print("ready", flush=True)
         await asyncio.sleep(60)
 
