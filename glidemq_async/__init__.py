@@ -40,15 +40,17 @@ from glidemq_async.rates import RateLimit, TokenBucket
 from glidemq_async.schedule import Schedule
 from glidemq_async.schedulers import JobScheduler
 from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer
-from glidemq_async.worker import Worker, WorkerPool
+from glidemq_async.worker import BatchOptions, Execution, Worker, WorkerPool
 
 __all__ = [
     "AbortSignal",
     "Backoff",
+    "BatchOptions",
     "CycleError",
     "Deduplication",
     "EmbeddedServerMissing",
     "EventGap",
+    "Execution",
     "ExecutorError",
     "Finding",
     "GlideMQError",

@@ -211,6 +211,7 @@ async def test_every_option_of_the_template_reaches_the_job(queue: AnyQueue) -> 
         attempts=4,
         backoff=Backoff.exponential(1, max=9),
         timeout=7,
+        result_ttl=90,
         ttl=3600,
         lock_duration=12,
         delay=600,
