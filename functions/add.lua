@@ -73,7 +73,7 @@ local function with_extra(base, id, job, extra, now)
   return false
 end
 
-local function add_jobs(base, args)
+function add.jobs(base, args)
   local n, extras, generated, numeric = parse(args)
   local now, lines, outcomes, startable = clock.now(), {}, {}, 0
   local before = next(extras) and wakeup.next_due(base)
@@ -119,4 +119,4 @@ local function add_jobs(base, args)
   return {now, first, ids or {}, outcomes}
 end
 
-request.register('addJob', add_jobs)
+request.register('addJob', add.jobs)

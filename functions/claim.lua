@@ -26,11 +26,12 @@ function read.o(key, id, entry)
 end
 
 function read.h(key, id, entry)
-  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'failures', 'stalls', 'added', 'progress')
+  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'failures', 'stalls', 'added', 'progress',
+    'letter')
   if not (job[1] and job[2]) then return nil end
   local before = job[4]
   local fence = before and digits(string.match(before, '^%d+') + 1) or '1'
-  return {job[1], job[2], job[3], fence, id, entry, job[5], job[6], job[7], job[8]}, before
+  return {job[1], job[2], job[3], fence, id, entry, job[5], job[6], job[7], job[8], job[9]}, before
 end
 
 -- The lease of a job that asks for one of its own (opts, "l"), else the worker's.
@@ -74,7 +75,7 @@ end
 -- A job that cannot be started: there is no record, or one that somebody damaged.
 local function refuse(base, id, entry, call)
   if redis.call('TYPE', base .. ':job:' .. id).ok == 'hash' then
-    finish.fail(base, id, entry, 'malformed', call.now, call.lines, call.seen)
+    finish.fail(base, id, entry, 'malformed', call)
   else
     record.lost(base, id)
     events.note(call.lines, 'dropped', id, 'missing')
@@ -91,7 +92,7 @@ local function start_batch(base, whats, ids, entries, orders, call, out)
     if expired and expired[id] then
       gone[#gone + 1] = string.sub(entry, 2)
       if exists(base .. ':job:' .. id) then
-        finish.fail(base, id, entry, 'expired', now, lines, call.seen)
+        finish.fail(base, id, entry, 'expired', call)
       else
         record.lost(base, id)
       end

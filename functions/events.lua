@@ -13,9 +13,9 @@ local CHECK_EVENTS = 1024          -- how often the caps are looked at, in event
 local LARGE = 65536                -- and after each entry of so many bytes
 
 -- The catalogue; true: the kind has a detail. What a job can only do after another thing stands after it.
-local DETAIL = {added = true, failed = true, retrying = true, stalled = true, waiting = true, removed = true,
+local DETAIL = {added = true, failed = true, ['dead-lettered'] = true, retrying = true, stalled = true, waiting = true, removed = true,
   dropped = true}
-local KINDS = {'paused', 'resumed', 'added', 'delayed', 'stalled', 'waiting', 'completed', 'failed', 'retrying',
+local KINDS = {'paused', 'resumed', 'added', 'delayed', 'stalled', 'waiting', 'completed', 'failed', 'dead-lettered', 'retrying',
   'returned', 'revoking', 'active', 'progress', 'updated', 'removed', 'dropped'}
 
 -- Note one event; `lines` is the collection of one call, by kind.

@@ -168,10 +168,12 @@ function finish.store(base, done, now, seen)
 end
 
 -- Fail a job that has just left its place, for a reason of the server's. The record must exist.
-function finish.fail(base, id, entry, reason, now, lines, seen)
+function finish.fail(base, id, entry, cause, call)
+  local now, lines, seen = call.now, call.lines, call.seen
   record.keep_added(base, id, entry)
-  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', now, 'reason', reason)
-  events.note(lines, 'failed', id, reason)
+  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', now, 'reason', cause, 'cause', cause)
+  events.note(lines, 'failed', id, cause)
+  dead_letters.move(base, id, cause, cause, call)
   local done = {}
   finish.note(done, 'failed', '', id, '')
   finish.store(base, done, now, seen)

@@ -5,6 +5,8 @@
 --   promoteJob  lane number id -> word     delayed -> waiting now
 -- word: "ok" (or as above), "missing", or "state <state>" when the job is in a state the operation does not fit.
 
+local jobs = {}
+
 local function finished(state)
   return state == 'completed' or state == 'failed'
 end
@@ -18,33 +20,44 @@ local function stop_run(base, entry)
   if consumer then wakeup.tell(base, consumer, 'x ' .. entry) end
 end
 
-request.register('removeJob', function(base, args)
-  local id, now = args[3], clock.now()
+function jobs.remove(base, id, call)
   local state, entry = record.place(base, id)
   if not state then return 'missing' end
   if state == 'active' then stop_run(base, entry) end
   places.leave(base, id)
-  local seen = glance.at(base)
-  record.forget_marks(base, {id}, seen)
+  record.forget_marks(base, {id}, call.seen)
   redis.call('ZREM', base .. ':held', id)
-  finish.answer_waiters(base, 'removed', {id}, {''}, seen)
+  finish.answer_waiters(base, 'removed', {id}, {''}, call.seen)
   record.unlink(base, {id})
-  events.one(base, 'removed', id, state, now)
+  events.note(call.lines, 'removed', id, state)
   return 'ok'
+end
+
+-- A finished job starts again, with fresh attempts.
+function jobs.start_again(base, id, how, lines)
+  local key, entry = base .. ':job:' .. id, places.leave(base, id)
+  record.keep_added(base, id, entry)
+  redis.call('ZREM', base .. ':held', id)
+  redis.call('HDEL', key, 'failures', 'stalls', 'ended', 'result', 'reason', 'cause', 'error', 'progress', 'drop')
+  redis.call('HSET', key, 'place', scheduled.to_stream(base, id))
+  events.note(lines, 'waiting', id, how)
+end
+
+request.register('removeJob', function(base, args)
+  local call = {now = clock.now(), lines = {}, seen = glance.at(base)}
+  local word = jobs.remove(base, args[3], call)
+  events.write(base, call.lines, call.now)
+  return word
 end, {'allow-oom'})
 
 request.register('retryJob', function(base, args)
   local id, now = args[3], clock.now()
-  local state, entry = record.place(base, id)
+  local state = record.place(base, id)
   if not state then return 'missing' end
   if not finished(state) then return 'state ' .. state end
-  local key = base .. ':job:' .. id
-  places.leave(base, id)
-  record.keep_added(base, id, entry)
-  redis.call('ZREM', base .. ':held', id)
-  redis.call('HDEL', key, 'failures', 'stalls', 'ended', 'result', 'reason', 'error', 'progress', 'drop')
-  redis.call('HSET', key, 'place', scheduled.to_stream(base, id))
-  events.one(base, 'waiting', id, 'retried', now)
+  local lines = {}
+  jobs.start_again(base, id, 'retried', lines)
+  events.write(base, lines, now)
   woken(base, 1)
   return 'ok'
 end)
@@ -62,7 +75,7 @@ request.register('revokeJob', function(base, args)
     return 'revoking'
   end
   local lines = {}
-  finish.fail(base, id, places.leave(base, id), 'revoked', now, lines, glance.at(base))
+  finish.fail(base, id, places.leave(base, id), 'revoked', {now = now, lines = lines, seen = glance.at(base)})
   events.write(base, lines, now)
   return 'revoked'
 end, {'allow-oom'})

@@ -59,12 +59,14 @@ end
 function record.forget_marks(base, ids, seen)
   if seen.expiry then in_chunks('ZREM', base .. ':expiry', nil, ids) end
   if seen.revoking then in_chunks('SREM', base .. ':revoking', nil, ids) end
+  if seen.moved then in_chunks('ZREM', base .. ':moved', nil, ids) end
 end
 
 -- Somebody deleted the record by hand, and its place is given up now: what stood beside it goes too.
 function record.lost(base, id)
   redis.call('ZREM', base .. ':expiry', id)
   redis.call('SREM', base .. ':revoking', id)
+  redis.call('ZREM', base .. ':moved', id)
   redis.call('HDEL', base .. ':waiters', id)
   redis.call('UNLINK', base .. ':logs:' .. id)
 end

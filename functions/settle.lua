@@ -1,9 +1,9 @@
 -- settle: end N runs and claim M jobs in one call.
 --   settleAndClaim  lane number consumer slots lock flags n { verb id entry payload option }*n
---       -> { now, refused, jobs, due, listeners }
+--       -> { now, refused, jobs, due, listeners, posted }
 --     verb     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
---              f fail     (payload: error, option: "<policy>;<reason>")
+--              f fail     (payload: error, option: "<policy>;<cause>;<reason>")
 --              d delay    (option: "<delay ms>": again later, no attempt is counted)
 --              b back     (hand back unfinished: no attempt is counted)
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
@@ -31,7 +31,7 @@ local check = {}
 
 function check.c(option) finish.check_policy(option) end
 
-function check.f(option) finish.check_policy(string.match(option, '^([^;]*);') or '?') end
+function check.f(option) finish.check_policy(string.match(option, '^([^;]*);[a-z_]+;') or '?') end
 
 function check.r(option) integer('delay', string.match(option, '^(%d+) ')) end
 
@@ -102,15 +102,17 @@ function apply.c(base, now, lines, done, id, entry, payload, option)
   events.note(lines, 'completed', id)
 end
 
-function apply.f(base, now, lines, done, id, entry, payload, option)
+function apply.f(base, now, lines, done, id, entry, payload, option, seen)
   local key = base .. ':job:' .. id
-  local policy, reason = string.match(option, '^([^;]*);(.*)$')
+  local policy, cause, reason = string.match(option, '^([^;]*);([a-z_]+);(.*)$')
   local refused = undone(key,
-    redis.call('HSET', key, 'place', 'failed ' .. entry, 'ended', now, 'error', payload, 'reason', reason), 4)
+    redis.call('HSET', key, 'place', 'failed ' .. entry, 'ended', now, 'error', payload, 'reason', reason,
+      'cause', cause), 5)
   if refused then return refused end
   redis.call('HINCRBY', key, 'failures', 1)
   finish.note(done, 'failed', policy, id, payload)
   events.note(lines, 'failed', id, reason)
+  dead_letters.move(base, id, cause, reason, {now = tonumber(now), lines = lines, seen = seen})
 end
 
 function apply.r(base, now, lines, _, id, entry, payload, option, seen)
@@ -150,7 +152,7 @@ end
 -- What a run that was revoked meanwhile comes to: it does not come back, unless it is done.
 local function after_revocation(verb, option)
   if verb == 'c' then return verb, option end
-  return 'f', (verb == 'f' and string.match(option, '^[^;]*') or '') .. ';revoked'
+  return 'f', (verb == 'f' and string.match(option, '^[^;]*') or '') .. ';revoked;revoked'
 end
 
 -- Settle the runs. Answers the refused ones, flat, and how many jobs became startable.
@@ -221,7 +223,7 @@ local function first_call(base, args)
   local claimed = {}
   for i, job in ipairs(jobs) do claimed[2 * i - 1], claimed[2 * i] = job[5], job[6] end
   request.remember(base, args[1], args[2], {refused, claimed, due})
-  return {call.now, refused, jobs, due}
+  return {call.now, refused, jobs, due, -1, call.seen.posted and 1 or 0}
 end
 
 register('settleAndClaim', function(base, args)
@@ -229,11 +231,10 @@ register('settleAndClaim', function(base, args)
   local kept = request.replay(base, args[1], args[2])
   local answer
   if kept then
-    answer = {clock.now(), kept[1], claim.reread(base, kept[2]), kept[3]}
+    answer = {clock.now(), kept[1], claim.reread(base, kept[2]), kept[3], -1, exists(base .. ':outbox') and 1 or 0}
   else
     answer = first_call(base, args)
   end
-  answer[5] = -1
   if string.find(args[6], 'e', 1, true) then answer[5] = redis.call('SPUBLISH', base .. ':wake:' .. args[3], 'e') end
   return answer
 end, {'allow-oom'})

@@ -1,5 +1,5 @@
 -- stalled: jobs whose lease ran out start elsewhere; one that stalls too often is failed.
---   sweep  lane number max_stalled interval_ms gap_ms resume -> { more, recovered ids, failed ids } | {}
+--   sweep  lane number max_stalled interval_ms gap_ms resume -> { more, recovered ids, failed ids, outbox } | {}
 --     Any process may sweep at any time. It does nothing (and answers {}) when the last sweep is younger than the
 --     interval, unless it resumes one (`more` was 1). One call looks at a bounded number of pending entries and goes on
 --     from a cursor.
@@ -63,10 +63,10 @@ local function recover(base, id, entry, max_stalled, now, report)
   local stalls = redis.call('HINCRBY', base .. ':job:' .. id, 'stalls', 1)
   events.note(report.lines, 'stalled', id, digits(stalls))
   if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
-    finish.fail(base, id, entry, 'revoked', now, report.lines, report.seen)
+    finish.fail(base, id, entry, 'revoked', report)
     report.failed[#report.failed + 1] = id
   elseif stalls > max_stalled then
-    finish.fail(base, id, entry, 'stalled', now, report.lines, report.seen)
+    finish.fail(base, id, entry, 'stalled', report)
     report.failed[#report.failed + 1] = id
   else
     returned.push(base, id, entry)
@@ -126,7 +126,7 @@ local function expire_waiting(base, now, lines, seen)
   for _, id in ipairs(ids) do
     local state = record.place(base, id)
     if state == 'waiting' or state == 'delayed' then
-      finish.fail(base, id, places.leave(base, id), 'expired', now, lines, seen)
+      finish.fail(base, id, places.leave(base, id), 'expired', {now = now, lines = lines, seen = seen})
     else
       redis.call('ZREM', base .. ':expiry', id)
     end
@@ -147,7 +147,7 @@ local function sweep(base, args)
   local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane')
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and now - swept_at < interval then return {} end
-  local report = {recovered = {}, failed = {}, lines = {}, seen = glance.at(base)}
+  local report = {now = now, recovered = {}, failed = {}, lines = {}, seen = glance.at(base)}
   local grace = now - lease.sign_of_life(base, now, gap)
   local cursors = {s = state[2] or '', l = state[3] or ''}
   local fresh = cursors.s == '' and cursors.l == ''
@@ -161,7 +161,7 @@ local function sweep(base, args)
   if fresh then housekeeping(base, now, report.lines, report.seen) end
   events.write(base, report.lines, now)
   if not report.seen.paused then wakeup.wake(base, #report.recovered + mended) end
-  return {(cursors.s ~= '' or cursors.l ~= '') and 1 or 0, report.recovered, report.failed}
+  return {(cursors.s ~= '' or cursors.l ~= '') and 1 or 0, report.recovered, report.failed, report.seen.outbox and 1 or 0}
 end
 
 local function close_worker(base, args)
@@ -176,7 +176,7 @@ local function close_worker(base, args)
       drop(stream, row[1])
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
-          finish.fail(base, id, letter .. row[1], 'revoked', now, lines, seen)
+          finish.fail(base, id, letter .. row[1], 'revoked', {now = now, lines = lines, seen = seen})
         else
           returned.push(base, id, letter .. row[1])
           events.note(lines, 'returned', id)

@@ -30,6 +30,7 @@ from glidemq_async.errors import (
 )
 from glidemq_async.functions.callers import Finding
 from glidemq_async.job import Job
+from glidemq_async.letter import DeadLetter, FailureCause
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.queue import Queue
 from glidemq_async.queue_events import EventGap, QueueEvent, QueueEvents
@@ -40,9 +41,11 @@ __all__ = [
     "AbortSignal",
     "Backoff",
     "CycleError",
+    "DeadLetter",
     "EmbeddedServerMissing",
     "EventGap",
     "ExecutorError",
+    "FailureCause",
     "Finding",
     "GlideMQError",
     "IncompatibleQueueError",

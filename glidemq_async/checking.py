@@ -28,6 +28,9 @@ SINGLE_KEYS: Final = frozenset(
         "held",
         "expiry",
         "revoking",
+        "outbox",
+        "inbox",
+        "moved",
         "test",
         "confirm",
     }

@@ -26,6 +26,7 @@ EventKind: TypeAlias = Literal[
     "updated",
     "completed",
     "failed",
+    "dead-lettered",
     "retrying",
     "returned",
     "stalled",
@@ -36,7 +37,9 @@ EventKind: TypeAlias = Literal[
     "resumed",
 ]
 #: The kinds whose stored form has a detail after each id, as in functions/events.lua.
-WITH_DETAIL: Final = frozenset({"added", "failed", "retrying", "stalled", "waiting", "removed", "dropped"})
+WITH_DETAIL: Final = frozenset(
+    {"added", "failed", "dead-lettered", "retrying", "stalled", "waiting", "removed", "dropped"}
+)
 
 COUNT: Final = 200
 BLOCK_SECONDS: Final = 2.0
@@ -47,9 +50,9 @@ _SEP: Final = "\x1f"
 class QueueEvent:
     """Something that happened to a job or to the queue.
 
-    `detail` is the job's name (added), the reason (failed), "<delay ms> <reason>" (retrying), the number of stalls
-    (stalled), how it came (waiting: "", "promoted", "retried"), or the state it was in (removed). `position` is where
-    to resume after this event.
+    `detail` is the job's name (added), the reason (failed), the queue it goes to (dead-lettered), "<delay ms> <reason>"
+    (retrying), the number of stalls (stalled), how it came (waiting: "", "promoted", "retried", "replayed"), or the
+    state it was in (removed). `position` is where to resume after this event.
     """
 
     kind: EventKind

@@ -18,7 +18,7 @@ from glidemq_async.failure import failure_of
 from glidemq_async.functions.callers import Arg, Lane, SettleReply, SettleRequest
 from glidemq_async.job import Job
 from glidemq_async.storage.protocol import FunctionError
-from glidemq_async.worker.runs import Ended, Run
+from glidemq_async.worker.runs import Ended, Run, failed_option
 
 MAX_SETTLED: Final = 500
 MAX_BYTES: Final = 1024 * 1024
@@ -81,6 +81,8 @@ class ClaimLoop:
         self.last_call = 0.0
         """Loop time of the last answered call: the worker's sign of life."""
         self.reset_subscription: Callable[[], None] = lambda: None
+        self.on_posted: Callable[[], None] = lambda: None
+        """Told when a call posted something for another queue, which is to be relayed."""
 
     # -- what others say ------------------------------------------------------------------------------------------
 
@@ -204,6 +206,8 @@ class ClaimLoop:
             if batch and reply.jobs:
                 failpoints.hit("claim.after_reply")
         self._in_call = []
+        if reply.posted:
+            self.on_posted()
         self._registered = self.subscribed and len(reply.jobs) < slots
         self._after_call(reply, batch, slots)
 
@@ -249,7 +253,8 @@ class ClaimLoop:
         try:
             self._start(job)
         except SerializationError as error:
-            self._ended.append(Ended(Run(job), "f", failure_of(error).packed(), ";malformed", error))
+            option = failed_option(None, "malformed", "malformed")
+            self._ended.append(Ended(Run(job), "f", failure_of(error).packed(), option, error))
             self._event.set()
 
     def _rearm_poll(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -19,6 +19,7 @@ from glidemq_async.errors import (
 from glidemq_async.executors.protocol import Executor, Handler
 from glidemq_async.failure import failure_of
 from glidemq_async.job import Job
+from glidemq_async.letter import FailureCause
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.serialization import MsgpackSerializer
 
@@ -27,8 +28,12 @@ StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
 BackoffStrategy: TypeAlias = Callable[[int, BaseException], float]
 
 _NONE: Final = b"\xc0"
-#: Another run would end the same way.
-_FINAL: Final = (UnrecoverableError, SerializationError, PayloadTooLarge)
+#: Another run would end the same way; why that is, in a word.
+_FINAL: Final[tuple[tuple[type[Exception], FailureCause], ...]] = (
+    (PayloadTooLarge, "oversize"),
+    (UnrecoverableError, "unrecoverable"),
+    (SerializationError, "unrecoverable"),
+)
 
 
 class Run:
@@ -77,6 +82,11 @@ def policy_text(keep: KeepJobs | None) -> str:
         return ""
     age = keep.age_ms
     return f"{-1 if keep.count is None else keep.count} {-1 if age is None else age}"
+
+
+def failed_option(keep: KeepJobs | None, cause: FailureCause, reason: str) -> str:
+    """Return the option of the verb "f" as the functions read it."""
+    return f"{policy_text(keep)};{cause};{reason}"
 
 
 class Runner:
@@ -129,12 +139,12 @@ class Runner:
             return self._after_stop(run)
         if isinstance(error, RetryLater | RateLimited):
             return Ended(run, "d", b"", str(error.delay_ms), error, error.delay)
-        return self._failed(run, error, final=isinstance(error, _FINAL))
+        return self._failed(run, error, _final_cause(run.job, error))
 
     def _cancelled(self, run: Run, error: BaseException) -> Ended | None:
         if not run.stop_reason:
             # Nobody of ours cancelled it: the handler cancelled itself, which is a failure like another.
-            return self._failed(run, error, final=False)
+            return self._failed(run, error, None)
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
         return self._after_stop(run)
@@ -142,24 +152,24 @@ class Runner:
     def _after_stop(self, run: Run) -> Ended | None:
         """What a run comes to that was told to stop and did not return a result."""
         if run.stop_reason == "revoked":
-            policy = policy_text(run.job.options.keep_failed)
-            return Ended(run, "f", b"", f"{policy};revoked", None)
+            return Ended(run, "f", b"", failed_option(run.job.options.keep_failed, "revoked", "revoked"), None)
         if run.stop_reason == "shutdown":
             return Ended(run, "b", b"", "", None)
         return None
 
-    def _failed(self, run: Run, error: BaseException, *, final: bool) -> Ended:
+    def _failed(self, run: Run, error: BaseException, cause: FailureCause | None) -> Ended:
+        """What a failed run comes to; cause: why no other one can end better."""
         job, options = run.job, run.job.options
         failure = failure_of(error)
         made = job.attempts_made + 1
-        if not final and made < options.attempts:
+        if cause is None and made < options.attempts:
             try:
                 delay = self._delay_ms(options, made, error)
                 return Ended(run, "r", failure.packed(), f"{delay} {failure.reason()}", error, delay / 1000)
             except (Exception, SystemExit) as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
                 broken.__context__ = error
-                failure, error = failure_of(broken), broken
-        option = f"{policy_text(options.keep_failed)};{failure.reason()}"
+                failure, error, cause = failure_of(broken), broken, "unrecoverable"
+        option = failed_option(options.keep_failed, cause or "retries_exhausted", failure.reason())
         return Ended(run, "f", failure.packed(), option, error)
 
     def _delay_ms(self, options: JobOptions, made: int, error: BaseException) -> int:
@@ -176,3 +186,9 @@ class Runner:
                 "pass it in backoff_strategies"
             )
         return max(0, round(strategy(made, error) * 1000))
+
+
+def _final_cause(job: Job[Any, Any], error: BaseException) -> FailureCause | None:
+    if job.is_unreadable(error):
+        return "malformed"
+    return next((cause for kind, cause in _FINAL if isinstance(error, kind)), None)

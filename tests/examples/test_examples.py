@@ -12,6 +12,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 EXPECTED = {
+    "dead_letters": [
+        "welcome of emails: unrecoverable, UnrecoverableError: no address for grace",
+        "replayed: 1",
+        "sent to ada@example.com",
+        "sent to grace@example.com",
+    ],
     "quickstart": ["[0, 1, 4, 9, 16]"],
     "request_reply": ["3.142857142857143", "ZeroDivisionError"],
     "retries": ["page after 3 runs", "there is no such page - runs: 1"],
