@@ -52,6 +52,7 @@ class Revival(NamedTuple):
     name: bytes
     data: bytes
     opts: bytes
+    route: str
 
 
 class ReplayStep(NamedTuple):

@@ -1,7 +1,7 @@
 -- dead_letters: jobs that failed for good, and why.
 --   job:{id}  cause   one word: retries_exhausted, unrecoverable, stalled, expired, revoked, malformed, oversize
---             letter  of a job that was moved here from another queue, cmsgpack { origin queue, origin id, cause, reason,
---                     attempts made, failed ms }
+--             letter  of a job that was moved here from another queue, cmsgpack { its queue, its id there, cause,
+--                     reason, attempts made, failed ms, route }
 --   meta      dead_letter  the queue that dead letters of this queue are moved to as well; '' or absent: none
 -- The `failed` set is itself the place of a queue's dead letters (but for the revoked, which are somebody's wish), so
 -- that failing and becoming one are the same write. To a named dead-letter queue they go through the outbox, written in
@@ -26,11 +26,11 @@ do
   function dead_letters.move(base, id, cause, reason, call)
     local target, seen = call.seen.dead_letter, call.seen
     if not target or cause == 'revoked' or outbox.full(base, seen) then return end
-    local job = redis.call('HMGET', base .. ':job:' .. id, 'name', 'data', 'opts', 'failures', 'letter')
+    local job = redis.call('HMGET', base .. ':job:' .. id, 'name', 'data', 'opts', 'failures', 'letter', 'route')
     -- What fails again where it was moved stays there: else two queues could send it to and fro for ever.
     if job[5] then return end
     local prefix, queue = string.match(base, '^(.*):{(.*)}$')
-    local letter = cmsgpack.pack({queue, id, cause, reason, tonumber(job[4] or 0), call.now})
+    local letter = cmsgpack.pack({queue, id, cause, reason, tonumber(job[4] or 0), call.now, job[6] or ''})
     outbox.push(base, {prefix .. ':{' .. target .. '}', moved_id(queue, id), job[1] or '?', job[2] or '',
       job[3] or '', '', letter}, seen)
     events.note(call.lines, 'dead-lettered', id, target)

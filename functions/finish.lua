@@ -169,12 +169,12 @@ end
 
 -- Fail a job that has just left its place, for a reason of the server's. The record must exist.
 function finish.fail(base, id, entry, cause, call)
-  local now, lines, seen = call.now, call.lines, call.seen
   record.keep_added(base, id, entry)
-  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', now, 'reason', cause, 'cause', cause)
-  events.note(lines, 'failed', id, cause)
+  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', cause,
+    'cause', cause)
+  events.note(call.lines, 'failed', id, cause)
   dead_letters.move(base, id, cause, cause, call)
   local done = {}
   finish.note(done, 'failed', '', id, '')
-  finish.store(base, done, now, seen)
+  finish.store(base, done, call.now, call.seen)
 end

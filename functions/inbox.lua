@@ -1,7 +1,7 @@
 -- inbox: the receiving end of another queue's outbox.
 --   deliverJobs  lane number n { token id name data opts extra letter }*n -> flat { position, word }
---     Adds jobs as `addJob` does, each token once, whoever sends it and however often. word: why a position (from 1) was
---     not added: "seen", or what addJob says. letter: '' or what a dead letter carries, see dead_letters.lua.
+--     Adds jobs as `addJob` does, each token once, whoever sends it and however often. word: why a position (from 1)
+--     was not added: "seen", or what addJob says. letter: '' or what a dead letter carries, see dead_letters.lua.
 --   inbox  zset  token -> when it came, ms; the last 10,000
 --   moved  zset  id -> failed ms: dead letters of other queues that have not ended here; the newest 100,000
 
@@ -13,7 +13,6 @@ do
   local MOST_TOKENS = 10000
   local MOST_MOVED = 100000
   local MOST_JOBS = 200
-  local DROP_STEP = 1000
 
   -- Which of these tokens came before, by position.
   function inbox.known(base, tokens)
@@ -40,7 +39,7 @@ do
     for _, id in ipairs(ids) do
       local state = record.place(base, id)
       if state and state ~= 'active' then
-        jobs.remove(base, id, call)
+        removal.remove(base, id, state, call)
         dropped = dropped + 1
       elseif not state then
         record.lost(base, id)
@@ -52,73 +51,61 @@ do
   -- Keep the newest; those that are being worked on end by themselves.
   local function cap(base, call)
     local key = base .. ':moved'
-    local over = math.min(redis.call('ZCARD', key) - MOST_MOVED, DROP_STEP)
+    local over = math.min(redis.call('ZCARD', key) - MOST_MOVED, MOST_JOBS)
     if over <= 0 then return end
     local oldest = redis.call('ZRANGE', key, 0, over - 1)
     letters.drop(base, oldest, call)
     in_chunks('ZREM', key, nil, oldest)
   end
 
-  local function parse(args)
+  local function parse(base, args)
     local n = integer('count', args[3])
     if n < 1 or n > MOST_JOBS or #args ~= 3 + n * FIELDS then
       fail('ARGUMENT', 'the argument list does not hold ' .. args[3] .. ' jobs')
     end
-    local failed_at, instants = {}, {}
+    local mode, tokens, list = redis.call('HGET', base .. ':meta', 'mode'), {}, {}
     for i = 1, n do
-      local letter = args[3 + i * FIELDS]
-      if letter ~= '' then failed_at[i] = integer('failed', cmsgpack.unpack(letter)[6]) end
+      local at = 3 + (i - 1) * FIELDS
+      local job = {id = args[at + 2], name = args[at + 3], data = args[at + 4], opts = args[at + 5]}
+      if args[at + 6] ~= '' then job.extra = cmsgpack.unpack(args[at + 6]) end
+      job.letter = args[at + 7]
+      if job.letter ~= '' then job.failed_at = integer('failed', cmsgpack.unpack(job.letter)[6]) end
+      if mode == 'keyed' and not (job.extra and job.extra.key) then
+        fail('INCOMPATIBLE', 'the queue is of mode keyed, and job ' .. job.id .. ' has no key')
+      end
+      tokens[i], list[i] = args[at + 1], job
     end
-    return n, failed_at
+    return tokens, list
   end
 
   -- Note where an added job comes from.
-  local function mark(base, id, letter, failed_at)
-    redis.call('HSET', base .. ':job:' .. id, 'letter', letter)
-    redis.call('ZADD', base .. ':moved', digits(failed_at), id)
+  local function mark(base, id, job, call)
+    redis.call('HSET', base .. ':job:' .. id, 'letter', job.letter)
+    redis.call('ZADD', base .. ':moved', digits(job.failed_at), id)
+    call.seen.moved = true
   end
 
-  local function deliver(base, args)
-    local n, failed_at = parse(args)
-    local tokens, answer, positions, list = {}, {}, {}, {args[1], args[2], 0}
-    for i = 1, n do tokens[i] = args[4 + (i - 1) * FIELDS] end
-    local known = inbox.known(base, tokens)
-    for i = 1, n do
-      if known[i] then
+  request.register('deliverJobs', function(base, args)
+    local tokens, list = parse(base, args)
+    local known, call, answer, marked = inbox.known(base, tokens), glance.call(base), {}, false
+    for i, job in ipairs(list) do
+      local id, word = job.id, 'seen'
+      if not known[i] then id, word = add.one(base, job, call) end
+      if word ~= 'added' then
         answer[#answer + 1] = i
-        answer[#answer + 1] = 'seen'
-      else
-        positions[#positions + 1] = i
-        for field = 2, 6 do list[#list + 1] = args[3 + (i - 1) * FIELDS + field] end
+        answer[#answer + 1] = word
+      elseif job.failed_at then
+        mark(base, id, job, call)
+        marked = true
       end
     end
-    if #positions == 0 then return answer end
-    list[3] = #positions
-    local refused, outcomes = {}, add.jobs(base, list)[4]
-    for i = 1, #outcomes, 2 do
-      local position = positions[outcomes[i]]
-      refused[position] = true
-      answer[#answer + 1] = position
-      answer[#answer + 1] = outcomes[i + 1]
-    end
-    local now, moved = clock.now(), false
-    inbox.remember(base, tokens, now)
-    for _, i in ipairs(positions) do
-      if failed_at[i] and not refused[i] then
-        local at = 3 + (i - 1) * FIELDS
-        mark(base, args[at + 2], args[at + 7], failed_at[i])
-        moved = true
-      end
-    end
-    if moved then
+    inbox.remember(base, tokens, call.now)
+    if marked then
       -- Claims read the whole record then, letter included.
       redis.call('HSET', base .. ':meta', 'touched', '1')
-      local call = {now = now, lines = {}, seen = glance.at(base)}
       cap(base, call)
-      events.write(base, call.lines, now)
     end
+    wakeup.finish(base, call)
     return answer
-  end
-
-  request.register('deliverJobs', deliver)
+  end)
 end

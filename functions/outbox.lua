@@ -1,5 +1,6 @@
 -- outbox: what must reach another queue, which may lie in another cluster slot.
---   outbox  stream  to (the target's base key) id name data opts extra letter: what its `deliverJobs` takes, see inbox.lua
+--   outbox  stream  to (the target's base key) id name data opts extra letter: what its `deliverJobs` takes, see
+--                   inbox.lua
 --     id  one that ends with "/" gets the entry's own id behind it, so that each entry has a name of its own
 --   meta  hash  relaying: "<until ms> <holder>", who relays at present
 -- The entry is written by the call that decides on it; any worker of the queue relays it afterwards: it adds to the

@@ -10,10 +10,16 @@
 local reading = {}
 
 function reading.counts(base)
+  local stream = base .. ':stream'
+  local running, limited = entries.pending_count(stream), redis.call('ZCARD', base .. ':sleeping')
   return {
-    'waiting', places.ready_count(base),
-    'active', places.pending_count(base .. ':stream') + places.pending_count(base .. ':lane'),
+    'waiting', redis.call('XLEN', stream) - running + redis.call('ZCARD', base .. ':returned')
+      + redis.call('ZCARD', base .. ':lifo'),
+    'active', running + entries.pending_count(base .. ':lane'),
     'delayed', redis.call('ZCARD', base .. ':scheduled'),
+    'prioritized', redis.call('ZCARD', base .. ':prioritized'),
+    'key-waiting', redis.call('ZCARD', base .. ':keyed') - limited,
+    'rate-limited', limited,
     'completed', redis.call('ZCARD', base .. ':completed'),
     'failed', redis.call('ZCARD', base .. ':failed'),
   }
@@ -35,31 +41,71 @@ local function last_delivered(stream)
   return '0'
 end
 
-local function by_rank(key, reverse, cursor, count, ids)
+-- A step of a zset; `cut`: how many characters stand before the id.
+local function by_rank(key, reverse, cursor, count, ids, cut)
   local from = cursor == '' and 0 or integer('cursor', cursor)
   local found = redis.call(reverse and 'ZREVRANGE' or 'ZRANGE', key, from, from + count - 1)
-  for _, id in ipairs(found) do ids[#ids + 1] = id end
+  for _, member in ipairs(found) do ids[#ids + 1] = cut and string.sub(member, cut + 1) or member end
   return #found == count and digits(from + count) or ''
 end
 
 local list = {}
 
+-- Returned jobs, then the stream, then LIFO ones: the cursor starts with the letter of the structure.
 function list.waiting(base, cursor, count, ids)
-  if cursor == '' or string.sub(cursor, 1, 1) == 'r' then
-    local next_cursor = by_rank(base .. ':returned', false, string.sub(cursor, 2), count, ids)
+  local letter, rest = string.sub(cursor, 1, 1), string.sub(cursor, 2)
+  if letter == '' or letter == 'r' then
+    local next_cursor = by_rank(base .. ':returned', false, rest, count, ids)
     if next_cursor ~= '' then return 'r' .. next_cursor end
-    cursor = 's' .. last_delivered(base .. ':stream')
-    if #ids > 0 then return cursor end
+    letter, rest = 's', last_delivered(base .. ':stream')
+    if #ids > 0 then return 's' .. rest end
   end
-  local found = redis.call('XRANGE', base .. ':stream', '(' .. string.sub(cursor, 2), '+', 'COUNT', count)
-  for _, entry in ipairs(found) do ids[#ids + 1] = entry[2][2] end
-  return #found == count and 's' .. found[count][1] or ''
+  if letter == 's' then
+    local found = redis.call('XRANGE', base .. ':stream', '(' .. rest, '+', 'COUNT', count)
+    for _, entry in ipairs(found) do ids[#ids + 1] = entry[2][2] end
+    if #found == count then return 's' .. found[count][1] end
+    if #ids > 0 then return 'i' end
+    rest = ''
+  end
+  local next_cursor = by_rank(base .. ':lifo', true, rest, count, ids)
+  return next_cursor ~= '' and 'i' .. next_cursor or ''
+end
+
+function list.prioritized(base, cursor, count, ids)
+  return by_rank(base .. ':prioritized', false, cursor, count, ids, 16)
+end
+
+local function is_rate_limited(base, id)
+  local route = keyed.route_of(base, id)
+  if not route or not redis.call('ZSCORE', base .. ':sleeping', route.key) then return false end
+  local first = redis.call('ZRANGE', base .. ':keyq:' .. route.key, 0, 0)[1]
+  return string.sub(first, 17) == id
+end
+
+list['key-waiting'] = function(base, cursor, count, ids)
+  local all = {}
+  local next_cursor = by_rank(base .. ':keyed', false, cursor, count, all)
+  local limited = exists(base .. ':sleeping')
+  for _, id in ipairs(all) do
+    if not limited or not is_rate_limited(base, id) then ids[#ids + 1] = id end
+  end
+  return next_cursor
+end
+
+-- The first job of each key that a pause or a rate holds back, the one that may start soonest first.
+list['rate-limited'] = function(base, cursor, count, ids)
+  local keys = {}
+  local next_cursor = by_rank(base .. ':sleeping', false, cursor, count, keys)
+  for _, key in ipairs(keys) do
+    ids[#ids + 1] = string.sub(redis.call('ZRANGE', base .. ':keyq:' .. key, 0, 0)[1], 17)
+  end
+  return next_cursor
 end
 
 function list.active(base, cursor, count, ids)
   local letter = cursor == '' and 's' or string.sub(cursor, 1, 1)
   local from = #cursor > 1 and '(' .. string.sub(cursor, 2) or '-'
-  local stream = record.stream_of(base, letter)
+  local stream = entries.stream_of(base, letter)
   local rows = redis.pcall('XPENDING', stream, GROUP, from, '+', count)
   if rows.err then rows = {} end
   for _, row in ipairs(rows) do
@@ -89,7 +135,14 @@ register('countJobs', reading.counts, {'no-writes'})
 register('getRecords', function(base, args)
   if #args > 1000 then fail('ARGUMENT', 'at most 1000 records a call, found ' .. #args) end
   local records = {}
-  for i, id in ipairs(args) do records[i] = redis.call('HGETALL', base .. ':job:' .. id) end
+  local limited = exists(base .. ':sleeping')
+  for i, id in ipairs(args) do
+    local flat = redis.call('HGETALL', base .. ':job:' .. id)
+    records[i] = flat
+    if limited and is_rate_limited(base, id) and record.place(base, id) == 'key-waiting' then
+      flat[#flat + 1], flat[#flat + 2] = 'limited', '1'
+    end
+  end
   return records
 end, {'no-writes'})
 

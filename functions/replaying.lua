@@ -6,7 +6,7 @@
 --     their ids.
 --   readMoved        skip left count cause -> { skip, left, flat { id letter name data opts } }
 --     One step over what came from elsewhere and nobody works on, oldest first, at most 1 MiB.
---   reviveJobs       lane number n { token id failed_ms name data opts }*n -> words        in the queue of their origin
+--   reviveJobs       lane number n { token id failed_ms name data opts route }*n -> words    in the queue of origin
 --     "ok": the failed record started again, or there was none and the job was added anew; "seen": that has been done
 --     before; "superseded": the job exists and did not fail then, so it is not touched
 --   dropMoved        lane number id… -> number of dead letters deleted
@@ -64,22 +64,17 @@ do
     return skip, left
   end
 
-  local function woken(base, n)
-    if n > 0 and not wakeup.paused(base) then wakeup.wake(base, n) end
-  end
-
   request.register('replayFailed', function(base, args)
-    local skip, count, lines, replayed = integer('skip', args[3]), integer('count', args[5]), {}, 0
+    local skip, count, call, replayed = integer('skip', args[3]), integer('count', args[5]), glance.call(base), 0
     local left
     skip, left = walk(base, 'failed', skip, args[4], args[6], function(id)
       if replayed == count then return 'stop' end
       if record.place(base, id) ~= 'failed' then return 'skip' end
-      jobs.start_again(base, id, 'replayed', lines)
+      jobs.start_again(base, id, 'replayed', call)
       replayed = replayed + 1
       return 'gone'
     end)
-    events.write(base, lines, clock.now())
-    woken(base, replayed)
+    wakeup.finish(base, call)
     return {skip, left, replayed}
   end, {'allow-oom'})
 
@@ -101,49 +96,51 @@ do
     return {skip, left, rows}
   end, {'no-writes'})
 
-  local FIELDS = 6
+  local FIELDS = 7
 
-  local function revive(base, args)
+  local function parse(args)
     local n = integer('count', args[3])
     if n < 1 or n > MOST_REVIVED or #args ~= 3 + n * FIELDS then
       fail('ARGUMENT', 'the argument list does not hold ' .. args[3] .. ' jobs')
     end
-    local tokens, words, lines, list, anew, revived = {}, {}, {}, {args[1], args[2], 0}, {}, 0
-    for i = 1, n do tokens[i] = args[4 + (i - 1) * FIELDS] end
-    local now, known = clock.now(), inbox.known(base, tokens)
+    local tokens, list = {}, {}
     for i = 1, n do
       local at = 3 + (i - 1) * FIELDS
-      local id = args[at + 2]
-      local state = record.place(base, id)
-      if known[i] then
-        words[i] = 'seen'
-      elseif not state and not anew[id] then
-        words[i], anew[id] = 'ok', true
-        for _, value in ipairs({id, args[at + 4], args[at + 5], args[at + 6], ''}) do list[#list + 1] = value end
-        list[3] = list[3] + 1
-      elseif state == 'failed' and redis.call('HGET', base .. ':job:' .. id, 'ended') == args[at + 3] then
-        words[i] = 'ok'
-        jobs.start_again(base, id, 'replayed', lines)
-        revived = revived + 1
-      else
-        words[i] = 'superseded'
-      end
+      tokens[i] = args[at + 1]
+      list[i] = {id = args[at + 2], failed_at = args[at + 3], name = args[at + 4], data = args[at + 5],
+        opts = args[at + 6], extra = routes.extra_of(args[at + 7])}
     end
-    inbox.remember(base, tokens, now)
-    events.write(base, lines, now)
-    woken(base, revived)
-    if list[3] > 0 then add.jobs(base, list) end
-    return words
+    return tokens, list
   end
 
-  request.register('reviveJobs', revive)
+  local function revive(base, job, call)
+    local state = record.place(base, job.id)
+    if not state then
+      add.one(base, job, call)
+      return 'ok'
+    end
+    if state ~= 'failed' or redis.call('HGET', base .. ':job:' .. job.id, 'ended') ~= job.failed_at then
+      return 'superseded'
+    end
+    jobs.start_again(base, job.id, 'replayed', call)
+    return 'ok'
+  end
+
+  request.register('reviveJobs', function(base, args)
+    local tokens, list = parse(args)
+    local known, call, words = inbox.known(base, tokens), glance.call(base), {}
+    for i, job in ipairs(list) do words[i] = known[i] and 'seen' or revive(base, job, call) end
+    inbox.remember(base, tokens, call.now)
+    wakeup.finish(base, call)
+    return words
+  end)
 
   request.register('dropMoved', function(base, args)
     local ids = {}
     for i = 3, #args do ids[#ids + 1] = args[i] end
-    local call = {now = clock.now(), lines = {}, seen = glance.at(base)}
+    local call = glance.call(base)
     local dropped = letters.drop(base, ids, call)
-    events.write(base, call.lines, call.now)
+    wakeup.finish(base, call)
     return dropped
   end, {'allow-oom'})
 end

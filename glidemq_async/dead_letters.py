@@ -99,7 +99,7 @@ class DeadLetters(Inspection[Data, Result]):
         known = [(one, DeadLetter.from_wire(one.letter)) for one in letters]
         for queue, group in groupby(sorted(known, key=lambda each: each[1].queue), key=lambda each: each[1].queue):
             back = [
-                Revival(f"{self.name}/{one.id}", letter.job_id, letter.failed_ms, one.name, one.data, one.opts)
+                Revival(f"{self.name}/{one.id}", letter.job_id, letter.failed_ms, *one[2:], letter.route)
                 for one, letter in group
             ]
             origin = self._client.sibling(queue)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias, cast, get_args
 
@@ -26,7 +26,9 @@ class DeadLetter:
     cause: FailureCause
     reason: str
     attempts_made: int
-    failed_ms: int
+    failed_ms: int = field(repr=False)
+    route: str = field(repr=False)
+    """How it waits there when it is ready, as the store keeps it: functions/routes.lua."""
 
     @property
     def failed_at(self) -> datetime:
@@ -37,7 +39,7 @@ class DeadLetter:
     def from_wire(cls, packed: bytes) -> DeadLetter:
         """Return what the server stored; raises SerializationError for anything else."""
         try:
-            queue, job_id, cause, reason, made, failed_ms = cast("list[object]", msgpack.unpackb(packed))
+            queue, job_id, cause, reason, made, failed_ms, route = cast("list[object]", msgpack.unpackb(packed))
             return cls(
                 cast("str", queue),
                 cast("str", job_id),
@@ -45,6 +47,7 @@ class DeadLetter:
                 cast("str", reason),
                 int(cast("int", made)),
                 int(cast("int", failed_ms)),
+                cast("str", route),
             )
         except (TypeError, ValueError) as error:
             raise SerializationError(f"not a stored dead letter: {packed[:40]!r} ({error})") from error

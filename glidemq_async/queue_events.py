@@ -33,12 +33,31 @@ EventKind: TypeAlias = Literal[
     "revoking",
     "removed",
     "dropped",
+    "limited",
+    "changed",
+    "duplicate",
     "paused",
     "resumed",
+    "key-paused",
+    "key-resumed",
 ]
 #: The kinds whose stored form has a detail after each id, as in functions/events.lua.
 WITH_DETAIL: Final = frozenset(
-    {"added", "failed", "dead-lettered", "retrying", "stalled", "waiting", "removed", "dropped"}
+    {
+        "added",
+        "failed",
+        "dead-lettered",
+        "retrying",
+        "stalled",
+        "waiting",
+        "removed",
+        "dropped",
+        "limited",
+        "changed",
+        "duplicate",
+        "key-paused",
+        "key-resumed",
+    }
 )
 
 COUNT: Final = 200
@@ -51,8 +70,10 @@ class QueueEvent:
     """Something that happened to a job or to the queue.
 
     `detail` is the job's name (added), the reason (failed), the queue it goes to (dead-lettered), "<delay ms> <reason>"
-    (retrying), the number of stalls (stalled), how it came (waiting: "", "promoted", "retried", "replayed"), or the
-    state it was in (removed). `position` is where to resume after this event.
+    (retrying), the number of stalls (stalled), how it came (waiting: "", "promoted", "retried", "replayed"), the state
+    it was in (removed; "replaced" when a later add took its place), the milliseconds of a limit (limited, key-paused,
+    whose `job_id` is the key), what changed (changed: "priority 5", "delay 500"), or the deduplication id (duplicate).
+    `position` is where to resume after this event.
     """
 
     kind: EventKind

@@ -23,7 +23,7 @@ from glidemq_async.letter import FailureCause
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.serialization import MsgpackSerializer
 
-Verb: TypeAlias = Literal["c", "r", "f", "d", "b"]
+Verb: TypeAlias = Literal["c", "r", "f", "d", "b", "l"]
 StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
 BackoffStrategy: TypeAlias = Callable[[int, BaseException], float]
 
@@ -138,7 +138,8 @@ class Runner:
         if run.stopped():
             return self._after_stop(run)
         if isinstance(error, RetryLater | RateLimited):
-            return Ended(run, "d", b"", str(error.delay_ms), error, error.delay)
+            verb: Verb = "d" if isinstance(error, RetryLater) else "l"
+            return Ended(run, verb, b"", str(error.delay_ms), error, error.delay)
         return self._failed(run, error, _final_cause(run.job, error))
 
     def _cancelled(self, run: Run, error: BaseException) -> Ended | None:

@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgpack
 import pytest
 
-from glidemq_async import DeadLetter, JobOptions, Queue, UnrecoverableError
+from glidemq_async import Backoff, DeadLetter, JobOptions, Queue, UnrecoverableError
+from glidemq_async.functions.callers import AddRequest, Functions
 from glidemq_async.storage import Storage
 from tests.hands import Hands
 from tests.places import Place
+from tests.relay import Relay
 from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, soon, told, worker_of
 
 
@@ -93,8 +96,6 @@ async def test_a_handler_that_gives_up(queue: AnyQueue) -> None:
 
 
 async def test_a_backoff_strategy_that_is_missing(queue: AnyQueue) -> None:
-    from glidemq_async import Backoff
-
     job = await queue.add("n", attempts=5, backoff=Backoff.custom("mine"))
     await run_all(queue, fail)
     assert (await ended(job)).failure_cause == "unrecoverable"
@@ -450,6 +451,30 @@ async def test_a_moved_job_is_added_anew_when_its_record_is_gone(queue: AnyQueue
     assert await dead.count() == 0
 
 
+@pytest.mark.parametrize("wanted", [{"key": "tenant", "cost": 2000, "priority": 3}, {"priority": 9}, {"lifo": True}])
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_moved_job_waits_as_it_did_before(
+    queue: AnyQueue, dead: AnyQueue, place: Place, wanted: dict[str, object], kept: bool
+) -> None:
+    functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
+    options = JobOptions(keep_failed=kept).to_wire()
+    await functions.add_jobs([AddRequest("mine", "n", b"\x05", options, msgpack.packb(wanted))])
+    before = await functions.get_records(["mine"])
+    await run_all(queue, fail, dead_letter_queue=dead.name)
+    assert [job.state for job in await dead.get_dead_letter_jobs()] == ["waiting"]
+    assert await dead.replay_dead_letter_jobs() == 1
+    after = await functions.get_records(["mine"])
+    assert [routed(record) for record in after] == [routed(record) for record in before]
+    await run_all(queue, echo)
+    assert (await queue.get_job_counts())["completed"] == 1
+
+
+def routed(record: dict[bytes, bytes]) -> tuple[bytes, list[bytes]]:
+    """How a job waits, but for its turn."""
+    kind, *words = record[b"route"].split()
+    return record[b"place"].split()[0], [kind, *(word for at, word in enumerate(words) if kind != b"k" or at != 1)]
+
+
 async def test_what_was_retried_by_hand_is_not_run_once_more(queue: AnyQueue, dead: AnyQueue) -> None:
     job = await queue.add("n", 5)
     await run_all(queue, fail, dead_letter_queue=dead.name)
@@ -463,19 +488,18 @@ async def test_what_was_retried_by_hand_is_not_run_once_more(queue: AnyQueue, de
     assert await dead.count() == 0
 
 
-async def test_a_replay_that_was_cut_off_runs_nothing_twice(
-    queue: AnyQueue, dead: AnyQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_replay_that_was_cut_off_runs_nothing_twice(queue: AnyQueue, dead: AnyQueue) -> None:
     job = await queue.add("n", 5, keep_failed=False, keep_completed=False)
     await run_all(queue, fail, dead_letter_queue=dead.name)
 
-    async def cut_off(_: object) -> int:
-        raise ConnectionError("cut off")
+    async def cut_off(function: str, _: object) -> None:
+        if function == "dropMoved":
+            raise ConnectionError("cut off")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(dead._client.functions, "drop_moved", cut_off)
-        with pytest.raises(ConnectionError):
-            await dead.replay_dead_letter_jobs()
+    way = Relay(dead.storage)
+    way.before_call = cut_off
+    with pytest.raises(ConnectionError):
+        await Queue[Any, Any](dead.name, way).replay_dead_letter_jobs()
     await run_all(queue, echo)
     assert await queue.get_job(job.id) is None
     assert len(await letters_of(dead)) == 1

@@ -66,6 +66,15 @@ async def waiting_data(dead: AnyQueue) -> list[Any]:
     return [job.data async for job in dead.iter_jobs("waiting")]
 
 
+async def filled(dead: AnyQueue, seconds: float = 10) -> None:
+    """Wait until something has come."""
+    async with asyncio.timeout(seconds):
+        while True:
+            if await dead.count():
+                return
+            await asyncio.sleep(0.005)
+
+
 async def pass_time(queue: AnyQueue, place: Place) -> None:
     """Let the hold of whoever relays run out."""
     await place.ask("HDEL", f"glide:{{{queue.name}}}:meta", "relaying")
@@ -199,9 +208,8 @@ async def test_a_target_that_cannot_be_used_holds_up_no_other(
         assert isinstance((await errors.next())[0], IncompatibleQueueError)
         # Once it can be used, what was kept for it arrives.
         await place.ask("DEL", f"glide:{{{foreign}}}:meta")
-        async with Queue[Any, Any](foreign, queue.storage) as mended, asyncio.timeout(10):
-            while not await mended.count():
-                await asyncio.sleep(0.01)
+        async with Queue[Any, Any](foreign, queue.storage) as mended:
+            await filled(mended)
             assert await waiting_data(mended) == ["lost?"]
 
 
@@ -212,9 +220,7 @@ async def test_a_worker_relays_at_once(queue: AnyQueue, dead: AnyQueue) -> None:
     # Its sweeps are far apart: only the reply that settled the job can have told it.
     async with worker_of(queue, fail, lock_duration=3600, dead_letter_queue=dead.name):
         await queue.add("n")
-        async with asyncio.timeout(0.5):
-            while not await dead.count():
-                await asyncio.sleep(0.005)
+        await filled(dead, 0.5)
 
 
 async def test_a_job_is_delivered_under_a_token_once(dead: AnyQueue) -> None:

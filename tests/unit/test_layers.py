@@ -21,8 +21,8 @@ LAYERS = (
     "functions",
     "storage",
     (
-        "adding checking cleaning client dead_letters inspection job limits outbox queue queue_events queue_part record "
-        "results schedulers"
+        "adding checking cleaning client dead_letters inspection job limits outbox queue queue_events queue_part "
+        "record results schedulers"
     ),
     "executors",
     "worker",
