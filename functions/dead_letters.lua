@@ -32,7 +32,7 @@ do
     local prefix, queue = string.match(base, '^(.*):{(.*)}$')
     local letter = cmsgpack.pack({queue, id, cause, reason, tonumber(job[4] or 0), call.now, job[6] or ''})
     outbox.push(base, {prefix .. ':{' .. target .. '}', moved_id(queue, id), job[1] or '?', job[2] or '',
-      job[3] or '', '', letter}, seen)
+      job[3] or '', '', letter}, call)
     events.note(call.lines, 'dead-lettered', id, target)
   end
 

@@ -2,7 +2,8 @@
 --   outbox  stream  to (the target's base key) id name data opts extra letter: what its `deliverJobs` takes, see
 --                   inbox.lua
 --     id  one that ends with "/" gets the entry's own id behind it, so that each entry has a name of its own
---   meta  hash  relaying: "<until ms> <holder>", who relays at present
+--   meta  hash  relaying: "<until ms> <holder>", who relays at present; outbox_last: the last entry of an outbox that
+--               is gone
 -- The entry is written by the call that decides on it; any worker of the queue relays it afterwards: it adds to the
 -- target, then takes the entry out. The target refuses what it was given before, so a relay that died between the two,
 -- or two at once, add nothing twice. The key is gone when there is nothing to relay.
@@ -24,15 +25,25 @@ do
     return seen.outbox and redis.call('XLEN', base .. ':outbox') >= MOST
   end
 
-  -- Append one entry; values in the order of FIELDS. The reply of the call tells its worker that there is something to
-  -- relay (seen.posted).
-  function outbox.push(base, values, seen)
-    local fields = {}
+  -- The entry that the first one of a new outbox gets: never one that an earlier outbox gave, even when both stood in
+  -- the same millisecond or the clock was set back. Targets would take it for one they know.
+  local function first_entry(base, now)
+    local last = redis.call('HGET', base .. ':meta', 'outbox_last')
+    if not last then return '*' end
+    local ms, sequence = string.match(last, '^(%d+)-(%d+)$')
+    return tonumber(ms) < now and '*' or ms .. '-' .. digits(sequence + 1)
+  end
+
+  -- Append one entry; values in the order of FIELDS. seen.posted counts the bytes: the reply of the call tells its
+  -- worker that there is something to relay, and a call that posts much ends earlier.
+  function outbox.push(base, values, call)
+    local fields, bytes, seen = {}, 0, call.seen
     for i, name in ipairs(FIELDS) do
       fields[2 * i - 1], fields[2 * i] = name, values[i]
+      bytes = bytes + #values[i]
     end
-    redis.call('XADD', base .. ':outbox', '*', unpack(fields))
-    seen.outbox, seen.posted = true, true
+    redis.call('XADD', base .. ':outbox', seen.outbox and '*' or first_entry(base, call.now), unpack(fields))
+    seen.outbox, seen.posted = true, (seen.posted or 0) + bytes
   end
 
   local function held_by_another(base, holder, now)
@@ -43,8 +54,14 @@ do
   end
 
   local function let_go(base)
-    redis.call('HDEL', base .. ':meta', 'relaying')
-    if redis.call('XLEN', base .. ':outbox') == 0 then redis.call('UNLINK', base .. ':outbox') end
+    local key, meta = base .. ':outbox', base .. ':meta'
+    redis.call('HDEL', meta, 'relaying')
+    if not exists(key) or redis.call('XLEN', key) > 0 then return end
+    local info = redis.call('XINFO', 'STREAM', key)
+    for i = 1, #info, 2 do
+      if info[i] == 'last-generated-id' then redis.call('HSET', meta, 'outbox_last', info[i + 1]) end
+    end
+    redis.call('UNLINK', key)
   end
 
   local function flat(entries)

@@ -76,7 +76,7 @@ do
     end)
     wakeup.finish(base, call)
     return {skip, left, replayed}
-  end, {'allow-oom'})
+  end)
 
   register('readMoved', function(base, args)
     local skip, count, bytes, rows = integer('skip', args[1]), integer('count', args[3]), 0, {}

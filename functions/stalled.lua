@@ -13,6 +13,7 @@
 local stalled = {}
 local STEP = 100
 local SHORTEST_LEASE_MS = 1000
+local POSTED_BYTES = 1048576
 local FORGET_AFTER_MS = 300000
 
 local function pending(stream, from, consumer)
@@ -118,6 +119,7 @@ local STARTS_LATER = {waiting = true, delayed = true, prioritized = true, ['key-
 local function expire_waiting(base, call)
   local ids = redis.call('ZRANGEBYSCORE', base .. ':expiry', '-inf', call.now, 'LIMIT', 0, STEP)
   for _, id in ipairs(ids) do
+    if (call.seen.posted or 0) > POSTED_BYTES then return end
     if STARTS_LATER[record.place(base, id)] then
       finish.fail(base, id, places.leave(base, id, call), 'expired', call)
     else

@@ -150,9 +150,9 @@ class Job(Generic[Data, Result]):
         self.state, self._result = "completed", payload
         self.attempts_made += 1
 
-    def settle_as_failed(self) -> None:
+    def settle_as_failed(self, cause: FailureCause, reason: str) -> None:
         """Note that the run's failure has been stored as final. For workers."""
-        self.state = "failed"
+        self.state, self.failure_cause, self.failed_reason = "failed", cause, reason
         self.attempts_made += 1
 
     def _read(self, record: Record) -> None:
@@ -196,6 +196,11 @@ class Job(Generic[Data, Result]):
                 self._unreadable = error
                 raise
         return cast("Data", self._data)
+
+    @property
+    def data_size(self) -> int:
+        """The size of the stored payload in bytes."""
+        return len(self._data_bytes)
 
     @property
     def options(self) -> JobOptions:

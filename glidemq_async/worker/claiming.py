@@ -172,13 +172,13 @@ class ClaimLoop:
             self._one_by_one -= 1
             self._ended = ended[1:]
             return ended[:1]
-        if len(ended) <= MAX_SETTLED and sum(len(e.payload) for e in ended) <= MAX_BYTES:
+        if len(ended) <= MAX_SETTLED and sum(map(_weight, ended)) <= MAX_BYTES:
             self._ended = []
             return ended
         batch: list[Ended] = []
         size = 0
         while len(batch) < len(ended) and len(batch) < MAX_SETTLED and size <= MAX_BYTES:
-            size += len(ended[len(batch)].payload)
+            size += _weight(ended[len(batch)])
             batch.append(ended[len(batch)])
         self._ended = ended[len(batch) :]
         return batch
@@ -281,6 +281,11 @@ class ClaimLoop:
         self._echo = None
         _log.warning("queue %s: the wake-up link is silent, connecting it again", self._client.queue)
         self.reset_subscription()
+
+
+def _weight(ended: Ended) -> int:
+    # The data of a job that fails may be copied to a dead-letter queue.
+    return len(ended.payload) + (ended.run.job.data_size if ended.verb == "f" else 0)
 
 
 def _pass_before_send(batch: list[Ended]) -> None:

@@ -15,7 +15,7 @@ from glidemq_async.storage import Storage
 from tests.hands import Hands
 from tests.places import Place
 from tests.relay import Relay
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, soon, told, worker_of
+from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, history, soon, told, worker_of
 
 
 @pytest.fixture
@@ -473,6 +473,49 @@ def routed(record: dict[bytes, bytes]) -> tuple[bytes, list[bytes]]:
     """How a job waits, but for its turn."""
     kind, *words = record[b"route"].split()
     return record[b"place"].split()[0], [kind, *(word for at, word in enumerate(words) if kind != b"k" or at != 1)]
+
+
+async def test_queues_share_a_dead_letter_queue_and_their_ids(
+    queue: AnyQueue, dead: AnyQueue, storage: Storage, name: str
+) -> None:
+    async with Queue[Any, Any](f"{name}-other", storage) as other:
+        for origin in (queue, other):
+            await origin.add("n", origin.name, job_id="same", keep_failed=False)
+            await run_all(origin, fail, dead_letter_queue=dead.name)
+        assert {(letter.queue, letter.job_id) for letter in await letters_of(dead)} == {
+            (queue.name, "same"),
+            (other.name, "same"),
+        }
+        assert await dead.replay_dead_letter_jobs() == 2
+        for origin in (queue, other):
+            assert [job.data for job in await origin.get_jobs("waiting")] == [origin.name]
+            await run_all(origin, echo)
+
+
+async def test_what_is_no_json_is_moved_as_it_is(queue: AnyQueue, dead: AnyQueue) -> None:
+    data = {"raw": b"\x00\xff", "number": 2**63, 7: None}
+    await queue.add("n", data)
+    await run_all(queue, fail, dead_letter_queue=dead.name)
+    assert [job.data for job in await dead.get_dead_letter_jobs()] == [data]
+
+
+async def test_the_listener_is_told_the_cause(queue: AnyQueue) -> None:
+    worker = worker_of(queue, hopeless)
+    failed = Heard(worker, "failed")
+    await queue.add("n", attempts=3)
+    await soon(worker.run(until_empty=True))
+    job, _ = await failed.next()
+    assert (job.failure_cause, job.failed_reason) == ("unrecoverable", "UnrecoverableError: never")
+
+
+async def test_a_claim_does_not_walk_many_jobs_that_are_late(queue: AnyQueue, hands: Hands) -> None:
+    await queue.add_bulk([("n", number, JobOptions(ttl=0.02)) for number in range(900)])
+    await asyncio.sleep(0.05)
+    assert await hands.claim() == []
+    failed = (await queue.get_job_counts())["failed"]
+    assert 200 < failed < 600
+    await run_all(queue, echo)
+    assert (await queue.get_job_counts())["failed"] == 900
 
 
 async def test_what_was_retried_by_hand_is_not_run_once_more(queue: AnyQueue, dead: AnyQueue) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -211,6 +211,49 @@ async def test_a_target_that_cannot_be_used_holds_up_no_other(
         async with Queue[Any, Any](foreign, queue.storage) as mended:
             await filled(mended)
             assert await waiting_data(mended) == ["lost?"]
+
+
+async def test_an_outbox_that_was_emptied_gives_no_entry_again(
+    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
+) -> None:
+    await post(queue, dead, hands, 1)
+    await outbox_of(queue, "a").relay()
+    # As if the clock had been set back by an hour since: the target knows the entries of that hour.
+    key = f"glide:{{{queue.name}}}:meta"
+    last = await place.ask("HGET", key, "outbox_last")
+    assert isinstance(last, bytes)
+    ahead = f"{int(last.partition(b'-')[0]) + 3_600_000}-7"
+    await place.ask("HSET", key, "outbox_last", ahead)
+    await post(queue, dead, hands, 2)
+    [first, second] = await entries(queue, place)
+    assert first == ahead.replace("-7", "-8")
+    assert second == ahead.replace("-7", "-9")
+
+
+async def test_a_burst_of_small_moves_loses_none(queue: AnyQueue, dead: AnyQueue) -> None:
+    async def fail(job: AnyJob) -> None:
+        raise ValueError
+
+    # The outbox is emptied over and over, also within one millisecond.
+    workers = [worker_of(queue, fail, concurrency=2, dead_letter_queue=dead.name) for _ in range(3)]
+    for worker in workers:
+        await worker.start()
+    for number in range(200):
+        await queue.add("n", number)
+    async with asyncio.timeout(20):
+        while True:
+            if await dead.count() == 200:
+                break
+            await asyncio.sleep(0.01)
+    for worker in workers:
+        await worker.close()
+    assert sorted(await waiting_data(dead)) == list(range(200))
+
+
+async def entries(queue: AnyQueue, place: Place) -> list[str]:
+    found = await place.ask("XRANGE", f"glide:{{{queue.name}}}:outbox", "-", "+")
+    assert isinstance(found, list)
+    return [row[0].decode() for row in cast("list[list[bytes]]", found)]
 
 
 async def test_a_worker_relays_at_once(queue: AnyQueue, dead: AnyQueue) -> None:
