@@ -271,6 +271,17 @@ async def test_a_replay_takes_the_oldest_and_the_cause_asked_for(queue: AnyQueue
     assert await ids_of(queue, cause="retries_exhausted") == [exhausted[2].id, exhausted[1].id]
 
 
+async def test_many_of_another_cause_are_passed_over(queue: AnyQueue) -> None:
+    await queue.add_bulk([("n", number) for number in range(450)])
+    await run_all(queue, fail, concurrency=100)
+    await queue.add_bulk([("n", number) for number in range(250)])
+    await run_all(queue, hopeless, concurrency=100)
+    assert len(await queue.get_dead_letter_jobs(end=299, cause="unrecoverable")) == 250
+    assert await queue.replay_dead_letter_jobs(cause="unrecoverable") == 250
+    assert {job.failure_cause for job in await queue.get_dead_letter_jobs(end=999)} == {"retries_exhausted"}
+    assert await queue.count() == 250
+
+
 async def test_retention_bounds_the_dead_letters(queue: AnyQueue) -> None:
     jobs = [await queue.add("n", number, keep_failed=2) for number in range(5)]
     await run_all(queue, fail)
@@ -524,8 +535,9 @@ async def test_what_was_retried_by_hand_is_not_run_once_more(queue: AnyQueue, de
     await job.retry()
     await run_all(queue, fail)
     assert len(await letters_of(dead)) == 2
-    # Of the two letters of one job, the newer one tells its present failure.
-    assert await dead.replay_dead_letter_jobs() == 1
+    # Of the two letters of one job, the newer one tells its present failure; the older one goes without a run.
+    assert await dead.replay_dead_letter_jobs(1) == 1
+    assert await letters_of(dead) == []
     await run_all(queue, echo)
     assert [event.kind for event in await history(queue) if event.job_id == job.id].count("active") == 3
     assert await dead.count() == 0
