@@ -12,7 +12,8 @@
 --     flags    letters: "e" echo to the caller's own channel, `listeners` is then how many received it, else -1;
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may stand in `idle`
 --     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
---     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress
+--     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress route
+--              letter
 --     posted   1: the call wrote to the outbox, which is to be relayed
 --     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
 -- The fence: an entry that XACK still finds pending is the job's present lease, for a reclaimed, returned or removed

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from glidemq_async.generics import Data, Result
 from glidemq_async.inspection import Inspection
 from glidemq_async.job import Job
 from glidemq_async.keys import check_id
 from glidemq_async.option_checks import whole_number
-from glidemq_async.queue_part import Data, Result
 from glidemq_async.record import FINAL
 
 

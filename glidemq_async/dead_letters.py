@@ -10,12 +10,12 @@ from itertools import groupby
 from typing import Final, Literal
 
 from glidemq_async.functions.callers import MovedLetter, Revival
+from glidemq_async.generics import Data, Result
 from glidemq_async.inspection import PAGE, Inspection
 from glidemq_async.job import Job
 from glidemq_async.keys import check_name
 from glidemq_async.letter import CAUSES, DeadLetter, FailureCause
 from glidemq_async.option_checks import whole_number
-from glidemq_async.queue_part import Data, Result
 
 _REVOKED: Final = "revoked"
 _ALL: Final = 2**31 - 1

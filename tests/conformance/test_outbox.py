@@ -213,6 +213,20 @@ async def test_a_target_that_cannot_be_used_holds_up_no_other(
             assert await waiting_data(mended) == ["lost?"]
 
 
+async def test_a_target_is_tried_once_in_a_pass(queue: AnyQueue, place: Place, hands: Hands) -> None:
+    foreign: AnyQueue = Queue(f"{queue.name}-foreign", queue.storage)
+    key = f"glide:{{{foreign.name}}}:meta"
+    await place.ask("HSET", key, "owner", "somebody")
+    await post(queue, foreign, hands, 250)
+    way = Relay(queue.storage)
+    with pytest.raises(IncompatibleQueueError):
+        await outbox_of(queue, "a", way).relay()
+    assert (way.calls.count("openQueue"), way.calls.count("deliverJobs")) == (1, 0)
+    await place.ask("DEL", key)
+    await outbox_of(queue, "a").relay()
+    assert await waiting_data(foreign) == list(range(250))
+
+
 async def test_an_outbox_that_was_emptied_gives_no_entry_again(
     queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
 ) -> None:
