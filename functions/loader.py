@@ -46,6 +46,7 @@ FILES: Final = (
     "replaying",
     "changes",
     "updates",
+    "results",
     "waiting",
     "queue",
     "keys",

@@ -28,7 +28,7 @@ do
 
   function fits.failed(base, id, cause)
     local found = redis.call('HGET', base .. ':job:' .. id, 'cause')
-    return found ~= 'revoked' and (cause == '' or found == cause)
+    return found ~= 'revoked' and (cause == '' or found == cause) and not finish.is_over(base, id)
   end
 
   function fits.moved(base, id, cause)
@@ -115,7 +115,7 @@ do
 
   local function revive(base, job, call)
     local state = record.place(base, job.id)
-    if not state then
+    if not state or (state == 'failed' and finish.remove_over(base, job.id)) then
       add.one(base, job, call)
       return 'ok'
     end

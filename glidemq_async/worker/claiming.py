@@ -253,7 +253,7 @@ class ClaimLoop:
         try:
             self._start(job)
         except SerializationError as error:
-            option = failed_option(None, "malformed", "malformed")
+            option = failed_option("", "malformed", "malformed")
             self._ended.append(Ended(Run(job), "f", failure_of(error).packed(), option, error))
             self._event.set()
 

@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 EXPECTED = {
+    "batches": ["inserting [1, 2, 4]", "stored 1", "stored 2", "failed: a negative row", "stored 4"],
+    "cached_results": ["measuring short", "5", "5", "measuring a long text", "11", "11", "measuring short", "5 11"],
     "dead_letters": [
         "welcome of emails: unrecoverable, UnrecoverableError: no address for grace",
         "replayed: 1",
