@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from glidemq_async import Backoff, DeadLetter, JobOptions, Queue, UnrecoverableError
+from glidemq_async import Backoff, DeadLetter, Execution, JobOptions, Queue, UnrecoverableError
 from glidemq_async.functions.callers import AddRequest, Functions
 from glidemq_async.storage import Storage
 from tests.hands import Hands
@@ -176,6 +176,18 @@ async def test_a_revoked_job_is_no_dead_letter(queue: AnyQueue, dead: AnyQueue) 
     assert await ids_of(queue) == []
     assert await queue.replay_dead_letter_jobs() == 0
     assert await dead.count() == 0
+
+
+async def test_a_changed_outcome_keeps_its_cause(queue: AnyQueue, dead: AnyQueue) -> None:
+    def soften(execution: Execution) -> None:
+        execution.message = "try later"
+
+    job = await queue.add("n", attempts=3, result_ttl=60)
+    await run_all(queue, hopeless, after_execution=soften, dead_letter_queue=dead.name)
+    assert (await ended(job)).failure_cause == "unrecoverable"
+    [letter] = await letters_of(dead)
+    assert (letter.cause, letter.reason) == ("unrecoverable", job.failed_reason)
+    assert "try later" in letter.reason
 
 
 async def test_a_job_that_has_not_failed_has_no_cause(queue: AnyQueue) -> None:
