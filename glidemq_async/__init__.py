@@ -18,6 +18,7 @@ from glidemq_async.errors import (
     LibraryVersionError,
     PayloadTooLarge,
     PermissionDenied,
+    QueueBusy,
     QueueClosed,
     QueueFull,
     RateLimited,
@@ -29,6 +30,7 @@ from glidemq_async.errors import (
     UnsupportedDurability,
 )
 from glidemq_async.functions.callers import Finding
+from glidemq_async.inspection import MetricPoint, Metrics, WorkerInfo
 from glidemq_async.job import Job
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.queue import Queue
@@ -55,10 +57,13 @@ __all__ = [
     "KeepJobs",
     "LeaseLost",
     "LibraryVersionError",
+    "MetricPoint",
+    "Metrics",
     "MsgpackSerializer",
     "PayloadTooLarge",
     "PermissionDenied",
     "Queue",
+    "QueueBusy",
     "QueueClosed",
     "QueueEvent",
     "QueueEvents",
@@ -72,5 +77,6 @@ __all__ = [
     "UnrecoverableError",
     "UnsupportedDurability",
     "Worker",
+    "WorkerInfo",
     "WorkerPool",
 ]

@@ -61,20 +61,27 @@ async def _walk(client: QueueClient) -> AsyncIterator[Finding]:
 
 async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:
     base, ids, with_logs = client.keys.base, list[str](), set[str]()
-    async for raw in client.storage.scan(f"{_literal(base)}:*"):
-        kind, _, rest = raw.decode()[len(base) + 1 :].partition(":")
+    async for kind, rest in scan_keys(client):
         if kind == "job":
             ids.append(rest)
         elif kind == "logs":
             with_logs.add(rest)
-        # "call" keys expire by themselves; a reply kept for a repeated call has no other owner.
-        elif kind != "call" and (kind not in SINGLE_KEYS or rest):
-            yield Finding("I12", raw.decode(), "a key without an owner")
+        # These expire by themselves; a reply kept for a repeated call has no other owner.
+        elif kind not in {"call", "metrics"} and (kind not in SINGLE_KEYS or rest):
+            yield Finding("I12", f"{base}:{kind}" + (f":{rest}" if rest else ""), "a key without an owner")
     for job_id in sorted(with_logs - set(ids)):
         yield Finding("I12", job_id, "log lines of a job that has no record")
     for start in range(0, len(ids), STEP):
         for finding in await client.functions.check_records(ids[start : start + STEP]):
             yield finding
+
+
+async def scan_keys(client: QueueClient) -> AsyncIterator[tuple[str, str]]:
+    """Iterate over the keys of a queue: the word after its base, and the rest ("" for the single ones)."""
+    base = client.keys.base
+    async for raw in client.storage.scan(f"{_literal(base)}:*"):
+        kind, _, rest = raw.decode()[len(base) + 1 :].partition(":")
+        yield kind, rest
 
 
 def _literal(text: str) -> str:

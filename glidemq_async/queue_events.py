@@ -34,9 +34,14 @@ EventKind: TypeAlias = Literal[
     "dropped",
     "paused",
     "resumed",
+    "drained",
+    "cleaned",
+    "obliterated",
 ]
 #: The kinds whose stored form has a detail after each id, as in functions/events.lua.
-WITH_DETAIL: Final = frozenset({"added", "failed", "retrying", "stalled", "waiting", "removed", "dropped"})
+WITH_DETAIL: Final = frozenset(
+    {"added", "failed", "retrying", "stalled", "waiting", "removed", "dropped", "drained", "cleaned", "obliterated"}
+)
 
 COUNT: Final = 200
 BLOCK_SECONDS: Final = 2.0
@@ -48,7 +53,8 @@ class QueueEvent:
     """Something that happened to a job or to the queue.
 
     `detail` is the job's name (added), the reason (failed), "<delay ms> <reason>" (retrying), the number of stalls
-    (stalled), how it came (waiting: "", "promoted", "retried"), or the state it was in (removed). `position` is where
+    (stalled), how it came (waiting: "", "promoted", "retried"), the state it was in (removed), or how many jobs went (drained, cleaned,
+    obliterated: these and paused, resumed concern the queue, and `job_id` is ""). `position` is where
     to resume after this event.
     """
 

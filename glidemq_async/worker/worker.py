@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import platform
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
@@ -213,7 +214,12 @@ class Worker(Generic[Data, Result]):
         )
 
     def _make_keeper(self) -> LeaseKeeper:
-        info = {"host": platform.node(), "pid": os.getpid(), "concurrency": self._concurrency}
+        info = {
+            "host": platform.node(),
+            "pid": os.getpid(),
+            "concurrency": self._concurrency,
+            "started": round(time.time() * 1000),
+        }
         return LeaseKeeper(
             self._client.storage,
             self._client.keys.base,
