@@ -1,8 +1,10 @@
 -- add: the only way in.
 --   addJob    lane number n { id name data opts extra }*n -> { now, first, ids, outcomes }
---     id      '' for a generated one; extra: '' or cmsgpack { delay | at | ttl | reply }, ms and a reply channel
+--     id      '' for a generated one; extra: '' or cmsgpack { delay | at, ttl, reply, priority, lifo, key, cost, dedup },
+--             ms, a reply channel, thousandths of a token, { id, ttl, mode } (see dedup.lua)
 --     first   the first generated id when all generated ids follow each other; else '' and `ids` lists them in order
---     outcomes  flat { position, word }: positions (from 1) that were not added: "duplicate" or "completed"
+--     outcomes  flat { position, word, id }: positions (from 1) that were not added: "duplicate" or "completed", and the
+--             job that stands in the way
 -- O(n). Refused as a whole when memory is full; nothing is written before every argument has been read.
 
 local add = {}
@@ -51,72 +53,126 @@ local function allocate(base, n, numeric, ever_numeric)
   return '', ids
 end
 
-local function is_taken(base, id, numeric)
+-- The word for an add whose own id is taken already, or nil.
+local function is_taken(base, id)
   local state = record.place(base, id)
   if not state then
-    if numeric and numeric[id] then redis.call('HSET', base .. ':meta', 'numeric_ids', '1') end
+    if string.find(id, '^%d+$') then redis.call('HSET', base .. ':meta', 'numeric_ids', '1') end
     return nil
   end
   return state == 'completed' and 'completed' or 'duplicate'
 end
 
-local function with_extra(base, id, job, extra, now)
-  local due = extra.at or (extra.delay and now + extra.delay)
-  if extra.ttl then redis.call('ZADD', base .. ':expiry', digits(now + extra.ttl), id) end
-  if extra.reply then redis.call('HSET', base .. ':waiters', id, extra.reply) end
+-- The word for an add whose deduplication id has an owner in the way, and that owner; else nil.
+local function is_duplicate(base, wanted, call)
+  local owner = dedup.owner(base, wanted, call.now)
+  if not owner then return nil end
+  local state = record.place(base, owner)
+  if wanted.mode == 'throttle' then return state == 'completed' and 'completed' or 'duplicate', owner end
+  if not state or state == 'completed' or state == 'failed' then return nil end
+  if wanted.mode == 'simple' then return 'duplicate', owner end
+  if state ~= 'active' then removal.remove(base, owner, 'replaced', call) end
+  return nil
+end
+
+-- What a job that is not the plainest asks for; the record exists. Answers whether it is delayed.
+local function with_extra(base, id, opts, extra, call)
+  local key, now = base .. ':job:' .. id, call.now
+  local route, due = routes.of(extra), extra.at or (extra.delay and now + extra.delay)
+  if route then redis.call('HSET', key, 'route', route) end
+  if extra.ttl then
+    redis.call('ZADD', base .. ':expiry', digits(now + extra.ttl), id)
+    call.seen.expiry = true
+  end
+  if extra.reply then
+    redis.call('HSET', base .. ':waiters', id, extra.reply)
+    call.seen.waiters = true
+  end
+  if extra.dedup then dedup.own(base, extra.dedup, id, call) end
   if due and due > now then
-    redis.call('HSET', job, 'place', 'delayed -', 'added', now, 'claim', '0 0 0')
-    scheduled.push(base, id, due)
+    redis.call('HSET', key, 'place', 'delayed -', 'added', now, 'claim', '0 0 0')
+    scheduled.push(base, id, due, call)
     return true
   end
-  redis.call('HSET', job, 'place', scheduled.to_stream(base, id))
+  if route then redis.call('HSET', key, 'added', now) end
+  redis.call('HSET', key, 'place', routes.enter(base, id, route, call, opts == '' and 'i' or 'o'))
   return false
+end
+
+-- Write a job under an id that is free.
+local function store(base, id, name, data, opts, extra, call)
+  local key, delayed = base .. ':job:' .. id, false
+  if extra then
+    redis.call('HSET', key, 'name', name, 'data', data)
+    if opts ~= '' then redis.call('HSET', key, 'opts', opts) end
+    delayed = with_extra(base, id, opts, extra, call)
+  else
+    redis.call('HSET', key, 'name', name, 'data', data, 'place',
+      'waiting s' .. redis.call('XADD', base .. ':stream', '*', opts == '' and 'i' or 'o', id))
+    if opts ~= '' then redis.call('HSET', key, 'opts', opts) end
+    call.startable = call.startable + 1
+  end
+  events.note(call.lines, 'added', id, name)
+  if delayed then events.note(call.lines, 'delayed', id) end
+end
+
+-- Add one job from within another function: { id, name, data, opts, extra } as above, extra a table or nil. The caller
+-- ends with wakeup.finish. Answers the job's id and "added", or the id of the job in the way and the word.
+function add.one(base, job, call)
+  local id, extra = job.id, job.extra
+  local word, owner
+  if extra and extra.dedup then word, owner = is_duplicate(base, extra.dedup, call) end
+  if not word and id ~= '' then word, owner = is_taken(base, id), id end
+  if word then return owner, word end
+  if id == '' then
+    local first, ids = allocate(base, 1, nil, redis.call('HGET', base .. ':meta', 'numeric_ids') == '1')
+    id = ids and ids[1] or first
+  end
+  store(base, id, job.name, job.data, job.opts, extra, call)
+  return id, 'added'
+end
+
+-- A queue of mode "keyed" takes only jobs with a key, one of mode "global" none with a key.
+local function check_mode(mode, n, extras)
+  if not mode then return end
+  for i = 1, n do
+    local key = extras[i] and extras[i].key
+    if (mode == 'keyed') ~= (key ~= nil) then
+      fail('INCOMPATIBLE', 'the queue is of mode ' .. mode .. ', and job ' .. i .. ' of this call has '
+        .. (key and 'a key' or 'no key'))
+    end
+  end
 end
 
 local function add_jobs(base, args)
   local n, extras, generated, numeric = parse(args)
-  local now, lines, outcomes, startable = clock.now(), {}, {}, 0
-  local before = next(extras) and wakeup.next_due(base)
-  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids')
-  local paused = meta[1] == '1'
+  local call, outcomes = {now = clock.now(), lines = {}, startable = 0}, {}
+  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode')
+  check_mode(meta[3], n, extras)
+  -- A plain add needs to know nothing else of its queue.
+  call.seen = next(extras) and glance.at(base) or {paused = meta[1] == '1'}
   local first, ids = allocate(base, generated, numeric, meta[2] == '1')
-  local counter, stream = tonumber(first), base .. ':stream'
-  local taken_ids = 0
+  local counter, nth = tonumber(first), 0
   for i = 1, n do
     local at = 3 + (i - 1) * FIELDS
-    local id, name, opts, extra = args[at + 1], args[at + 2], args[at + 4], extras[i]
-    local taken
-    if id ~= '' then
-      taken = is_taken(base, id, numeric)
-    elseif ids then
-      taken_ids = taken_ids + 1
-      id = ids[taken_ids]
-    else
-      id = digits(counter)
-      counter = counter + 1
+    local own, extra = args[at + 1], extras[i]
+    local id, word, owner = own, nil, nil
+    if own == '' then
+      nth = nth + 1
+      id = ids and ids[nth] or digits(counter + nth - 1)
     end
-    if taken then
-      outcomes[#outcomes + 1] = i
-      outcomes[#outcomes + 1] = taken
+    if extra and extra.dedup then word, owner = is_duplicate(base, extra.dedup, call) end
+    if not word and own ~= '' then word, owner = is_taken(base, own), own end
+    if word then
+      local k = #outcomes
+      outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, word, owner
+      events.note(call.lines, 'duplicate', owner, extra and extra.dedup and extra.dedup.id)
     else
-      local job, delayed = base .. ':job:' .. id, false
-      if extra then
-        redis.call('HSET', job, 'name', name, 'data', args[at + 3])
-        delayed = with_extra(base, id, job, extra, now)
-      else
-        redis.call('HSET', job, 'name', name, 'data', args[at + 3], 'place',
-          'waiting s' .. redis.call('XADD', stream, '*', opts == '' and 'i' or 'o', id))
-      end
-      if opts ~= '' then redis.call('HSET', job, 'opts', opts) end
-      if not delayed then startable = startable + 1 end
-      events.note(lines, 'added', id, name)
-      if delayed then events.note(lines, 'delayed', id) end
+      store(base, id, args[at + 2], args[at + 3], args[at + 4], extra, call)
     end
   end
-  events.write(base, lines, now)
-  if not paused then wakeup.wake(base, startable) end
-  if next(extras) then wakeup.due_changed(base, before, nil, {paused = paused}) end
-  return {now, first, ids or {}, outcomes}
+  wakeup.finish(base, call)
+  return {call.now, first, ids or {}, outcomes}
 end
 
 request.register('addJob', add_jobs)

@@ -60,7 +60,10 @@ class AddRequest(NamedTuple):
 
 
 class AddReply(NamedTuple):
-    """What `addJob` answered: the server's time (ms), an id for each job, and the outcome of those not added."""
+    """What `addJob` answered: the server's time (ms), an id for each job, and the outcome of those not added.
+
+    The id of a job that was not added is that of the job in its way.
+    """
 
     now: int
     ids: list[str]
@@ -133,15 +136,31 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
         generated = _generated_ids(text(first), texts(listed))
         ids = [job.id or next(generated) for job in jobs]
         flat = cast("list[object]", outcomes)
-        words = {cast("int", flat[i]) - 1: text(flat[i + 1]) for i in range(0, len(flat), 2)}
+        words: dict[int, str] = {}
+        for i in range(0, len(flat), 3):
+            position = cast("int", flat[i]) - 1
+            words[position], ids[position] = text(flat[i + 1]), text(flat[i + 2])
         return AddReply(cast("int", now), ids, words)
 
     def settle_request(
-        self, lane: Lane, consumer: str, slots: int, lock_ms: int, flags: str, runs: int, settled: list[Arg]
+        self,
+        lane: Lane,
+        consumer: str,
+        slots: int,
+        lock_ms: int,
+        flags: str,
+        runs: int,
+        settled: list[Arg],
+        ran_ms: tuple[int, int] = (0, 0),
     ) -> SettleRequest:
-        """Prepare a settleAndClaim call. settled: flat verb, id, entry, payload, option of `runs` ended runs."""
+        """Prepare a settleAndClaim call.
+
+        settled: flat verb, id, entry, payload, option of `runs` ended runs; ran_ms: how long those took together that
+        are completed by it, and those that are failed.
+        """
         number = lane.next()
-        head: list[Arg] = [lane.name, number, consumer, slots, lock_ms, flags, runs]
+        ran = f"{ran_ms[0]} {ran_ms[1]}"
+        head: list[Arg] = [lane.name, number, consumer, slots, lock_ms, flags, ran, runs]
         return SettleRequest(lane, number, head + settled)
 
     async def settle_and_claim(self, request: SettleRequest) -> SettleReply:
@@ -183,6 +202,14 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
     ) -> str:
         """Do one thing to one job; returns the function's word."""
         return text(await self.once(function, [job_id]))
+
+    async def change_priority(self, job_id: str, priority: int) -> str:
+        """Give a job that has not started another priority; returns the function's word."""
+        return text(await self.once("changePriority", [job_id, priority]))
+
+    async def change_delay(self, job_id: str, delay_ms: int) -> str:
+        """Let a job that has not started wait so long from now on; returns the function's word."""
+        return text(await self.once("changeDelay", [job_id, delay_ms]))
 
     async def update_job(
         self, job_id: str, entry: str, kind: Literal["progress", "data", "log"], value: bytes | str
@@ -234,6 +261,10 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
         """Check one step of a structure's members; returns the next cursor and what is broken."""
         reply = cast("list[object]", await self.read("checkPlaces", [structure, cursor, count]))
         return text(reply[0]), _findings(reply[1])
+
+    async def check_key(self, key: str) -> list[Finding]:
+        """Check that the lines of one key agree with the records, and with its readiness."""
+        return _findings(await self.read("checkKey", [key]))
 
     async def check_records(self, ids: Sequence[str]) -> list[Finding]:
         """Check that records stand where they say."""

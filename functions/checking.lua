@@ -1,13 +1,18 @@
 -- checking: the self-check of the stored data, in bounded steps and without a write.
 --   checkPlaces   structure cursor count -> { next cursor | '', flat { invariant, id, text } }
 --     Every member of the structure has a record whose place names this structure. structure: returned, scheduled,
---     completed, failed, stream, lane.
+--     completed, failed, lifo, prioritized, keyed, stream, lane.
+--   checkKey      key -> flat { invariant, subject, text }
+--     The lines of one key agree with the records, and it stands in `ready` or `sleeping` exactly if it should.
 --   checkRecords  id… -> flat { invariant, id, text }
 --     Every record stands in exactly the structure its place names, and its fields fit its state.
 --   checkQueue    -> flat { invariant, subject, text }     marks, caps and consumers
 -- Invariant numbers are those of ARCHITECTURE.md. Each function sees one instant, so what it finds is true.
 
-local STATE_OF = {returned = 'waiting', scheduled = 'delayed', completed = 'completed', failed = 'failed'}
+local checking = {}
+local STATE_OF = {returned = 'waiting', lifo = 'waiting', prioritized = 'prioritized', keyed = 'key-waiting',
+  scheduled = 'delayed', completed = 'completed', failed = 'failed'}
+local ENTRY_OF = {returned = 'r', lifo = 'i'}
 
 local function found(report, invariant, id, text)
   report[#report + 1] = invariant
@@ -18,11 +23,13 @@ end
 local function check_zset(base, structure, cursor, count, report)
   local from = cursor == '' and 0 or integer('cursor', cursor)
   local ids = redis.call('ZRANGE', base .. ':' .. structure, from, from + count - 1)
-  for _, id in ipairs(ids) do
+  for _, member in ipairs(ids) do
+    local id = structure == 'prioritized' and string.sub(member, 17) or member
     local state, entry = record.place(base, id)
+    local expected = structure == 'prioritized' and string.sub(member, 1, 16) or ENTRY_OF[structure] or entry
     if not state then
       found(report, 'I2', id, 'in ' .. structure .. ' but has no record')
-    elseif state ~= STATE_OF[structure] or (structure == 'returned' and entry ~= 'r') then
+    elseif state ~= STATE_OF[structure] or entry ~= expected then
       found(report, 'I3', id, 'in ' .. structure .. ' but its place is ' .. state .. ' ' .. entry)
     end
   end
@@ -35,10 +42,10 @@ local function is_pending(stream, entry)
 end
 
 local function check_stream(base, structure, cursor, count, report)
-  local stream, letter = base .. ':' .. structure, structure == 'stream' and 's' or 'l'
-  local entries = redis.call('XRANGE', stream, cursor == '' and '-' or '(' .. cursor, '+', 'COUNT', count)
-  for _, entry in ipairs(entries) do
-    local id, place = entry[2][2], letter .. entry[1]
+  local stream = base .. ':' .. structure
+  local rows = redis.call('XRANGE', stream, cursor == '' and '-' or '(' .. cursor, '+', 'COUNT', count)
+  for _, entry in ipairs(rows) do
+    local id, place = entry[2][2], select(3, entries.find(stream, entry[1]))
     local state, at = record.place(base, id)
     local expected = is_pending(stream, entry[1]) and 'active' or 'waiting'
     if structure == 'lane' and expected == 'waiting' then
@@ -51,16 +58,30 @@ local function check_stream(base, structure, cursor, count, report)
         structure .. ' entry ' .. entry[1] .. ' is ' .. expected .. ' but its place is ' .. state .. ' ' .. at)
     end
   end
-  return #entries == count and entries[count][1] or ''
+  return #rows == count and rows[count][1] or ''
 end
 
 local function stands(base, id, state, entry)
   if state == 'completed' or state == 'failed' then return redis.call('ZSCORE', base .. ':' .. state, id) end
   if state == 'delayed' then return redis.call('ZSCORE', base .. ':scheduled', id) end
   if entry == 'r' then return redis.call('ZSCORE', base .. ':returned', id) end
-  local stream, raw = record.stream_of(base, entry)
-  local row = redis.call('XRANGE', stream, raw, raw)[1]
-  return row and row[2][2] == id and is_pending(stream, raw) == (state == 'active')
+  if entry == 'i' then return redis.call('ZSCORE', base .. ':lifo', id) end
+  if state == 'prioritized' then return redis.call('ZSCORE', base .. ':prioritized', entry .. id) end
+  if state == 'key-waiting' then
+    local route = keyed.route_of(base, id)
+    return route and redis.call('ZSCORE', base .. ':keyed', id)
+      and redis.call('ZSCORE', base .. ':keyq:' .. route.key, order.text(route.sequence) .. id)
+  end
+  local stream, raw = entries.stream_of(base, entry)
+  local holder, key, full = entries.find(stream, raw)
+  if key and redis.call('SISMEMBER', base .. ':keyrun:' .. key, id) == 0 then return false end
+  return holder == id and full == entry and is_pending(stream, raw) == (state == 'active')
+end
+
+-- Whether there is a job with this id, standing where its record says.
+function checking.stands(base, id)
+  local state, entry = record.place(base, id)
+  return state and stands(base, id, state, entry) or false
 end
 
 local function check_record(base, id, report)
@@ -90,6 +111,46 @@ end, {'no-writes'})
 register('checkRecords', function(base, args)
   local report = {}
   for _, id in ipairs(args) do check_record(base, id, report) end
+  return report
+end, {'no-writes'})
+
+-- Every member of one of a key's sets is a job of this key in that state.
+local function check_members(base, key, members, state, letter, report)
+  for _, id in ipairs(members) do
+    local route = keyed.route_of(base, id)
+    local now, entry = record.place(base, id)
+    if not route or route.key ~= key then
+      found(report, 'I6', id, 'in a line of key ' .. key .. ' but not a job of it')
+    elseif now ~= state or (letter and string.sub(entry, 1, 1) ~= letter) then
+      found(report, 'I6', id, 'in a line of key ' .. key .. ' as ' .. state .. ' but its place is ' .. now)
+    end
+  end
+end
+
+-- A job that rests and was taken out of its turn (put off by hand) counts like any that waits for an instant.
+local function check_ready(base, key, report)
+  local waiting = redis.call('ZCARD', base .. ':keyq:' .. key)
+  local call = {now = clock.now(), seen = glance.at(base)}
+  local left = keyed.room(base, key, keyed.limits_of(base, key, call), call)
+  local ready = redis.call('ZSCORE', base .. ':ready', key)
+  local sleeping = redis.call('ZSCORE', base .. ':sleeping', key)
+  local expected, stands = waiting > 0 and left > 0, (ready or sleeping) and true or false
+  if expected ~= stands then
+    found(report, 'I7', key, waiting .. ' jobs wait and ' .. left .. ' more may run, but the key is '
+      .. (ready and 'ready' or sleeping and 'sleeping' or 'neither ready nor sleeping'))
+  end
+  if ready and sleeping then found(report, 'I7', key, 'both ready and sleeping') end
+end
+
+register('checkKey', function(base, args)
+  local key, report, waiting = args[1], {}, {}
+  for i, member in ipairs(redis.call('ZRANGE', base .. ':keyq:' .. key, 0, 999)) do
+    waiting[i] = string.sub(member, 17)
+  end
+  check_members(base, key, waiting, 'key-waiting', nil, report)
+  check_members(base, key, redis.call('SRANDMEMBER', base .. ':keyrun:' .. key, 1000), 'active', 'k', report)
+  check_members(base, key, redis.call('SRANDMEMBER', base .. ':keyrest:' .. key, 1000), 'delayed', nil, report)
+  check_ready(base, key, report)
   return report
 end, {'no-writes'})
 

@@ -1,7 +1,8 @@
 -- claim: hand startable jobs to a worker that can start them now.
 -- Every claimed job becomes a pending entry: of `stream` if it stood there, else of `lane`, where it is appended and
 -- made pending in the same call (XCLAIM FORCE; `lane` is never read with XREADGROUP).
--- Order: `returned`, then `stream`. Bounded by slots and by bytes.
+-- Order: `returned`; then `stream`, `lifo` and the lines of keys in turn, so that none of them starves another; then,
+-- when none of these has a job that can start, `prioritized`. Bounded by slots and by bytes.
 
 local claim = {}
 local FIRST_STEP = 8
@@ -52,12 +53,6 @@ local function start(base, what, id, entry, order, since, lock, lines)
   return job
 end
 
-local function drop_entries(stream, entries)
-  if #entries == 0 then return end
-  in_chunks('XACK', stream, GROUP, entries)
-  in_chunks('XDEL', stream, nil, entries)
-end
-
 -- The ids among these whose time to live is over, as a set; nil when no job of the queue has one. All of them start
 -- or fail now, so none has to be watched any more.
 local function expired_among(base, ids, now, seen)
@@ -71,10 +66,12 @@ local function expired_among(base, ids, now, seen)
   return expired
 end
 
--- A job that cannot be started: there is no record, or one that somebody damaged.
-local function refuse(base, id, entry, call)
-  if redis.call('TYPE', base .. ':job:' .. id).ok == 'hash' then
-    finish.fail(base, id, entry, 'malformed', call.now, call.lines, call.seen)
+-- A job that cannot be started: its time is over, there is no record, or one that somebody damaged.
+local function refuse(base, id, entry, key, expired, call)
+  if key then keyed.release(base, id, key, call) end
+  local kind = redis.call('TYPE', base .. ':job:' .. id).ok
+  if kind == 'hash' then
+    finish.fail(base, id, entry, expired and 'expired' or 'malformed', call)
   else
     record.lost(base, id)
     events.note(call.lines, 'dropped', id, 'missing')
@@ -82,101 +79,152 @@ local function refuse(base, id, entry, call)
 end
 
 -- Start the jobs that are now pending under these entries; bad ones are dropped from the batch, never wedge it.
-local function start_batch(base, whats, ids, entries, orders, call, out)
-  local now, lines, lock = call.now, call.lines, call.lock
-  local expired, gone, bytes = expired_among(base, ids, now, call.seen), {}, 0
-  local since = ' ' .. digits(now) .. ' '
+-- batch: { ids, entries } and, as far as the source has them, { whats, orders, keys }, each by position.
+local function start_batch(base, batch, call, out)
+  local ids, lines, lock = batch.ids, call.lines, call.lock
+  local whats, orders, keys = batch.whats, batch.orders, batch.keys
+  local expired, gone, bytes = expired_among(base, ids, call.now, call.seen), {}, 0
+  local since = ' ' .. digits(call.now) .. ' '
   for i, id in ipairs(ids) do
-    local entry = entries[i]
-    if expired and expired[id] then
-      gone[#gone + 1] = string.sub(entry, 2)
-      if exists(base .. ':job:' .. id) then
-        finish.fail(base, id, entry, 'expired', now, lines, call.seen)
-      else
-        record.lost(base, id)
-      end
+    local entry, late = batch.entries[i], expired and expired[id]
+    local what = whats and not call.seen.touched and whats[i] or 'h'
+    local job = not late and start(base, what, id, entry, orders and orders[i], since, lock, lines)
+    if job then
+      out[#out + 1] = job
+      bytes = bytes + #job[2]
     else
-      local job = start(base, call.seen.touched and 'h' or whats[i], id, entry, orders and orders[i], since, lock, lines)
-      if job then
-        out[#out + 1] = job
-        bytes = bytes + #job[2]
-      else
-        gone[#gone + 1] = string.sub(entry, 2)
-        refuse(base, id, entry, call)
-      end
+      gone[#gone + 1] = string.sub(entry, 2)
+      refuse(base, id, entry, keys and keys[i], late, call)
     end
   end
-  if #gone > 0 then drop_entries((record.stream_of(base, entries[1])), gone) end
+  if #gone > 0 then entries.drop(entries.stream_of(base, batch.entries[1]), gone) end
   return bytes
 end
-
-local function ensure_group(stream)
-  redis.pcall('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
-end
-claim.ensure_group = ensure_group
 
 local function read_new(base, consumer, count)
   local stream = base .. ':stream'
   local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', stream, '>')
   if reply and reply.err then
-    ensure_group(stream)
+    entries.ensure_group(stream)
     reply = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', stream, '>')
   end
   return reply and reply[1][2] or {}
 end
 
-local function from_stream(base, consumer, count, call, out)
-  local whats, ids, entries = {}, {}, {}
-  for i, entry in ipairs(read_new(base, consumer, count)) do
-    whats[i], ids[i] = entry[2][1], entry[2][2]
-    entries[i] = 's' .. entry[1]
-  end
-  return #ids, start_batch(base, whats, ids, entries, nil, call, out)
-end
-
--- Append jobs to `lane` and make them pending for this consumer.
-local function enter_lane(base, consumer, ids)
-  local lane, entries, raw = base .. ':lane', {}, {}
+-- Append jobs to `lane` and make them pending for this consumer. Answers their entries.
+local function enter_lane(base, consumer, ids, keys)
+  local lane, made, raw = base .. ':lane', {}, {}
   for i, id in ipairs(ids) do
-    raw[i] = redis.call('XADD', lane, '*', 'h', id)
-    entries[i] = 'l' .. raw[i]
+    if keys then
+      raw[i] = redis.call('XADD', lane, '*', 'h', id, 'key', keys[i])
+      made[i] = 'k' .. raw[i]
+    else
+      raw[i] = redis.call('XADD', lane, '*', 'h', id)
+      made[i] = 'l' .. raw[i]
+    end
   end
   local command = {'XCLAIM', lane, GROUP, consumer, 0}
   for _, entry in ipairs(raw) do command[#command + 1] = entry end
   for _, word in ipairs({'FORCE', 'JUSTID', 'LASTID', raw[#raw]}) do command[#command + 1] = word end
   local reply = redis.pcall(unpack(command))
   if reply.err then
-    ensure_group(lane)
+    entries.ensure_group(lane)
     redis.call(unpack(command))
   end
-  return entries
+  return made
 end
 
-local function from_returned(base, consumer, count, call, out)
-  if not call.seen.returned then return 0, 0 end
-  local popped = redis.call('ZPOPMIN', base .. ':returned', count)
-  if #popped == 0 then return 0, 0 end
-  local ids, orders = {}, {}
-  for i = 1, #popped, 2 do
-    ids[#ids + 1] = popped[i]
-    orders[#orders + 1] = digits(tonumber(popped[i + 1]))
+-- The sources. Each starts up to `count` jobs, and answers how many it took and their bytes.
+local source = {}
+
+function source.stream(base, consumer, count, call, out)
+  local batch = {ids = {}, entries = {}, whats = {}}
+  for i, entry in ipairs(read_new(base, consumer, count)) do
+    batch.whats[i], batch.ids[i] = entry[2][1], entry[2][2]
+    batch.entries[i] = 's' .. entry[1]
   end
-  return #ids, start_batch(base, {}, ids, enter_lane(base, consumer, ids), orders, call, out)
+  return #batch.ids, start_batch(base, batch, call, out)
 end
 
--- Claim up to `slots` jobs in growing steps, so that large payloads stop it early. Answers the claimed jobs and
--- whether it stopped for their size. call: { now, lock, lines, seen }.
+local function start_in_lane(base, consumer, batch, call, out)
+  if #batch.ids == 0 then return 0, 0 end
+  batch.entries = enter_lane(base, consumer, batch.ids, batch.keys)
+  return #batch.ids, start_batch(base, batch, call, out)
+end
+
+function source.returned(base, consumer, count, call, out)
+  local batch = {ids = {}, orders = {}}
+  local popped = redis.call('ZPOPMIN', base .. ':returned', count)
+  for i = 1, #popped, 2 do
+    batch.ids[#batch.ids + 1] = popped[i]
+    batch.orders[#batch.orders + 1] = digits(tonumber(popped[i + 1]))
+  end
+  return start_in_lane(base, consumer, batch, call, out)
+end
+
+function source.lifo(base, consumer, count, call, out)
+  local batch = {ids = {}}
+  local popped = redis.call('ZPOPMAX', base .. ':lifo', count)
+  for i = 1, #popped, 2 do batch.ids[#batch.ids + 1] = popped[i] end
+  return start_in_lane(base, consumer, batch, call, out)
+end
+
+function source.prioritized(base, consumer, count, call, out)
+  local batch = {ids = {}}
+  local popped = redis.call('ZPOPMIN', base .. ':prioritized', count)
+  for i = 1, #popped, 2 do batch.ids[#batch.ids + 1] = string.sub(popped[i], 17) end
+  return start_in_lane(base, consumer, batch, call, out)
+end
+
+function source.ready(base, consumer, count, call, out)
+  local batch = {}
+  batch.ids, batch.keys = keyed.pop(base, count, call)
+  return start_in_lane(base, consumer, batch, call, out)
+end
+
+-- Take from one source in growing steps, so that large payloads stop it early, until it is dry or `upto` jobs are
+-- claimed. Answers the bytes so far and whether the source is dry.
+local function take_from(name, base, consumer, upto, bytes, call, out)
+  local step = FIRST_STEP
+  while #out < upto and bytes < MAX_BYTES do
+    local wanted = math.min(step, upto - #out)
+    local found, size = source[name](base, consumer, wanted, call, out)
+    bytes = bytes + size
+    if found < wanted then return bytes, true end
+    step = math.min(step * 2, LARGEST_STEP)
+  end
+  return bytes, false
+end
+
+-- Several sources have jobs: each gets its share, and which of them comes first changes from call to call.
+local function take_turns(names, base, consumer, slots, call, out)
+  local bytes = 0
+  local turn = order.next(base, call) / 1024
+  while #names > 0 and #out < slots and bytes < MAX_BYTES do
+    local at, dry = math.floor(turn) % #names + 1, nil
+    local share = math.ceil((slots - #out) / #names)
+    bytes, dry = take_from(names[at], base, consumer, math.min(slots, #out + share), bytes, call, out)
+    if dry then table.remove(names, at) else turn = turn + 1 end
+  end
+  return bytes
+end
+
+-- Claim up to `slots` jobs. Answers them and whether it stopped for their size. call: with lock, the caller's lease.
 function claim.take(base, consumer, slots, call)
-  local out, bytes, step = {}, 0, FIRST_STEP
-  for _, source in ipairs({from_returned, from_stream}) do
-    while #out < slots and bytes < MAX_BYTES do
-      local wanted = math.min(step, slots - #out)
-      local found, size = source(base, consumer, wanted, call, out)
-      bytes = bytes + size
-      if found < wanted then break end
-      step = math.min(step * 2, LARGEST_STEP)
+  local out, bytes, seen = {}, 0, call.seen
+  if seen.returned then bytes = take_from('returned', base, consumer, slots, bytes, call, out) end
+  if #out < slots and bytes < MAX_BYTES then
+    if seen.lifo or seen.ready then
+      local names = {'stream'}
+      if seen.lifo then names[#names + 1] = 'lifo' end
+      if seen.ready then names[#names + 1] = 'ready' end
+      bytes = bytes + take_turns(names, base, consumer, slots, call, out)
+    else
+      bytes = take_from('stream', base, consumer, slots, bytes, call, out)
     end
   end
+  if seen.prioritized then bytes = take_from('prioritized', base, consumer, slots, bytes, call, out) end
+  keyed.review(base, call)
   return out, bytes >= MAX_BYTES and #out < slots
 end
 

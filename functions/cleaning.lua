@@ -11,8 +11,8 @@
 --     Remove every job. Claims are paused by the first step, which changes nothing and answers how many jobs run in
 --     `refused` if any do, unless force is "1": then they are fenced off and their workers told. The last step but one
 --     tells `obliterated`; the last one removes the keys of the queue that have these names, all at once.
---   sweepRemains  kind { name }… -> removed
---     Keys <base>:<kind>:<name>, found by a scan after that. Those of jobs that stand somewhere are not removed.
+--   sweepRemains  { name }… -> removed
+--     Keys, found by a scan after that. What a new queue of the same name may own already is not removed.
 -- One step meets at most `count` jobs (1 to 500), and ends early when it has taken ENOUGH seconds: what a job costs
 -- depends on what it holds.
 
@@ -51,12 +51,6 @@ do
     return false
   end
 
-  local function finish_step(base, step)
-    keyed.review(base, step)
-    wakeup.started(base, step)
-    events.write(base, step.lines, step.now)
-  end
-
   -- Jobs that have left their places go.
   local function remove(base, ids, step)
     if #ids == 0 then return end
@@ -67,11 +61,12 @@ do
   local EXPECTED = {scheduled = '^delayed ', lifo = '^waiting i$', prioritized = '^prioritized ',
     keyed = '^key%-waiting ', returned = '^waiting r$', completed = '^completed ', failed = '^failed '}
 
-  -- The job of a member may go if that is where it stands, and if it was added by then (bound: ms or nil). Answers
-  -- "go", "stay", or "stray": its record says something else, and only the member goes.
+  -- What becomes of a member: "go" if its job stands there and was added by then (bound: ms or nil), else "stay"; or
+  -- "stray" if the record says something else: only the member goes; or "lost" if there is no record.
   local function judge(base, structure, id, bound)
     local found = redis.call('HMGET', base .. ':job:' .. id, 'place', 'added')
-    if found[1] and not string.find(found[1], EXPECTED[structure]) then return 'stray' end
+    if not found[1] then return 'lost' end
+    if not string.find(found[1], EXPECTED[structure]) then return 'stray' end
     if bound and found[2] and tonumber(found[2]) > bound then return 'stay' end
     return 'go'
   end
@@ -93,11 +88,9 @@ do
         staying = staying + 1
       else
         going[#going + 1] = member
-        if verdict == 'go' then ids[#ids + 1] = id end
+        if verdict ~= 'stray' then ids[#ids + 1] = id end
+        if verdict == 'go' and leaving[structure] then leaving[structure](base, id, step) end
       end
-    end
-    if leaving[structure] then
-      for _, id in ipairs(ids) do leaving[structure](base, id, step) end
     end
     in_chunks('ZREM', base .. ':' .. structure, nil, going)
     remove(base, ids, step)
@@ -125,7 +118,7 @@ do
       at = last[1]
     end
     local over = in_pieces(step, function(n)
-      local found, raw, ids = redis.call('XRANGE', stream, '(' .. entries.last_delivered(stream), at, 'COUNT', n), {}, {}
+      local found, raw, ids = redis.call('XRANGE', stream, '(' .. reading.last_delivered(stream), at, 'COUNT', n), {}, {}
       for i, entry in ipairs(found) do
         local id = entry[2][2]
         raw[i] = entry[1]
@@ -189,7 +182,7 @@ do
     local number, rest = walk_all(base, WAITING, tonumber(at), position, tonumber(bound), step)
     local total = before + step.removed
     if not number and total > 0 then events.note(step.lines, 'drained', '', digits(total)) end
-    finish_step(base, step)
+    wakeup.finish(base, step)
     if not number then return {'', step.removed} end
     return {number .. ' ' .. digits(tonumber(bound)) .. ' ' .. digits(total) .. ' ' .. rest, step.removed}
   end, {'allow-oom'})
@@ -213,7 +206,7 @@ do
     local total = before + #cleaned
     over = over or left <= 0
     if over and total > 0 then events.note(step.lines, 'cleaned', '', digits(total)) end
-    finish_step(base, step)
+    wakeup.finish(base, step)
     return {over and '' or bound .. ' ' .. digits(left) .. ' ' .. digits(total), cleaned}
   end, {'allow-oom'})
 
@@ -232,16 +225,18 @@ do
     local over = in_pieces(step, function(n)
       local ids = redis.call('ZREVRANGEBYSCORE', key, bound, '-inf', 'LIMIT', 0, n)
       for _, id in ipairs(ids) do
-        if removal.start_anew(base, id, state, step) then
+        if record.place(base, id) == state then
+          removal.start_anew(base, id, step)
           retried = retried + 1
         else
-          redis.call('ZREM', key, id)    -- a stray member, whose record is elsewhere or nowhere
+          redis.call('ZREM', key, id)    -- its record is elsewhere or nowhere
         end
       end
+      keyed.review(base, step)
       return #ids
     end)
     left = left - (budget - step.left)
-    finish_step(base, step)
+    wakeup.finish(base, step)
     return {(over or left <= 0) and '' or bound .. ' ' .. digits(left), retried}
   end)
 
@@ -279,16 +274,19 @@ do
     local number, rest = walk_all(base, ALL, tonumber(at) or 1, position or '', nil, step)
     local total = digits(before + step.removed)
     if not number then events.note(step.lines, 'obliterated', '', total) end
-    keyed.review(base, step)
-    events.write(base, step.lines, step.now)
+    wakeup.finish(base, step)
     return {number and number .. ' ' .. total .. ' ' .. rest or 'told ' .. total, step.removed, 0}
   end, {'allow-oom'})
 
+  local ALWAYS = {call = true, metrics = true, key = true, keyrate = true, keybucket = true}
+
   register('sweepRemains', function(base, args)
-    local kind, keys = args[1], {}
-    for i = 2, #args do
-      local owned = (kind == 'job' or kind == 'logs') and checking.stands(base, args[i])
-      if not owned then keys[#keys + 1] = base .. ':' .. kind .. ':' .. args[i] end
+    local keys, unused = {}, size(base) == 0
+    for _, name in ipairs(args) do
+      local kind, rest = string.match(name, '^([^:]*):(.*)$')
+      local free = unused or ALWAYS[kind]
+      if kind == 'job' or kind == 'logs' then free = not checking.stands(base, rest) end
+      if free then keys[#keys + 1] = base .. ':' .. name end
     end
     return in_chunks('UNLINK', nil, nil, keys)
   end, {'allow-oom'})

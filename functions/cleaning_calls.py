@@ -48,6 +48,6 @@ class CleaningCalls(Caller):
         reply = cast("list[object]", await self.once("obliterateQueue", [cursor, int(force), STEP, *names]))
         return ObliterateStep(text(reply[0]), cast("int", reply[1]), cast("int", reply[2]))
 
-    async def sweep_remains(self, kind: str, names: Sequence[str]) -> None:
-        """Remove keys `<kind>:<name>` that an obliterated queue left, unless a job of its next life has them."""
-        await self._storage.call("sweepRemains", self._base, [kind, *names])
+    async def sweep_remains(self, names: Sequence[str]) -> None:
+        """Remove keys that an obliterated queue left, named without its base, but for those that are in use again."""
+        await self._storage.call("sweepRemains", self._base, list(names))

@@ -159,20 +159,24 @@ function finish.note(done, state, policy, id, payload)
   group.payloads[n] = payload
 end
 
--- Store what was collected, in the order in which the policies came: the last one is the one that holds.
-function finish.store(base, done, now, seen)
+-- Store what was collected, in the order in which the policies came: the last one is the one that holds. run_ms: how
+-- long the runs of each state took together, if there were any.
+function finish.store(base, done, now, seen, run_ms)
+  local counts = {}
   for _, group in ipairs(done) do
     record.forget_marks(base, group.ids, seen)
     store_group(base, group, now, seen)
+    counts[group.state] = (counts[group.state] or 0) + #group.ids
   end
+  for state, n in pairs(counts) do metrics.count(base, state, n, run_ms and run_ms[state] or 0, now) end
 end
 
 -- Fail a job that has just left its place, for a reason of the server's. The record must exist.
-function finish.fail(base, id, entry, reason, now, lines, seen)
+function finish.fail(base, id, entry, reason, call)
   record.keep_added(base, id, entry)
-  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', now, 'reason', reason)
-  events.note(lines, 'failed', id, reason)
+  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', reason)
+  events.note(call.lines, 'failed', id, reason)
   local done = {}
   finish.note(done, 'failed', '', id, '')
-  finish.store(base, done, now, seen)
+  finish.store(base, done, call.now, call.seen)
 end

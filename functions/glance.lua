@@ -3,7 +3,21 @@
 -- one: its structure does not exist then, and one EXISTS tells so for all of them.
 
 local glance = {}
-local STRUCTURES = {'waiters', 'expiry', 'revoking', 'held', 'returned', 'scheduled'}
+local STRUCTURES = {'waiters', 'expiry', 'revoking', 'held', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
+  'sleeping', 'resting', 'pauses', 'limited', 'limits', 'deduped'}
+
+-- Note which of keys[from..upto] exist. Few of them do, so halving finds them with few commands.
+local function look(base, keys, from, upto, seen)
+  local count = redis.call('EXISTS', unpack(keys, from, upto))
+  if count == 0 then return end
+  if count == upto - from + 1 then
+    for i = from, upto do seen[STRUCTURES[i]] = true end
+    return
+  end
+  local middle = math.floor((from + upto) / 2)
+  look(base, keys, from, middle, seen)
+  look(base, keys, middle + 1, upto, seen)
+end
 
 -- Answers { paused, touched, keep = { completed, failed }, <structure> = true if it exists }. A call notes here what it
 -- creates itself.
@@ -13,9 +27,16 @@ function glance.at(base)
     keep = {completed = meta[2] or '', failed = meta[3] or ''}}
   local keys = {}
   for i, name in ipairs(STRUCTURES) do keys[i] = base .. ':' .. name end
-  if redis.call('EXISTS', unpack(keys)) == 0 then return seen end
-  for i, name in ipairs(STRUCTURES) do
-    if exists(keys[i]) then seen[name] = true end
-  end
+  look(base, keys, 1, #keys, seen)
   return seen
+end
+
+-- What one call of a function carries along:
+--   now        ms
+--   seen       see above
+--   lines      events noted so far, see events.lua
+--   startable  how many jobs became startable, see wakeup.lua
+--   touched    keys whose readiness must be looked at again, see keyed.lua
+function glance.call(base)
+  return {now = clock.now(), seen = glance.at(base), lines = {}, startable = 0}
 end

@@ -9,72 +9,61 @@ local function finished(state)
   return state == 'completed' or state == 'failed'
 end
 
-local function woken(base, n)
-  if not wakeup.paused(base) then wakeup.wake(base, n) end
-end
-
 local function stop_run(base, entry)
-  local consumer = places.consumer_of(base, entry)
+  local consumer = entries.consumer_of(base, entry)
   if consumer then wakeup.tell(base, consumer, 'x ' .. entry) end
 end
 
 request.register('removeJob', function(base, args)
-  local id, now = args[3], clock.now()
+  local id = args[3]
   local state, entry = record.place(base, id)
   if not state then return 'missing' end
   if state == 'active' then stop_run(base, entry) end
-  places.leave(base, id)
-  local seen = glance.at(base)
-  record.forget_marks(base, {id}, seen)
-  redis.call('ZREM', base .. ':held', id)
-  finish.answer_waiters(base, 'removed', {id}, {''}, seen)
-  record.unlink(base, {id})
-  events.one(base, 'removed', id, state, now)
+  local call = glance.call(base)
+  removal.remove(base, id, state, call)
+  wakeup.finish(base, call)
   return 'ok'
 end, {'allow-oom'})
 
 request.register('retryJob', function(base, args)
-  local id, now = args[3], clock.now()
-  local state, entry = record.place(base, id)
+  local id = args[3]
+  local state = record.place(base, id)
   if not state then return 'missing' end
   if not finished(state) then return 'state ' .. state end
-  local key = base .. ':job:' .. id
-  places.leave(base, id)
-  record.keep_added(base, id, entry)
-  redis.call('ZREM', base .. ':held', id)
-  redis.call('HDEL', key, 'failures', 'stalls', 'ended', 'result', 'reason', 'error', 'progress', 'drop')
-  redis.call('HSET', key, 'place', scheduled.to_stream(base, id))
-  events.one(base, 'waiting', id, 'retried', now)
-  woken(base, 1)
+  local call = glance.call(base)
+  removal.start_anew(base, id, call)
+  wakeup.finish(base, call)
   return 'ok'
 end)
 
 request.register('revokeJob', function(base, args)
-  local id, now = args[3], clock.now()
+  local id = args[3]
   local state, entry = record.place(base, id)
   if not state then return 'missing' end
   if finished(state) then return 'state ' .. state end
+  local call = glance.call(base)
   if state == 'active' then
     redis.call('SADD', base .. ':revoking', id)
-    local consumer = places.consumer_of(base, entry)
+    local consumer = entries.consumer_of(base, entry)
     if consumer then wakeup.tell(base, consumer, 'r ' .. id) end
-    events.one(base, 'revoking', id, nil, now)
+    events.note(call.lines, 'revoking', id)
+    events.write(base, call.lines, call.now)
     return 'revoking'
   end
-  local lines = {}
-  finish.fail(base, id, places.leave(base, id), 'revoked', now, lines, glance.at(base))
-  events.write(base, lines, now)
+  finish.fail(base, id, places.leave(base, id, call), 'revoked', call)
+  wakeup.finish(base, call)
   return 'revoked'
 end, {'allow-oom'})
 
 request.register('promoteJob', function(base, args)
-  local id, now = args[3], clock.now()
+  local id = args[3]
   local state = record.place(base, id)
   if not state then return 'missing' end
   if state ~= 'delayed' then return 'state ' .. state end
-  places.leave(base, id)
-  redis.call('HSET', base .. ':job:' .. id, 'place', scheduled.to_stream(base, id))
-  events.one(base, 'waiting', id, 'promoted', now)
-  woken(base, 1)
+  local call = glance.call(base)
+  places.leave(base, id, call)
+  redis.call('HSET', base .. ':job:' .. id, 'place', routes.enter_again(base, id, call))
+  events.note(call.lines, 'waiting', id, 'promoted')
+  wakeup.finish(base, call)
   return 'ok'
 end)

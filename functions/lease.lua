@@ -26,15 +26,20 @@ local function report_alive(base, consumer, info, now)
   end
 end
 
-local function renew(base, stream, consumer, entries, mine)
-  if #entries == 0 then return end
-  for from = 1, #entries, CHUNK do
-    local command = {'XCLAIM', stream, GROUP, consumer, 0}
-    for i = from, math.min(from + CHUNK - 1, #entries) do command[#command + 1] = entries[i] end
+-- Renew entries of one stream; `mine` gets those that are still the consumer's, as they were named.
+local function renew(stream, consumer, named, mine)
+  if #named == 0 then return end
+  for from = 1, #named, CHUNK do
+    local command, names = {'XCLAIM', stream, GROUP, consumer, 0}, {}
+    for i = from, math.min(from + CHUNK - 1, #named) do
+      local raw = string.sub(named[i], 2)
+      command[#command + 1] = raw
+      names[raw] = named[i]
+    end
     command[#command + 1] = 'JUSTID'
     local reply = redis.pcall(unpack(command))
     if not reply.err then
-      for _, entry in ipairs(reply) do mine[entry] = true end
+      for _, raw in ipairs(reply) do mine[names[raw]] = true end
     end
   end
 end
@@ -42,19 +47,15 @@ end
 register('renewLeases', function(base, args)
   local consumer, held, ids = args[1], {[base .. ':stream'] = {}, [base .. ':lane'] = {}}, {}
   for i = 3, #args, 2 do
-    local stream, entry = record.stream_of(base, args[i + 1])
-    local list = held[stream]
-    list[#list + 1] = entry
+    local list = held[(entries.stream_of(base, args[i + 1]))]
+    list[#list + 1] = args[i + 1]
     ids[#ids + 1] = args[i]
   end
   report_alive(base, consumer, args[2], clock.now())
-  local lost, revoked = {}, {}
-  for stream, entries in pairs(held) do
-    local mine, letter = {}, stream == base .. ':stream' and 's' or 'l'
-    renew(base, stream, consumer, entries, mine)
-    for _, entry in ipairs(entries) do
-      if not mine[entry] then lost[#lost + 1] = letter .. entry end
-    end
+  local lost, revoked, mine = {}, {}, {}
+  for stream, named in pairs(held) do renew(stream, consumer, named, mine) end
+  for i = 4, #args, 2 do
+    if not mine[args[i]] then lost[#lost + 1] = args[i] end
   end
   if exists(base .. ':revoking') then
     for _, id in ipairs(ids) do

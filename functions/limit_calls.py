@@ -1,9 +1,65 @@
-"""Typed callers of the functions of limits: limits.lua, keyed.lua."""
+"""Typed callers of the functions of limits: keys.lua."""
 
 from __future__ import annotations
 
-from glidemq_async.functions.calling import Caller
+from typing import NamedTuple, cast
+
+from glidemq_async.functions.calling import Caller, text, texts
+
+
+class QueueLimits(NamedTuple):
+    """What `getLimits` answered: None where nothing is set; durations and instants in ms."""
+
+    concurrency: int | None
+    rate_max: int | None
+    rate_ms: int | None
+    gate: int | None
+
+
+class KeyLimits(NamedTuple):
+    """What `getKeyLimits` answered: None where nothing is set; tokens in thousandths, the rest in ms."""
+
+    concurrency: int | None
+    rate_max: int | None
+    rate_ms: int | None
+    capacity: int | None
+    refill: int | None
+    paused_until: int | None
 
 
 class LimitCalls(Caller):
     """The part of `Functions` that these functions make up."""
+
+    async def set_limits(self, **limits: str) -> None:
+        """Set limits of the queue: concurrency, rate ("<max> <ms>"); "" removes one."""
+        await self.once("setLimits", _flat(limits))
+
+    async def get_limits(self) -> QueueLimits:
+        """Return the limits of the queue."""
+        return QueueLimits(*_numbers(await self.read("getLimits")))
+
+    async def set_key_limits(self, key: str, **limits: str) -> None:
+        """Set limits of a key ("" = of all without their own): concurrency, rate, bucket; "" removes one."""
+        await self.once("setKeyLimits", [key, *_flat(limits)])
+
+    async def get_key_limits(self, key: str) -> KeyLimits:
+        """Return what was set for a key itself."""
+        return KeyLimits(*_numbers(await self.read("getKeyLimits", [key])))
+
+    async def pause_key(self, key: str, length_ms: int) -> None:
+        """Let no job of a key start for so long; 0 ends a pause."""
+        await self.once("pauseKey", [key, length_ms])
+
+    async def review_keys(self) -> None:
+        """Look at every key with a waiting job again, in bounded steps."""
+        cursor = "0"
+        while cursor:
+            cursor = text(await self.once("reviewKeys", [cursor]))
+
+
+def _flat(limits: dict[str, str]) -> list[str]:
+    return [word for pair in limits.items() for word in pair]
+
+
+def _numbers(reply: object) -> list[int | None]:
+    return [int(float(word)) if word else None for word in texts(cast("list[bytes]", reply))]

@@ -1,29 +1,48 @@
 -- places: the table of states. Each state has exactly one structure; here a job is taken out of whichever holds it.
---   waiting    entry "s…"  undelivered entry of `stream`      entry "r"  member of `returned`
---   active     entry "s…"  pending entry of `stream`          entry "l…" pending entry of `lane`
---   delayed    member of `scheduled`
---   completed, failed      member of the zset of that name
+--   waiting      "s…"  undelivered entry of `stream`     "r" member of `returned`     "i" member of `lifo`
+--   prioritized  "<16 digits>"  member of `prioritized`, with these digits before the id
+--   key-waiting  "-"   member of its key's line and of `keyed`. The first one of a key in `sleeping` is told to users
+--                      as rate-limited: it could start but for the key's pause or rate.
+--   active       "s…"  pending entry of `stream`         "l…" "k…" pending entry of `lane`
+--   delayed      "-"   member of `scheduled`
+--   completed, failed  member of the zset of that name
 
 local places = {}
 
-function places.drop_entry(base, entry)
-  local stream, raw = record.stream_of(base, entry)
-  redis.call('XACK', stream, GROUP, raw)
-  redis.call('XDEL', stream, raw)
+-- Give up the entry of a run. What hangs on the run goes too.
+function places.drop_run(base, id, entry, call)
+  local stream, raw = entries.stream_of(base, entry)
+  local _, key = entries.find(stream, raw)
+  entries.drop(stream, {raw})
+  if key then keyed.release(base, id, key, call) end
 end
 
 local leave = {}
 
 function leave.waiting(base, id, entry)
-  if entry == 'r' then redis.call('ZREM', base .. ':returned', id) else places.drop_entry(base, entry) end
+  if entry == 'r' then
+    redis.call('ZREM', base .. ':returned', id)
+  elseif entry == 'i' then
+    redis.call('ZREM', base .. ':lifo', id)
+  else
+    local stream, raw = entries.stream_of(base, entry)
+    entries.drop(stream, {raw})
+  end
 end
 
-function leave.active(base, _, entry)
-  places.drop_entry(base, entry)
+function leave.prioritized(base, id, entry)
+  redis.call('ZREM', base .. ':prioritized', entry .. id)
 end
 
-function leave.delayed(base, id)
+leave['key-waiting'] = function(base, id, _, call)
+  keyed.leave(base, id, call)
+end
+
+leave.active = places.drop_run
+
+function leave.delayed(base, id, _, call)
   redis.call('ZREM', base .. ':scheduled', id)
+  keyed.wake_up(base, id, call)
 end
 
 function leave.completed(base, id)
@@ -35,26 +54,16 @@ function leave.failed(base, id)
 end
 
 -- Take an existing job out of its structure. Answers the entry it had. The caller writes the new place.
-function places.leave(base, id)
+function places.leave(base, id, call)
   local state, entry = record.place(base, id)
-  leave[state](base, id, entry)
+  leave[state](base, id, entry, call)
   return entry
 end
 
--- The consumer under whose name a running job is pending, or nil.
-function places.consumer_of(base, entry)
-  local stream, raw = record.stream_of(base, entry)
-  local rows = redis.pcall('XPENDING', stream, GROUP, raw, raw, 1)
-  return not rows.err and rows[1] and rows[1][2] or nil
-end
-
-function places.pending_count(stream)
-  local summary = redis.pcall('XPENDING', stream, GROUP)
-  return summary.err and 0 or summary[1]
-end
-
--- How many jobs could be claimed now.
+-- How many jobs could be claimed now, at least: of a ready key one is counted.
 function places.ready_count(base)
   local stream = base .. ':stream'
-  return redis.call('XLEN', stream) - places.pending_count(stream) + redis.call('ZCARD', base .. ':returned')
+  return redis.call('XLEN', stream) - entries.pending_count(stream) + redis.call('ZCARD', base .. ':returned')
+    + redis.call('ZCARD', base .. ':lifo') + redis.call('ZCARD', base .. ':prioritized')
+    + redis.call('ZCARD', base .. ':ready')
 end

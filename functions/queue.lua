@@ -41,8 +41,8 @@ register('openQueue', function(base, args)
     redis.call('HSET', key, 'owner', OWNER, 'layout', LAYOUT)
   end
   if mode ~= '' then redis.call('HSETNX', key, 'mode', mode) end
-  claim.ensure_group(base .. ':stream')
-  claim.ensure_group(base .. ':lane')
+  entries.ensure_group(base .. ':stream')
+  entries.ensure_group(base .. ':lane')
   return redis.call('HMGET', key, 'layout', 'mode', 'paused')
 end, {'allow-oom'})
 
@@ -50,10 +50,9 @@ request.register('setPaused', function(base, args)
   local paused, meta = args[3], base .. ':meta'
   if (redis.call('HGET', meta, 'paused') or '0') == paused then return 'ok' end
   redis.call('HSET', meta, 'paused', paused)
-  events.one(base, paused == '1' and 'paused' or 'resumed', '', nil, clock.now())
-  if paused == '0' then
-    wakeup.wake(base, places.ready_count(base))
-    wakeup.due_changed(base, nil, nil, {})
-  end
+  local call = glance.call(base)
+  events.note(call.lines, paused == '1' and 'paused' or 'resumed', '')
+  if paused == '0' then call.startable = places.ready_count(base) end
+  wakeup.finish(base, call)
   return 'ok'
 end, {'allow-oom'})

@@ -3,6 +3,7 @@
 --   countJobs  -> flat { state, count }
 --   getRecords id… -> { flat record | {} }…                      at most 1,000 ids
 --   listJobs   state cursor count -> { next cursor | '', ids }   at most 1,000 a step; '' starts; newest finished first
+--   listWorkers  silent_ms -> { name, last seen ms, info, running }…   heard of within so many ms; at most 1,000
 --   getLogs    id start stop -> { count, lines }
 --   isPaused   -> 0 | 1
 --   lastEvent  -> { entry, number of events ever written }   where a reader that starts now begins
@@ -10,10 +11,16 @@
 local reading = {}
 
 function reading.counts(base)
+  local stream = base .. ':stream'
+  local running, limited = entries.pending_count(stream), redis.call('ZCARD', base .. ':sleeping')
   return {
-    'waiting', places.ready_count(base),
-    'active', places.pending_count(base .. ':stream') + places.pending_count(base .. ':lane'),
+    'waiting', redis.call('XLEN', stream) - running + redis.call('ZCARD', base .. ':returned')
+      + redis.call('ZCARD', base .. ':lifo'),
+    'active', running + entries.pending_count(base .. ':lane'),
     'delayed', redis.call('ZCARD', base .. ':scheduled'),
+    'prioritized', redis.call('ZCARD', base .. ':prioritized'),
+    'key-waiting', redis.call('ZCARD', base .. ':keyed') - limited,
+    'rate-limited', limited,
     'completed', redis.call('ZCARD', base .. ':completed'),
     'failed', redis.call('ZCARD', base .. ':failed'),
   }
@@ -26,7 +33,7 @@ local function limit(text)
 end
 
 -- Entries after the group's last delivered one are exactly those that wait.
-local function last_delivered(stream)
+function reading.last_delivered(stream)
   local groups = redis.pcall('XINFO', 'GROUPS', stream)
   if groups.err or not groups[1] then return '0' end
   for i = 1, #groups[1], 2 do
@@ -35,31 +42,71 @@ local function last_delivered(stream)
   return '0'
 end
 
-local function by_rank(key, reverse, cursor, count, ids)
+-- A step of a zset; `cut`: how many characters stand before the id.
+local function by_rank(key, reverse, cursor, count, ids, cut)
   local from = cursor == '' and 0 or integer('cursor', cursor)
   local found = redis.call(reverse and 'ZREVRANGE' or 'ZRANGE', key, from, from + count - 1)
-  for _, id in ipairs(found) do ids[#ids + 1] = id end
+  for _, member in ipairs(found) do ids[#ids + 1] = cut and string.sub(member, cut + 1) or member end
   return #found == count and digits(from + count) or ''
 end
 
 local list = {}
 
+-- Returned jobs, then the stream, then LIFO ones: the cursor starts with the letter of the structure.
 function list.waiting(base, cursor, count, ids)
-  if cursor == '' or string.sub(cursor, 1, 1) == 'r' then
-    local next_cursor = by_rank(base .. ':returned', false, string.sub(cursor, 2), count, ids)
+  local letter, rest = string.sub(cursor, 1, 1), string.sub(cursor, 2)
+  if letter == '' or letter == 'r' then
+    local next_cursor = by_rank(base .. ':returned', false, rest, count, ids)
     if next_cursor ~= '' then return 'r' .. next_cursor end
-    cursor = 's' .. last_delivered(base .. ':stream')
-    if #ids > 0 then return cursor end
+    letter, rest = 's', reading.last_delivered(base .. ':stream')
+    if #ids > 0 then return 's' .. rest end
   end
-  local found = redis.call('XRANGE', base .. ':stream', '(' .. string.sub(cursor, 2), '+', 'COUNT', count)
-  for _, entry in ipairs(found) do ids[#ids + 1] = entry[2][2] end
-  return #found == count and 's' .. found[count][1] or ''
+  if letter == 's' then
+    local found = redis.call('XRANGE', base .. ':stream', '(' .. rest, '+', 'COUNT', count)
+    for _, entry in ipairs(found) do ids[#ids + 1] = entry[2][2] end
+    if #found == count then return 's' .. found[count][1] end
+    if #ids > 0 then return 'i' end
+    rest = ''
+  end
+  local next_cursor = by_rank(base .. ':lifo', true, rest, count, ids)
+  return next_cursor ~= '' and 'i' .. next_cursor or ''
+end
+
+function list.prioritized(base, cursor, count, ids)
+  return by_rank(base .. ':prioritized', false, cursor, count, ids, 16)
+end
+
+local function is_rate_limited(base, id)
+  local route = keyed.route_of(base, id)
+  if not route or not redis.call('ZSCORE', base .. ':sleeping', route.key) then return false end
+  local first = redis.call('ZRANGE', base .. ':keyq:' .. route.key, 0, 0)[1]
+  return string.sub(first, 17) == id
+end
+
+list['key-waiting'] = function(base, cursor, count, ids)
+  local all = {}
+  local next_cursor = by_rank(base .. ':keyed', false, cursor, count, all)
+  local limited = exists(base .. ':sleeping')
+  for _, id in ipairs(all) do
+    if not limited or not is_rate_limited(base, id) then ids[#ids + 1] = id end
+  end
+  return next_cursor
+end
+
+-- The first job of each key that a pause or a rate holds back, the one that may start soonest first.
+list['rate-limited'] = function(base, cursor, count, ids)
+  local keys = {}
+  local next_cursor = by_rank(base .. ':sleeping', false, cursor, count, keys)
+  for _, key in ipairs(keys) do
+    ids[#ids + 1] = string.sub(redis.call('ZRANGE', base .. ':keyq:' .. key, 0, 0)[1], 17)
+  end
+  return next_cursor
 end
 
 function list.active(base, cursor, count, ids)
   local letter = cursor == '' and 's' or string.sub(cursor, 1, 1)
   local from = #cursor > 1 and '(' .. string.sub(cursor, 2) or '-'
-  local stream = record.stream_of(base, letter)
+  local stream = entries.stream_of(base, letter)
   local rows = redis.pcall('XPENDING', stream, GROUP, from, '+', count)
   if rows.err then rows = {} end
   for _, row in ipairs(rows) do
@@ -89,16 +136,42 @@ register('countJobs', reading.counts, {'no-writes'})
 register('getRecords', function(base, args)
   if #args > 1000 then fail('ARGUMENT', 'at most 1000 records a call, found ' .. #args) end
   local records = {}
-  for i, id in ipairs(args) do records[i] = redis.call('HGETALL', base .. ':job:' .. id) end
+  local limited = exists(base .. ':sleeping')
+  for i, id in ipairs(args) do
+    local flat = redis.call('HGETALL', base .. ':job:' .. id)
+    records[i] = flat
+    if limited and is_rate_limited(base, id) and record.place(base, id) == 'key-waiting' then
+      flat[#flat + 1], flat[#flat + 2] = 'limited', '1'
+    end
+  end
   return records
 end, {'no-writes'})
 
-register('listJobs', function(base, args)
-  local walk = list[args[1]]
-  if not walk then fail('ARGUMENT', 'unknown state ' .. args[1]) end
+-- One step through the jobs in a state. Answers the cursor of the next one, and ids.
+function reading.step(base, state, cursor, count)
+  local walk = list[state]
+  if not walk then fail('ARGUMENT', 'unknown state ' .. state) end
   local ids = {}
-  local cursor = walk(base, args[2], limit(args[3]), ids)
-  return {cursor, ids}
+  return walk(base, cursor, limit(count), ids), ids
+end
+
+register('listJobs', function(base, args)
+  return {reading.step(base, args[1], args[2], args[3])}
+end, {'no-writes'})
+
+register('listWorkers', function(base, args)
+  local since, running, rows = clock.now() - integer('silent', args[1]), {}, {}
+  for _, name in ipairs({'stream', 'lane'}) do
+    local summary = redis.pcall('XPENDING', base .. ':' .. name, GROUP)
+    for _, row in ipairs(not summary.err and summary[4] or {}) do running[row[1]] = (running[row[1]] or 0) + row[2] end
+  end
+  local alive = redis.call('ZRANGEBYSCORE', base .. ':alive', since, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
+  for i = 1, #alive, 2 do
+    local name = alive[i]
+    rows[#rows + 1] = {name, tonumber(alive[i + 1]), redis.call('HGET', base .. ':workers', name) or '',
+      running[name] or 0}
+  end
+  return rows
 end, {'no-writes'})
 
 register('getLogs', function(base, args)

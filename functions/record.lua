@@ -1,9 +1,9 @@
 -- record: one job's hash, and where the job stands.
 --   job:{id} hash
 --     name, data, opts     written by `add` (opts only when not the default)
---     place                "<state> <entry>": the only word on where the job stands. The entry is "s<stream entry>" or
---                          "l<lane entry>"; "r" in `returned`; "-" elsewhere. A running job's entry is its lease token;
---                          a finished job keeps the entry of its last run.
+--     place                "<state> <entry>": the only word on where the job stands, see places.lua. A running job's
+--                          entry is its lease token; a finished job keeps the entry of its last run.
+--     route                how the job waits when it is ready, see routes.lua; absent for a plain one
 --     (The field under which a stream entry holds the id tells what a claim has to read: "i" name and data alone,
 --     "o" options too, "h" a job with a history. Each field less saves its share of every claim.)
 --     claim                "<fence> <started ms> <lock ms> [<order>]" of the last claim ("0 0 0" before the first one of
@@ -31,10 +31,6 @@ function record.place(base, id)
   return string.sub(place, 1, at - 1), string.sub(place, at + 1)
 end
 
-function record.stream_of(base, entry)
-  return base .. (string.sub(entry, 1, 1) == 's' and ':stream' or ':lane'), string.sub(entry, 2)
-end
-
 -- Keep the time of creation before the entry that told it is given up.
 function record.keep_added(base, id, entry)
   if string.sub(entry, 1, 1) == 's' then
@@ -59,6 +55,7 @@ end
 function record.forget_marks(base, ids, seen)
   if seen.expiry then in_chunks('ZREM', base .. ':expiry', nil, ids) end
   if seen.revoking then in_chunks('SREM', base .. ':revoking', nil, ids) end
+  if seen.deduped then dedup.forget(base, ids) end
 end
 
 -- Somebody deleted the record by hand, and its place is given up now: what stood beside it goes too.
@@ -66,5 +63,6 @@ function record.lost(base, id)
   redis.call('ZREM', base .. ':expiry', id)
   redis.call('SREM', base .. ':revoking', id)
   redis.call('HDEL', base .. ':waiters', id)
+  dedup.forget(base, {id})
   redis.call('UNLINK', base .. ':logs:' .. id)
 end

@@ -1,5 +1,6 @@
 -- returned: jobs that were running and come back unfinished, in their original order; claimed before all others.
 --   returned  zset  id -> order: ms * 4096 + sequence of the job's first stream entry (exact below 2^53)
+-- A keyed job goes back to its place in its key's line instead: its key's limits hold for it too.
 
 local returned = {}
 
@@ -8,12 +9,18 @@ local function order_of(entry)
   return digits(ms * 4096 + math.min(tonumber(seq), 4095))
 end
 
--- Put a job back whose entry has been acknowledged and deleted.
-function returned.push(base, id, entry)
+-- Put a job back whose entry has been acknowledged and deleted. The caller has released its key.
+function returned.push(base, id, entry, call)
   local key = base .. ':job:' .. id
-  local order = string.sub(entry, 1, 1) == 's' and order_of(entry)
-    or string.match(redis.call('HGET', key, 'claim') or '', '^%d+ %d+ %d+ (%d+)') or order_of(entry)
   record.keep_added(base, id, entry)
+  if string.sub(entry, 1, 1) == 'k' then
+    redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
+    return
+  end
+  local position = string.sub(entry, 1, 1) == 's' and order_of(entry)
+    or string.match(redis.call('HGET', key, 'claim') or '', '^%d+ %d+ %d+ (%d+)') or order_of(entry)
   redis.call('HSET', key, 'place', 'waiting r')
-  redis.call('ZADD', base .. ':returned', order, id)
+  redis.call('ZADD', base .. ':returned', position, id)
+  call.seen.returned = true
+  call.startable = call.startable + 1
 end

@@ -1,34 +1,31 @@
--- scheduled: delayed jobs by due time, and their promotion to the stream.
+-- scheduled: delayed jobs by due time, and their promotion.
 --   scheduled  zset  id -> due ms
 
 local scheduled = {}
 local PROMOTE_STEP = 200
 
-function scheduled.push(base, id, due)
+function scheduled.push(base, id, due, call)
   redis.call('ZADD', base .. ':scheduled', digits(due), id)
+  call.seen.scheduled = true
 end
 
--- Append a job that has been elsewhere to the stream; answers its place.
-function scheduled.to_stream(base, id)
-  return 'waiting s' .. redis.call('XADD', base .. ':stream', '*', 'h', id)
+local function promote_job(base, id, call)
+  local job = base .. ':job:' .. id
+  local kept = redis.call('HMGET', job, 'place', 'route')
+  keyed.wake_up(base, id, call)
+  if not kept[1] then return record.lost(base, id) end
+  redis.call('HSET', job, 'place', routes.enter(base, id, kept[2], call))
+  events.note(call.lines, 'waiting', id)
 end
 
--- Move due jobs to the stream, a bounded number per call. Answers how many.
-function scheduled.promote(base, now, lines)
-  local key = base .. ':scheduled'
-  local due = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, PROMOTE_STEP)
-  if #due == 0 then return 0 end
-  local moved = 0
-  for _, id in ipairs(due) do
-    local job = base .. ':job:' .. id
-    if exists(job) then
-      redis.call('HSET', job, 'place', scheduled.to_stream(base, id))
-      events.note(lines, 'waiting', id)
-      moved = moved + 1
-    else
-      record.lost(base, id)
-    end
+-- Let due jobs wait for a claim, and keys whose instant has come; a bounded number per call.
+function scheduled.promote(base, call)
+  keyed.promote(base, call)
+  if call.seen.scheduled then
+    local key = base .. ':scheduled'
+    local due = redis.call('ZRANGEBYSCORE', key, '-inf', call.now, 'LIMIT', 0, PROMOTE_STEP)
+    for _, id in ipairs(due) do promote_job(base, id, call) end
+    if #due > 0 then in_chunks('ZREM', key, nil, due) end
   end
-  in_chunks('ZREM', key, nil, due)
-  return moved
+  keyed.review(base, call)
 end

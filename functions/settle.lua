@@ -1,14 +1,17 @@
 -- settle: end N runs and claim M jobs in one call.
---   settleAndClaim  lane number consumer slots lock flags n { verb id entry payload option }*n
+--   settleAndClaim  lane number consumer slots lock flags ran n { verb id entry payload option }*n
 --       -> { now, refused, jobs, due, listeners }
 --     verb     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
 --              f fail     (payload: error, option: "<policy>;<reason>")
 --              d delay    (option: "<delay ms>": again later, no attempt is counted)
 --              b back     (hand back unfinished: no attempt is counted)
+--              l limited  (option: "<delay ms>": back, and its key, or for an unkeyed job the queue, starts nothing
+--                         until then; no attempt is counted)
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
 --     flags    letters: "e" echo to the caller's own channel, `listeners` is then how many received it, else -1;
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may stand in `idle`
+--     ran      "<ms> <ms>": how long the runs that are now completed took together, and those that are now failed
 --     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
 --     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress
 --     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
@@ -18,7 +21,7 @@
 
 local settle = {fenced = true}
 local FIELDS = 5
-local HEAD = 7
+local HEAD = 8
 local MAX_BATCH = 1000
 
 -- Verb, id, entry, payload and option of the i-th run. (No table per run: they would cost more than the reading.)
@@ -37,6 +40,8 @@ function check.r(option) integer('delay', string.match(option, '^(%d+) ')) end
 
 function check.d(option) integer('delay', option) end
 
+check.l = check.d
+
 function check.b() end
 
 local function parse(args)
@@ -44,32 +49,33 @@ local function parse(args)
   if n < 0 or n > MAX_BATCH or #args ~= HEAD + n * FIELDS then
     fail('ARGUMENT', 'the argument list does not hold ' .. args[HEAD] .. ' runs')
   end
+  if not string.find(args[HEAD - 1], '^%d+ %d+$') then
+    fail('ARGUMENT', 'ran must be "<ms> <ms>", found ' .. args[HEAD - 1])
+  end
   for i = 1, n do
     local verb, _, entry, _, option = run_at(args, i)
     if not check[verb] then fail('ARGUMENT', 'unknown verb ' .. verb) end
     if option ~= '' or verb ~= 'c' then check[verb](option) end
-    if not string.find(entry, '^[sl]%d+-%d+$') then fail('ARGUMENT', 'not a lease token: ' .. entry) end
+    if not string.find(entry, '^[slk]%d+-%d+$') then fail('ARGUMENT', 'not a lease token: ' .. entry) end
   end
   return n
 end
 
-local function release(stream, entries)
-  if #entries == 0 then return 0 end
-  local acknowledged = in_chunks('XACK', stream, GROUP, entries)
-  in_chunks('XDEL', stream, nil, entries)
-  return acknowledged
-end
-
 -- Acknowledge and delete the entries of all runs. Answers, by position, the runs whose entry was no longer theirs.
-local function release_entries(base, args, n)
+local function release_entries(base, args, n, call)
   local stream, lane = {}, {}
   for i = 1, n do
-    local _, _, entry = run_at(args, i)
-    local list = string.sub(entry, 1, 1) == 's' and stream or lane
+    local _, id, entry = run_at(args, i)
+    local letter = string.sub(entry, 1, 1)
+    local list = letter == 's' and stream or lane
     list[#list + 1] = string.sub(entry, 2)
+    if letter == 'k' then
+      local _, key = entries.find(base .. ':lane', string.sub(entry, 2))
+      if key then keyed.release(base, id, key, call) end
+    end
   end
   local refused = {}
-  local acknowledged = release(base .. ':stream', stream) + release(base .. ':lane', lane)
+  local acknowledged = entries.drop(base .. ':stream', stream) + entries.drop(base .. ':lane', lane)
   if acknowledged == n or not settle.fenced then return refused end
   local settled = {}
   for i = 1, n do
@@ -90,19 +96,19 @@ local function undone(key, written, fields)
 end
 
 -- Each verb answers nil, or why the run was refused. `now` comes as text: formatting a number per write costs more than
--- the write's own share.
+-- the write's own share. The run's entry is gone and its key released.
 local apply = {}
 
-function apply.c(base, now, lines, done, id, entry, payload, option)
+function apply.c(base, now, call, done, id, entry, payload, option)
   local key = base .. ':job:' .. id
   local refused = undone(key,
     redis.call('HSET', key, 'place', 'completed ' .. entry, 'ended', now, 'result', payload), 3)
   if refused then return refused end
   finish.note(done, 'completed', option, id, payload)
-  events.note(lines, 'completed', id)
+  events.note(call.lines, 'completed', id)
 end
 
-function apply.f(base, now, lines, done, id, entry, payload, option)
+function apply.f(base, now, call, done, id, entry, payload, option)
   local key = base .. ':job:' .. id
   local policy, reason = string.match(option, '^([^;]*);(.*)$')
   local refused = undone(key,
@@ -110,41 +116,49 @@ function apply.f(base, now, lines, done, id, entry, payload, option)
   if refused then return refused end
   redis.call('HINCRBY', key, 'failures', 1)
   finish.note(done, 'failed', policy, id, payload)
-  events.note(lines, 'failed', id, reason)
+  events.note(call.lines, 'failed', id, reason)
 end
 
-function apply.r(base, now, lines, _, id, entry, payload, option, seen)
+-- Again after a while; a keyed job keeps its place in its key's line.
+local function put_off(base, id, entry, delay, call)
+  scheduled.push(base, id, call.now + delay, call)
+  local route = string.sub(entry, 1, 1) == 'k' and keyed.route_of(base, id)
+  if route then keyed.rest(base, id, route.key, call) end
+  return 'delayed -'
+end
+
+function apply.r(base, _, call, _, id, entry, payload, option)
   local key = base .. ':job:' .. id
   if not exists(key) then return 'missing' end
   local delay, reason = string.match(option, '^(%d+) (.*)$')
-  local place = 'delayed -'
   record.keep_added(base, id, entry)
   redis.call('HINCRBY', key, 'failures', 1)
-  if delay == '0' then
-    place = scheduled.to_stream(base, id)
-  else
-    scheduled.push(base, id, now + delay)
-    seen.scheduled = true
-  end
+  local place = delay == '0' and routes.enter_again(base, id, call) or put_off(base, id, entry, delay, call)
   redis.call('HSET', key, 'place', place, 'error', payload, 'reason', reason)
-  events.note(lines, 'retrying', id, option)
+  events.note(call.lines, 'retrying', id, option)
 end
 
-function apply.d(base, now, lines, _, id, entry, _, option, seen)
+function apply.d(base, _, call, _, id, entry, _, option)
   local key = base .. ':job:' .. id
   if not exists(key) then return 'missing' end
   record.keep_added(base, id, entry)
-  scheduled.push(base, id, now + option)
-  seen.scheduled = true
-  redis.call('HSET', key, 'place', 'delayed -')
-  events.note(lines, 'delayed', id)
+  redis.call('HSET', key, 'place', put_off(base, id, entry, option, call))
+  events.note(call.lines, 'delayed', id)
 end
 
-function apply.b(base, _, lines, _, id, entry, _, _, seen)
+function apply.b(base, _, call, _, id, entry)
   if not exists(base .. ':job:' .. id) then return 'missing' end
-  returned.push(base, id, entry)
-  seen.returned = true
-  events.note(lines, 'returned', id)
+  returned.push(base, id, entry, call)
+  events.note(call.lines, 'returned', id)
+end
+
+function apply.l(base, _, call, _, id, entry, _, option)
+  if not exists(base .. ':job:' .. id) then return 'missing' end
+  local route = string.sub(entry, 1, 1) == 'k' and keyed.route_of(base, id)
+  local at = call.now + option
+  if route then keyed.pause(base, route.key, at, call) else limits.close_gate(base, at, call) end
+  returned.push(base, id, entry, call)
+  events.note(call.lines, 'limited', id, option)
 end
 
 -- What a run that was revoked meanwhile comes to: it does not come back, unless it is done.
@@ -153,11 +167,11 @@ local function after_revocation(verb, option)
   return 'f', (verb == 'f' and string.match(option, '^[^;]*') or '') .. ';revoked'
 end
 
--- Settle the runs. Answers the refused ones, flat, and how many jobs became startable.
-local function settle_runs(base, args, n, now, lines, seen)
-  if n == 0 then return {}, 0 end
-  local refused, done, startable = release_entries(base, args, n), {}, 0
-  local stamp = digits(now)
+-- Settle the runs. Answers the refused ones, flat.
+local function settle_runs(base, args, n, call)
+  if n == 0 then return {} end
+  local refused, done, seen = release_entries(base, args, n, call), {}, call.seen
+  local stamp = digits(call.now)
   local revoking = seen.revoking and base .. ':revoking'
   for i = 1, n do
     if not refused[i] then
@@ -165,39 +179,44 @@ local function settle_runs(base, args, n, now, lines, seen)
       if revoking and redis.call('SISMEMBER', revoking, id) == 1 then
         verb, option = after_revocation(verb, option)
       end
-      refused[i] = apply[verb](base, stamp, lines, done, id, entry, payload, option, seen)
-      if verb == 'b' or verb == 'r' then startable = startable + 1 end
+      refused[i] = apply[verb](base, stamp, call, done, id, entry, payload, option)
     end
   end
-  finish.store(base, done, now, seen)
+  local completed, failed = string.match(args[HEAD - 1], '^(%d+) (%d+)$')
+  finish.store(base, done, call.now, seen, {completed = tonumber(completed), failed = tonumber(failed)})
   local answer = {}
   for i, word in pairs(refused) do
     if word == 'missing' then record.lost(base, (select(2, run_at(args, i)))) end
     answer[#answer + 1] = i
     answer[#answer + 1] = word
   end
-  return answer, startable
+  return answer
 end
 
 -- Claim, or register as idle, or leave. Answers the claimed jobs and the next due instant.
-local function claim_or_wait(base, caller, call, startable)
-  local consumer, slots, now, seen = caller.consumer, caller.slots, call.now, call.seen
-  if seen.paused then return {}, wakeup.settle_down(base, caller, slots, seen) end
-  if seen.scheduled then startable = startable + scheduled.promote(base, now, call.lines) end
+local function claim_or_wait(base, caller, call)
+  local consumer, slots, seen = caller.consumer, caller.slots, call.seen
+  if seen.paused then return {}, wakeup.settle_down(base, caller, slots, call) end
+  scheduled.promote(base, call)
+  local allowed = limits.allowance(base, slots, call)
   if slots == 0 then
     -- A worker that goes away may have been woken for jobs it will not take: pass the word on.
-    wakeup.leave(base, consumer, seen)
-    wakeup.wake(base, math.max(startable, places.ready_count(base)))
+    wakeup.leave(base, consumer, call)
+    wakeup.wake(base, math.max(call.startable, places.ready_count(base)))
     return {}, 0
   end
-  local jobs, more = claim.take(base, consumer, slots, call)
-  local due = now
+  local startable, jobs, more = call.startable, {}, false
+  if allowed > 0 then jobs, more = claim.take(base, consumer, allowed, call) end
+  limits.started(base, #jobs, call)
+  if seen.limits and #jobs == allowed then limits.allowance(base, slots, call) end
+  local due = call.now
   if more then
     redis.call('ZREM', base .. ':idle', consumer)    -- it calls again at once
   else
-    due = wakeup.settle_down(base, caller, slots - #jobs, seen)
+    due = wakeup.settle_down(base, caller, slots - #jobs, call)
   end
   -- What the caller took may be jobs it had been woken for: what is left counts, not how many it took.
+  startable = math.max(startable, call.startable)
   if startable > 0 and (more or #jobs == slots) then
     wakeup.wake(base, math.min(startable, places.ready_count(base)))
   end
@@ -210,12 +229,16 @@ local function first_call(base, args)
     subscribed = not string.find(flags, 'u', 1, true), registered = string.find(flags, 'i', 1, true)}
   local lock = integer('lock', args[5])
   local n = parse(args)
-  local call = {now = clock.now(), lock = lock, lines = {}, seen = glance.at(base)}
-  local due_before = call.seen.scheduled and wakeup.next_due(base)
-  local refused, startable = settle_runs(base, args, n, call.now, call.lines, call.seen)
-  local jobs, due = claim_or_wait(base, caller, call, startable)
-  if n > 0 and call.seen.scheduled then
-    wakeup.due_changed(base, due_before, caller.subscribed and due > 0 and caller.consumer, call.seen)
+  local call = glance.call(base)
+  call.lock = lock
+  local refused = settle_runs(base, args, n, call)
+  -- The end of a run makes room under a limit of the queue.
+  if call.seen.limits then call.startable = call.startable + n end
+  local jobs, due = claim_or_wait(base, caller, call)
+  keyed.review(base, call)
+  local seen = call.seen
+  if seen.limits or ((n > 0 or call.slept) and (seen.scheduled or seen.sleeping)) then
+    wakeup.due_changed(base, caller.subscribed and due > 0 and caller.consumer, call)
   end
   events.write(base, call.lines, call.now)
   local claimed = {}

@@ -27,30 +27,19 @@ end
 
 -- A group that was destroyed takes the pending list with it. The stream is delivered again by itself; what stands in
 -- `lane` must go back, for nobody reads it.
-local function mend_lane(base, lines)
+local function mend_lane(base, call)
   local lane = base .. ':lane'
-  if not redis.pcall('XPENDING', lane, GROUP).err then return 0 end
-  claim.ensure_group(lane)
-  local entries = redis.call('XRANGE', lane, '-', '+', 'COUNT', 1000)
-  for _, entry in ipairs(entries) do
-    local id = entry[2][2]
-    redis.call('XDEL', lane, entry[1])
-    if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active l' .. entry[1] then
-      returned.push(base, id, 'l' .. entry[1])
-      events.note(lines, 'returned', id)
+  if not redis.pcall('XPENDING', lane, GROUP).err then return end
+  entries.ensure_group(lane)
+  for _, row in ipairs(redis.call('XRANGE', lane, '-', '+', 'COUNT', 1000)) do
+    local id, key, entry = entries.find(lane, row[1])
+    redis.call('XDEL', lane, row[1])
+    if key then keyed.release(base, id, key, call) end
+    if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
+      returned.push(base, id, entry, call)
+      events.note(call.lines, 'returned', id)
     end
   end
-  return #entries
-end
-
-local function drop(stream, entry)
-  redis.call('XACK', stream, GROUP, entry)
-  redis.call('XDEL', stream, entry)
-end
-
-local function id_of(stream, entry)
-  local found = redis.call('XRANGE', stream, entry, entry)[1]
-  return found and found[2][2]
 end
 
 local function lease_of(base, id)
@@ -59,85 +48,90 @@ local function lease_of(base, id)
 end
 
 -- One job whose lease ran out: back to its old place in the order, or failed.
-local function recover(base, id, entry, max_stalled, now, report)
+local function recover(base, id, entry, max_stalled, call, report)
   local stalls = redis.call('HINCRBY', base .. ':job:' .. id, 'stalls', 1)
-  events.note(report.lines, 'stalled', id, digits(stalls))
+  events.note(call.lines, 'stalled', id, digits(stalls))
   if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
-    finish.fail(base, id, entry, 'revoked', now, report.lines, report.seen)
+    finish.fail(base, id, entry, 'revoked', call)
     report.failed[#report.failed + 1] = id
   elseif stalls > max_stalled then
-    finish.fail(base, id, entry, 'stalled', now, report.lines, report.seen)
+    finish.fail(base, id, entry, 'stalled', call)
     report.failed[#report.failed + 1] = id
   else
-    returned.push(base, id, entry)
+    returned.push(base, id, entry, call)
     report.recovered[#report.recovered + 1] = id
   end
 end
 
--- Look at one step of a stream's pending list. Answers the cursor of the next step, '' at the end.
-local function sweep_stream(base, letter, from, grace, max_stalled, now, report)
-  local stream = record.stream_of(base, letter)
-  local entries = pending(stream, from)
-  for _, row in ipairs(entries) do
-    local entry, idle = row[1], math.min(row[3], grace)
-    if idle >= SHORTEST_LEASE_MS then
-      local id = id_of(stream, entry)
-      -- pcall: a key of another type, put there by hand, must not stop the sweep of all others.
-      local place = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
-      if place == 'waiting ' .. letter .. entry then
-        -- Pending and never marked: a claim was cut off in the middle. The run never began.
-        drop(stream, entry)
-        returned.push(base, id, letter .. entry)
-        report.recovered[#report.recovered + 1] = id
-      elseif place ~= 'active ' .. letter .. entry then
-        drop(stream, entry)
-        if id and not exists(base .. ':job:' .. id) then record.lost(base, id) end
-        events.note(report.lines, 'dropped', id or '', 'missing')
-      elseif idle >= lease_of(base, id) then
-        drop(stream, entry)
-        recover(base, id, letter .. entry, max_stalled, now, report)
-      end
-    end
+-- Look at one pending entry that was not renewed for `idle` ms.
+local function sweep_entry(base, stream, raw, idle, max_stalled, call, report)
+  local id, key, entry = entries.find(stream, raw)
+  -- pcall: a key of another type, put there by hand, must not stop the sweep of all others.
+  local place = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
+  local active = id and place == 'active ' .. entry
+  if active and idle < lease_of(base, id) then return end
+  entries.drop(stream, {raw})
+  if key then keyed.release(base, id, key, call) end
+  if active then
+    recover(base, id, entry, max_stalled, call, report)
+  elseif id and place == 'waiting ' .. entry then
+    -- Pending and never marked: a claim was cut off in the middle. The run never began.
+    returned.push(base, id, entry, call)
+    report.recovered[#report.recovered + 1] = id
+  else
+    if id and not exists(base .. ':job:' .. id) then record.lost(base, id) end
+    events.note(call.lines, 'dropped', id or '', 'missing')
   end
-  return #entries == STEP and '(' .. entries[STEP][1] or ''
+end
+
+-- Look at one step of a stream's pending list. Answers the cursor of the next step, '' at the end.
+local function sweep_stream(base, stream, from, grace, max_stalled, call, report)
+  local rows = pending(stream, from)
+  for _, row in ipairs(rows) do
+    local idle = math.min(row[3], grace)
+    if idle >= SHORTEST_LEASE_MS then sweep_entry(base, stream, row[1], idle, max_stalled, call, report) end
+  end
+  return #rows == STEP and '(' .. rows[STEP][1] or ''
 end
 
 -- Consumers that have nothing pending and gave no sign of life for long do not stay.
-local function forget_dead(base, now)
-  local dead = redis.call('ZRANGEBYSCORE', base .. ':alive', '-inf', now - FORGET_AFTER_MS, 'LIMIT', 0, STEP)
+local function forget_dead(base, call)
+  local dead = redis.call('ZRANGEBYSCORE', base .. ':alive', '-inf', call.now - FORGET_AFTER_MS, 'LIMIT', 0, STEP)
   for _, consumer in ipairs(dead) do
     if #pending(base .. ':stream', '-', consumer) == 0 and #pending(base .. ':lane', '-', consumer) == 0 then
-      stalled.forget(base, consumer)
+      stalled.forget(base, consumer, call)
     end
   end
 end
 
-function stalled.forget(base, consumer)
+function stalled.forget(base, consumer, call)
   redis.pcall('XGROUP', 'DELCONSUMER', base .. ':stream', GROUP, consumer)
   redis.pcall('XGROUP', 'DELCONSUMER', base .. ':lane', GROUP, consumer)
   redis.call('ZREM', base .. ':alive', consumer)
   redis.call('HDEL', base .. ':workers', consumer)
-  wakeup.leave(base, consumer, {scheduled = true})
+  wakeup.leave(base, consumer, call)
 end
 
+local STARTS_LATER = {waiting = true, delayed = true, prioritized = true, ['key-waiting'] = true}
+
 -- Expire jobs nobody came for.
-local function expire_waiting(base, now, lines, seen)
-  local ids = redis.call('ZRANGEBYSCORE', base .. ':expiry', '-inf', now, 'LIMIT', 0, STEP)
+local function expire_waiting(base, call)
+  local ids = redis.call('ZRANGEBYSCORE', base .. ':expiry', '-inf', call.now, 'LIMIT', 0, STEP)
   for _, id in ipairs(ids) do
-    local state = record.place(base, id)
-    if state == 'waiting' or state == 'delayed' then
-      finish.fail(base, id, places.leave(base, id), 'expired', now, lines, seen)
+    if STARTS_LATER[record.place(base, id)] then
+      finish.fail(base, id, places.leave(base, id, call), 'expired', call)
     else
       redis.call('ZREM', base .. ':expiry', id)
     end
   end
 end
 
-local function housekeeping(base, now, lines, seen)
-  finish.release_held(base, now)
-  finish.trim_by_age(base, now, seen)
-  if seen.expiry then expire_waiting(base, now, lines, seen) end
-  forget_dead(base, now)
+local function housekeeping(base, call)
+  finish.release_held(base, call.now)
+  finish.trim_by_age(base, call.now, call.seen)
+  if call.seen.expiry then expire_waiting(base, call) end
+  if call.seen.pauses then redis.call('ZREMRANGEBYSCORE', base .. ':pauses', '-inf', digits(call.now)) end
+  forget_dead(base, call)
 end
 
 local function sweep(base, args)
@@ -147,39 +141,39 @@ local function sweep(base, args)
   local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane')
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and now - swept_at < interval then return {} end
-  local report = {recovered = {}, failed = {}, lines = {}, seen = glance.at(base)}
+  local call, report = glance.call(base), {recovered = {}, failed = {}}
   local grace = now - lease.sign_of_life(base, now, gap)
-  local cursors = {s = state[2] or '', l = state[3] or ''}
-  local fresh = cursors.s == '' and cursors.l == ''
-  for letter, cursor in pairs(cursors) do
+  local cursors = {stream = state[2] or '', lane = state[3] or ''}
+  local fresh = cursors.stream == '' and cursors.lane == ''
+  for name, cursor in pairs(cursors) do
     if fresh or cursor ~= '' then
-      cursors[letter] = sweep_stream(base, letter, cursor == '' and '-' or cursor, grace, max_stalled, now, report)
+      local from = cursor == '' and '-' or cursor
+      cursors[name] = sweep_stream(base, base .. ':' .. name, from, grace, max_stalled, call, report)
     end
   end
-  redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.s, 'sweep_lane', cursors.l)
-  local mended = mend_lane(base, report.lines)
-  if fresh then housekeeping(base, now, report.lines, report.seen) end
-  events.write(base, report.lines, now)
-  if not report.seen.paused then wakeup.wake(base, #report.recovered + mended) end
-  return {(cursors.s ~= '' or cursors.l ~= '') and 1 or 0, report.recovered, report.failed}
+  redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.stream, 'sweep_lane', cursors.lane)
+  mend_lane(base, call)
+  if fresh then housekeeping(base, call) end
+  wakeup.finish(base, call)
+  return {(cursors.stream ~= '' or cursors.lane ~= '') and 1 or 0, report.recovered, report.failed}
 end
 
 local function close_worker(base, args)
-  local consumer, now, lines, count = args[3], clock.now(), {}, 0
-  local more, seen = 0, glance.at(base)
-  for _, letter in ipairs({'s', 'l'}) do
-    local stream = record.stream_of(base, letter)
+  local consumer, call, count, more = args[3], glance.call(base), 0, 0
+  for _, name in ipairs({'stream', 'lane'}) do
+    local stream = base .. ':' .. name
     local rows = pending(stream, '-', consumer)
     if #rows == STEP then more = 1 end
     for _, row in ipairs(rows) do
-      local id = id_of(stream, row[1])
-      drop(stream, row[1])
+      local id, key, entry = entries.find(stream, row[1])
+      entries.drop(stream, {row[1]})
+      if key then keyed.release(base, id, key, call) end
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
-          finish.fail(base, id, letter .. row[1], 'revoked', now, lines, seen)
+          finish.fail(base, id, entry, 'revoked', call)
         else
-          returned.push(base, id, letter .. row[1])
-          events.note(lines, 'returned', id)
+          returned.push(base, id, entry, call)
+          events.note(call.lines, 'returned', id)
           count = count + 1
         end
       elseif id then
@@ -187,9 +181,8 @@ local function close_worker(base, args)
       end
     end
   end
-  if more == 0 then stalled.forget(base, consumer) end
-  events.write(base, lines, now)
-  if not seen.paused then wakeup.wake(base, count) end
+  if more == 0 then stalled.forget(base, consumer, call) end
+  wakeup.finish(base, call)
   return {more, count}
 end
 

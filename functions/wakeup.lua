@@ -1,6 +1,6 @@
 -- wakeup: push, not poll. Workers with free slots stand in `idle`; who makes jobs startable wakes just enough of them.
 --   idle   zset  consumer -> free slots, written by the claim that found nothing, removed by the wake
---   timer  hash  first, second: the idle workers that sleep until the next due instant
+--   timer  hash  first, second: the idle workers that sleep until the next due instant; due: until when the first does
 --   channel "<base>:wake:<consumer>" (sharded): "w" claim now, "x <entry>" that lease is gone, "r <id>" that job was
 --   revoked, "e" echo
 -- A publish that nobody received means a dead worker: it is dropped and the next one is woken.
@@ -31,23 +31,32 @@ local function is_idle(base, consumer)
   return consumer and redis.call('ZSCORE', base .. ':idle', consumer)
 end
 
--- The score of the first delayed job, or nil.
-function wakeup.next_due(base)
-  local head = redis.call('ZRANGE', base .. ':scheduled', 0, 0, 'WITHSCORES')
-  return head[2] and tonumber(head[2])
+local function head(key)
+  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  return first[2] and tonumber(first[2])
+end
+
+-- The next instant at which a claim could find what it does not find now, or nil.
+function wakeup.next_due(base, call)
+  local seen = call.seen
+  if seen.paused or call.full then return nil end
+  if call.open_at and places.ready_count(base) > 0 then return call.open_at end
+  local due = seen.scheduled and head(base .. ':scheduled')
+  local awake = seen.sleeping and head(base .. ':sleeping')
+  if awake and (not due or awake < due) then due = awake end
+  return due and math.max(due, call.open_at or due) or nil
 end
 
 -- Register a worker that found nothing; answers the instant it should wake itself (0: somebody else does).
-function wakeup.register(base, consumer, slots, seen)
+function wakeup.register(base, consumer, slots, call)
   redis.call('ZADD', base .. ':idle', slots, consumer)
-  if seen.paused or not seen.scheduled then return 0 end
-  local due = wakeup.next_due(base)
+  local due = wakeup.next_due(base, call)
   if not due then return 0 end
   local timer = base .. ':timer'
-  local holders = redis.call('HMGET', timer, 'first', 'second')
+  local holders = redis.call('HMGET', timer, 'first', 'second', 'due')
   local first, second = holders[1], holders[2]
-  if first == consumer or not is_idle(base, first) then
-    redis.call('HSET', timer, 'first', consumer)
+  if first == consumer or not is_idle(base, first) or tonumber(holders[3]) > due then
+    redis.call('HSET', timer, 'first', consumer, 'due', digits(due))
     if second == consumer then redis.call('HDEL', timer, 'second') end
     return due
   end
@@ -68,28 +77,41 @@ local function retime(base, consumer)
   end
 end
 
--- Call after adding to `scheduled`: `before` is next_due() of before, `consumer` the caller if it claims in this call.
-function wakeup.due_changed(base, before, consumer, seen)
-  if seen.paused then return end
-  local due = wakeup.next_due(base)
-  if due and (not before or due < before) then retime(base, consumer) end
+-- The next due instant may have moved forward: see that an idle worker sleeps until then and no longer. consumer: the
+-- caller, if it claims and registers in this call.
+function wakeup.due_changed(base, consumer, call)
+  local due = wakeup.next_due(base, call)
+  if not due then return end
+  local timer = redis.call('HMGET', base .. ':timer', 'first', 'due')
+  if is_idle(base, timer[1]) and tonumber(timer[2]) <= due then return end
+  retime(base, consumer)
 end
 
 -- The worker has no free slot (or goes away): it is not idle, and a timer it held passes on.
-function wakeup.leave(base, consumer, seen)
+function wakeup.leave(base, consumer, call)
   redis.call('ZREM', base .. ':idle', consumer)
-  if not seen.scheduled then return end
+  if not (call.seen.scheduled or call.seen.sleeping or call.seen.limits) then return end
   local timer = base .. ':timer'
   local holder = redis.call('HGET', timer, 'first')
   -- The one that was told to take over may be leaving too: whoever leaves last sees to it that somebody holds it.
   if holder and holder ~= consumer and is_idle(base, holder) then return end
-  redis.call('HDEL', timer, 'first')
-  if wakeup.next_due(base) then retime(base, consumer) end
+  redis.call('HDEL', timer, 'first', 'due')
+  if wakeup.next_due(base, call) then retime(base, consumer) end
 end
 
 -- After a claim that left the caller this many free slots: idle with them, or not idle at all.
-function wakeup.settle_down(base, caller, free, seen)
-  if free > 0 and caller.subscribed then return wakeup.register(base, caller.consumer, free, seen) end
-  if caller.registered then wakeup.leave(base, caller.consumer, seen) end
-  return free > 0 and not seen.paused and seen.scheduled and wakeup.next_due(base) or 0
+function wakeup.settle_down(base, caller, free, call)
+  if free > 0 and caller.subscribed then return wakeup.register(base, caller.consumer, free, call) end
+  if caller.registered then wakeup.leave(base, caller.consumer, call) end
+  return free > 0 and wakeup.next_due(base, call) or 0
+end
+
+-- What a function that changed something does last, unless it claims: keys are looked at, workers woken for what became
+-- startable, a timer set for what will be, and what happened is told.
+function wakeup.finish(base, call)
+  keyed.review(base, call)
+  events.write(base, call.lines, call.now)
+  if call.seen.paused then return end
+  wakeup.wake(base, call.startable)
+  if call.seen.scheduled or call.seen.sleeping then wakeup.due_changed(base, nil, call) end
 end

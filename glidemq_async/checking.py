@@ -12,7 +12,17 @@ from glidemq_async.client import QueueClient
 from glidemq_async.functions.callers import Finding
 
 STEP: Final = 200
-STRUCTURES: Final = ("returned", "scheduled", "completed", "failed", "stream", "lane")
+STRUCTURES: Final = (
+    "returned",
+    "scheduled",
+    "completed",
+    "failed",
+    "lifo",
+    "prioritized",
+    "keyed",
+    "stream",
+    "lane",
+)
 #: What a queue consists of beside the records; anything else under its tag has no owner.
 SINGLE_KEYS: Final = frozenset(
     {
@@ -30,8 +40,23 @@ SINGLE_KEYS: Final = frozenset(
         "revoking",
         "test",
         "confirm",
+        "sequence",
+        "ready",
+        "sleeping",
+        "resting",
+        "pauses",
+        "limited",
+        "limits",
+        "rate",
+        "deduped",
     }
 )
+#: Keys of which there is one for each ordering key; the first three exist while jobs of it do.
+KEY_LINES: Final = frozenset({"keyq", "keyrun", "keyrest"})
+#: These expire by themselves, or stay until they are removed by the call that set them. "call": a reply kept for a
+#: repeated call has no other owner.
+FREE_STANDING: Final = frozenset({"call", "dedup", "key", "keyrate", "keybucket", "metrics"})
+OF_MANY: Final = KEY_LINES | FREE_STANDING | {"job", "logs"}
 
 
 async def check_queue(client: QueueClient) -> list[Finding]:
@@ -60,28 +85,29 @@ async def _walk(client: QueueClient) -> AsyncIterator[Finding]:
 
 
 async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:
-    base, ids, with_logs = client.keys.base, list[str](), set[str]()
-    async for kind, rest in scan_keys(client):
-        if kind == "job":
-            ids.append(rest)
-        elif kind == "logs":
-            with_logs.add(rest)
-        # These expire by themselves; a reply kept for a repeated call has no other owner.
-        elif kind not in {"call", "metrics"} and (kind not in SINGLE_KEYS or rest):
-            yield Finding("I12", f"{base}:{kind}" + (f":{rest}" if rest else ""), "a key without an owner")
-    for job_id in sorted(with_logs - set(ids)):
+    """Look at every key under the queue's tag, and at what each record and each ordering key says."""
+    found: dict[str, list[str]] = {"job": [], "logs": []}
+    async for name in scan_keys(client):
+        kind, _, rest = name.partition(":")
+        found.setdefault("line" if kind in KEY_LINES else kind, []).append(rest)
+        if kind not in OF_MANY and (kind not in SINGLE_KEYS or rest):
+            yield Finding("I12", client.keys.key(name), "a key without an owner")
+    ids = found["job"]
+    for job_id in sorted(set(found["logs"]).difference(ids)):
         yield Finding("I12", job_id, "log lines of a job that has no record")
+    for key in sorted(set(found.get("line", []))):
+        for finding in await client.functions.check_key(key):
+            yield finding
     for start in range(0, len(ids), STEP):
         for finding in await client.functions.check_records(ids[start : start + STEP]):
             yield finding
 
 
-async def scan_keys(client: QueueClient) -> AsyncIterator[tuple[str, str]]:
-    """Iterate over the keys of a queue: the word after its base, and the rest ("" for the single ones)."""
+async def scan_keys(client: QueueClient) -> AsyncIterator[str]:
+    """Iterate over the keys of a queue, named without its base. A key may come twice."""
     base = client.keys.base
     async for raw in client.storage.scan(f"{_literal(base)}:*"):
-        kind, _, rest = raw.decode()[len(base) + 1 :].partition(":")
-        yield kind, rest
+        yield raw.decode()[len(base) + 1 :]
 
 
 def _literal(text: str) -> str:

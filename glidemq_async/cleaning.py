@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from datetime import timedelta
 from typing import Final, Literal
 
@@ -123,14 +122,9 @@ class Cleaning(Inspection[Data, Result]):
         return removed
 
     async def _sweep_remains(self) -> None:
-        found: defaultdict[str, list[str]] = defaultdict(list)
-        async for kind, name in scan_keys(self._client):
-            if name:
-                found[kind].append(name)
-                if len(found[kind]) == SWEPT_AT_ONCE:
-                    await self._client.functions.sweep_remains(kind, found.pop(kind))
-        for kind, names in found.items():
-            await self._client.functions.sweep_remains(kind, names)
+        names = [name async for name in scan_keys(self._client) if name not in SINGLE_KEYS]
+        for start in range(0, len(names), SWEPT_AT_ONCE):
+            await self._client.functions.sweep_remains(names[start : start + SWEPT_AT_ONCE])
 
 
 def _check_final(state: str, done: str) -> None:

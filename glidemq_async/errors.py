@@ -231,9 +231,9 @@ class RetryLater(_Wait):
 
 
 class RateLimited(_Wait):
-    """Raise in a handler when a limit outside was hit: the job waits `delay` seconds, and no attempt counts.
+    """Raise in a handler when a limit outside was hit: the job comes back after `delay` seconds, no attempt counts.
 
-    Only this job waits; others of its queue go on.
+    Until then no job of the same key starts; if the job has no key, no job of the queue.
     """
 
     verb = "rate limited for"

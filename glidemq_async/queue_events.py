@@ -32,15 +32,36 @@ EventKind: TypeAlias = Literal[
     "revoking",
     "removed",
     "dropped",
+    "limited",
+    "changed",
+    "duplicate",
     "paused",
     "resumed",
+    "key-paused",
+    "key-resumed",
     "drained",
     "cleaned",
     "obliterated",
 ]
 #: The kinds whose stored form has a detail after each id, as in functions/events.lua.
 WITH_DETAIL: Final = frozenset(
-    {"added", "failed", "retrying", "stalled", "waiting", "removed", "dropped", "drained", "cleaned", "obliterated"}
+    {
+        "added",
+        "failed",
+        "retrying",
+        "stalled",
+        "waiting",
+        "removed",
+        "dropped",
+        "limited",
+        "changed",
+        "duplicate",
+        "key-paused",
+        "key-resumed",
+        "drained",
+        "cleaned",
+        "obliterated",
+    }
 )
 
 COUNT: Final = 200
@@ -53,9 +74,10 @@ class QueueEvent:
     """Something that happened to a job or to the queue.
 
     `detail` is the job's name (added), the reason (failed), "<delay ms> <reason>" (retrying), the number of stalls
-    (stalled), how it came (waiting: "", "promoted", "retried"), the state it was in (removed), or how many jobs went (drained, cleaned,
-    obliterated: these and paused, resumed concern the queue, and `job_id` is ""). `position` is where
-    to resume after this event.
+    (stalled), how it came (waiting: "", "promoted", "retried"), the state it was in (removed; "replaced" when a later
+    add took its place), the milliseconds of a limit (limited, key-paused, whose `job_id` is the key), what changed
+    (changed: "priority 5", "delay 500"), the deduplication id (duplicate), or how many jobs went (drained, cleaned,
+    obliterated). `job_id` is "" where the queue is meant. `position` is where to resume after this event.
     """
 
     kind: EventKind

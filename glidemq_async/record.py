@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
 from glidemq_async.functions.callers import Record
 
-State: TypeAlias = Literal["waiting", "active", "delayed", "completed", "failed"]
+State: TypeAlias = Literal[
+    "waiting", "active", "delayed", "prioritized", "key-waiting", "rate-limited", "completed", "failed"
+]
 STATES: tuple[State, ...] = get_args(State)
 FINAL: frozenset[str] = frozenset({"completed", "failed"})
 
@@ -32,6 +34,8 @@ class Claim(NamedTuple):
 def place_of(record: Record) -> Place:
     """Return where the record says the job stands."""
     state, _, entry = record[b"place"].decode().partition(" ")
+    if b"limited" in record:
+        state = "rate-limited"
     return Place(cast("State", state), entry)
 
 

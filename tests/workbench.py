@@ -152,3 +152,8 @@ async def listening(queue: AnyQueue, after: str | None = None) -> AsyncGenerator
             yield Reader(iterator)
         finally:
             await iterator.aclose()
+
+
+async def counts(queue: AnyQueue) -> dict[str, int]:
+    """The number of jobs in each state that has any."""
+    return {state: number for state, number in (await queue.get_job_counts()).items() if number}

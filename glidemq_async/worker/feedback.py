@@ -104,7 +104,7 @@ class Feedback:
                 "job %s (%s) of %s failed, next run in %g s: %r", job.id, job.name, job.queue, ended.delay, ended.value
             )
             self._tell("retrying", job, ended.value, ended.delay)
-        elif ended.verb == "d":
+        elif ended.verb in {"d", "l"}:
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
         elif ended.verb == "b":
             self._tell("returned", job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -22,7 +23,7 @@ from glidemq_async.job import Job
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.serialization import MsgpackSerializer
 
-Verb: TypeAlias = Literal["c", "r", "f", "d", "b"]
+Verb: TypeAlias = Literal["c", "r", "f", "d", "b", "l"]
 StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
 BackoffStrategy: TypeAlias = Callable[[int, BaseException], float]
 
@@ -34,13 +35,15 @@ _FINAL: Final = (UnrecoverableError, SerializationError, PayloadTooLarge)
 class Run:
     """One job in hand, from its claim until its outcome is stored."""
 
-    __slots__ = ("begun", "job", "stop_reason", "task")
+    __slots__ = ("begun", "job", "seconds", "stop_reason", "task")
 
     def __init__(self, job: Job[Any, Any]) -> None:
         self.job = job
         self.task: asyncio.Task[None] | None = None
         self.stop_reason: StopReason = ""
         self.begun = False
+        self.seconds = 0.0
+        """How long it ran."""
 
     def stopped(self) -> bool:
         """Return whether the run was told to stop."""
@@ -101,6 +104,7 @@ class Runner:
         run.begun = True
         if run.stopped():
             return self._after_stop(run)
+        began = time.monotonic()
         try:
             return await self._attempt(run)
         except asyncio.CancelledError as error:
@@ -109,6 +113,8 @@ class Runner:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
             return self._raised(run, error)
+        finally:
+            run.seconds = time.monotonic() - began
 
     async def _attempt(self, run: Run) -> Ended:
         job = run.job
@@ -128,7 +134,8 @@ class Runner:
         if run.stopped():
             return self._after_stop(run)
         if isinstance(error, RetryLater | RateLimited):
-            return Ended(run, "d", b"", str(error.delay_ms), error, error.delay)
+            verb: Verb = "d" if isinstance(error, RetryLater) else "l"
+            return Ended(run, verb, b"", str(error.delay_ms), error, error.delay)
         return self._failed(run, error, final=isinstance(error, _FINAL))
 
     def _cancelled(self, run: Run, error: BaseException) -> Ended | None:

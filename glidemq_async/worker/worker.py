@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
 import msgpack
 
@@ -41,6 +41,7 @@ Result = TypeVar("Result")
 
 CANCEL_SECONDS: Final = 0.5
 """How long cancelled handlers may take to end at shutdown before they are left behind."""
+SIGN_ON_SECONDS: Final = 10.0
 RELEASE_SECONDS: Final = 5.0
 """How long storing the last outcomes and signing off may take when the server is slow or away."""
 
@@ -174,6 +175,8 @@ class Worker(Generic[Data, Result]):
             return
         # Connecting may fail, and then the worker can be started again; what follows makes no calls.
         await self._client.open()
+        # Once this returns, get_workers tells of the worker.
+        await self._client.functions.renew_leases(self.name, self._info(), [], SIGN_ON_SECONDS)
         if self._tasks:
             return
         self._started = True
@@ -213,18 +216,21 @@ class Worker(Generic[Data, Result]):
             on_error=self._feedback.on_error,
         )
 
-    def _make_keeper(self) -> LeaseKeeper:
+    def _info(self) -> bytes:
         info = {
             "host": platform.node(),
             "pid": os.getpid(),
             "concurrency": self._concurrency,
             "started": round(time.time() * 1000),
         }
+        return cast("bytes", msgpack.packb(info))
+
+    def _make_keeper(self) -> LeaseKeeper:
         return LeaseKeeper(
             self._client.storage,
             self._client.keys.base,
             self.name,
-            msgpack.packb(info),
+            self._info(),
             lambda: self._slots.shortest_lease(self._lock_ms / 1000),
             self._held,
             self._feedback.on_lost,

@@ -28,7 +28,7 @@ Delivery = Literal["once", "twice", "lost"]
 
 BASE = "model:{queue}"
 IDEMPOTENT = frozenset({"openQueue", "renewLeases", "awaitJob", "forgetReply"})
-STRUCTURES = ("returned", "scheduled", "completed", "failed", "stream", "lane")
+STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "stream", "lane")
 SINGLE_KEYS = frozenset(
     {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking"}
 )

@@ -1,0 +1,79 @@
+-- changes: another priority or another delay for a job that has not started.
+--   changePriority  lane number id priority -> word
+--   changeDelay     lane number id delay_ms -> word     0 = startable now
+-- word: "ok", "missing", or "state <state>" when the job runs or has ended. O(log N).
+
+-- The route of a job after its priority changed. A keyed job keeps its place among equals in its key's line; one that
+-- was LIFO keeps to that only at priority 0.
+local function route_with(route, priority)
+  local kind = route and string.sub(route, 1, 1)
+  if kind == 'k' then
+    local parsed = keyed.parse(route)
+    parsed.priority = digits(priority)
+    return keyed.format(parsed)
+  end
+  if priority > 0 then return 'p ' .. digits(priority) end
+  return kind == 'l' and route or nil
+end
+
+local STARTS_LATER = {waiting = true, delayed = true, prioritized = true, ['key-waiting'] = true}
+
+-- The state, when it fits; else nil and the word.
+local function changeable(base, id)
+  local state = record.place(base, id)
+  if not state then return nil, 'missing' end
+  if not STARTS_LATER[state] then return nil, 'state ' .. state end
+  return state
+end
+
+request.register('changePriority', function(base, args)
+  local id, priority = args[3], integer('priority', args[4])
+  local state, word = changeable(base, id)
+  if not state then return word end
+  local call, key = glance.call(base), base .. ':job:' .. id
+  local before = redis.call('HGET', key, 'route')
+  local route = route_with(before, priority)
+  if route == (before or nil) then return 'ok' end
+  local entry
+  if state ~= 'delayed' then entry = places.leave(base, id, call) end
+  if route then redis.call('HSET', key, 'route', route) else redis.call('HDEL', key, 'route') end
+  if entry then
+    record.keep_added(base, id, entry)
+    redis.call('HSET', key, 'place', routes.enter(base, id, route, call))
+  end
+  events.note(call.lines, 'changed', id, 'priority ' .. digits(priority))
+  wakeup.finish(base, call)
+  return 'ok'
+end)
+
+-- A keyed job that is put off gives up its place in the line, unless it rests there for its next attempt.
+local function give_up_place(base, id, key)
+  local route = redis.call('HGET', key, 'route')
+  if not route or string.sub(route, 1, 1) ~= 'k' then return end
+  local parsed = keyed.parse(route)
+  parsed.sequence = 0
+  redis.call('HSET', key, 'route', keyed.format(parsed))
+end
+
+request.register('changeDelay', function(base, args)
+  local id, delay = args[3], integer('delay', args[4])
+  local state, word = changeable(base, id)
+  if not state then return word end
+  local call, key = glance.call(base), base .. ':job:' .. id
+  if delay == 0 and state ~= 'delayed' then return 'ok' end
+  if delay == 0 then
+    places.leave(base, id, call)
+    redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
+    events.note(call.lines, 'waiting', id, 'promoted')
+  else
+    if state ~= 'delayed' then
+      record.keep_added(base, id, places.leave(base, id, call))
+      give_up_place(base, id, key)
+      redis.call('HSET', key, 'place', 'delayed -')
+    end
+    scheduled.push(base, id, call.now + delay, call)
+    events.note(call.lines, 'changed', id, 'delay ' .. digits(delay))
+  end
+  wakeup.finish(base, call)
+  return 'ok'
+end)

@@ -1,0 +1,43 @@
+-- entries: what stands in the two streams. A running job is a pending entry of one of them.
+--   "s<id>"  entry of `stream`
+--   "l<id>"  entry of `lane`: field "h", the job's id
+--   "k<id>"  entry of `lane` of a keyed job: field "h", the job's id; field "key", its key
+
+local entries = {}
+
+function entries.stream_of(base, entry)
+  return base .. (string.sub(entry, 1, 1) == 's' and ':stream' or ':lane'), string.sub(entry, 2)
+end
+
+-- Acknowledge and delete entries of one stream. Answers how many were pending.
+function entries.drop(stream, raw)
+  if #raw == 0 then return 0 end
+  local acknowledged = in_chunks('XACK', stream, GROUP, raw)
+  in_chunks('XDEL', stream, nil, raw)
+  return acknowledged
+end
+
+-- The job of an entry, its key if it has one, and the entry with its letter; nil when there is no such entry.
+function entries.find(stream, raw)
+  local found = redis.call('XRANGE', stream, raw, raw)[1]
+  if not found then return nil end
+  local fields = found[2]
+  local letter = string.sub(stream, -5) ~= ':lane' and 's' or fields[3] and 'k' or 'l'
+  return fields[2], fields[4], letter .. raw
+end
+
+-- The consumer under whose name a running job is pending, or nil.
+function entries.consumer_of(base, entry)
+  local stream, raw = entries.stream_of(base, entry)
+  local rows = redis.pcall('XPENDING', stream, GROUP, raw, raw, 1)
+  return not rows.err and rows[1] and rows[1][2] or nil
+end
+
+function entries.pending_count(stream)
+  local summary = redis.pcall('XPENDING', stream, GROUP)
+  return summary.err and 0 or summary[1]
+end
+
+function entries.ensure_group(stream)
+  redis.pcall('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
+end

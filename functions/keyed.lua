@@ -1,0 +1,225 @@
+-- keyed: jobs of one key start in order, and no more of them at once than the key allows (1 unless told otherwise).
+--   keyq:{k}     zset  waiting jobs of the key: <16 digits of sequence><id> -> priority inside the key
+--   keyrun:{k}   set   running jobs of the key; how many is its size
+--   keyrest:{k}  set   jobs of the key that wait, in `scheduled`, for the next attempt; `resting` hash: id -> key
+--   keyed        zset  all waiting keyed jobs: id -> sequence
+--   ready        zset  keys of which a job can start now -> turn; served in turns, a served key goes to the end
+--   sleeping     zset  keys of which a job could start but for an instant -> that instant
+--   pauses       zset  paused keys -> end of the pause
+--   key:{k}      hash  limits of the key (concurrency, rate_max, rate_ms, capacity, refill; the last two in thousandths
+--                      of tokens); `key:` those of keys without their own; `limited` set: which of these exist
+--   keyrate:{k}, keybucket:{k}  the starts of the last window; the tokens left (collect themselves)
+-- Readiness: k stands in `ready` exactly if a job of it waits, it runs fewer than its limit, no pause, window or bucket
+-- holds it, and, if it runs one at a time, none of it rests. In `sleeping` exactly if only pause, window or bucket do.
+-- Whatever changes one of these says keyed.touch, and every function that may have, ends with keyed.review: no path can
+-- forget a key. A record's route is "k <priority> <sequence, 0 before it first waits> <cost in thousandths> <key>".
+
+local keyed = {}
+local KEYS_AT_ONCE = 64
+
+function keyed.parse(route)
+  local priority, sequence, cost, key = string.match(route, '^k (%d+) (%d+) (%d+) (.*)$')
+  return {priority = priority, sequence = tonumber(sequence), cost = tonumber(cost), key = key}
+end
+
+function keyed.format(route)
+  return 'k ' .. route.priority .. ' ' .. digits(route.sequence) .. ' ' .. digits(route.cost) .. ' ' .. route.key
+end
+
+-- The route of a keyed job; nil for any other and for one without a record.
+function keyed.route_of(base, id)
+  local text = redis.call('HGET', base .. ':job:' .. id, 'route')
+  return text and string.sub(text, 1, 1) == 'k' and keyed.parse(text) or nil
+end
+
+function keyed.touch(call, key)
+  local touched = call.touched
+  if not touched then
+    touched = {}
+    call.touched = touched
+  end
+  if not touched[key] then
+    touched[key] = true
+    touched[#touched + 1] = key
+  end
+end
+
+do
+  local FIELDS = {'concurrency', 'rate_max', 'rate_ms', 'capacity', 'refill'}
+
+  -- The limits that hold for a key, as numbers or nil; what the key does not say, the default does.
+  function keyed.limits_of(base, key, call)
+    if not call.seen.limited then return {} end
+    local own = redis.call('HMGET', base .. ':key:' .. key, unpack(FIELDS))
+    local common = redis.call('HMGET', base .. ':key:', unpack(FIELDS))
+    if not own[2] then own[2], own[3] = common[2], common[3] end
+    if not own[4] then own[4], own[5] = common[4], common[5] end
+    return {
+      concurrency = tonumber(own[1] or common[1] or nil),
+      max = tonumber(own[2] or nil), length = tonumber(own[3] or nil),
+      bucket = own[4] and {capacity = tonumber(own[4]), refill = tonumber(own[5])},
+    }
+  end
+end
+
+local function cost_of_first(base, queue)
+  local first = redis.call('ZRANGE', queue, 0, 0)[1]
+  local route = keyed.route_of(base, string.sub(first, 17))
+  return route and route.cost or 0
+end
+
+-- The first instant at which pause, window and bucket let the first waiting job start.
+local function open_at(base, key, limits_now, call)
+  local at = call.now
+  if call.seen.pauses then at = math.max(at, tonumber(redis.call('ZSCORE', base .. ':pauses', key) or 0)) end
+  if limits_now.max then
+    local _, free_at = limits.window(base .. ':keyrate:' .. key, limits_now.max, limits_now.length, call.now)
+    at = math.max(at, free_at or at)
+  end
+  if limits_now.bucket then
+    local cost = cost_of_first(base, base .. ':keyq:' .. key)
+    at = math.max(at, limits.affordable_at(base .. ':keybucket:' .. key, limits_now.bucket, cost, call.now))
+  end
+  return at
+end
+
+-- How many more jobs of the key may run beside those that do.
+function keyed.room(base, key, limits_now, call)
+  local concurrency = limits_now.concurrency or 1
+  local left = concurrency - redis.call('SCARD', base .. ':keyrun:' .. key)
+  if left > 0 and concurrency == 1 and call.seen.resting and exists(base .. ':keyrest:' .. key) then return 0 end
+  return left
+end
+
+-- Put the key where it belongs: `ready`, `sleeping` or neither.
+local function place(base, key, call)
+  local seen, waiting = call.seen, redis.call('ZCARD', base .. ':keyq:' .. key)
+  local limits_now = waiting > 0 and keyed.limits_of(base, key, call)
+  local left = limits_now and keyed.room(base, key, limits_now, call) or 0
+  local at = left > 0 and open_at(base, key, limits_now, call)
+  if at ~= call.now then redis.call('ZREM', base .. ':ready', key) end
+  if at and at > call.now then
+    redis.call('ZADD', base .. ':sleeping', digits(at), key)
+    seen.sleeping, call.slept = true, true
+  elseif seen.sleeping then
+    redis.call('ZREM', base .. ':sleeping', key)
+  end
+  if at == call.now then
+    redis.call('ZADD', base .. ':ready', 'NX', digits(order.next(base, call)), key)
+    seen.ready = true
+    call.startable = call.startable + math.min(waiting, left)
+  end
+end
+
+-- Look at every key that was touched. The last thing a function does before it wakes workers or claims.
+function keyed.review(base, call)
+  local touched = call.touched
+  if not touched then return end
+  call.touched = nil
+  for _, key in ipairs(touched) do place(base, key, call) end
+end
+
+-- Let a job wait in its key's line; a job that was there before takes its old place. Answers its place.
+function keyed.enter(base, id, route, call)
+  if route.sequence == 0 then
+    route.sequence = order.next(base, call)
+    redis.call('HSET', base .. ':job:' .. id, 'route', keyed.format(route))
+  end
+  redis.call('ZADD', base .. ':keyq:' .. route.key, route.priority, order.text(route.sequence) .. id)
+  redis.call('ZADD', base .. ':keyed', digits(route.sequence), id)
+  keyed.touch(call, route.key)
+  return 'key-waiting -'
+end
+
+-- Take a waiting job out of its key's line.
+function keyed.leave(base, id, call)
+  local route = keyed.route_of(base, id)
+  redis.call('ZREM', base .. ':keyq:' .. route.key, order.text(route.sequence) .. id)
+  redis.call('ZREM', base .. ':keyed', id)
+  keyed.touch(call, route.key)
+end
+
+-- A run of a key's job is over, however it ended.
+function keyed.release(base, id, key, call)
+  redis.call('SREM', base .. ':keyrun:' .. key, id)
+  keyed.touch(call, key)
+end
+
+-- The job waits in `scheduled` for its next attempt, and at one at a time its key with it.
+function keyed.rest(base, id, key, call)
+  redis.call('SADD', base .. ':keyrest:' .. key, id)
+  redis.call('HSET', base .. ':resting', id, key)
+  call.seen.resting = true
+  keyed.touch(call, key)
+end
+
+-- A job leaves `scheduled`: if it rested, it does no more.
+function keyed.wake_up(base, id, call)
+  local key = call.seen.resting and redis.call('HGET', base .. ':resting', id)
+  if not key then return end
+  redis.call('HDEL', base .. ':resting', id)
+  redis.call('SREM', base .. ':keyrest:' .. key, id)
+  keyed.touch(call, key)
+end
+
+-- Keys whose instant has come. Answers nothing; they stand in `ready` after the next review.
+function keyed.promote(base, call)
+  if not call.seen.sleeping then return end
+  local keys = redis.call('ZRANGEBYSCORE', base .. ':sleeping', '-inf', digits(call.now), 'LIMIT', 0, 200)
+  for _, key in ipairs(keys) do keyed.touch(call, key) end
+end
+
+function keyed.pause(base, key, at, call)
+  local pauses = base .. ':pauses'
+  local before = tonumber(redis.call('ZSCORE', pauses, key) or 0)
+  if at > before then redis.call('ZADD', pauses, digits(at), key) end
+  call.seen.pauses = true
+  keyed.touch(call, key)
+end
+
+-- Up to n jobs of a key that is ready, moved to its running ones.
+local function take(base, key, n, call, ids, keys)
+  local limits_now = keyed.limits_of(base, key, call)
+  local queue, running = base .. ':keyq:' .. key, base .. ':keyrun:' .. key
+  n = math.min(n, call.seen.limited and keyed.room(base, key, limits_now, call) or 1)
+  if limits_now.max then
+    n = math.min(n, (limits.window(base .. ':keyrate:' .. key, limits_now.max, limits_now.length, call.now)))
+  end
+  local bucket, paid, taken = limits_now.bucket, base .. ':keybucket:' .. key, 0
+  while taken < n do
+    if bucket then
+      if redis.call('ZCARD', queue) == 0 then break end
+      local cost = cost_of_first(base, queue)
+      if limits.affordable_at(paid, bucket, cost, call.now) > call.now then break end
+      limits.pay(paid, bucket, cost, call.now)
+    end
+    -- Without a bucket all are taken at once.
+    local popped = redis.call('ZPOPMIN', queue, bucket and 1 or n)
+    for i = 1, #popped, 2 do
+      local id = string.sub(popped[i], 17)
+      ids[#ids + 1], keys[#keys + 1] = id, key
+      redis.call('SADD', running, id)
+      taken = taken + 1
+    end
+    if not bucket then break end
+  end
+  if limits_now.max and taken > 0 then
+    limits.note_starts(base, base .. ':keyrate:' .. key, taken, limits_now.length, call)
+  end
+  -- A key that runs one at a time waits for the end of that run.
+  if limits_now.concurrency or taken == 0 then place(base, key, call) end
+end
+
+-- Take up to `count` jobs, key by key in turn. Answers their ids and keys.
+function keyed.pop(base, count, call)
+  local ids, keys = {}, {}
+  while #ids < count do
+    local left = count - #ids
+    local popped = redis.call('ZPOPMIN', base .. ':ready', math.min(left, KEYS_AT_ONCE))
+    if #popped == 0 then break end
+    local share = math.max(1, math.floor(left * 2 / #popped))
+    for i = 1, #popped, 2 do take(base, popped[i], math.min(share, count - #ids), call, ids, keys) end
+  end
+  if #ids > 0 then in_chunks('ZREM', base .. ':keyed', nil, ids) end
+  return ids, keys
+end

@@ -1,0 +1,93 @@
+-- keys: the limits of the queue and of its keys, set by an explicit call and never by an add.
+--   setLimits     lane number { name value }*  -> "ok"            of the queue; value '' removes
+--                 names: concurrency, rate ("<max> <ms>")
+--   getLimits     -> { concurrency | '', rate_max | '', rate_ms | '', gate | '' }
+--   setKeyLimits  lane number key { name value }* -> "ok"         key '' = of keys without their own; value '' removes
+--                 names: concurrency, rate ("<max> <ms>"), bucket ("<capacity> <refill a second>", thousandths)
+--   getKeyLimits  key -> { concurrency | '', rate_max, rate_ms, capacity, refill, paused_until } own ones
+--   pauseKey      lane number key ms -> "ok"                      0 ends a pause
+--   reviewKeys    lane number cursor -> next cursor | ''          after the default limits of keys have changed
+-- A change holds at once: keys are looked at again, and workers woken if more may start now.
+
+local FIELDS = {concurrency = {'concurrency'}, rate = {'rate_max', 'rate_ms'}, bucket = {'capacity', 'refill'}}
+
+-- Write the named limits into a hash: every one is checked before the first is written.
+local function set(key, args, from)
+  local writes = {}
+  for i = from, #args, 2 do
+    local fields, value = FIELDS[args[i]], args[i + 1]
+    if not fields then fail('ARGUMENT', 'unknown limit ' .. args[i]) end
+    local words = {}
+    for word in string.gmatch(value, '%d+') do words[#words + 1] = word end
+    if value ~= '' and #words ~= #fields then fail('ARGUMENT', 'the limit ' .. args[i] .. ' cannot be ' .. value) end
+    for j, field in ipairs(fields) do writes[#writes + 1] = {field, words[j]} end
+  end
+  for _, write in ipairs(writes) do
+    if write[2] then redis.call('HSET', key, write[1], write[2]) else redis.call('HDEL', key, write[1]) end
+  end
+end
+
+local function all_of(key, fields)
+  local values = redis.call('HMGET', key, unpack(fields))
+  for i = 1, #fields do values[i] = values[i] or '' end
+  return values
+end
+
+request.register('setLimits', function(base, args)
+  set(base .. ':limits', args, 3)
+  if not redis.call('HGET', base .. ':limits', 'rate_max') then redis.call('DEL', base .. ':rate') end
+  local call = glance.call(base)
+  call.startable = places.ready_count(base)
+  limits.allowance(base, call.startable, call)
+  wakeup.finish(base, call)
+  return 'ok'
+end, {'allow-oom'})
+
+register('getLimits', function(base)
+  return all_of(base .. ':limits', {'concurrency', 'rate_max', 'rate_ms', 'gate'})
+end, {'no-writes'})
+
+request.register('setKeyLimits', function(base, args)
+  local key = args[3]
+  set(base .. ':key:' .. key, args, 4)
+  if exists(base .. ':key:' .. key) then
+    redis.call('SADD', base .. ':limited', key)
+  else
+    redis.call('SREM', base .. ':limited', key)
+  end
+  local call = glance.call(base)
+  if key ~= '' then keyed.touch(call, key) end
+  wakeup.finish(base, call)
+  return 'ok'
+end, {'allow-oom'})
+
+register('getKeyLimits', function(base, args)
+  local values = all_of(base .. ':key:' .. args[1], {'concurrency', 'rate_max', 'rate_ms', 'capacity', 'refill'})
+  values[6] = redis.call('ZSCORE', base .. ':pauses', args[1]) or ''
+  return values
+end, {'no-writes'})
+
+request.register('pauseKey', function(base, args)
+  local key, length = args[3], integer('ms', args[4])
+  local call = glance.call(base)
+  redis.call('ZREM', base .. ':pauses', key)
+  if length > 0 then keyed.pause(base, key, call.now + length, call) end
+  keyed.touch(call, key)
+  events.note(call.lines, length > 0 and 'key-paused' or 'key-resumed', key, digits(length))
+  wakeup.finish(base, call)
+  return 'ok'
+end, {'allow-oom'})
+
+-- Every key with a waiting job is looked at again, a step of the waiting jobs at a time. Jobs that come later see the
+-- new limits by themselves.
+request.register('reviewKeys', function(base, args)
+  local call = glance.call(base)
+  local step = redis.call('ZRANGEBYSCORE', base .. ':keyed', '(' .. digits(integer('cursor', args[3])), '+inf',
+    'WITHSCORES', 'LIMIT', 0, 200)
+  for i = 1, #step, 2 do
+    local route = keyed.route_of(base, step[i])
+    if route then keyed.touch(call, route.key) end
+  end
+  wakeup.finish(base, call)
+  return #step == 400 and digits(tonumber(step[400])) or ''
+end, {'allow-oom'})
