@@ -4,14 +4,15 @@ import asyncio
 
 from glidemq_async import Job, Queue, Worker
 
-started = asyncio.Event()
+both_run = asyncio.Barrier(3)
 done = asyncio.Event()
 
 
 async def convert(job: Job[dict[str, int | str], None]) -> None:
     if job.data["kind"] == "broken":
         raise ValueError("not an image")
-    started.set()
+    if not done.is_set():
+        await both_run.wait()
     await done.wait()
 
 
@@ -20,9 +21,7 @@ async def main() -> None:
         await queue.add("convert", {"kind": "broken", "tenant": 7})
         jobs = await queue.add_bulk([("convert", {"kind": "photo", "tenant": tenant}) for tenant in (7, 8, 7, 9)])
         async with Worker("images", convert, queue.storage, concurrency=2, name="converter"):
-            await started.wait()
-            while (await queue.get_job_counts())["active"] < 2:
-                await asyncio.sleep(0.01)
+            await both_run.wait()
             counts = await queue.get_job_counts()
             print({state: count for state, count in counts.items() if count})
             for worker in await queue.get_workers():

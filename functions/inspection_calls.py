@@ -13,7 +13,7 @@ class MinuteRow(NamedTuple):
     """What `getMetrics` answers of one minute: its number since 1970, jobs that ended, and their runs' total."""
 
     minute: int
-    count: int
+    jobs: int
     run_ms: int
 
 

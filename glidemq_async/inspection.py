@@ -227,7 +227,7 @@ def _holds(job: Job[Data, Result], wanted: object) -> bool:
 
 
 def _point(row: MinuteRow) -> MetricPoint:
-    return MetricPoint(from_ms(row.minute * 60_000), row.count, row.run_ms / row.count / 1000)
+    return MetricPoint(from_ms(row.minute * 60_000), row.jobs, row.run_ms / row.jobs / 1000)
 
 
 def _worker_info(row: WorkerRow) -> WorkerInfo:

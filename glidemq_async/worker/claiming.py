@@ -195,7 +195,13 @@ class ClaimLoop:
         self._echo_due = self._echo_due or self._polling
         self._claimable = self._polling = False
         request = self._client.functions.settle_request(
-            self._lane, self._consumer, min(slots, MAX_CLAIMED), self._lock_ms, flags, len(batch), settled,
+            self._lane,
+            self._consumer,
+            min(slots, MAX_CLAIMED),
+            self._lock_ms,
+            flags,
+            len(batch),
+            settled,
             (self._whole_ms("c"), self._whole_ms("f")),
         )
         if failpoints.armed:

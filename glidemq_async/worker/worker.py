@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar
 
 import msgpack
 
@@ -223,7 +223,7 @@ class Worker(Generic[Data, Result]):
             "concurrency": self._concurrency,
             "started": round(time.time() * 1000),
         }
-        return cast("bytes", msgpack.packb(info))
+        return msgpack.packb(info)
 
     def _make_keeper(self) -> LeaseKeeper:
         return LeaseKeeper(

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobOptions, KeepJobs
+from tests.hands import Hands
+from tests.kinds import EVERY_KIND, add_kind
 from tests.places import Place
 from tests.workbench import AnyJob, AnyQueue, ended, history, listening, worker_of
 
@@ -106,9 +108,25 @@ async def test_retrying_many_in_many_steps(queue: AnyQueue) -> None:
     assert len(runs) == 1_200 + 700 + 1_200
 
 
+@pytest.mark.parametrize("kind", sorted(EVERY_KIND))
+async def test_a_retried_job_waits_as_it_did_before(queue: AnyQueue, place: Place, kind: str) -> None:
+    hands = Hands(queue, place)
+    await add_kind(queue, 1, **EVERY_KIND[kind])
+    job = (await queue.get_jobs("waiting") + await queue.get_jobs("prioritized") + await queue.get_jobs("key-waiting"))[
+        0
+    ]
+    before = job.state
+    (held,) = await hands.claim()
+    await hands.settle(held, "f")
+    assert await queue.retry_jobs() == 1
+    assert await job.get_state() == before
+    assert [hold.id for hold in await hands.claim()] == [job.id]
+    await hands.leave()
+
+
 async def all_failed(queue: AnyQueue, number: int) -> None:
     async with asyncio.timeout(20):
-        while (await queue.get_job_counts())["failed"] < number:
+        while (await queue.get_job_counts())["failed"] < number:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from glidemq_async import JobNotFound, JobOptions
 from tests.hands import Hands
+from tests.kinds import EVERY_KIND, add_kind, waited_for
 from tests.places import Place
 from tests.workbench import AnyQueue, Gate, echo, history, listening, soon, worker_of
 
@@ -51,6 +52,65 @@ async def test_running_and_ended_jobs_stay(queue: AnyQueue) -> None:
     assert await done.get_state() == "completed"
 
 
+@pytest.mark.everywhere
+@pytest.mark.parametrize("kind", sorted(EVERY_KIND))
+async def test_every_kind_of_job_goes(queue: AnyQueue, place: Place, kind: str) -> None:
+    await add_kind(queue, 1, **EVERY_KIND[kind])
+    delayed = await add_kind(queue, 1, **EVERY_KIND[kind] | {"delay": 60_000, "dedup": {"id": "e", "mode": "simple"}})
+    assert await queue.drain() == 1
+    assert [job.id async for job in queue.iter_jobs("delayed")] == delayed
+    assert await queue.drain(delayed=True) == 1
+    assert await left(place) == []
+
+
+@pytest.mark.parametrize("kind", ["prioritized", "lifo", "keyed"])
+async def test_many_of_one_kind_go(queue: AnyQueue, place: Place, kind: str) -> None:
+    await add_kind(queue, 1_100, **EVERY_KIND[kind])
+    assert await queue.drain() == 1_100
+    assert await left(place) == []
+
+
+async def test_many_keys_go(queue: AnyQueue, place: Place) -> None:
+    for number in range(60):
+        await add_kind(queue, 3, key=f"k{number}")
+    assert await queue.drain() == 180
+    assert await left(place) == []
+
+
+async def test_a_drained_key_is_free_again(queue: AnyQueue, place: Place) -> None:
+    hands = Hands(queue, place)
+    await add_kind(queue, 5, key="k")
+    (held,) = await hands.claim(5)
+    assert await queue.drain() == 4
+    (later,) = await add_kind(queue, 1, key="k")
+    assert await hands.claim() == [], "its turn is after the one that runs"
+    assert await hands.settle(held) is None
+    (after,) = await hands.claim()
+    assert after.id == later
+    await hands.settle(after)
+    await hands.leave()
+
+
+async def test_a_key_whose_job_waits_for_its_next_attempt_is_free_after_a_drain(queue: AnyQueue, place: Place) -> None:
+    hands = Hands(queue, place)
+    await add_kind(queue, 2, key="k")
+    (held,) = await hands.claim()
+    await hands.settle(held, "r", "60000 broken")
+    assert await hands.claim() == []
+    assert await queue.drain(delayed=True) == 2
+    (later,) = await add_kind(queue, 1, key="k")
+    assert [hold.id for hold in await hands.claim()] == [later]
+    await hands.leave()
+    await queue.drain()
+
+
+async def test_a_drained_owner_frees_its_deduplication_id(queue: AnyQueue) -> None:
+    first = await add_kind(queue, 1, dedup={"id": "d", "mode": "simple"})
+    assert await add_kind(queue, 1, dedup={"id": "d", "mode": "simple"}) == first
+    await queue.drain()
+    assert await add_kind(queue, 1, dedup={"id": "d", "mode": "simple"}) != first
+
+
 async def test_jobs_that_were_handed_back_wait_too(queue: AnyQueue, place: Place) -> None:
     hands = Hands(queue, place)
     await queue.add_bulk([("n", number) for number in range(3)])
@@ -82,13 +142,11 @@ async def test_a_drain_is_told_once_and_only_if_it_found_something(queue: AnyQue
 
 
 @pytest.mark.everywhere
-async def test_who_waits_for_a_drained_job_is_told(queue: AnyQueue) -> None:
+async def test_who_waits_for_a_drained_job_is_told(queue: AnyQueue, place: Place) -> None:
     waiting = [asyncio.ensure_future(queue.add_and_wait("n", number, wait_timeout=30)) for number in range(3)]
-    while (await queue.get_job_counts())["waiting"] < len(waiting):
-        await asyncio.sleep(0.005)
     job = await queue.add("n", delay=60)
     waiting.append(asyncio.ensure_future(job.result(30)))
-    await asyncio.sleep(0.1)
+    await waited_for(queue, place, len(waiting))
     assert await queue.drain(delayed=True) == 4
     for waiter in waiting:
         with pytest.raises(JobNotFound):
@@ -135,6 +193,17 @@ async def test_draining_under_workers_loses_no_run(queue: AnyQueue) -> None:
         last = await queue.add("last", -1)
         await last.result(10)
     assert len(ran) == len(set(ran)) == 2_000 - removed + 1
+
+
+async def test_a_record_that_stands_elsewhere_is_not_touched(queue: AnyQueue, place: Place) -> None:
+    base = f"glide:{{{queue.name}}}"
+    job = await queue.add("n", delay=60)
+    for structure in ("returned", "lifo"):
+        await place.ask("ZADD", f"{base}:{structure}", 1, job.id)
+    await place.ask("ZADD", f"{base}:keyed", 1, "nobody")
+    await queue.drain()
+    assert await job.get_state() == "delayed"
+    assert await queue.check() == []
 
 
 async def test_a_paused_queue_can_be_drained(queue: AnyQueue) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobNotFound, JobOptions, Queue, QueueBusy, QueueEvent, QueueEvents
+from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
 from tests.hands import Hands
+from tests.kinds import EVERY_KIND, add_kind, waited_for
 from tests.places import Place
 from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, listening, soon, worker_of
 
@@ -43,6 +45,37 @@ async def test_nothing_is_left(queue: AnyQueue, place: Place) -> None:
     await fill(queue)
     assert await queue.obliterate() == 708
     assert await keys_of(queue, place) == []
+
+
+@pytest.mark.everywhere
+async def test_every_kind_of_job_goes_and_every_limit(queue: AnyQueue, place: Place) -> None:
+    functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
+    hands = Hands(queue, place)
+    await functions.set_limits(concurrency="100", rate="100 60000")
+    await functions.set_key_limits("k", concurrency="2", rate="10 60000", bucket="10000 1000")
+    await functions.set_key_limits("", concurrency="1")
+    for extra in EVERY_KIND.values():
+        await add_kind(queue, 3, **extra | {"dedup": {"id": "d", "mode": "throttle", "ttl": 60_000}})
+        await add_kind(queue, 3, **extra)
+    await add_kind(queue, 2, key="resting")
+    await functions.pause_key("paused", 60_000)
+    await add_kind(queue, 1, key="paused")
+    for hold in await hands.claim(30):
+        await hands.settle(hold, {"0": "r", "1": "c", "2": "f"}.get(hold.id[-1], "d"))
+    await add_kind(queue, 2, key="k")
+    await hands.claim(1)
+    await queue.obliterate(force=True)
+    assert await keys_of(queue, place) == []
+
+
+async def test_ids_that_come_again_find_nothing_of_the_jobs_before(queue: AnyQueue, place: Place) -> None:
+    hands = Hands(queue, place)
+    await add_kind(queue, 3, priority=5)
+    await queue.obliterate()
+    await queue.add("n")
+    assert [hold.id for hold in await hands.claim(10)] == ["1"], "no stale entry starts a new job a second time"
+    await hands.leave()
+    await queue.drain()
 
 
 @pytest.mark.everywhere
@@ -115,10 +148,10 @@ async def test_an_idle_worker_finds_the_new_queue(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_who_waits_is_told(queue: AnyQueue) -> None:
+async def test_who_waits_is_told(queue: AnyQueue, place: Place) -> None:
     job = await queue.add("n", delay=60)
     waiting = asyncio.ensure_future(job.result(30))
-    await asyncio.sleep(0.1)
+    await waited_for(queue, place, 1)
     await queue.obliterate()
     with pytest.raises(JobNotFound):
         await soon(waiting, 3)
