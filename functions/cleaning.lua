@@ -13,11 +13,11 @@
 --     tells `obliterated`; the last one removes the keys of the queue that have these names, all at once.
 --   sweepRemains  { name }… -> removed
 --     Keys, found by a scan after that. What a new queue of the same name may own already is not removed.
--- One step meets at most `count` jobs (1 to 500), and ends early when it has taken ENOUGH seconds: what a job costs
--- depends on what it holds.
+-- One step meets at most `count` jobs (1 to 500), and ends early when it has taken ENOUGH seconds or removed HEAVY
+-- bytes, which the server gives back later than the clock can tell.
 
 do
-  local PIECE, MOST, ENOUGH = 50, 500, 0.004
+  local FIRST_PIECE, LARGEST_PIECE, MOST, ENOUGH, HEAVY = 8, 32, 500, 0.002, 8388608
   local asked_for_clock, processor_time
 
   -- Seconds since whenever. Inside a function most servers stop TIME, and those that do not have no os.clock.
@@ -36,17 +36,19 @@ do
     local n = integer('count', count)
     if n < 1 or n > MOST then fail('ARGUMENT', 'count must be 1 to ' .. MOST .. ', found ' .. count) end
     local step = glance.call(base)
-    step.left, step.began, step.removed = n, seconds(), 0
+    step.left, step.began, step.removed, step.bytes = n, seconds(), 0, 0
     return step
   end
 
   -- Call take(n), which answers how many it met, until it met less than n: true; or the step is long enough: false.
   local function in_pieces(step, take)
-    while step.left > 0 and seconds() - step.began < ENOUGH do
-      local wanted = math.min(PIECE, step.left)
+    local piece = FIRST_PIECE
+    while step.left > 0 and step.bytes < HEAVY and seconds() - step.began < ENOUGH do
+      local wanted = math.min(piece, step.left)
       local met = take(wanted)
       step.left = step.left - met
       if met < wanted then return true end
+      piece = math.min(piece * 2, LARGEST_PIECE)
     end
     return false
   end
@@ -54,6 +56,10 @@ do
   -- Jobs that have left their places go.
   local function remove(base, ids, step)
     if #ids == 0 then return end
+    for _, id in ipairs(ids) do
+      local key = base .. ':job:' .. id
+      step.bytes = step.bytes + redis.call('HSTRLEN', key, 'data') + redis.call('HSTRLEN', key, 'result')
+    end
     removal.strip(base, ids, step)
     step.removed = step.removed + #ids
   end
