@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 ClaimedJob: TypeAlias = list[bytes | None]
-"""name, data, opts, fence, id, entry, and for a job with a history: failures, stalls, added, progress."""
+"""name, data, opts, fence, id, entry, and for a job with a history: failures, stalls, added, progress, route."""
 
 
 class AddRequest(NamedTuple):

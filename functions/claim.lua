@@ -27,11 +27,12 @@ function read.o(key, id, entry)
 end
 
 function read.h(key, id, entry)
-  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'failures', 'stalls', 'added', 'progress')
+  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'failures', 'stalls', 'added', 'progress',
+    'route')
   if not (job[1] and job[2]) then return nil end
   local before = job[4]
   local fence = before and digits(string.match(before, '^%d+') + 1) or '1'
-  return {job[1], job[2], job[3], fence, id, entry, job[5], job[6], job[7], job[8]}, before
+  return {job[1], job[2], job[3], fence, id, entry, job[5], job[6], job[7], job[8], job[9]}, before
 end
 
 -- The lease of a job that asks for one of its own (opts, "l"), else the worker's.

@@ -4,7 +4,7 @@
 
 local glance = {}
 local STRUCTURES = {'waiters', 'expiry', 'revoking', 'held', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
-  'sleeping', 'resting', 'pauses', 'limited', 'limits', 'deduped'}
+  'sleeping', 'resting', 'pauses', 'limited', 'limits', 'deduped', 'timer'}
 
 -- Note which of keys[from..upto] exist. Few of them do, so halving finds them with few commands.
 local function look(base, keys, from, upto, seen)

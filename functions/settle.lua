@@ -13,7 +13,7 @@
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may stand in `idle`
 --     ran      "<ms> <ms>": how long the runs that are now completed took together, and those that are now failed
 --     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
---     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress
+--     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress route
 --     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
 -- The fence: an entry that XACK still finds pending is the job's present lease, for a reclaimed, returned or removed
 -- job has lost its entry. One count over the batch proves all; only if it is short is each record asked.

@@ -51,8 +51,12 @@ end
 function wakeup.register(base, consumer, slots, call)
   redis.call('ZADD', base .. ':idle', slots, consumer)
   local due = wakeup.next_due(base, call)
-  if not due then return 0 end
   local timer = base .. ':timer'
+  if not due then
+    -- A name that stays there would stand for an alarm that nobody has set.
+    if call.seen.timer then redis.call('DEL', timer) end
+    return 0
+  end
   local holders = redis.call('HMGET', timer, 'first', 'second', 'due')
   local first, second = holders[1], holders[2]
   if first == consumer or not is_idle(base, first) or tonumber(holders[3]) > due then
@@ -90,12 +94,13 @@ end
 -- The worker has no free slot (or goes away): it is not idle, and a timer it held passes on.
 function wakeup.leave(base, consumer, call)
   redis.call('ZREM', base .. ':idle', consumer)
-  if not (call.seen.scheduled or call.seen.sleeping or call.seen.limits) then return end
+  local seen = call.seen
+  if not (seen.timer or seen.scheduled or seen.sleeping or seen.limits) then return end
   local timer = base .. ':timer'
   local holder = redis.call('HGET', timer, 'first')
   -- The one that was told to take over may be leaving too: whoever leaves last sees to it that somebody holds it.
   if holder and holder ~= consumer and is_idle(base, holder) then return end
-  redis.call('HDEL', timer, 'first', 'due')
+  redis.call('DEL', timer)
   if wakeup.next_due(base, call) then retime(base, consumer) end
 end
 

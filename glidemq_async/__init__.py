@@ -5,6 +5,7 @@ The names below are the public surface; see README.md for a first example and AR
 
 from glidemq_async.abort import AbortSignal
 from glidemq_async.backoff import Backoff
+from glidemq_async.deduplication import Deduplication
 from glidemq_async.errors import (
     CycleError,
     EmbeddedServerMissing,
@@ -32,9 +33,11 @@ from glidemq_async.errors import (
 from glidemq_async.functions.callers import Finding
 from glidemq_async.inspection import MetricPoint, Metrics, WorkerInfo
 from glidemq_async.job import Job
+from glidemq_async.limits import KeyLimits
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.queue import Queue
 from glidemq_async.queue_events import EventGap, QueueEvent, QueueEvents
+from glidemq_async.rates import RateLimit, TokenBucket
 from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer
 from glidemq_async.worker import Worker, WorkerPool
 
@@ -42,6 +45,7 @@ __all__ = [
     "AbortSignal",
     "Backoff",
     "CycleError",
+    "Deduplication",
     "EmbeddedServerMissing",
     "EventGap",
     "ExecutorError",
@@ -55,6 +59,7 @@ __all__ = [
     "JobStateError",
     "JsonSerializer",
     "KeepJobs",
+    "KeyLimits",
     "LeaseLost",
     "LibraryVersionError",
     "MetricPoint",
@@ -68,12 +73,14 @@ __all__ = [
     "QueueEvent",
     "QueueEvents",
     "QueueFull",
+    "RateLimit",
     "RateLimited",
     "ResultTimeout",
     "RetryLater",
     "SerializationError",
     "Serializer",
     "StorageUnavailable",
+    "TokenBucket",
     "UnrecoverableError",
     "UnsupportedDurability",
     "Worker",

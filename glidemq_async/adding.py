@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from glidemq_async import failpoints
 from glidemq_async.errors import QueueClosed
 from glidemq_async.functions.callers import AddReply, AddRequest, Functions, Wait
+from glidemq_async.storage.protocol import FunctionError
 
 MAX_JOBS: Final = 500
 MAX_BYTES: Final = 1024 * 1024
@@ -108,6 +109,11 @@ class Adder:
         try:
             reply = await self._call([job for job, _ in batch])
         except BaseException as error:
+            if isinstance(error, FunctionError) and error.code == "INCOMPATIBLE" and len(batch) > 1:
+                # The mode of the queue was set meanwhile, and one of the jobs does not fit it: the others do.
+                for item in batch:
+                    await self._send([item])
+                return
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)

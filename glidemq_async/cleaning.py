@@ -8,11 +8,11 @@ from typing import Final, Literal
 from glidemq_async.checking import SINGLE_KEYS, scan_keys
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import QueueBusy
+from glidemq_async.generics import Data, Result
 from glidemq_async.inspection import Inspection
 from glidemq_async.job import Job
 from glidemq_async.keys import check_id
 from glidemq_async.option_checks import whole_number
-from glidemq_async.queue_part import Data, Result
 from glidemq_async.record import FINAL
 
 SWEPT_AT_ONCE: Final = 200

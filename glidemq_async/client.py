@@ -32,6 +32,8 @@ class QueueClient:
         payload_limit: int | None,
     ) -> None:
         self.keys = QueueKeys(prefix, queue)
+        if mode not in (None, "global", "keyed"):
+            raise ValueError(f'mode must be None, "global" or "keyed", got {mode!r}')
         if serializer is not None and not isinstance(serializer, Serializer):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"serializer must have dumps and loads, got {serializer!r}")
         if payload_limit is not None:
@@ -74,6 +76,16 @@ class QueueClient:
             f"queue {self.queue!r} on {self.storage.url} cannot be used: {error.message}; "
             "use another queue name or prefix, or the settings the queue was made with"
         )
+
+    def check_key(self, key: str | None) -> None:
+        """Refuse (ValueError) a job without a key in a queue of mode "keyed", and one with a key in a "global" one."""
+        mode = self.state.mode if self.state else None
+        if mode == "keyed" and key is None:
+            raise ValueError(f'queue {self.queue!r} is of mode "keyed": every job needs a key=, this one has none')
+        if mode == "global" and key is not None:
+            raise ValueError(
+                f'queue {self.queue!r} is of mode "global": key={key!r} would have no effect; leave it out'
+            )
 
     async def close(self) -> None:
         """Stop listening and close the storage if it was opened here; idempotent."""

@@ -12,10 +12,11 @@ import msgpack
 from glidemq_async.durations import from_ms, instant_to_ms
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.inspection_calls import MinuteRow, WorkerRow
+from glidemq_async.generics import Data, Result
 from glidemq_async.job import Job
 from glidemq_async.keys import check_id
 from glidemq_async.option_checks import whole_number
-from glidemq_async.queue_part import Data, QueuePart, Result
+from glidemq_async.queue_part import QueuePart
 from glidemq_async.record import FINAL, STATES, State
 
 PAGE: Final = 500
@@ -129,9 +130,9 @@ class Inspection(QueuePart[Data, Result]):
         return cast("dict[State, int]", await self._client.functions.count_jobs())
 
     async def count(self) -> int:
-        """Return the number of jobs that have not ended and do not run: waiting and delayed."""
+        """Return the number of jobs that have not started or wait for another attempt, in whatever state they wait."""
         counts = await self.get_job_counts()
-        return counts["waiting"] + counts["delayed"]
+        return sum(number for state, number in counts.items() if state not in {"active", *FINAL})
 
     async def get_job_logs(self, job_id: str, start: int = 0, end: int = -1) -> list[str]:
         """Return log lines of a job from `start` to `end`, both included; negative positions count from the end."""

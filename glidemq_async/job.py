@@ -8,21 +8,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Final, Generic, Literal, TypeAlias, cast
 
 from glidemq_async.abort import AbortSignal
 from glidemq_async.client import QueueClient
-from glidemq_async.durations import from_ms
+from glidemq_async.durations import from_ms, to_ms
 from glidemq_async.errors import GlideMQError, JobNotFound, JobStateError, LeaseLost, ResultTimeout
 from glidemq_async.failure import stored_failure
 from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
+from glidemq_async.generics import Data, Result
 from glidemq_async.option_checks import optional_seconds
+from glidemq_async.option_checks import priority as check_priority
 from glidemq_async.options import JobOptions
-from glidemq_async.record import FINAL, State, claim_of, created_ms, place_of, whole
+from glidemq_async.record import FINAL, PLAIN, Route, State, claim_of, created_ms, place_of, route_of, whole
 from glidemq_async.results import Ended
 
-Data = TypeVar("Data")
-Result = TypeVar("Result")
 Outcome: TypeAlias = Literal["added", "duplicate", "completed"]
 
 _UNREAD: Final = object()
@@ -50,6 +50,7 @@ class Job(Generic[Data, Result]):
         "_opts",
         "_progress",
         "_result",
+        "_route",
         "_started",
         "attempts_made",
         "failed_reason",
@@ -91,6 +92,7 @@ class Job(Generic[Data, Result]):
         self._error: bytes | None = None
         self._created = self._started = self._ended = 0
         self._entry = _NOT_ACTIVE
+        self._route = PLAIN
         self._abort: AbortSignal | None = None
 
     @classmethod
@@ -105,11 +107,13 @@ class Job(Generic[Data, Result]):
         job._entry = cast("bytes", entry).decode()
         job._started = now
         if len(claimed) > 6:
-            failures, stalls, added, progress = claimed[6:]
+            failures, stalls, added, progress, route = claimed[6:]
             job.attempts_made = int(failures or 0)
             job.stalled_count = int(stalls or 0)
             job._created = int(added or 0)
             job._progress = progress
+            if route:
+                job._route = route_of(route)
         return job
 
     @classmethod
@@ -127,6 +131,17 @@ class Job(Generic[Data, Result]):
         job._opts = request.opts
         job._created = now
         return job
+
+    def note_options(self, options: JobOptions, now: int) -> None:
+        """Note what the options of its add say about an added job; `now` is the server's time then. For queues."""
+        self._route = Route(options.priority, options.lifo, options.key)
+        extra = options.to_extra()
+        if cast("int", extra.get("delay", 0)) > 0 or cast("int", extra.get("at", 0)) > now:
+            self.state = "delayed"
+        elif options.key is not None:
+            self.state = "key-waiting"
+        elif options.priority:
+            self.state = "prioritized"
 
     def settle_as_completed(self, payload: bytes) -> None:
         """Note that the run's result has been stored. For workers."""
@@ -152,6 +167,7 @@ class Job(Generic[Data, Result]):
         self._created = created_ms(record.get(b"added"), place.entry)
         self._started = claim.started if claim else 0
         self._ended = whole(record, b"ended") if place.state in FINAL else 0
+        self._route = route_of(record.get(b"route"))
         self.fence = claim.fence if claim else 0
         self.attempts_made = whole(record, b"failures") + (place.state == "completed")
         self.stalled_count = whole(record, b"stalls")
@@ -194,6 +210,21 @@ class Job(Generic[Data, Result]):
     def headers(self) -> Mapping[str, str]:
         """The short texts that travel with the job."""
         return self.options.headers
+
+    @property
+    def key(self) -> str | None:
+        """The ordering key."""
+        return self._route.key
+
+    @property
+    def priority(self) -> int:
+        """The priority, as the last change left it; 0 is the most urgent."""
+        return self._route.priority
+
+    @property
+    def lifo(self) -> bool:
+        """Whether the job goes before those that wait already."""
+        return self._route.lifo
 
     @property
     def progress(self) -> object:
@@ -323,6 +354,24 @@ class Job(Generic[Data, Result]):
         """Let a delayed job start now. Raises JobStateError, JobNotFound."""
         self._check_word(await self._client.functions.change_job("promoteJob", self.id), "promote")
 
+    async def change_priority(self, priority: int) -> None:
+        """Give a job that has not started another priority; among its equals it goes to the end.
+
+        In its key's line a keyed job keeps its place among jobs of the new priority. A delayed one has it when it is
+        due. Raises JobStateError, JobNotFound, TypeError and ValueError for what is no priority.
+        """
+        number = check_priority("priority", priority)
+        self._check_word(await self._client.functions.change_priority(self.id, number), "change the priority of")
+
+    async def change_delay(self, delay: float | timedelta) -> None:
+        """Let a job that has not started wait `delay` seconds from now on; 0 = it may start at once.
+
+        Raises JobStateError, JobNotFound, TypeError and ValueError for what is no delay.
+        """
+        self._check_word(
+            await self._client.functions.change_delay(self.id, to_ms("delay", delay)), "change the delay of"
+        )
+
     async def revoke(self) -> bool:
         """Make sure the job does not run to its end: it fails with the reason "revoked".
 
@@ -353,9 +402,14 @@ _WAITING_FOR: Final = {
     "waiting": "it is waiting: is a worker running on this queue, in this storage? (Two memory:// objects are two)",
     "active": "it is running",
     "delayed": "it is delayed, or waits for its next attempt",
+    "prioritized": "it waits by priority, behind jobs of priority 0 and of lower numbers: are workers running?",
+    "key-waiting": "it waits in the line of its key: are workers running, and does a job of this key run or rest?",
+    "rate-limited": "its key is paused, or has used up its rate",
 }
 
 _FITTING: Final = {
+    "change the priority of": "only a job that has not started can change its priority",
+    "change the delay of": "only a job that has not started can be delayed; in a handler raise RetryLater",
     "retry": "only a completed or failed job can be retried",
     "promote": "only a delayed job can be promoted",
     "revoke": "a job that has ended cannot be revoked; remove it instead",

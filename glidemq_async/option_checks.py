@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
 from glidemq_async.backoff import Backoff
+from glidemq_async.deduplication import Deduplication
 from glidemq_async.durations import instant_to_ms, to_ms
 from glidemq_async.errors import PayloadTooLarge
 from glidemq_async.keys import check_id
@@ -19,8 +20,11 @@ from glidemq_async.keys import check_id
 __all__ = [
     "MAX_HEADERS_BYTES",
     "MAX_LEASE",
+    "MAX_PRIORITY",
     "MIN_LEASE",
     "Check",
+    "boolean",
+    "deduplication",
     "durability",
     "headers",
     "optional_backoff",
@@ -30,6 +34,8 @@ __all__ = [
     "optional_positive_seconds",
     "optional_seconds",
     "positive_number",
+    "positive_real",
+    "priority",
     "refuse_unknown",
     "whole_number",
 ]
@@ -40,6 +46,8 @@ Check: TypeAlias = Callable[[str, Any], object]
 MAX_HEADERS_BYTES: Final = 65_536
 MIN_LEASE: Final = 1
 MAX_LEASE: Final = 24 * 60 * 60
+MAX_PRIORITY: Final = 2**21
+MAX_REAL: Final = 10**12
 
 _LARGEST: Final = 2**31 - 1
 _DURABILITIES: Final = ("default", "replicated", "fsync")
@@ -66,6 +74,37 @@ def whole_number(name: str, value: object, *, least: int) -> int:
 def positive_number(name: str, value: object) -> int:
     """Accept an int of at least 1."""
     return whole_number(name, value, least=1)
+
+
+def positive_real(name: str, value: object) -> float:
+    """Accept a finite number of at least a thousandth."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    if not 0.001 <= value <= MAX_REAL:
+        raise ValueError(f"{name} must be from 0.001 to {MAX_REAL}, got {value!r}")
+    return float(value)
+
+
+def priority(name: str, value: object) -> int:
+    """Accept a priority: 0 is the most urgent."""
+    number = whole_number(name, value, least=0)
+    if number > MAX_PRIORITY:
+        raise ValueError(f"{name} must be from 0 to {MAX_PRIORITY}, got {value!r}")
+    return number
+
+
+def boolean(name: str, value: object) -> bool:
+    """Accept True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def deduplication(name: str, value: object) -> Deduplication | None:
+    """Accept a Deduplication, or None."""
+    if value is not None and not isinstance(value, Deduplication):
+        raise TypeError(f"{name} must be a Deduplication, not {value!r}")
+    return value
 
 
 def optional_id(name: str, value: Any) -> str | None:

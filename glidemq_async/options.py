@@ -16,6 +16,7 @@ import msgpack
 
 from glidemq_async import option_checks as checks
 from glidemq_async.backoff import Backoff, BackoffWire
+from glidemq_async.deduplication import Deduplication
 from glidemq_async.durations import instant_to_ms, to_ms
 from glidemq_async.errors import SerializationError
 
@@ -65,6 +66,11 @@ class JobOptionsDict(TypedDict, total=False):
     job_id: str | None
     delay: float | timedelta | None
     at: datetime | None
+    priority: int
+    lifo: bool
+    key: str | None
+    cost: float
+    deduplication: Deduplication | None
     attempts: int
     backoff: Backoff | float | timedelta | None
     timeout: float | timedelta | None
@@ -89,6 +95,9 @@ def _keep(name: str, value: object) -> KeepJobs | None:
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _DEFAULTS: Final[Mapping[str, object]] = {
     **dict.fromkeys(JobOptionsDict.__annotations__),
+    "priority": 0,
+    "lifo": False,
+    "cost": 1.0,
     "attempts": 1,
     "headers": _NO_HEADERS,
     "durability": "default",
@@ -98,6 +107,11 @@ _CHECKS: Final[Mapping[str, checks.Check]] = {
     "job_id": checks.optional_id,
     "delay": checks.optional_seconds,
     "at": checks.optional_instant,
+    "priority": checks.priority,
+    "lifo": checks.boolean,
+    "key": checks.optional_id,
+    "cost": checks.positive_real,
+    "deduplication": checks.deduplication,
     "attempts": checks.positive_number,
     "backoff": checks.optional_backoff,
     "timeout": checks.optional_positive_seconds,
@@ -116,6 +130,12 @@ class JobOptions:
 
     - `job_id`: an id of your own, which makes adding the job twice harmless.
     - `delay` or `at`: when the job may start, from now on or as an instant with a time zone.
+    - `priority`: 0 (the default) to 2**21; 1 before 2, and in order of arrival inside one level. Jobs of priority 0 go
+      before all others. In the line of a key it orders the jobs of that key.
+    - `lifo`: before all that wait at priority 0 already; not together with a priority or a key.
+    - `key`: jobs of one key start in order, one at a time unless the key's limits say otherwise; see
+      `Queue.set_key_limits`. `cost`: what a start takes from the key's token bucket, in tokens.
+    - `deduplication`: which adds mean the same work; see Deduplication.
     - `attempts`: tries in all, at least 1. `backoff`: the wait between two of them; a number is a fixed one.
     - `timeout`: how long one run may take. `ttl`: how long the job may wait before it expires.
     - `lock_duration`: the lease of a run, 1 s to 24 h; without it the worker's.
@@ -129,6 +149,11 @@ class JobOptions:
     job_id: str | None
     delay: float | None
     at: datetime | None
+    priority: int
+    lifo: bool
+    key: str | None
+    cost: float
+    deduplication: Deduplication | None
     attempts: int
     backoff: Backoff | None
     timeout: float | None
@@ -150,6 +175,12 @@ class JobOptions:
             put(self, name, _CHECKS[name](name, given[name]) if name in given else default)
         if self.delay is not None and self.at is not None:
             raise ValueError(f"delay={self.delay!r} and at={self.at!r} exclude each other: give one of them")
+        if self.lifo and (self.priority or self.key is not None):
+            other = f"key={self.key!r}" if self.key is not None else f"priority={self.priority!r}"
+            raise ValueError(f"lifo and {other} exclude each other: give one of them")
+        dedup = self.deduplication
+        if dedup is not None and dedup.mode == "debounce" and dedup.ttl is None and self.delay is None and not self.at:
+            raise ValueError("debounce needs a ttl, a delay or an at: how long the job waits for a later add")
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.explicit().items())
@@ -175,6 +206,24 @@ class JobOptions:
     def at_ms(self) -> int | None:
         """The instant of `at` in milliseconds since 1970."""
         return None if self.at is None else instant_to_ms("at", self.at)
+
+    def to_extra(self) -> dict[str, object]:
+        """Return the part that the add needs, in the form that functions/add.lua reads."""
+        extra: dict[str, object] = {}
+        for name in ("delay", "at", "ttl"):
+            if getattr(self, name) is not None:
+                extra[name] = getattr(self, f"{name}_ms")
+        if self.priority:
+            extra["priority"] = self.priority
+        if self.lifo:
+            extra["lifo"] = True
+        if self.key is not None:
+            extra |= {"key": self.key, "cost": round(self.cost * 1000)}
+        if self.deduplication is not None:
+            extra["dedup"] = self.deduplication.to_wire()
+            if self.deduplication.mode == "debounce" and self.delay is None and self.at is None:
+                extra["delay"] = self.deduplication.ttl_ms
+        return extra
 
     @property
     def timeout_ms(self) -> int | None:

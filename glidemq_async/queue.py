@@ -17,17 +17,17 @@ from glidemq_async.client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.dead_letters import DeadLetters
 from glidemq_async.errors import QueueClosed, ResultTimeout
 from glidemq_async.functions.callers import AddRequest, Finding, Wait
+from glidemq_async.generics import Data, Result
 from glidemq_async.job import Job, Outcome
 from glidemq_async.keys import check_id
 from glidemq_async.limits import Limits
 from glidemq_async.option_checks import optional_seconds
 from glidemq_async.options import JobOptions, JobOptionsDict, merge
-from glidemq_async.queue_part import Data, Result
 from glidemq_async.schedulers import Schedulers
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage
 
-Mode: TypeAlias = Literal["global"]
+Mode: TypeAlias = Literal["global", "keyed"]
 JobInput: TypeAlias = "tuple[str, Data] | tuple[str, Data, JobOptions]"
 
 _NO_OPTIONS: Final = JobOptions()
@@ -45,8 +45,9 @@ class Queue(
 
     Use it as an async context manager, or call `connect()` and `close()`; the first call connects by itself.
     `storage` is a URL, a Storage, or None for `$GLIDEMQ_URL` and then the embedded default. A queue belongs to the
-    event loop that first uses it. `prefix` starts every key of the queue. `mode` is refused if the stored queue has
-    another one; None accepts what is there. `default_options` apply to every job that does not say otherwise.
+    event loop that first uses it. `prefix` starts every key of the queue. `mode` is stored with the queue: in "keyed"
+    every job has a `key`, in "global" none has one; None follows what is stored, and where nothing is, keys are free.
+    `default_options` apply to every job that does not say otherwise.
     `serializer` turns payloads into bytes (MsgpackSerializer), and is the same for all who use the queue;
     `payload_limit` is in bytes, for one payload (1 MiB).
 
@@ -65,8 +66,6 @@ class Queue(
         serializer: Serializer | None = None,
         payload_limit: int | None = None,
     ) -> None:
-        if mode not in (None, "global"):
-            raise ValueError(f'mode must be None or "global", got {mode!r}')
         if default_options is not None and not isinstance(default_options, JobOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"default_options must be JobOptions, got {default_options!r}")
         self._client = QueueClient(
@@ -116,8 +115,8 @@ class Queue(
         """Add a job; once this returns it is stored and will reach exactly one final state.
 
         Options are those of JobOptions. `job.outcome` is "added", or "duplicate" / "completed" when a job with this
-        `job_id` exists; the returned job is that one then. Concurrent adds share calls, so many tasks adding at
-        once are much faster than one after the other.
+        `job_id` or of the same deduplication stands in the way; the returned job is that one then. Concurrent adds
+        share calls, so many tasks adding at once are much faster than one after the other.
 
         Raises TypeError or ValueError for bad options, SerializationError, PayloadTooLarge (nothing is sent then),
         QueueFull, StorageUnavailable (the job may have been stored then: add it again with a `job_id` to be sure).
@@ -138,6 +137,8 @@ class Queue(
             prepared.append((self._request(item[0], item[1], given, b""), given))
         if self._client.state is None or self._closed:
             await self.connect()
+        for _, given in prepared:
+            self._client.check_key(given.key)
         futures = [self._adder(options).submit(request) for request, options in prepared]
         added = await _all(futures)
         return [
@@ -182,6 +183,7 @@ class Queue(
         request = self._request(name, data, options, reply)
         if self._client.state is None or self._closed:
             await self.connect()
+        self._client.check_key(options.key)
         added = await self._adder(options).add(request)
         return await self._job(request, added, options)
 
@@ -202,8 +204,8 @@ class Queue(
     async def _job(self, request: AddRequest, added: Added, options: JobOptions) -> Job[Data, Result]:
         if added.outcome == "added":
             job = self._job_of(self._client, request, added.id, added.now)
-            if request.extra and ((options.delay_ms or 0) > 0 or (options.at_ms or 0) > added.now):
-                job.state = "delayed"
+            if request.extra:
+                job.note_options(options, added.now)
             return job
         existing = await self.get_job(added.id)
         # It ended and was cleaned up between the two calls: the outcome is still what the add was told.
@@ -244,13 +246,7 @@ def _check_input(item: object) -> None:
 
 
 def _extra(options: JobOptions, reply: bytes) -> bytes:
-    extra: dict[str, int | str] = {}
-    if options.delay is not None:
-        extra["delay"] = options.delay_ms or 0
-    if options.at is not None:
-        extra["at"] = options.at_ms or 0
-    if options.ttl is not None:
-        extra["ttl"] = options.ttl_ms or 0
+    extra = options.to_extra()
     if reply:
         extra["reply"] = reply.decode()
     return msgpack.packb(extra) if extra else b""

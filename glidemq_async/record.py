@@ -5,7 +5,7 @@ Only parsing lives here. The record's fields are listed in ARCHITECTURE.md.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias, cast, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from glidemq_async.functions.callers import Record
 
@@ -21,6 +21,28 @@ class Place(NamedTuple):
 
     state: State
     entry: str
+
+
+class Route(NamedTuple):
+    """How a job waits when it is ready; see functions/routes.lua."""
+
+    priority: int = 0
+    lifo: bool = False
+    key: str | None = None
+
+
+PLAIN: Final = Route()
+
+
+def route_of(stored: bytes | None) -> Route:
+    """Return the route of a record."""
+    if not stored:
+        return PLAIN
+    kind, _, rest = stored.decode().partition(" ")
+    if kind == "k":
+        priority, _, _, key = rest.split(" ", 3)
+        return Route(int(priority), key=key)
+    return Route(lifo=True) if kind == "l" else Route(int(rest))
 
 
 class Claim(NamedTuple):

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Literal, Self
 
 import msgpack
 
@@ -22,6 +22,7 @@ from glidemq_async.errors import GlideMQError, QueueClosed
 from glidemq_async.executors.protocol import Executor
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.functions.callers import Lane
+from glidemq_async.generics import Data, Result
 from glidemq_async.job import Job
 from glidemq_async.keys import check_name
 from glidemq_async.option_checks import MAX_LEASE, MIN_LEASE, positive_number, whole_number
@@ -36,9 +37,6 @@ from glidemq_async.worker.signals import stop_on_signals
 from glidemq_async.worker.slots import Held, Slots
 from glidemq_async.worker.sweeping import Sweeper
 
-Data = TypeVar("Data")
-Result = TypeVar("Result")
-
 CANCEL_SECONDS: Final = 0.5
 """How long cancelled handlers may take to end at shutdown before they are left behind."""
 SIGN_ON_SECONDS: Final = 10.0
@@ -52,8 +50,8 @@ class Worker(Generic[Data, Result]):
     """Runs the jobs of one queue, at most `concurrency` at a time.
 
     `processor` takes a Job and returns its result. `await worker.run()` works until SIGTERM, SIGINT or `stop()`;
-    `async with worker` works in the background of the block. `storage`, `prefix`, `serializer` and `payload_limit`
-    (bytes, for one result) are those of Queue. Durations are seconds:
+    `async with worker` works in the background of the block. `storage`, `prefix`, `mode`, `serializer` and
+    `payload_limit` (bytes, for one result) are those of Queue. Durations are seconds:
 
     - `executor`: "inline" (the default for coroutine functions), "thread" (for plain ones), the name of a registered
       one, or an Executor.
@@ -84,6 +82,7 @@ class Worker(Generic[Data, Result]):
         handle_signals: bool = True,
         name: str | None = None,
         prefix: str = DEFAULT_PREFIX,
+        mode: Literal["global", "keyed"] | None = None,
         serializer: Serializer | None = None,
         payload_limit: int | None = None,
     ) -> None:
@@ -98,7 +97,7 @@ class Worker(Generic[Data, Result]):
         base = check_name("worker name", name) if name else f"{platform.node() or 'host'}-{os.getpid()}"
         self.name = f"{base}-{uuid.uuid4().hex[:8]}".translate(_NAME_SAFE)
         self._client = QueueClient(
-            queue, storage, prefix=prefix, mode=None, serializer=serializer, payload_limit=payload_limit
+            queue, storage, prefix=prefix, mode=mode, serializer=serializer, payload_limit=payload_limit
         )
         self._executor = open_executor(executor, processor, self._concurrency)
         self._runner = Runner(self._client, processor, self._executor, _strategies(backoff_strategies))

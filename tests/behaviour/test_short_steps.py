@@ -76,9 +76,7 @@ async def test_draining_100_000_jobs(queue: AnyQueue, storage: Storage, place: P
 
 
 @pytest.mark.timeout(240)
-async def test_cleaning_retrying_and_obliterating_100_000_jobs(
-    queue: AnyQueue, storage: Storage, place: Place
-) -> None:
+async def test_cleaning_retrying_and_obliterating_100_000_jobs(queue: AnyQueue, storage: Storage, place: Place) -> None:
     await add_kind(queue, 100_000)
     await end_all(queue)
     relay = Relay(storage)
