@@ -220,30 +220,35 @@ do
     local state, step, retried = args[4], begin(base, args[6]), 0
     if state ~= 'completed' and state ~= 'failed' then fail('ARGUMENT', 'cannot retry state ' .. state) end
     local key = base .. ':' .. state
-    local bound, left = string.match(args[3], '^(%d+) (%d+)$')
+    local bound, left, passed = string.match(args[3], '^(%d+) (%d+) (%d+)$')
     if not bound then
       -- The number keeps a job that ends again within the same millisecond from starting for ever.
-      local limit, there = integer('limit', args[5]), redis.call('ZCOUNT', key, '-inf', step.now)
-      bound, left = digits(step.now), limit < 0 and there or math.min(limit, there)
+      local limit, there = integer('limit', args[5]), redis.call('ZCARD', key)
+      bound, left, passed = step.now, limit < 0 and there or math.min(limit, there), 0
     end
-    step.left = math.min(step.left, tonumber(left))
-    local budget = step.left
-    local over = in_pieces(step, function(n)
-      local ids = redis.call('ZREVRANGEBYSCORE', key, bound, '-inf', 'LIMIT', 0, n)
+    bound, left = tonumber(bound), tonumber(left)
+    local over = in_pieces(step, function(wanted)
+      local n = math.min(wanted, left - retried)
+      if n == 0 then return 0 end
+      local ids = redis.call('ZREVRANGE', key, digits(passed), digits(passed + n - 1))
       for _, id in ipairs(ids) do
-        if record.place(base, id) == state then
+        local ended = redis.call('HGET', base .. ':job:' .. id, 'ended')
+        if record.place(base, id) ~= state then
+          redis.call('ZREM', key, id)    -- its record is elsewhere or nowhere
+        elseif ended and tonumber(ended) > bound then
+          passed = passed + 1            -- it ended again since
+        elseif not finish.remove_over(base, id) then
           removal.start_anew(base, id, step)
           retried = retried + 1
-        else
-          redis.call('ZREM', key, id)    -- its record is elsewhere or nowhere
         end
       end
       keyed.review(base, step)
-      return #ids
+      return #ids == n and wanted or #ids
     end)
-    left = left - (budget - step.left)
     wakeup.finish(base, step)
-    return {(over or left <= 0) and '' or bound .. ' ' .. digits(left), retried}
+    left = left - retried
+    local more = not over and left > 0
+    return {more and digits(bound) .. ' ' .. digits(left) .. ' ' .. digits(passed) or '', retried}
   end)
 
   -- The number of jobs in any place, and of entries of runs.

@@ -30,6 +30,7 @@ request.register('retryJob', function(base, args)
   local state = record.place(base, id)
   if not state then return 'missing' end
   if not finished(state) then return 'state ' .. state end
+  if finish.remove_over(base, id) then return 'missing' end
   local call = glance.call(base)
   removal.start_anew(base, id, call)
   wakeup.finish(base, call)

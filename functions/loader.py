@@ -43,6 +43,7 @@ FILES: Final = (
     "jobs",
     "changes",
     "updates",
+    "results",
     "waiting",
     "queue",
     "keys",

@@ -76,6 +76,15 @@ class Cleaning(Inspection[Data, Result]):
                 break
         return ids
 
+    async def update_result_ttl(self, job_id: str, ttl: float | timedelta | None) -> None:
+        """Change how long an ended job's result stays; see `Job.update_result_ttl`.
+
+        Raises JobNotFound, JobStateError, TypeError or ValueError for a bad `ttl`.
+        """
+        check_id("job_id", job_id)
+        await self.connect()
+        await Job[Data, Result](self._client, job_id, "").update_result_ttl(ttl)
+
     async def retry_jobs(self, state: Literal["failed", "completed"] = "failed", count: int | None = None) -> int:
         """Run ended jobs again with fresh attempts, the newest first, at most `count`; returns how many.
 

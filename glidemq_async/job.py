@@ -354,6 +354,16 @@ class Job(Generic[Data, Result]):
         """Let a delayed job start now. Raises JobStateError, JobNotFound."""
         self._check_word(await self._client.functions.change_job("promoteJob", self.id), "promote")
 
+    async def update_result_ttl(self, ttl: float | timedelta | None) -> None:
+        """Let the record and the result of this ended job stay for `ttl` seconds from now on, and end then.
+
+        None leaves them to the retention of the queue again, which counts from the job's end and may be over.
+        Raises JobStateError when the job has not ended, JobNotFound, TypeError or ValueError for a bad `ttl`.
+        """
+        ttl_ms = None if ttl is None else to_ms("ttl", ttl, allow_zero=False)
+        word = await self._client.functions.set_result_ttl(self.id, ttl_ms)
+        self._check_word(word, "change the result ttl of")
+
     async def change_priority(self, priority: int) -> None:
         """Give a job that has not started another priority; among its equals it goes to the end.
 
@@ -412,6 +422,7 @@ _FITTING: Final = {
     "change the delay of": "only a job that has not started can be delayed; in a handler raise RetryLater",
     "retry": "only a completed or failed job can be retried",
     "promote": "only a delayed job can be promoted",
+    "change the result ttl of": "the job has not ended: give `result_ttl` when adding it",
     "revoke": "a job that has ended cannot be revoked; remove it instead",
 }
 

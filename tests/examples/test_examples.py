@@ -30,6 +30,8 @@ EXPECTED = {
         "completed in the last 24 hours: 4",
         "failed: 1",
     ],
+    "batches": ["inserting [1, 2, 4]", "stored 1", "stored 2", "failed: a negative row", "stored 4"],
+    "cached_results": ["measuring short", "5", "5", "measuring a long text", "11", "11", "measuring short", "5 11"],
     "deduplication": ["duplicate True", "added", "duplicate", "indexed draft", "completed indexed page 8"],
     "delays": ["delayed 2", "tea", "bath"],
     "key_limits": [
