@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from glidemq_async import Queue
 from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane
+from glidemq_async.storage.wire import as_text
 
 from .bench import PAYLOAD, QUEUE, Bench, expect, open_queue
 from .meter import Rows, latency_metrics
-from .server import as_text, ask
+from .server import ask
 
 BATCH: Final = 500
 KEEP_ALL: Final = "-1 -1"
@@ -47,7 +48,8 @@ async def _fill(queue: Queue[Any, Any], jobs: int) -> Functions:
 
 async def _complete(functions: Functions) -> None:
     """Claim and complete every job, without a worker: what it does is measured elsewhere."""
-    lane, settled = Lane("bench"), list[Arg]()
+    lane = Lane("bench")
+    settled: list[Arg] = []
     while True:
         reply = await functions.settle_and_claim(
             functions.settle_request(lane, "bench", BATCH, 30_000, "u", len(settled) // 5, settled)

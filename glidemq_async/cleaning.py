@@ -61,7 +61,8 @@ class Cleaning(Inspection[Data, Result]):
     ) -> list[str]:
         """Remove jobs that ended in `state` at least `grace` seconds ago, the oldest first; returns their ids.
 
-        At most `limit` are removed. One event, `cleaned`, tells the number at the end.
+        At most `limit` are removed. A result with a time to live of its own (`result_ttl`) stays until that is over.
+        One event, `cleaned`, tells the number at the end.
         """
         _check_final(state, "cleaned")
         grace_ms = to_ms("grace", grace)

@@ -124,6 +124,18 @@ async def test_a_retried_job_waits_as_it_did_before(queue: AnyQueue, place: Plac
     await hands.leave()
 
 
+async def test_failures_with_a_time_to_live_are_retried_too(queue: AnyQueue) -> None:
+    options = JobOptions(result_ttl=3600)
+    jobs = await queue.add_bulk([("n", 1, options) for _ in range(3)] + [("n", 1, KEEP)])
+    async with worker_of(queue, by_parity):
+        await all_failed(queue, len(jobs))
+    # They stay as long as they were promised to, however old the rest may be that is cleaned.
+    assert await queue.clean(0, 10, "failed") == [jobs[-1].id]
+    assert await queue.retry_jobs(count=2) == 2
+    assert await queue.retry_jobs() == 1
+    assert (await queue.get_job_counts())["waiting"] == 3
+
+
 async def all_failed(queue: AnyQueue, number: int) -> None:
     async with asyncio.timeout(20):
         while (await queue.get_job_counts())["failed"] < number:  # noqa: ASYNC110

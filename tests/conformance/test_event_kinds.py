@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from glidemq_async import Deduplication, JobOptions, RateLimited, RetryLater
 from glidemq_async.queue_events import EventKind
@@ -108,8 +108,7 @@ async def test_a_claim_that_was_cut_off_is_told_as_returned(queue: AnyQueue, pla
     await hands.renew()
     await place.ask("XREADGROUP", "GROUP", "workers", hands.name, "STREAMS", f"{base}:stream", ">")
     rows = await place.ask("XPENDING", f"{base}:stream", "workers", "-", "+", 1)
-    assert isinstance(rows, list)
-    entry = rows[0][0].decode()
+    entry = cast("list[list[bytes]]", rows)[0][0].decode()
     await place.ask("XCLAIM", f"{base}:stream", "workers", hands.name, 0, entry, "IDLE", 60_000, "JUSTID")
     assert await hands.sweep() == [job.id]
     assert [kind for kind, _ in await told(queue, job.id)] == ["added", "returned"]
