@@ -19,6 +19,7 @@ from glidemq_async.errors import (
     LibraryVersionError,
     PayloadTooLarge,
     PermissionDenied,
+    QueueBusy,
     QueueClosed,
     QueueFull,
     RateLimited,
@@ -31,6 +32,7 @@ from glidemq_async.errors import (
     UnsupportedDurability,
 )
 from glidemq_async.functions.callers import Finding
+from glidemq_async.inspection import MetricPoint, Metrics, WorkerInfo
 from glidemq_async.job import Job
 from glidemq_async.letter import DeadLetter, FailureCause
 from glidemq_async.limits import KeyLimits
@@ -69,10 +71,13 @@ __all__ = [
     "KeyLimits",
     "LeaseLost",
     "LibraryVersionError",
+    "MetricPoint",
+    "Metrics",
     "MsgpackSerializer",
     "PayloadTooLarge",
     "PermissionDenied",
     "Queue",
+    "QueueBusy",
     "QueueClosed",
     "QueueEvent",
     "QueueEvents",
@@ -90,5 +95,6 @@ __all__ = [
     "UnrecoverableError",
     "UnsupportedDurability",
     "Worker",
+    "WorkerInfo",
     "WorkerPool",
 ]
