@@ -19,23 +19,29 @@ from glidemq_async.errors import (
     LibraryVersionError,
     PayloadTooLarge,
     PermissionDenied,
+    QueueBusy,
     QueueClosed,
     QueueFull,
     RateLimited,
     ResultTimeout,
     RetryLater,
+    SchedulerNotFound,
     SerializationError,
     StorageUnavailable,
     UnrecoverableError,
     UnsupportedDurability,
 )
 from glidemq_async.functions.callers import Finding
+from glidemq_async.inspection import MetricPoint, Metrics, WorkerInfo
 from glidemq_async.job import Job
+from glidemq_async.letter import DeadLetter, FailureCause
 from glidemq_async.limits import KeyLimits
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.queue import Queue
 from glidemq_async.queue_events import EventGap, QueueEvent, QueueEvents
 from glidemq_async.rates import RateLimit, TokenBucket
+from glidemq_async.schedule import Schedule
+from glidemq_async.schedulers import JobScheduler
 from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer
 from glidemq_async.worker import BatchOptions, Execution, Worker, WorkerPool
 
@@ -44,11 +50,13 @@ __all__ = [
     "Backoff",
     "BatchOptions",
     "CycleError",
+    "DeadLetter",
     "Deduplication",
     "EmbeddedServerMissing",
     "EventGap",
     "Execution",
     "ExecutorError",
+    "FailureCause",
     "Finding",
     "GlideMQError",
     "IncompatibleQueueError",
@@ -56,16 +64,20 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobOptions",
+    "JobScheduler",
     "JobStateError",
     "JsonSerializer",
     "KeepJobs",
     "KeyLimits",
     "LeaseLost",
     "LibraryVersionError",
+    "MetricPoint",
+    "Metrics",
     "MsgpackSerializer",
     "PayloadTooLarge",
     "PermissionDenied",
     "Queue",
+    "QueueBusy",
     "QueueClosed",
     "QueueEvent",
     "QueueEvents",
@@ -74,6 +86,8 @@ __all__ = [
     "RateLimited",
     "ResultTimeout",
     "RetryLater",
+    "Schedule",
+    "SchedulerNotFound",
     "SerializationError",
     "Serializer",
     "StorageUnavailable",
@@ -81,5 +95,6 @@ __all__ = [
     "UnrecoverableError",
     "UnsupportedDurability",
     "Worker",
+    "WorkerInfo",
     "WorkerPool",
 ]

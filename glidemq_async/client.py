@@ -14,6 +14,7 @@ from glidemq_async.results import ResultListener
 from glidemq_async.serialization import DEFAULT_LIMIT, MsgpackSerializer, Serializer, decode, encode
 from glidemq_async.storage import Storage, open_storage
 from glidemq_async.storage.protocol import FunctionError
+from glidemq_async.timekeeping import Timekeeper
 
 DEFAULT_PREFIX: Final = "glide"
 
@@ -45,6 +46,7 @@ class QueueClient:
         self.payload_limit = DEFAULT_LIMIT if payload_limit is None else payload_limit
         self.id = uuid.uuid4().hex
         self.results = ResultListener(self.storage, self.functions, self.id)
+        self.timekeeper = Timekeeper(self.functions, self.id)
         self._mode = mode
         self._opening = asyncio.Lock()
         self.state: QueueState | None = None
@@ -59,6 +61,11 @@ class QueueClient:
         if self.state is None:
             async with self._opening:
                 await self._open_once()
+
+    def keep_time(self) -> None:
+        """Fire the queue's job schedulers from now on; idempotent. For an open client."""
+        assert self.state is not None  # noqa: S101 - open
+        self.timekeeper.start(any_scheduled=self.state.has_schedulers)
 
     async def _open_once(self) -> None:
         if self.state is not None:
@@ -77,6 +84,17 @@ class QueueClient:
             "use another queue name or prefix, or the settings the queue was made with"
         )
 
+    def sibling(self, queue: str) -> QueueClient:
+        """Return a client of another queue of the same storage and prefix."""
+        return self._other(QueueKeys(self.keys.prefix, queue))
+
+    def at(self, base: str) -> QueueClient:
+        """Return a client of the queue with this base key, in the same storage."""
+        return self._other(QueueKeys.of(base))
+
+    def _other(self, keys: QueueKeys) -> QueueClient:
+        return QueueClient(keys.queue, self.storage, prefix=keys.prefix, mode=None, serializer=None, payload_limit=None)
+
     def check_key(self, key: str | None) -> None:
         """Refuse (ValueError) a job without a key in a queue of mode "keyed", and one with a key in a "global" one."""
         mode = self.state.mode if self.state else None
@@ -89,6 +107,7 @@ class QueueClient:
 
     async def close(self) -> None:
         """Stop listening and close the storage if it was opened here; idempotent."""
+        await self.timekeeper.close()
         await self.results.close()
         if self.owns_storage:
             await self.storage.close()

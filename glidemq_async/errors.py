@@ -8,9 +8,11 @@ to these in storage/, so a caller never has to import the client to catch them.
 # ├── StorageUnavailable (ConnectionError)
 # │   └── EmbeddedServerMissing
 # ├── QueueFull
+# ├── QueueBusy
 # ├── PayloadTooLarge (ValueError)
 # ├── SerializationError (TypeError, ValueError)
 # ├── JobNotFound (LookupError)
+# ├── SchedulerNotFound (LookupError)
 # ├── JobFailed
 # ├── JobStateError
 # ├── ResultTimeout (TimeoutError)
@@ -51,11 +53,13 @@ __all__ = [
     "LibraryVersionError",
     "PayloadTooLarge",
     "PermissionDenied",
+    "QueueBusy",
     "QueueClosed",
     "QueueFull",
     "RateLimited",
     "ResultTimeout",
     "RetryLater",
+    "SchedulerNotFound",
     "SerializationError",
     "StorageUnavailable",
     "UnrecoverableError",
@@ -80,6 +84,21 @@ class EmbeddedServerMissing(StorageUnavailable):
 
 class QueueFull(GlideMQError):
     """Raised when the server refuses new jobs because a limit or its memory is exhausted."""
+
+
+class QueueBusy(GlideMQError):
+    """Raised when a queue is to be removed while jobs of it run; `running` says how many."""
+
+    def __init__(self, queue: str, running: int) -> None:
+        super().__init__(
+            f"asked to remove queue {queue!r}, found {running} of its jobs running: let them end (pause the queue, or "
+            "stop its workers), or pass force=True, which takes them from their workers"
+        )
+        self.queue = queue
+        self.running = running
+
+    def __reduce__(self) -> tuple[Callable[..., QueueBusy], tuple[object, ...]]:
+        return type(self), (self.queue, self.running)
 
 
 class PayloadTooLarge(GlideMQError, ValueError):
@@ -114,6 +133,10 @@ class SerializationError(GlideMQError, TypeError, ValueError):
 
 class JobNotFound(GlideMQError, LookupError):
     """Raised when a job's record does not exist: it never did, or it was removed or passed its retention."""
+
+
+class SchedulerNotFound(GlideMQError, LookupError):
+    """Raised when there is no job scheduler with the id that was asked for."""
 
 
 class JobFailed(GlideMQError):
