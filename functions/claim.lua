@@ -2,12 +2,15 @@
 -- Every claimed job becomes a pending entry: of `stream` if it stood there, else of `lane`, where it is appended and
 -- made pending in the same call (XCLAIM FORCE; `lane` is never read with XREADGROUP).
 -- Order: `returned`; then `stream`, `lifo` and the lines of keys in turn, so that none of them starves another; then,
--- when none of these has a job that can start, `prioritized`. Bounded by slots and by bytes.
+-- when none of these has a job that can start, `prioritized`. Bounded by slots, by bytes, and by jobs that cannot be
+-- started (expired ones, say).
+--   meta  hash  turn: how many claims met several sources
 
 local claim = {}
 local FIRST_STEP = 8
 local LARGEST_STEP = 512
 local MAX_BYTES = 1048576
+local MAX_REFUSED = 512
 
 -- The fields of a claimed job as its worker gets them, with id and entry; what: see record.lua. Answers nil when
 -- there is no record, else also the job's last claim.
@@ -69,7 +72,11 @@ end
 
 -- A job that cannot be started: its time is over, there is no record, or one that somebody damaged.
 local function refuse(base, id, entry, key, expired, call)
-  if key then keyed.release(base, id, key, call) end
+  call.refused = (call.refused or 0) + 1
+  if key then
+    keyed.release(base, id, key, call)
+    keyed.refund(base, id, key, call)
+  end
   local kind = redis.call('TYPE', base .. ':job:' .. id).ok
   if kind == 'hash' then
     finish.fail(base, id, entry, expired and 'expired' or 'malformed', call)
@@ -180,14 +187,18 @@ end
 function source.ready(base, consumer, count, call, out)
   local batch = {}
   batch.ids, batch.keys = keyed.pop(base, count, call)
-  return start_in_lane(base, consumer, batch, call, out)
+  local found, bytes = start_in_lane(base, consumer, batch, call, out)
+  -- A job that could not be started has freed its key: the next one of it may start in this call.
+  if not call.touched then return found, bytes end
+  keyed.review(base, call)
+  return count, bytes
 end
 
 -- Take from one source in growing steps, so that large payloads stop it early, until it is dry or `upto` jobs are
 -- claimed. Answers the bytes so far and whether the source is dry.
 local function take_from(name, base, consumer, upto, bytes, call, out)
   local step = FIRST_STEP
-  while #out < upto and bytes < MAX_BYTES do
+  while #out < upto and bytes < MAX_BYTES and (call.refused or 0) < MAX_REFUSED do
     local wanted = math.min(step, upto - #out)
     local found, size = source[name](base, consumer, wanted, call, out)
     bytes = bytes + size
@@ -197,12 +208,13 @@ local function take_from(name, base, consumer, upto, bytes, call, out)
   return bytes, false
 end
 
--- Several sources have jobs: each gets its share, and which of them comes first changes from call to call.
+-- Several sources have jobs: each gets its share, and which of them comes first changes from call to call. The count of
+-- turns is used for nothing else: one that other calls moved on could fall on the same source again and again.
 local function take_turns(names, base, consumer, slots, call, out)
   local bytes = 0
-  local turn = order.next(base, call) / 1024
-  while #names > 0 and #out < slots and bytes < MAX_BYTES do
-    local at, dry = math.floor(turn) % #names + 1, nil
+  local turn = redis.call('HINCRBY', base .. ':meta', 'turn', 1)
+  while #names > 0 and #out < slots and bytes < MAX_BYTES and (call.refused or 0) < MAX_REFUSED do
+    local at, dry = turn % #names + 1, nil
     local share = math.ceil((slots - #out) / #names)
     bytes, dry = take_from(names[at], base, consumer, math.min(slots, #out + share), bytes, call, out)
     if dry then table.remove(names, at) else turn = turn + 1 end
@@ -210,7 +222,9 @@ local function take_turns(names, base, consumer, slots, call, out)
   return bytes
 end
 
--- Claim up to `slots` jobs. Answers them and whether it stopped for their size. call: with lock, the caller's lease.
+-- Claim up to `slots` jobs. Answers them and whether it stopped early, at a bound: then the caller should call again.
+-- call: with lock, the caller's lease; behind, if there may be due jobs that were not promoted yet: one of them may go
+-- before those of `prioritized`.
 function claim.take(base, consumer, slots, call)
   local out, bytes, seen = {}, 0, call.seen
   if seen.returned then bytes = take_from('returned', base, consumer, slots, bytes, call, out) end
@@ -224,9 +238,11 @@ function claim.take(base, consumer, slots, call)
       bytes = take_from('stream', base, consumer, slots, bytes, call, out)
     end
   end
-  if seen.prioritized then bytes = take_from('prioritized', base, consumer, slots, bytes, call, out) end
+  if seen.prioritized and not call.behind then
+    bytes = take_from('prioritized', base, consumer, slots, bytes, call, out)
+  end
   keyed.review(base, call)
-  return out, bytes >= MAX_BYTES and #out < slots
+  return out, #out < slots and (bytes >= MAX_BYTES or (call.refused or 0) >= MAX_REFUSED)
 end
 
 -- The jobs of an earlier claim that are still running under their entries: the answer to a claim sent twice.

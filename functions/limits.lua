@@ -72,6 +72,11 @@ function limits.allowance(base, slots, call)
   return allowed
 end
 
+-- The end of runs makes room under a limit of the queue: that is worth waking workers for.
+function limits.freed(n, call)
+  if call.seen.limits then call.startable = call.startable + n end
+end
+
 -- Count what was claimed under the queue's rate.
 function limits.started(base, n, call)
   if n == 0 or not call.seen.limits then return end

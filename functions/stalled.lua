@@ -72,6 +72,7 @@ local function sweep_entry(base, stream, raw, idle, max_stalled, call, report)
   if active and idle < lease_of(base, id) then return end
   entries.drop(stream, {raw})
   if key then keyed.release(base, id, key, call) end
+  limits.freed(1, call)
   if active then
     recover(base, id, entry, max_stalled, call, report)
   elseif id and place == 'waiting ' .. entry then
@@ -168,6 +169,7 @@ local function close_worker(base, args)
       local id, key, entry = entries.find(stream, row[1])
       entries.drop(stream, {row[1]})
       if key then keyed.release(base, id, key, call) end
+      limits.freed(1, call)
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
           finish.fail(base, id, entry, 'revoked', call)

@@ -191,7 +191,7 @@ class Queue(
         wait: Wait = options.durability
         adder = self._adders.get(wait)
         if adder is None:
-            adder = self._adders[wait] = Adder(self._client.functions, wait)
+            adder = self._adders[wait] = Adder(self._client.functions, wait, self._client.refused)
         return adder
 
     def _request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:

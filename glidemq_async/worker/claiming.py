@@ -231,7 +231,10 @@ class ClaimLoop:
             self._timer.cancel()
             self._timer = None
         if reply.due:
-            self._timer = loop.call_later(max(0, reply.due - reply.now) / 1000, self.wake)
+            if reply.due <= reply.now:  # the call stopped at a bound: there is more
+                self.wake()
+            else:
+                self._timer = loop.call_later((reply.due - reply.now) / 1000, self.wake)
         if self._ended:
             self._event.set()
         if reply.listeners >= 0:
@@ -239,7 +242,8 @@ class ClaimLoop:
         if slots > MAX_CLAIMED == len(reply.jobs):
             # There are more slots than one call may fill.
             self.wake()
-        if len(reply.jobs) < slots and not self._claimable:
+        # An outcome that is not stored yet may let another job start: an ended run of a key, or a retry.
+        if len(reply.jobs) < slots and not self._claimable and not self._ended:
             self.found_nothing.set()
         else:
             self.found_nothing.clear()

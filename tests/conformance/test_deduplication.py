@@ -83,8 +83,9 @@ async def test_every_end_frees_the_id(timed: Timed) -> None:
     await hands.sweep(max_stalled=0)
     await job.refresh()
     assert job.failed_reason == "stalled"
-    await queue.add("n", deduplication=SIMPLE, keep_completed=False)
-    assert await timed.run() == ["n"]
+    await queue.add("n", deduplication=SIMPLE)
+    [hold] = await hands.claim()
+    await hands.settle(hold, "c", "0 -1")
     assert (await queue.add("n", deduplication=SIMPLE)).outcome == "added"
     [hold] = await hands.claim()
     await queue.remove(hold.id)
@@ -141,12 +142,12 @@ async def test_throttle_counts_from_the_add_whatever_becomes_of_the_job(timed: T
 @pytest.mark.parametrize("end", ["failed", "removed", "not kept"])
 async def test_throttle_holds_after_other_ends(timed: Timed, end: str) -> None:
     hourly = Deduplication("d", ttl=3_600, mode="throttle")
-    first = await timed.queue.add("a", deduplication=hourly, keep_completed=end != "not kept")
+    first = await timed.queue.add("a", deduplication=hourly)
     [hold] = await timed.hands.claim()
     if end == "removed":
         await first.remove()
     else:
-        await timed.hands.settle(hold, "f" if end == "failed" else "c")
+        await timed.hands.settle(hold, *(("f", ";no") if end == "failed" else ("c", "0 -1")))
     again = await timed.queue.add("b", deduplication=hourly)
     assert (again.outcome, again.id) == ("duplicate", first.id)
     assert await timed.names() == []
