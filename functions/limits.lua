@@ -6,6 +6,7 @@
 -- A limited job is not claimed; it never stands among the running while it waits.
 
 local limits = {}
+local LONGEST_MS = 1e14    -- of what a rate may ask for; a server takes no much later instant
 
 -- How many more may start in the window, and when the next one may if that is none. The window holds its last instant
 -- and not its first: a start at 0 ms leaves a window of 100 ms at 100 ms.
@@ -39,13 +40,14 @@ end
 -- no job waits for ever and the rate still holds. bucket: { capacity, refill }, thousandths of a token (a second).
 function limits.affordable_at(key, bucket, cost, now)
   local missing = math.min(cost, bucket.capacity) - tokens_in(key, bucket, now)
-  return missing <= 0 and now or now + math.ceil(missing * 1000 / bucket.refill)
+  return missing <= 0 and now or now + math.min(math.ceil(missing * 1000 / bucket.refill), LONGEST_MS)
 end
 
 function limits.pay(key, bucket, cost, now)
   local left = tokens_in(key, bucket, now) - cost
   redis.call('HSET', key, 'tokens', digits(left), 'at', digits(now))
-  redis.call('PEXPIRE', key, math.ceil((bucket.capacity - left) * 1000 / bucket.refill) + 1000)
+  local until_full = math.min(math.ceil((bucket.capacity - left) * 1000 / bucket.refill), LONGEST_MS)
+  redis.call('PEXPIRE', key, digits(until_full + 1000))
 end
 
 -- How many of `slots` jobs the queue's own limits let start now. Notes in `call`: open_at, when more may start; or

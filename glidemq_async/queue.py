@@ -256,4 +256,7 @@ async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:
     """Wait for every future, then raise the first error: no outcome is left unread."""
     if futures:
         await asyncio.wait(futures)
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    if errors:
+        raise errors[0]
     return [future.result() for future in futures]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Queue, RetryLater
+from glidemq_async import Deduplication, Queue, RateLimit, RetryLater, TokenBucket
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.loader import source
 from glidemq_async.storage import Storage
 from tests.relay import Relay
-from tests.workbench import AnyJob, Gate, echo, ended, history, until, worker_of
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, until, worker_of
 
 FUNCTIONS = frozenset(re.findall(r"register\('(\w+)'", source())) - {"version"}
 
@@ -25,6 +25,33 @@ class Recorder(Relay):
         twin = Recorder(super().clone())
         twin.calls = self.calls
         return twin
+
+
+async def order_and_limits(queue: AnyQueue) -> None:
+    """Jobs of every order, and every limit, set and taken away again."""
+    await queue.set_global_concurrency(2)
+    await queue.set_global_rate_limit(RateLimit(1_000, 60))
+    assert await queue.get_global_concurrency() == 2
+    assert await queue.get_global_rate_limit() == RateLimit(1_000, 60)
+    await queue.set_key_limits("k", concurrency=2, token_bucket=TokenBucket(10, 100))
+    await queue.set_key_limits(None, concurrency=1)
+    assert (await queue.get_key_limits("k")).concurrency == 2
+    await queue.pause_key("k", 60)
+    keyed = [await queue.add("keyed", number, key="k") for number in range(3)]
+    dedup = Deduplication("d", ttl=60, mode="throttle")
+    others = [await queue.add("first", priority=1, deduplication=dedup), await queue.add("last", lifo=True)]
+    assert (await queue.add("first", deduplication=dedup)).outcome == "duplicate"
+    await others[0].change_priority(2)
+    await others[1].change_delay(60)
+    await others[1].change_delay(0)
+    assert await keyed[0].get_state() == "rate-limited"
+    assert await queue.check() == []
+    await queue.pause_key("k", 0)
+    async with worker_of(queue, echo, concurrency=5):
+        for job in keyed + others:
+            assert (await ended(job)).state == "completed"
+    await queue.set_global_concurrency(None)
+    await queue.remove_global_rate_limit()
 
 
 @pytest.mark.everywhere
@@ -75,6 +102,7 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         assert len(await queue.get_jobs("completed")) == 5
         assert (await history(queue))[0].kind == "added"
         assert await queue.check() == []
+        await order_and_limits(queue)
         gated = Gate()
         async with worker_of(queue, gated, shutdown_timeout=0):
             back = await queue.add("back")
