@@ -227,14 +227,7 @@ class ClaimLoop:
                 self._ended.append(Ended(Run(job), "b", b"", "", None))
             else:
                 self._start_or_fail(job)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if reply.due:
-            if reply.due <= reply.now:  # the call stopped at a bound: there is more
-                self.wake()
-            else:
-                self._timer = loop.call_later((reply.due - reply.now) / 1000, self.wake)
+        self._set_timer(loop, reply)
         if self._ended:
             self._event.set()
         if reply.listeners >= 0:
@@ -248,6 +241,15 @@ class ClaimLoop:
         else:
             self.found_nothing.clear()
         self._rearm_poll(loop)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, reply: SettleReply) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if reply.due > reply.now:
+            self._timer = loop.call_later((reply.due - reply.now) / 1000, self.wake)
+        elif reply.due:
+            self.wake()  # the call stopped at a bound: there is more
 
     def _start_or_fail(self, job: Job[Any, Any]) -> None:
         try:

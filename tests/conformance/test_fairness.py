@@ -26,7 +26,9 @@ async def add(queue: AnyQueue, kind: str, count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 7])
-@pytest.mark.parametrize("kinds", [("plain", "lifo"), ("plain", "keyed"), ("lifo", "keyed"), ("plain", "lifo", "keyed")])
+@pytest.mark.parametrize(
+    "kinds", [("plain", "lifo"), ("plain", "keyed"), ("lifo", "keyed"), ("plain", "lifo", "keyed")]
+)
 async def test_sources_take_turns(timed: Timed, kinds: tuple[str, ...], slots: int) -> None:
     """However many slots a claim has, every source with work gets about its share."""
     for kind in kinds:

@@ -110,7 +110,7 @@ async def test_bad_limits_are_refused_before_anything_is_sent(storage: Storage, 
     async with Queue[Any, Any](name, relay) as queue:
         relay.calls.clear()
         bad: Any = queue
-        for key, limits, error, words in (
+        bad_limits: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
             ("k", {}, TypeError, "nothing"),
             ("k", {"concurrency": 0}, ValueError, "concurrency.*0"),
             ("k", {"concurrency": 1.5}, TypeError, "concurrency"),
@@ -120,15 +120,17 @@ async def test_bad_limits_are_refused_before_anything_is_sent(storage: Storage, 
             ("k", {"token_bucket": RateLimit(1, 1)}, TypeError, "token_bucket"),
             ("", {"concurrency": 1}, ValueError, "key"),
             (7, {"concurrency": 1}, TypeError, "key"),
-        ):
+        ]
+        for key, limits, error, words in bad_limits:
             with pytest.raises(error, match=words):
                 await bad.set_key_limits(key, **limits)
-        for key, seconds, error in (
+        bad_pauses: list[tuple[Any, Any, type[Exception]]] = [
             ("k", -1, ValueError),
             ("k", "5", TypeError),
             ("", 1, ValueError),
             (None, 1, TypeError),
-        ):
+        ]
+        for key, seconds, error in bad_pauses:
             with pytest.raises(error):
                 await bad.pause_key(key, seconds)
         assert relay.calls == []

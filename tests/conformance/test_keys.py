@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from glidemq_async import JobOptions, Queue, RateLimit, RetryLater, TokenBucket
+from glidemq_async import JobOptions, Queue, RetryLater
 from glidemq_async.storage import Storage
 from tests.hands import Hands, Hold
 from tests.places import Place
@@ -403,85 +402,6 @@ async def test_a_destroyed_group_leaves_no_key_stuck(timed: Timed) -> None:
     await timed.place.ask("XGROUP", "DESTROY", f"{timed.hands.base}:lane", "workers")
     await timed.hands.sweep()
     assert [await timed.run() for _ in range(3)] == [["a"], ["b"], []]
-
-
-@pytest.mark.parametrize("seed", range(12))
-async def test_no_sequence_of_calls_leaves_a_key_stuck(timed: Timed, seed: int) -> None:
-    """Random calls; the stored readiness must be right after each, and at the end every job can be run."""
-    dice = random.Random(seed)
-    queue, hands = timed.queue, timed.hands
-    held: list[Hold] = []
-    jobs: list[AnyJob] = []
-
-    async def add() -> None:
-        options: dict[str, Any] = {"key": dice.choice("abc"), "priority": dice.choice([0, 0, 2]), "attempts": 9}
-        options |= dice.choice([{}, {}, {"delay": 30}, {"ttl": 40}, {"cost": 3}])
-        jobs.append(await queue.add("n", **options))
-
-    async def claim() -> None:
-        held.extend(await hands.claim(dice.randint(1, 4)))
-
-    async def settle() -> None:
-        if held:
-            verb, option = dice.choice(
-                [("c", ""), ("f", ";no"), ("r", "0 no"), ("r", "20000 no"), ("d", "15000"), ("b", ""), ("l", "10000")]
-            )
-            await hands.settle(held.pop(dice.randrange(len(held))), verb, option)
-
-    async def stall() -> None:
-        if held:
-            await hands.vanish(held.pop())
-            await hands.sweep(max_stalled=2)
-
-    async def meddle() -> None:
-        if jobs:
-            job = dice.choice(jobs)
-            change = dice.choice(
-                [
-                    job.remove,
-                    job.revoke,
-                    job.promote,
-                    job.retry,
-                    lambda: job.change_delay(dice.choice([0, 20])),
-                    lambda: job.change_priority(dice.choice([0, 1, 3])),
-                ]
-            )
-            try:
-                await change()
-            except Exception as error:  # noqa: BLE001
-                assert "Job" in type(error).__name__  # noqa: PT017
-
-    async def limit() -> None:
-        key = dice.choice(["a", "b", None])
-        await dice.choice(
-            [
-                lambda: queue.set_key_limits(key, concurrency=dice.choice([None, 1, 2, 3])),
-                lambda: queue.set_key_limits(key, rate_limit=dice.choice([None, RateLimit(2, 10)])),
-                lambda: queue.set_key_limits(key, token_bucket=dice.choice([None, TokenBucket(4, 0.5)])),
-                lambda: queue.pause_key(key or "c", dice.choice([0, 10])),
-            ]
-        )()
-
-    async def wait() -> None:
-        await timed.clock.advance(dice.choice([1, 5, 20]) * SECOND)
-
-    async def leave() -> None:
-        await hands.leave()
-        held.clear()
-
-    steps = [add, add, add, claim, claim, settle, settle, stall, meddle, limit, wait, leave]
-    for number in range(120):
-        step = dice.choice(steps)
-        await step()
-        findings = await queue.check()
-        assert not findings, f"after step {number}, {step.__name__}: {findings}"
-    for hold in held:
-        await hands.settle(hold)
-    for _ in range(300):
-        await timed.clock.advance(20 * SECOND)
-        if not await timed.run() and not set(await counts(queue)) - {"completed", "failed"}:
-            break
-    assert set(await counts(queue)) <= {"completed", "failed"}
 
 
 async def test_two_queues_do_not_share_keys(storage: Storage, name: str, place: Place) -> None:

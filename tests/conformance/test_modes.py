@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -76,12 +77,10 @@ async def test_a_mode_set_meanwhile_is_refused_by_the_server(storage: Storage, n
 
 
 async def test_one_that_does_not_fit_spoils_no_neighbour(storage: Storage, name: str) -> None:
-    import asyncio
-
     async with Queue[Any, Any](name, storage) as early:
         async with Queue[Any, Any](name, storage, mode="keyed"):
             pass
-        adds = [early.add("n", number, **({"key": "k"} if number % 2 else {})) for number in range(10)]
+        adds = [early.add("n", number, key="k" if number % 2 else None) for number in range(10)]
         outcomes = await asyncio.gather(*adds, return_exceptions=True)
         for number, outcome in enumerate(outcomes):
             assert isinstance(outcome, BaseException) == (number % 2 == 0), outcome

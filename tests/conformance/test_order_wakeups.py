@@ -1,9 +1,10 @@
-"""Waking up for jobs that do not wait in the stream: an idle worker starts them at once, and on time, without polling."""
+"""Waking up for jobs of every order: an idle worker starts them at once, and on time, without polling."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -184,7 +185,9 @@ async def test_every_end_of_a_run_elsewhere_wakes_for_the_next_of_its_key(timed:
 @pytest.mark.parametrize("way", ["removed", "revoked", "put off", "promoted", "replaced"])
 async def test_a_key_that_no_longer_waits_for_a_retry_wakes(timed: Timed, way: str) -> None:
     queue = timed.queue
-    options = {"deduplication": Deduplication("d", mode="debounce"), "delay": 0} if way == "replaced" else {}
+    options: dict[str, Any] = (
+        {"deduplication": Deduplication("d", mode="debounce"), "delay": 0} if way == "replaced" else {}
+    )
     first = await queue.add("n", 0, key="k", attempts=3, **options)
     second = await queue.add("n", 1, key="k")
     [hold] = await timed.hands.claim()
@@ -218,7 +221,9 @@ async def test_many_expired_jobs_are_passed_over_in_short_calls(storage: Storage
     async with Queue[Any, Any](name, relay) as queue:
         await queue.pause()
         for options in ({}, {"priority": 1}, {"lifo": True}, {"key": "k"}):
-            await queue.add_bulk([("late", None, JobOptions(ttl=0.001, keep_failed=0, **options)) for _ in range(1_500)])
+            await queue.add_bulk(
+                [("late", None, JobOptions(ttl=0.001, keep_failed=0, **options)) for _ in range(1_500)]
+            )
         jobs = [await queue.add("live", number, **options) for number, options in enumerate(KINDS.values())]
         ended: list[int] = []
 
@@ -233,13 +238,13 @@ async def test_many_expired_jobs_are_passed_over_in_short_calls(storage: Storage
             for number, job in enumerate(jobs):
                 assert await job.result(10) == number
             relay.after_call = None
-    steps = [after - before for before, after in zip(ended, ended[1:], strict=False)]
+    steps = [after - before for before, after in pairwise(ended)]
     assert max(steps) <= 2_000, steps
 
 
 @pytest.mark.parametrize("kind", ["plain", "prioritized", "lifo", "keyed"])
 async def test_more_jobs_come_due_than_one_call_promotes(queue: AnyQueue, kind: str) -> None:
-    options = [{"key": f"k{n}"} if kind == "keyed" else KINDS[kind] for n in range(700)]
+    options: list[dict[str, Any]] = [{"key": f"k{n}"} if kind == "keyed" else KINDS[kind] for n in range(700)]
     jobs = await queue.add_bulk([("n", n, JobOptions(delay=0.3, **given)) for n, given in enumerate(options)])
     async with worker_of(queue, echo, concurrency=5), worker_of(queue, echo, concurrency=5):
         for number, job in enumerate(jobs):
@@ -394,7 +399,9 @@ async def test_a_burst_starves_nobody(queue: AnyQueue, kind: str) -> None:
     for worker in workers:
         await worker.start()
     for number in range(40):
-        options = {**KINDS[kind], **({"key": f"k{number % 4}"} if "key" in KINDS[kind] else {})}
+        options = dict(KINDS[kind])
+        if "key" in options:
+            options["key"] = f"k{number % 4}"
         jobs = await asyncio.gather(*(queue.add("n", number, **options) for _ in range(1 + number % 7)))
         for job in jobs:
             assert await job.result(5) == number

@@ -19,7 +19,7 @@ def test_what_it_says() -> None:
     assert (timed.ttl, timed.ttl_ms) == (60, 60_000)
     assert timed.to_wire() == {"id": "d", "mode": "throttle", "ttl": 60_000}
     assert Deduplication("any text: {} *", ttl=0.5).ttl_ms == 500
-    assert pickle.loads(pickle.dumps(timed)) == timed  # noqa: S301
+    assert pickle.loads(pickle.dumps(timed)) == timed
     assert hash(timed) == hash(Deduplication("d", 60, "throttle"))
 
 

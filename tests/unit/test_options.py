@@ -245,7 +245,13 @@ def test_no_bytes_do_more_than_that(stored: bytes) -> None:
 
 
 def test_order_of_a_job() -> None:
-    assert (build().priority, build().lifo, build().key, build().cost, build().deduplication) == (0, False, None, 1, None)
+    assert (build().priority, build().lifo, build().key, build().cost, build().deduplication) == (
+        0,
+        False,
+        None,
+        1,
+        None,
+    )
     assert build().to_extra() == {}
     assert build(priority=3).to_extra() == {"priority": 3}
     assert build(lifo=True).to_extra() == {"lifo": True}
