@@ -93,3 +93,9 @@ function limits.close_gate(base, at, call)
   if at > before then redis.call('HSET', key, 'gate', digits(at)) end
   call.seen.limits = true
 end
+
+-- A gate that is open again need not be looked at by every claim.
+function limits.forget_gate(base, call)
+  local gate = tonumber(redis.call('HGET', base .. ':limits', 'gate') or nil)
+  if gate and gate <= call.now then redis.call('HDEL', base .. ':limits', 'gate') end
+end

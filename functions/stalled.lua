@@ -131,6 +131,7 @@ local function housekeeping(base, call)
   finish.release_held(base, call.now)
   finish.trim_by_age(base, call.now, call.seen)
   if call.seen.expiry then expire_waiting(base, call) end
+  if call.seen.limits then limits.forget_gate(base, call) end
   if call.seen.pauses then redis.call('ZREMRANGEBYSCORE', base .. ':pauses', '-inf', digits(call.now)) end
   forget_dead(base, call)
 end

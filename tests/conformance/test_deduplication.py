@@ -188,6 +188,17 @@ async def test_debounce_runs_the_last_of_a_burst(timed: Timed) -> None:
     await leaves_nothing(timed)
 
 
+async def test_a_delayed_record_deleted_by_hand_starts_no_later_job_early(timed: Timed) -> None:
+    first = await timed.queue.add("old", job_id="mine", delay=60)
+    await timed.place.ask("DEL", f"{timed.hands.base}:job:{first.id}")
+    await timed.queue.add("new", job_id="mine", delay=600)
+    await timed.clock.advance(2 * MINUTE)
+    assert await timed.names() == []
+    await timed.clock.advance(10 * MINUTE)
+    assert await timed.run() == ["new"]
+    assert await timed.run() == []
+
+
 @pytest.mark.parametrize("options", [{"delay": 0}, {"delay": 0, "priority": 3}, {"delay": 0, "lifo": True}], ids=str)
 async def test_debounce_replaces_a_job_that_waits(timed: Timed, options: dict[str, Any]) -> None:
     burst = Deduplication("d", mode="debounce")
@@ -299,6 +310,23 @@ async def test_an_id_is_unique_among_all_kinds(queue: AnyQueue, options: dict[st
     for others in ({}, {"priority": 1}, {"lifo": True}, {"key": "k"}, {"delay": 9}):
         assert (await queue.add("n", 2, job_id="mine", **others)).outcome == "duplicate"
     assert await queue.count() == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"priority": 2}, {"lifo": True}, {"key": "k"}, {"delay": 60}], ids=str)
+@pytest.mark.parametrize("way", ["removed", "revoked"])
+async def test_regression_an_id_that_is_free_again_runs_once(timed: Timed, options: dict[str, Any], way: str) -> None:
+    """The first jobs left nothing in any line that would start the last one twice, or early."""
+    for _ in range(3):
+        job = await timed.queue.add("old", job_id="mine", **options)
+        if way == "revoked":
+            assert await job.revoke() is True
+        await job.remove()
+    await timed.queue.add("new", job_id="mine", **{**options, "delay": 600})
+    await timed.clock.advance(2 * MINUTE)
+    assert await timed.run() == []
+    await timed.clock.advance(10 * MINUTE)
+    assert await timed.run() == ["new"]
+    assert await timed.run() == []
 
 
 async def test_the_id_of_a_failed_job_stays_taken(queue: AnyQueue) -> None:

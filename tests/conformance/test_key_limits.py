@@ -218,6 +218,16 @@ async def test_a_bucket_is_paid_by_cost(timed: Timed) -> None:
     assert await timed.run() == ["d"]
 
 
+async def test_jobs_that_expire_in_line_cost_nothing(timed: Timed) -> None:
+    await timed.queue.set_key_limits("k", concurrency=10, token_bucket=TokenBucket(5, 0.001))
+    await fill(timed, 3, ttl=60, cost=5)
+    await timed.queue.add("live", key="k", cost=5)
+    await timed.queue.add("next", key="k")
+    await timed.clock.advance(2 * MINUTE)
+    assert await timed.run() == ["live"]
+    assert await timed.run() == []
+
+
 async def test_a_bucket_holds_no_more_than_its_capacity(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(3, 10))
     await fill(timed, 10)

@@ -242,6 +242,18 @@ async def test_rate_limited_without_a_key_rests_the_queue(timed: Timed, kind: st
     assert (job.attempts_made, job.fence) == (1, 2)
 
 
+async def test_an_open_gate_leaves_nothing(timed: Timed) -> None:
+    await timed.queue.add("n")
+    [hold] = await timed.hands.claim()
+    await timed.hands.settle(hold, "l", "60000")
+    await timed.hands.sweep()
+    assert await timed.names() == []
+    await timed.clock.advance(61 * SECOND)
+    await timed.hands.sweep()
+    assert not [key for key in await timed.place.keys() if key.endswith(":limits")]
+    assert await timed.run() == ["n"]
+
+
 async def test_a_handler_that_raises_rate_limited(queue: AnyQueue) -> None:
     starts: list[tuple[str, Any]] = []
 

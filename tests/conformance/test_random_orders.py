@@ -13,6 +13,7 @@ from tests.timed import SECOND, Timed
 from tests.workbench import AnyJob, counts
 
 STEPS: Final = 120
+WHATEVER: Final = "add add add claim claim settle settle stall meddle limit_keys limit wait leave".split()
 ENDS: Final = (("c", ""), ("f", ";no"), ("r", "0 no"), ("r", "20000 no"), ("d", "15000"), ("b", ""), ("l", "10000"))
 
 
