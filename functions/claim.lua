@@ -10,7 +10,7 @@ local claim = {}
 local FIRST_STEP = 8
 local LARGEST_STEP = 512
 local MAX_BYTES = 1048576
-local MAX_REFUSED = 512
+local REFUSED_BYTES = 4096       -- what a job that is not started counts for, so that a call never walks many of them
 
 -- The fields of a claimed job as its worker gets them, with id and entry; what: see record.lua. Answers nil when
 -- there is no record, else also the job's last claim.
@@ -31,11 +31,12 @@ end
 
 function read.h(key, id, entry)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'failures', 'stalls', 'added', 'progress',
-    'route')
+    'route', 'letter')
   if not (job[1] and job[2]) then return nil end
   local before = job[4]
   local fence = before and digits(string.match(before, '^%d+') + 1) or '1'
-  return {job[1], job[2], job[3], fence, id, entry, job[5], job[6], job[7], job[8], job[9]}, before
+  return {job[1], job[2], job[3], fence, id, entry, job[5], job[6], job[7], job[8], job[9],
+    job[10]}, before
 end
 
 -- The lease of a job that asks for one of its own (opts, "l"), else the worker's.
@@ -72,7 +73,6 @@ end
 
 -- A job that cannot be started: its time is over, there is no record, or one that somebody damaged.
 local function refuse(base, id, entry, key, expired, call)
-  call.refused = (call.refused or 0) + 1
   if key then
     keyed.release(base, id, key, call)
     keyed.refund(base, id, key, call)
@@ -92,7 +92,7 @@ local function start_batch(base, batch, call, out)
   local ids, lines, lock = batch.ids, call.lines, call.lock
   local whats, orders, keys = batch.whats, batch.orders, batch.keys
   local expired, gone, bytes = expired_among(base, ids, call.now, call.seen), {}, 0
-  local since = ' ' .. digits(call.now) .. ' '
+  local since, posted = ' ' .. digits(call.now) .. ' ', call.seen.posted or 0
   for i, id in ipairs(ids) do
     local entry, late = batch.entries[i], expired and expired[id]
     local what = whats and not call.seen.touched and whats[i] or 'h'
@@ -102,11 +102,12 @@ local function start_batch(base, batch, call, out)
       bytes = bytes + #job[2]
     else
       gone[#gone + 1] = string.sub(entry, 2)
+      bytes = bytes + REFUSED_BYTES
       refuse(base, id, entry, keys and keys[i], late, call)
     end
   end
   if #gone > 0 then entries.drop(entries.stream_of(base, batch.entries[1]), gone) end
-  return bytes
+  return bytes + (call.seen.posted or 0) - posted
 end
 
 local function read_new(base, consumer, count)
@@ -198,7 +199,7 @@ end
 -- claimed. Answers the bytes so far and whether the source is dry.
 local function take_from(name, base, consumer, upto, bytes, call, out)
   local step = FIRST_STEP
-  while #out < upto and bytes < MAX_BYTES and (call.refused or 0) < MAX_REFUSED do
+  while #out < upto and bytes < MAX_BYTES do
     local wanted = math.min(step, upto - #out)
     local found, size = source[name](base, consumer, wanted, call, out)
     bytes = bytes + size
@@ -213,7 +214,7 @@ end
 local function take_turns(names, base, consumer, slots, call, out)
   local bytes = 0
   local turn = redis.call('HINCRBY', base .. ':meta', 'turn', 1)
-  while #names > 0 and #out < slots and bytes < MAX_BYTES and (call.refused or 0) < MAX_REFUSED do
+  while #names > 0 and #out < slots and bytes < MAX_BYTES do
     local at, dry = turn % #names + 1, nil
     local share = math.ceil((slots - #out) / #names)
     bytes, dry = take_from(names[at], base, consumer, math.min(slots, #out + share), bytes, call, out)
@@ -242,7 +243,7 @@ function claim.take(base, consumer, slots, call)
     bytes = take_from('prioritized', base, consumer, slots, bytes, call, out)
   end
   keyed.review(base, call)
-  return out, #out < slots and (bytes >= MAX_BYTES or (call.refused or 0) >= MAX_REFUSED)
+  return out, bytes >= MAX_BYTES and #out < slots
 end
 
 -- The jobs of an earlier claim that are still running under their entries: the answer to a claim sent twice.

@@ -32,6 +32,9 @@ FILES: Final = (
     "wakeup",
     "returned",
     "scheduled",
+    "metrics",
+    "outbox",
+    "dead_letters",
     "finish",
     "removal",
     "add",
@@ -40,6 +43,8 @@ FILES: Final = (
     "lease",
     "stalled",
     "jobs",
+    "inbox",
+    "replaying",
     "changes",
     "updates",
     "results",
@@ -48,6 +53,8 @@ FILES: Final = (
     "keys",
     "reading",
     "checking",
+    "searching",
+    "cleaning",
 )
 """The Lua files in the order in which they are joined: a file uses only what stands above it."""
 

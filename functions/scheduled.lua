@@ -24,7 +24,11 @@ local function promote_job(base, sequence, id, call)
   -- The record was deleted by hand, and maybe a job of the same id added since.
   if kept[1] and kept[1] ~= 'delayed ' .. sequence then return end
   keyed.wake_up(base, id, call)
-  if not kept[1] then return record.lost(base, id) end
+  if not kept[1] then
+    record.lost(base, id)
+    events.note(call.lines, 'dropped', id, 'missing')
+    return
+  end
   redis.call('HSET', job, 'place', routes.enter(base, id, kept[2], call))
   events.note(call.lines, 'waiting', id)
 end

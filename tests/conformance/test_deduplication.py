@@ -147,7 +147,7 @@ async def test_throttle_holds_after_other_ends(timed: Timed, end: str) -> None:
     if end == "removed":
         await first.remove()
     else:
-        await timed.hands.settle(hold, *(("f", ";no") if end == "failed" else ("c", "0 -1")))
+        await timed.hands.settle(hold, *(("f", ";retries_exhausted;no") if end == "failed" else ("c", "0 -1")))
     again = await timed.queue.add("b", deduplication=hourly)
     assert (again.outcome, again.id) == ("duplicate", first.id)
     assert await timed.names() == []

@@ -13,8 +13,16 @@ from tests.timed import SECOND, Timed
 from tests.workbench import AnyJob, counts
 
 STEPS: Final = 120
-WHATEVER: Final = "add add add claim claim settle settle stall meddle limit_keys limit wait leave".split()
-ENDS: Final = (("c", ""), ("f", ";no"), ("r", "0 no"), ("r", "20000 no"), ("d", "15000"), ("b", ""), ("l", "10000"))
+WHATEVER: Final = (*["add"] * 3, *["claim", "settle"] * 2, "stall", "meddle", "limit_keys", "limit", "wait", "leave")
+ENDS: Final = (
+    ("c", ""),
+    ("f", ";retries_exhausted;no"),
+    ("r", "0 no"),
+    ("r", "20000 no"),
+    ("d", "15000"),
+    ("b", ""),
+    ("l", "10000"),
+)
 
 
 class Meddler:
@@ -29,10 +37,7 @@ class Meddler:
 
     async def step(self) -> str:
         """Do one thing; answers which."""
-        names = (
-            ["add"] * 3 + ["claim"] * 2 + ["settle"] * 2 + ["stall", "meddle", "limit_keys", "limit", "wait", "leave"]
-        )
-        name = self.dice.choice(names)
+        name = self.dice.choice(WHATEVER)
         await getattr(self, name)()
         return name
 
