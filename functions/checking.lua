@@ -20,16 +20,13 @@ local function found(report, invariant, id, text)
   report[#report + 1] = text
 end
 
--- These hold the id behind 16 digits, which the record's place names too.
-local NUMBERED = {prioritized = true, scheduled = true}
-
 local function check_zset(base, structure, cursor, count, report)
   local from = cursor == '' and 0 or integer('cursor', cursor)
   local ids = redis.call('ZRANGE', base .. ':' .. structure, from, from + count - 1)
   for _, member in ipairs(ids) do
-    local id = NUMBERED[structure] and string.sub(member, 17) or member
+    local id = places.id_of(structure, member)
     local state, entry = record.place(base, id)
-    local expected = NUMBERED[structure] and string.sub(member, 1, 16) or ENTRY_OF[structure] or entry
+    local expected = id ~= member and string.sub(member, 1, 16) or ENTRY_OF[structure] or entry
     if not state then
       found(report, 'I2', id, 'in ' .. structure .. ' but has no record')
     elseif state ~= STATE_OF[structure] or entry ~= expected then

@@ -9,6 +9,15 @@
 
 local places = {}
 
+do
+  local NUMBERED = {prioritized = true, scheduled = true}
+
+  -- The id in a member of one of the structures.
+  function places.id_of(structure, member)
+    return NUMBERED[structure] and string.sub(member, 17) or member
+  end
+end
+
 -- Give up the entry of a run. What hangs on the run goes too.
 function places.drop_run(base, id, entry, call)
   local stream, raw = entries.stream_of(base, entry)

@@ -228,8 +228,12 @@ async def _wait_for_it(timed: Timed, job: AnyJob) -> None:
     assert await timed.run() == ["a"]
 
 
+async def _drain(timed: Timed, job: AnyJob) -> None:
+    assert await timed.queue.drain(delayed=True) == 1
+
+
 @pytest.mark.parametrize("concurrency", [None, 1, 2])
-@pytest.mark.parametrize("way", [_remove, _revoke, _promote, _start_now, _wait_for_it])
+@pytest.mark.parametrize("way", [_remove, _revoke, _drain, _promote, _start_now, _wait_for_it])
 async def test_regression_no_slot_leaks_while_a_job_waits_for_its_retry(
     timed: Timed, way: Way, concurrency: int | None
 ) -> None:
@@ -243,6 +247,16 @@ async def test_regression_no_slot_leaks_while_a_job_waits_for_its_retry(
     await timed.queue.add("c", key="k")
     assert [await timed.run(1) for _ in range(2)] == [["b"], ["c"]]
     assert await counts(timed.queue) in ({"completed": 2}, {"completed": 2, "failed": 1}, {"completed": 3})
+
+
+async def test_regression_draining_leaves_no_key_stuck(timed: Timed) -> None:
+    await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "abc"])
+    [hold] = await timed.hands.claim()
+    assert await timed.queue.drain() == 2
+    await timed.queue.add("d", key="k")
+    assert await timed.names() == []
+    await timed.hands.settle(hold)
+    assert await timed.run() == ["d"]
 
 
 async def test_a_retry_that_lost_its_record_frees_the_key(timed: Timed) -> None:
