@@ -174,7 +174,7 @@ async def test_waiting_for_a_completed_duplicate_gives_its_result(queue: AnyQueu
 
 async def test_debounce_runs_the_last_of_a_burst(timed: Timed) -> None:
     burst = Deduplication("d", ttl=10, mode="debounce")
-    jobs = []
+    jobs: list[AnyJob] = []
     for number in range(5):
         jobs.append(await timed.queue.add(str(number), number, deduplication=burst))
         await timed.clock.advance(6 * SECOND)
@@ -307,7 +307,8 @@ async def test_an_id_is_unique(queue: AnyQueue) -> None:
 @pytest.mark.parametrize("options", [{"priority": 2}, {"lifo": True}, {"key": "k"}, {"delay": 60}], ids=str)
 async def test_an_id_is_unique_among_all_kinds(queue: AnyQueue, options: dict[str, Any]) -> None:
     await queue.add("n", 1, job_id="mine", **options)
-    for others in ({}, {"priority": 1}, {"lifo": True}, {"key": "k"}, {"delay": 9}):
+    kinds: list[dict[str, Any]] = [{}, {"priority": 1}, {"lifo": True}, {"key": "k"}, {"delay": 9}]
+    for others in kinds:
         assert (await queue.add("n", 2, job_id="mine", **others)).outcome == "duplicate"
     assert await queue.count() == 1
 
@@ -321,7 +322,8 @@ async def test_regression_an_id_that_is_free_again_runs_once(timed: Timed, optio
         if way == "revoked":
             assert await job.revoke() is True
         await job.remove()
-    await timed.queue.add("new", job_id="mine", **{**options, "delay": 600})
+    later: dict[str, Any] = {**options, "delay": 600}
+    await timed.queue.add("new", job_id="mine", **later)
     await timed.clock.advance(2 * MINUTE)
     assert await timed.run() == []
     await timed.clock.advance(10 * MINUTE)

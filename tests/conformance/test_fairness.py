@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -13,15 +12,13 @@ from glidemq_async import JobOptions
 from tests.timed import Timed
 from tests.workbench import AnyQueue
 
-Add = Callable[[AnyQueue, str], Any]
-
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "lifo": {"lifo": True}, "keyed": {"key": "k"}}
 
 
 async def add(queue: AnyQueue, kind: str, count: int = 1) -> None:
     """Add jobs of a kind, named by it."""
     for number in range(count):
-        options = {"key": f"{number}"} if kind == "keyed" else KINDS[kind]
+        options: dict[str, Any] = {"key": f"{number}"} if kind == "keyed" else KINDS[kind]
         await queue.add(kind, **options)
 
 

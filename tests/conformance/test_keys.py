@@ -200,9 +200,9 @@ Way = Callable[[Timed, AnyJob], Awaitable[None]]
 @pytest.mark.parametrize("way", [_remove, _revoke, _put_off, _expire, _expire_by_sweep, _last_in_line, _delete_record])
 async def test_regression_a_hole_in_the_sequence_stops_no_key(timed: Timed, way: Way, position: int) -> None:
     names = ["a", "b", "c"]
-    options: dict[str, Any] = {"ttl": 60} if way in (_expire, _expire_by_sweep) else {}
+    ttl = 60 if way in (_expire, _expire_by_sweep) else None
     jobs = [
-        await timed.queue.add(name, key="k", **(options if number == position else {}))
+        await timed.queue.add(name, key="k", ttl=ttl if number == position else None)
         for number, name in enumerate(names)
     ]
     await way(timed, jobs[position])

@@ -50,7 +50,8 @@ async def test_a_global_queue_takes_no_keys(storage: Storage, name: str) -> None
     async with Queue[Any, Any](name, storage, mode="global") as queue:
         with pytest.raises(ValueError, match=r"global.*'k'"):
             await queue.add("n", 1, key="k")
-        for options in ({}, {"priority": 2}, {"lifo": True}, {"delay": 60}):
+        kinds: list[dict[str, Any]] = [{}, {"priority": 2}, {"lifo": True}, {"delay": 60}]
+        for options in kinds:
             await queue.add("n", 1, **options)
         assert await queue.count() == 4
 

@@ -220,7 +220,7 @@ async def test_many_expired_jobs_are_passed_over_in_short_calls(storage: Storage
     relay = Relay(storage)
     async with Queue[Any, Any](name, relay) as queue:
         await queue.pause()
-        for options in ({}, {"priority": 1}, {"lifo": True}, {"key": "k"}):
+        for options in KINDS.values():
             await queue.add_bulk(
                 [("late", None, JobOptions(ttl=0.001, keep_failed=0, **options)) for _ in range(1_500)]
             )

@@ -54,6 +54,29 @@ async def order_and_limits(queue: AnyQueue) -> None:
     await queue.remove_global_rate_limit()
 
 
+async def look_and_clear(queue: AnyQueue) -> None:
+    """Look at what was done and by whom, then take it away by every means."""
+    job = (await queue.get_jobs("completed"))[0]
+    await job.update_result_ttl(3_600)
+    assert job.id in {found.id for found in await queue.search_jobs(name=job.name)}
+    assert (await queue.get_metrics("completed")).count > 0
+    async with worker_of(queue, echo) as worker:
+        await until(lambda: worker.last_seen is not None)
+        await queue.get_workers()
+    await queue.add("drained", delay=60)
+    assert await queue.drain(delayed=True) == 1
+    assert await queue.retry_jobs("completed", 1) == 1
+    await queue.drain()
+    assert len(await queue.clean(0, 1, "completed")) == 1
+    await queue.obliterate(force=True)
+    assert await counts_of_all(queue) == 0
+
+
+async def counts_of_all(queue: AnyQueue) -> int:
+    """How many jobs there are, in whatever state."""
+    return sum((await queue.get_job_counts()).values())
+
+
 async def bury_and_replay(queue: AnyQueue, dead_name: str, storage: Storage) -> None:
     """Let a job fail for good, move it to a queue of its own, and run it again, there and here."""
 
@@ -132,4 +155,5 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         await bury_and_replay(queue, f"{name}-dead", relay)
         functions = Functions(relay, f"glide:{{{name}}}")
         await functions.forget_reply(back.id, "nobody")
+        await look_and_clear(queue)
     assert set(relay.calls) == FUNCTIONS
