@@ -64,7 +64,8 @@ local function is_taken(base, id)
   return state == 'completed' and 'completed' or 'duplicate'
 end
 
--- The word for an add whose deduplication id has an owner in the way, and that owner; else nil.
+-- The word for an add whose deduplication id has an owner in the way, and that owner. No word and an owner: the job that
+-- the add replaces.
 local function is_duplicate(base, wanted, call)
   local owner = dedup.owner(base, wanted, call.now)
   if not owner then return nil end
@@ -75,7 +76,18 @@ local function is_duplicate(base, wanted, call)
   end
   if not state or state == 'completed' or state == 'failed' then return nil end
   if wanted.mode == 'simple' then return 'duplicate', owner end
-  if state ~= 'active' then removal.remove(base, owner, 'replaced', call) end
+  return nil, state ~= 'active' and owner or nil
+end
+
+-- The word for an add that another job stands in the way of, and that job; or nil, and what it replaces is gone. id: the
+-- add's own one or ''.
+local function in_the_way(base, id, extra, call)
+  local word, owner
+  if extra and extra.dedup then word, owner = is_duplicate(base, extra.dedup, call) end
+  if word then return word, owner end
+  if id ~= '' and id ~= owner then word = is_taken(base, id) end
+  if word then return word, id end
+  if owner then removal.remove(base, owner, 'replaced', call) end
   return nil
 end
 
@@ -94,8 +106,7 @@ local function with_extra(base, id, opts, extra, call)
   end
   if extra.dedup then dedup.own(base, extra.dedup, id, call) end
   if due and due > now then
-    redis.call('HSET', key, 'place', 'delayed -', 'added', now, 'claim', '0 0 0')
-    scheduled.push(base, id, due, call)
+    redis.call('HSET', key, 'place', scheduled.push(base, id, due, call), 'added', now, 'claim', '0 0 0')
     return true
   end
   if route then redis.call('HSET', key, 'added', now) end
@@ -124,9 +135,7 @@ end
 -- ends with wakeup.finish. Answers the job's id and "added", or the id of the job in the way and the word.
 function add.one(base, job, call)
   local id, extra = job.id, job.extra
-  local word, owner
-  if extra and extra.dedup then word, owner = is_duplicate(base, extra.dedup, call) end
-  if not word and id ~= '' then word, owner = is_taken(base, id), id end
+  local word, owner = in_the_way(base, id, extra, call)
   if word then return owner, word end
   if id == '' then
     local first, ids = allocate(base, 1, nil, redis.call('HGET', base .. ':meta', 'numeric_ids') == '1')
@@ -160,13 +169,12 @@ local function add_jobs(base, args)
   for i = 1, n do
     local at = 3 + (i - 1) * FIELDS
     local own, extra = args[at + 1], extras[i]
-    local id, word, owner = own, nil, nil
+    local id = own
     if own == '' then
       nth = nth + 1
       id = ids and ids[nth] or digits(counter + nth - 1)
     end
-    if extra and extra.dedup then word, owner = is_duplicate(base, extra.dedup, call) end
-    if not word and own ~= '' then word, owner = is_taken(base, own), own end
+    local word, owner = in_the_way(base, own, extra, call)
     if word then
       local k = #outcomes
       outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, word, owner

@@ -66,12 +66,13 @@ request.register('changeDelay', function(base, args)
     redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
     events.note(call.lines, 'waiting', id, 'promoted')
   else
-    if state ~= 'delayed' then
+    if state == 'delayed' then
+      scheduled.take_out(base, id)
+    else
       record.keep_added(base, id, places.leave(base, id, call))
       give_up_place(base, id, key)
-      redis.call('HSET', key, 'place', 'delayed -')
     end
-    scheduled.push(base, id, call.now + delay, call)
+    redis.call('HSET', key, 'place', scheduled.push(base, id, call.now + delay, call))
     events.note(call.lines, 'changed', id, 'delay ' .. digits(delay))
   end
   wakeup.finish(base, call)

@@ -24,9 +24,9 @@ local function check_zset(base, structure, cursor, count, report)
   local from = cursor == '' and 0 or integer('cursor', cursor)
   local ids = redis.call('ZRANGE', base .. ':' .. structure, from, from + count - 1)
   for _, member in ipairs(ids) do
-    local id = structure == 'prioritized' and string.sub(member, 17) or member
+    local id = places.id_of(structure, member)
     local state, entry = record.place(base, id)
-    local expected = structure == 'prioritized' and string.sub(member, 1, 16) or ENTRY_OF[structure] or entry
+    local expected = id ~= member and string.sub(member, 1, 16) or ENTRY_OF[structure] or entry
     if not state then
       found(report, 'I2', id, 'in ' .. structure .. ' but has no record')
     elseif state ~= STATE_OF[structure] or entry ~= expected then
@@ -63,7 +63,7 @@ end
 
 local function stands(base, id, state, entry)
   if state == 'completed' or state == 'failed' then return redis.call('ZSCORE', base .. ':' .. state, id) end
-  if state == 'delayed' then return redis.call('ZSCORE', base .. ':scheduled', id) end
+  if state == 'delayed' then return redis.call('ZSCORE', base .. ':scheduled', entry .. id) end
   if entry == 'r' then return redis.call('ZSCORE', base .. ':returned', id) end
   if entry == 'i' then return redis.call('ZSCORE', base .. ':lifo', id) end
   if state == 'prioritized' then return redis.call('ZSCORE', base .. ':prioritized', entry .. id) end

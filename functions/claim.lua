@@ -2,7 +2,9 @@
 -- Every claimed job becomes a pending entry: of `stream` if it stood there, else of `lane`, where it is appended and
 -- made pending in the same call (XCLAIM FORCE; `lane` is never read with XREADGROUP).
 -- Order: `returned`; then `stream`, `lifo` and the lines of keys in turn, so that none of them starves another; then,
--- when none of these has a job that can start, `prioritized`. Bounded by slots and by bytes.
+-- when none of these has a job that can start, `prioritized`. Bounded by slots, by bytes, and by jobs that cannot be
+-- started (expired ones, say).
+--   meta  hash  turn: how many claims met several sources
 
 local claim = {}
 local FIRST_STEP = 8
@@ -71,7 +73,10 @@ end
 
 -- A job that cannot be started: its time is over, there is no record, or one that somebody damaged.
 local function refuse(base, id, entry, key, expired, call)
-  if key then keyed.release(base, id, key, call) end
+  if key then
+    keyed.release(base, id, key, call)
+    keyed.refund(base, id, key, call)
+  end
   local kind = redis.call('TYPE', base .. ':job:' .. id).ok
   if kind == 'hash' then
     finish.fail(base, id, entry, expired and 'expired' or 'malformed', call)
@@ -183,7 +188,11 @@ end
 function source.ready(base, consumer, count, call, out)
   local batch = {}
   batch.ids, batch.keys = keyed.pop(base, count, call)
-  return start_in_lane(base, consumer, batch, call, out)
+  local found, bytes = start_in_lane(base, consumer, batch, call, out)
+  -- A job that could not be started has freed its key: the next one of it may start in this call.
+  if not call.touched then return found, bytes end
+  keyed.review(base, call)
+  return count, bytes
 end
 
 -- Take from one source in growing steps, so that large payloads stop it early, until it is dry or `upto` jobs are
@@ -200,12 +209,13 @@ local function take_from(name, base, consumer, upto, bytes, call, out)
   return bytes, false
 end
 
--- Several sources have jobs: each gets its share, and which of them comes first changes from call to call.
+-- Several sources have jobs: each gets its share, and which of them comes first changes from call to call. The count of
+-- turns is used for nothing else: one that other calls moved on could fall on the same source again and again.
 local function take_turns(names, base, consumer, slots, call, out)
   local bytes = 0
-  local turn = order.next(base, call) / 1024
+  local turn = redis.call('HINCRBY', base .. ':meta', 'turn', 1)
   while #names > 0 and #out < slots and bytes < MAX_BYTES do
-    local at, dry = math.floor(turn) % #names + 1, nil
+    local at, dry = turn % #names + 1, nil
     local share = math.ceil((slots - #out) / #names)
     bytes, dry = take_from(names[at], base, consumer, math.min(slots, #out + share), bytes, call, out)
     if dry then table.remove(names, at) else turn = turn + 1 end
@@ -213,7 +223,9 @@ local function take_turns(names, base, consumer, slots, call, out)
   return bytes
 end
 
--- Claim up to `slots` jobs. Answers them and whether it stopped for their size. call: with lock, the caller's lease.
+-- Claim up to `slots` jobs. Answers them and whether it stopped early, at a bound: then the caller should call again.
+-- call: with lock, the caller's lease; behind, if there may be due jobs that were not promoted yet: one of them may go
+-- before those of `prioritized`.
 function claim.take(base, consumer, slots, call)
   local out, bytes, seen = {}, 0, call.seen
   if seen.returned then bytes = take_from('returned', base, consumer, slots, bytes, call, out) end
@@ -227,7 +239,9 @@ function claim.take(base, consumer, slots, call)
       bytes = take_from('stream', base, consumer, slots, bytes, call, out)
     end
   end
-  if seen.prioritized then bytes = take_from('prioritized', base, consumer, slots, bytes, call, out) end
+  if seen.prioritized and not call.behind then
+    bytes = take_from('prioritized', base, consumer, slots, bytes, call, out)
+  end
   keyed.review(base, call)
   return out, bytes >= MAX_BYTES and #out < slots
 end

@@ -88,7 +88,7 @@ do
   local function take_members(base, structure, members, bound, step)
     local going, ids, staying = {}, {}, 0
     for _, member in ipairs(members) do
-      local id = structure == 'prioritized' and string.sub(member, 17) or member
+      local id = places.id_of(structure, member)
       local verdict = judge(base, structure, id, bound)
       if verdict == 'stay' then
         staying = staying + 1

@@ -16,6 +16,7 @@
 
 local keyed = {}
 local KEYS_AT_ONCE = 64
+local KEYS_A_STEP = 200
 
 function keyed.parse(route)
   local priority, sequence, cost, key = string.match(route, '^k (%d+) (%d+) (%d+) (.*)$')
@@ -145,6 +146,14 @@ function keyed.release(base, id, key, call)
   keyed.touch(call, key)
 end
 
+-- A job of the key that was taken cannot start: what it was charged goes back.
+function keyed.refund(base, id, key, call)
+  if not call.seen.limited then return end
+  redis.call('ZPOPMAX', base .. ':keyrate:' .. key)
+  local bucket, route = base .. ':keybucket:' .. key, keyed.route_of(base, id)
+  if route and exists(bucket) then redis.call('HINCRBY', bucket, 'tokens', digits(route.cost)) end
+end
+
 -- The job waits in `scheduled` for its next attempt, and at one at a time its key with it.
 function keyed.rest(base, id, key, call)
   redis.call('SADD', base .. ':keyrest:' .. key, id)
@@ -162,11 +171,12 @@ function keyed.wake_up(base, id, call)
   keyed.touch(call, key)
 end
 
--- Keys whose instant has come. Answers nothing; they stand in `ready` after the next review.
+-- Keys whose instant has come; they stand in `ready` after the next review. Answers whether there may be more of them.
 function keyed.promote(base, call)
-  if not call.seen.sleeping then return end
-  local keys = redis.call('ZRANGEBYSCORE', base .. ':sleeping', '-inf', digits(call.now), 'LIMIT', 0, 200)
+  if not call.seen.sleeping then return false end
+  local keys = redis.call('ZRANGEBYSCORE', base .. ':sleeping', '-inf', digits(call.now), 'LIMIT', 0, KEYS_A_STEP)
   for _, key in ipairs(keys) do keyed.touch(call, key) end
+  return #keys == KEYS_A_STEP
 end
 
 function keyed.pause(base, key, at, call)

@@ -63,7 +63,8 @@ end, {'allow-oom'})
 
 register('getKeyLimits', function(base, args)
   local values = all_of(base .. ':key:' .. args[1], {'concurrency', 'rate_max', 'rate_ms', 'capacity', 'refill'})
-  values[6] = redis.call('ZSCORE', base .. ':pauses', args[1]) or ''
+  local ends = redis.call('ZSCORE', base .. ':pauses', args[1])
+  values[6] = ends and tonumber(ends) > clock.now() and ends or ''
   return values
 end, {'no-writes'})
 

@@ -6,6 +6,7 @@
 -- A limited job is not claimed; it never stands among the running while it waits.
 
 local limits = {}
+local LONGEST_MS = 1e14    -- of what a rate may ask for; a server takes no much later instant
 
 -- How many more may start in the window, and when the next one may if that is none. The window holds its last instant
 -- and not its first: a start at 0 ms leaves a window of 100 ms at 100 ms.
@@ -39,13 +40,14 @@ end
 -- no job waits for ever and the rate still holds. bucket: { capacity, refill }, thousandths of a token (a second).
 function limits.affordable_at(key, bucket, cost, now)
   local missing = math.min(cost, bucket.capacity) - tokens_in(key, bucket, now)
-  return missing <= 0 and now or now + math.ceil(missing * 1000 / bucket.refill)
+  return missing <= 0 and now or now + math.min(math.ceil(missing * 1000 / bucket.refill), LONGEST_MS)
 end
 
 function limits.pay(key, bucket, cost, now)
   local left = tokens_in(key, bucket, now) - cost
   redis.call('HSET', key, 'tokens', digits(left), 'at', digits(now))
-  redis.call('PEXPIRE', key, math.ceil((bucket.capacity - left) * 1000 / bucket.refill) + 1000)
+  local until_full = math.min(math.ceil((bucket.capacity - left) * 1000 / bucket.refill), LONGEST_MS)
+  redis.call('PEXPIRE', key, digits(until_full + 1000))
 end
 
 -- How many of `slots` jobs the queue's own limits let start now. Notes in `call`: open_at, when more may start; or
@@ -72,17 +74,16 @@ function limits.allowance(base, slots, call)
   return allowed
 end
 
+-- The end of runs makes room under a limit of the queue: that is worth waking workers for.
+function limits.freed(n, call)
+  if call.seen.limits then call.startable = call.startable + n end
+end
+
 -- Count what was claimed under the queue's rate.
 function limits.started(base, n, call)
   if n == 0 or not call.seen.limits then return end
   local length = redis.call('HGET', base .. ':limits', 'rate_ms')
   if length then limits.note_starts(base, base .. ':rate', n, tonumber(length), call) end
-end
-
--- A run is over that its worker has not settled: under a limit of the queue that lets another job start, whatever
--- becomes of this one.
-function limits.freed(call)
-  if call.seen.limits then call.startable = call.startable + 1 end
 end
 
 -- A handler was told by somebody outside to wait: nothing of the queue starts before then.
@@ -91,4 +92,10 @@ function limits.close_gate(base, at, call)
   local before = tonumber(redis.call('HGET', key, 'gate') or 0)
   if at > before then redis.call('HSET', key, 'gate', digits(at)) end
   call.seen.limits = true
+end
+
+-- A gate that is open again need not be looked at by every claim.
+function limits.forget_gate(base, call)
+  local gate = tonumber(redis.call('HGET', base .. ':limits', 'gate') or nil)
+  if gate and gate <= call.now then redis.call('HDEL', base .. ':limits', 'gate') end
 end

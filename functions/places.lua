@@ -4,10 +4,19 @@
 --   key-waiting  "-"   member of its key's line and of `keyed`. The first one of a key in `sleeping` is told to users
 --                      as rate-limited: it could start but for the key's pause or rate.
 --   active       "s…"  pending entry of `stream`         "l…" "k…" pending entry of `lane`
---   delayed      "-"   member of `scheduled`
+--   delayed      "<16 digits>"  member of `scheduled`, with these digits before the id
 --   completed, failed  member of the zset of that name
 
 local places = {}
+
+do
+  local NUMBERED = {prioritized = true, scheduled = true}
+
+  -- The id in a member of one of the structures.
+  function places.id_of(structure, member)
+    return NUMBERED[structure] and string.sub(member, 17) or member
+  end
+end
 
 -- Give up the entry of a run. What hangs on the run goes too.
 function places.drop_run(base, id, entry, call)
@@ -15,7 +24,7 @@ function places.drop_run(base, id, entry, call)
   local _, key = entries.find(stream, raw)
   entries.drop(stream, {raw})
   if key then keyed.release(base, id, key, call) end
-  limits.freed(call)
+  limits.freed(1, call)
 end
 
 local leave = {}
@@ -41,8 +50,8 @@ end
 
 leave.active = places.drop_run
 
-function leave.delayed(base, id, _, call)
-  redis.call('ZREM', base .. ':scheduled', id)
+function leave.delayed(base, id, entry, call)
+  redis.call('ZREM', base .. ':scheduled', entry .. id)
   keyed.wake_up(base, id, call)
 end
 

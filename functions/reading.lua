@@ -118,7 +118,7 @@ function list.active(base, cursor, count, ids)
 end
 
 function list.delayed(base, cursor, count, ids)
-  return by_rank(base .. ':scheduled', false, cursor, count, ids)
+  return by_rank(base .. ':scheduled', false, cursor, count, ids, 16)
 end
 
 function list.completed(base, cursor, count, ids)

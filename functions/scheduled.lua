@@ -1,17 +1,28 @@
 -- scheduled: delayed jobs by due time, and their promotion.
---   scheduled  zset  id -> due ms
+--   scheduled  zset  <16 digits of sequence><id> -> due ms; what is due at one instant comes in order of arrival
 
 local scheduled = {}
 local PROMOTE_STEP = 200
 
+-- Answers the job's place, for the caller to write.
 function scheduled.push(base, id, due, call)
-  redis.call('ZADD', base .. ':scheduled', digits(due), id)
+  local sequence = order.text(order.next(base, call))
+  redis.call('ZADD', base .. ':scheduled', digits(due), sequence .. id)
   call.seen.scheduled = true
+  return 'delayed ' .. sequence
 end
 
-local function promote_job(base, id, call)
+-- Take a delayed job out, whatever else it waits for.
+function scheduled.take_out(base, id)
+  local _, sequence = record.place(base, id)
+  redis.call('ZREM', base .. ':scheduled', sequence .. id)
+end
+
+local function promote_job(base, sequence, id, call)
   local job = base .. ':job:' .. id
   local kept = redis.call('HMGET', job, 'place', 'route')
+  -- The record was deleted by hand, and maybe a job of the same id added since.
+  if kept[1] and kept[1] ~= 'delayed ' .. sequence then return end
   keyed.wake_up(base, id, call)
   if not kept[1] then
     record.lost(base, id)
@@ -22,14 +33,16 @@ local function promote_job(base, id, call)
   events.note(call.lines, 'waiting', id)
 end
 
--- Let due jobs wait for a claim, and keys whose instant has come; a bounded number per call.
+-- Let due jobs wait for a claim, and keys whose instant has come; a bounded number per call. call.behind: there may be
+-- more of them.
 function scheduled.promote(base, call)
-  keyed.promote(base, call)
+  call.behind = keyed.promote(base, call)
   if call.seen.scheduled then
     local key = base .. ':scheduled'
     local due = redis.call('ZRANGEBYSCORE', key, '-inf', call.now, 'LIMIT', 0, PROMOTE_STEP)
-    for _, id in ipairs(due) do promote_job(base, id, call) end
+    for _, member in ipairs(due) do promote_job(base, string.sub(member, 1, 16), string.sub(member, 17), call) end
     if #due > 0 then in_chunks('ZREM', key, nil, due) end
+    if #due == PROMOTE_STEP then call.behind = true end
   end
   keyed.review(base, call)
 end

@@ -125,10 +125,10 @@ end
 
 -- Again after a while; a keyed job keeps its place in its key's line.
 local function put_off(base, id, entry, delay, call)
-  scheduled.push(base, id, call.now + delay, call)
+  local place = scheduled.push(base, id, call.now + delay, call)
   local route = string.sub(entry, 1, 1) == 'k' and keyed.route_of(base, id)
   if route then keyed.rest(base, id, route.key, call) end
-  return 'delayed -'
+  return place
 end
 
 function apply.r(base, _, call, _, id, entry, payload, option)
@@ -213,6 +213,7 @@ local function claim_or_wait(base, caller, call)
   if allowed > 0 then jobs, more = claim.take(base, consumer, allowed, call) end
   limits.started(base, #jobs, call)
   if seen.limits and #jobs == allowed then limits.allowance(base, slots, call) end
+  if call.behind and #jobs < slots then more = true end
   local due = call.now
   if more then
     redis.call('ZREM', base .. ':idle', consumer)    -- it calls again at once
@@ -236,8 +237,7 @@ local function first_call(base, args)
   local call = glance.call(base)
   call.lock = lock
   local refused = settle_runs(base, args, n, call)
-  -- The end of a run makes room under a limit of the queue.
-  if call.seen.limits then call.startable = call.startable + n end
+  limits.freed(n, call)
   local jobs, due = claim_or_wait(base, caller, call)
   keyed.review(base, call)
   local seen = call.seen

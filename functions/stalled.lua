@@ -73,8 +73,8 @@ local function sweep_entry(base, stream, raw, idle, max_stalled, call, report)
   local active = id and place == 'active ' .. entry
   if active and idle < lease_of(base, id) then return end
   entries.drop(stream, {raw})
-  limits.freed(call)
   if key then keyed.release(base, id, key, call) end
+  limits.freed(1, call)
   if active then
     recover(base, id, entry, max_stalled, call, report)
   elseif id and place == 'waiting ' .. entry then
@@ -135,6 +135,7 @@ local function housekeeping(base, call)
   finish.release_held(base, call.now)
   finish.trim_by_age(base, call.now, call.seen)
   if call.seen.expiry then expire_waiting(base, call) end
+  if call.seen.limits then limits.forget_gate(base, call) end
   if call.seen.pauses then redis.call('ZREMRANGEBYSCORE', base .. ':pauses', '-inf', digits(call.now)) end
   forget_dead(base, call)
 end
@@ -174,8 +175,8 @@ local function close_worker(base, args)
     for _, row in ipairs(rows) do
       local id, key, entry = entries.find(stream, row[1])
       entries.drop(stream, {row[1]})
-      limits.freed(call)
       if key then keyed.release(base, id, key, call) end
+      limits.freed(1, call)
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
           finish.fail(base, id, entry, 'revoked', call)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from glidemq_async import failpoints
-from glidemq_async.errors import QueueClosed
+from glidemq_async.errors import IncompatibleQueueError, QueueClosed
 from glidemq_async.functions.callers import AddReply, AddRequest, Functions, Wait
 from glidemq_async.storage.protocol import FunctionError
 
@@ -30,8 +31,9 @@ class Added(NamedTuple):
 class Adder:
     """The line of adds of one queue client and one durability."""
 
-    def __init__(self, functions: Functions, wait: Wait) -> None:
+    def __init__(self, functions: Functions, wait: Wait, refused: Callable[[FunctionError], Exception]) -> None:
         self._functions = functions
+        self._refused = refused
         self._wait: Wait = wait
         self._line: deque[tuple[AddRequest, asyncio.Future[Added]]] = deque()
         self._sending = False
@@ -100,7 +102,10 @@ class Adder:
     async def _call(self, jobs: list[AddRequest]) -> AddReply:
         if failpoints.armed:
             failpoints.hit("add.before_send")
-        reply = await self._functions.add_jobs(jobs, self._wait)
+        try:
+            reply = await self._functions.add_jobs(jobs, self._wait)
+        except FunctionError as error:
+            raise self._refused(error) from None
         if failpoints.armed:
             failpoints.hit("add.after_reply")
         return reply
@@ -109,7 +114,7 @@ class Adder:
         try:
             reply = await self._call([job for job, _ in batch])
         except BaseException as error:
-            if isinstance(error, FunctionError) and error.code == "INCOMPATIBLE" and len(batch) > 1:
+            if isinstance(error, IncompatibleQueueError) and len(batch) > 1:
                 # The mode of the queue was set meanwhile, and one of the jobs does not fit it: the others do.
                 for item in batch:
                     await self._send([item])

@@ -74,9 +74,10 @@ class QueueClient:
         try:
             self.state = await self.functions.open_queue(self._mode)
         except FunctionError as error:
-            raise self._refused(error) from None
+            raise self.refused(error) from None
 
-    def _refused(self, error: FunctionError) -> Exception:
+    def refused(self, error: FunctionError) -> Exception:
+        """Return what a user is told when a function refuses the queue as it is stored."""
         if error.code not in {"INCOMPATIBLE", "WRONGTYPE"}:
             return error
         return IncompatibleQueueError(

@@ -45,8 +45,8 @@ class Limits(QueuePart[Data, Result]):
 
     async def set_global_concurrency(self, concurrency: int | None) -> None:
         """Let at most so many jobs of the queue run at once, on all workers together; None removes the limit."""
-        await self.connect()
         text = "" if concurrency is None else str(positive_number("concurrency", concurrency))
+        await self.connect()
         await self._client.functions.set_limits(concurrency=text)
 
     async def get_global_concurrency(self) -> int | None:

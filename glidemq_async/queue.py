@@ -192,7 +192,7 @@ class Queue(
         wait: Wait = options.durability
         adder = self._adders.get(wait)
         if adder is None:
-            adder = self._adders[wait] = Adder(self._client.functions, wait)
+            adder = self._adders[wait] = Adder(self._client.functions, wait, self._client.refused)
         return adder
 
     def _request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
@@ -257,4 +257,7 @@ async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:
     """Wait for every future, then raise the first error: no outcome is left unread."""
     if futures:
         await asyncio.wait(futures)
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    if errors:
+        raise errors[0]
     return [future.result() for future in futures]

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from glidemq_async import Queue
-from glidemq_async.storage import Storage, open_storage
+from glidemq_async.storage import MemoryStorage, Storage, open_storage
 from tests import places as all_places
 from tests.places import Place, Places
 from tests.servers import redis7_binary
 from tests.tidiness import Held, held, left_since, tasks_left, verify
+from tests.timed import Timed, place_of
+from tests.timed import timed as timed_queue
 
 _HELD = pytest.StashKey[Held]()
 _MARKS = {"redis7": pytest.mark.redis7, "cluster": pytest.mark.cluster, "sentinel": pytest.mark.sentinel}
@@ -81,6 +83,17 @@ async def queue(storage: Storage, name: str) -> AsyncIterator[Queue[Any, Any]]:
     """An open queue."""
     async with Queue[Any, Any](name, storage) as opened:
         yield opened
+
+
+@pytest.fixture
+async def timed(name: str, request: pytest.FixtureRequest) -> AsyncIterator[Timed]:
+    """An open queue on a server of its own whose clock can be moved; at the end it must be sound."""
+    untidy = request.node.get_closest_marker("untidy") is not None
+    async with MemoryStorage(testing=True) as opened:
+        made = timed_queue(opened, name)
+        async with made.queue:
+            yield made
+        await verify(opened, place_of(opened), workers_gone=not untidy)
 
 
 @pytest.fixture

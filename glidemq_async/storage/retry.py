@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import random
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,6 +55,10 @@ def judge(problem: Exception) -> Verdict:
     return Verdict.FAIL
 
 
+#: Where in the library an error was raised: some servers add it.
+_WHERE: Final = re.compile(r" script: \S+, on \S+$")
+
+
 def failure(problem: Exception, function: str, where: str) -> GlideMQError:
     """Turn an error reply that is final into the error the caller sees."""
     if isinstance(problem, GlideMQError):
@@ -62,7 +67,7 @@ def failure(problem: Exception, function: str, where: str) -> GlideMQError:
     code, _, rest = text.partition(" ")
     if code == "GLIDEMQ":
         own_code, _, message = rest.partition(" ")
-        return FunctionError(own_code, message)
+        return FunctionError(own_code, _WHERE.sub("", message))
     if code == "OOM":
         return QueueFull(
             f"{where} has reached its maxmemory and refused {function}. Nothing was stored. Raise maxmemory, "

@@ -247,11 +247,7 @@ class ClaimLoop:
                 self._ended.append(Ended(Run(job), "b", b"", "", None))
             else:
                 self._start_or_fail(job)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if reply.due:
-            self._timer = loop.call_later(max(0, reply.due - reply.now) / 1000, self.wake)
+        self._set_timer(loop, reply)
         if self._ended:
             self._event.set()
         if reply.listeners >= 0:
@@ -259,11 +255,21 @@ class ClaimLoop:
         if slots > MAX_CLAIMED == len(reply.jobs):
             # There are more slots than one call may fill.
             self.wake()
-        if len(reply.jobs) < slots and not self._claimable:
+        # An outcome that is not stored yet may let another job start: an ended run of a key, or a retry.
+        if len(reply.jobs) < slots and not self._claimable and not self._ended:
             self.found_nothing.set()
         else:
             self.found_nothing.clear()
         self._rearm_poll(loop)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, reply: SettleReply) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if reply.due > reply.now:
+            self._timer = loop.call_later((reply.due - reply.now) / 1000, self.wake)
+        elif reply.due:
+            self.wake()  # the call stopped at a bound: there is more
 
     def _start_or_fail(self, job: Job[Any, Any]) -> None:
         try:

@@ -324,7 +324,11 @@ class Worker(Generic[Data, Result]):
                 continue
             # Asked after the last retry was due: before, "nothing" says little about it.
             asked_at = self._loop.asked_at
-            if await self._client.functions.is_paused() or asked_at >= self._feedback.retries_due:
+            if await self._client.functions.is_paused():
+                break
+            if not self._loop.found_nothing.is_set():  # something came meanwhile
+                continue
+            if asked_at >= self._feedback.retries_due:
                 break
             self._loop.found_nothing.clear()
             loop.call_at(self._feedback.retries_due, self._loop.wake)

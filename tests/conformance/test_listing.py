@@ -120,7 +120,10 @@ async def test_bad_questions(queue: AnyQueue) -> None:
     for start, end in ((-1, 2), (3, 2), (0, -1)):
         with pytest.raises(ValueError, match="start"):
             await queue.get_jobs("waiting", start, end)
-    with pytest.raises(ValueError, match=r"waiting, active, delayed, completed, failed.*'done'"):
+    with pytest.raises(
+        ValueError,
+        match=r"waiting, active, delayed, prioritized, key-waiting, rate-limited, .*completed, failed.*'done'",
+    ):
         await bad.get_jobs("done")
     with pytest.raises(ValueError, match="done"):
         async for _ in bad.iter_jobs("done"):

@@ -11,6 +11,7 @@ import pytest
 
 from glidemq_async import (
     Backoff,
+    Deduplication,
     JobFailed,
     JobOptions,
     JsonSerializer,
@@ -53,6 +54,25 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"at": 1_700_000_000}, TypeError, "at"),
     ({"at": datetime(1960, 1, 1, tzinfo=UTC)}, ValueError, "1970"),
     ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, ValueError, "exclude"),
+    ({"priority": -1}, ValueError, "priority.*-1"),
+    ({"priority": 2**21 + 1}, ValueError, "priority.*2097153"),
+    ({"priority": 1.5}, TypeError, "priority"),
+    ({"priority": True}, TypeError, "priority"),
+    ({"priority": None}, TypeError, "priority"),
+    ({"lifo": 1}, TypeError, "lifo"),
+    ({"lifo": True, "priority": 1}, ValueError, "lifo.*priority=1"),
+    ({"lifo": True, "key": "k"}, ValueError, "lifo.*key='k'"),
+    ({"key": ""}, ValueError, "key"),
+    ({"key": 7}, TypeError, "key"),
+    ({"key": "a\nb"}, ValueError, "key.*control"),
+    ({"key": "x" * 513}, ValueError, "key.*512"),
+    ({"cost": 0}, ValueError, "cost.*0"),
+    ({"cost": -1}, ValueError, "cost"),
+    ({"cost": NAN}, ValueError, "cost"),
+    ({"cost": "1"}, TypeError, "cost"),
+    ({"deduplication": "d"}, TypeError, "deduplication"),
+    ({"deduplication": {"id": "d"}}, TypeError, "deduplication"),
+    ({"deduplication": Deduplication("d", mode="debounce")}, ValueError, "debounce needs"),
     ({"attempts": 0}, ValueError, "attempts.*0"),
     ({"attempts": 1.5}, TypeError, "attempts"),
     ({"attempts": True}, TypeError, "attempts"),
@@ -127,8 +147,9 @@ async def test_bad_names_of_queues(storage: Storage, bad: Any, error: type[Excep
 
 async def test_bad_settings_of_a_queue(storage: Storage) -> None:
     bad: Any = Queue
-    with pytest.raises(ValueError, match="mode"):
-        bad("q", storage, mode="keyed")
+    for mode in ("keyd", "", 7):
+        with pytest.raises(ValueError, match=r'None, "global" or "keyed"'):
+            bad("q", storage, mode=mode)
     with pytest.raises(TypeError, match="storage"):
         bad("q", 7)
     with pytest.raises(TypeError, match="default_options"):

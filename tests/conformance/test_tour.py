@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Queue, RetryLater
+from glidemq_async import Deduplication, Queue, RateLimit, RetryLater, TokenBucket
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.loader import source
 from glidemq_async.storage import Storage
@@ -25,6 +25,56 @@ class Recorder(Relay):
         twin = Recorder(super().clone())
         twin.calls = self.calls
         return twin
+
+
+async def order_and_limits(queue: AnyQueue) -> None:
+    """Jobs of every order, and every limit, set and taken away again."""
+    await queue.set_global_concurrency(2)
+    await queue.set_global_rate_limit(RateLimit(1_000, 60))
+    assert await queue.get_global_concurrency() == 2
+    assert await queue.get_global_rate_limit() == RateLimit(1_000, 60)
+    await queue.set_key_limits("k", concurrency=2, token_bucket=TokenBucket(10, 100))
+    await queue.set_key_limits(None, concurrency=1)
+    assert (await queue.get_key_limits("k")).concurrency == 2
+    await queue.pause_key("k", 60)
+    keyed = [await queue.add("keyed", number, key="k") for number in range(3)]
+    dedup = Deduplication("d", ttl=60, mode="throttle")
+    others = [await queue.add("first", priority=1, deduplication=dedup), await queue.add("last", lifo=True)]
+    assert (await queue.add("first", deduplication=dedup)).outcome == "duplicate"
+    await others[0].change_priority(2)
+    await others[1].change_delay(60)
+    await others[1].change_delay(0)
+    assert await keyed[0].get_state() == "rate-limited"
+    assert await queue.check() == []
+    await queue.pause_key("k", 0)
+    async with worker_of(queue, echo, concurrency=5):
+        for job in keyed + others:
+            assert (await ended(job)).state == "completed"
+    await queue.set_global_concurrency(None)
+    await queue.remove_global_rate_limit()
+
+
+async def look_and_clear(queue: AnyQueue) -> None:
+    """Look at what was done and by whom, then take it away by every means."""
+    job = (await queue.get_jobs("completed"))[0]
+    await job.update_result_ttl(3_600)
+    assert job.id in {found.id for found in await queue.search_jobs(name=job.name)}
+    assert (await queue.get_metrics("completed")).count > 0
+    async with worker_of(queue, echo) as worker:
+        await until(lambda: worker.last_seen is not None)
+        await queue.get_workers()
+    await queue.add("drained", delay=60)
+    assert await queue.drain(delayed=True) == 1
+    assert await queue.retry_jobs("completed", 1) == 1
+    await queue.drain()
+    assert len(await queue.clean(0, 1, "completed")) == 1
+    await queue.obliterate(force=True)
+    assert await counts_of_all(queue) == 0
+
+
+async def counts_of_all(queue: AnyQueue) -> int:
+    """How many jobs there are, in whatever state."""
+    return sum((await queue.get_job_counts()).values())
 
 
 async def bury_and_replay(queue: AnyQueue, dead_name: str, storage: Storage) -> None:
@@ -94,6 +144,7 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         assert len(await queue.get_jobs("completed")) == 5
         assert (await history(queue))[0].kind == "added"
         assert await queue.check() == []
+        await order_and_limits(queue)
         gated = Gate()
         async with worker_of(queue, gated, shutdown_timeout=0):
             back = await queue.add("back")
@@ -111,4 +162,5 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         functions = Functions(relay, f"glide:{{{name}}}")
         await functions.forget_reply(back.id, "nobody")
         await functions.leave_schedules("nobody")
+        await look_and_clear(queue)
     assert set(relay.calls) == FUNCTIONS

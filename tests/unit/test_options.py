@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glidemq_async.backoff import Backoff
+from glidemq_async.deduplication import Deduplication
 from glidemq_async.errors import PayloadTooLarge, SerializationError
 from glidemq_async.options import (
     DEFAULT_KEEP_COMPLETED,
@@ -241,3 +242,42 @@ def test_no_bytes_do_more_than_that(stored: bytes) -> None:
     except SerializationError:
         return
     assert isinstance(found, JobOptions)
+
+
+def test_order_of_a_job() -> None:
+    assert (build().priority, build().lifo, build().key, build().cost, build().deduplication) == (
+        0,
+        False,
+        None,
+        1,
+        None,
+    )
+    assert build().to_extra() == {}
+    assert build(priority=3).to_extra() == {"priority": 3}
+    assert build(lifo=True).to_extra() == {"lifo": True}
+    assert build(key="k", priority=2).to_extra() == {"key": "k", "cost": 1_000, "priority": 2}
+    assert build(key="k", cost=0.5).to_extra() == {"key": "k", "cost": 500}
+    assert build(cost=7).to_extra() == {}
+    assert build(priority=3, key="k", lifo=False).to_wire() == b""
+
+
+@pytest.mark.parametrize("other", [{"priority": 1}, {"key": "k"}])
+def test_lifo_excludes_other_orders_wherever_they_come_from(other: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="lifo"):
+        build(lifo=True, **other)
+    with pytest.raises(ValueError, match="lifo"):
+        merge(build(lifo=True), other)
+    assert merge(build(lifo=True), {"lifo": False, **other}).lifo is False
+
+
+def test_debounce_delays_by_its_ttl_unless_told_otherwise() -> None:
+    burst = Deduplication("d", ttl=5, mode="debounce")
+    wire = {"id": "d", "mode": "debounce", "ttl": 5_000}
+    assert build(deduplication=burst).to_extra() == {"dedup": wire, "delay": 5_000}
+    assert build(deduplication=burst, delay=2).to_extra() == {"dedup": wire, "delay": 2_000}
+    assert build(deduplication=burst, delay=0).to_extra() == {"dedup": wire, "delay": 0}
+    assert build(deduplication=burst, at=NOON).to_extra() == {"dedup": wire, "at": round(NOON.timestamp() * 1000)}
+    assert build(deduplication=Deduplication("d", ttl=5)).to_extra() == {"dedup": {**wire, "mode": "simple"}}
+    with pytest.raises(ValueError, match="debounce needs a ttl, a delay or an at"):
+        build(deduplication=Deduplication("d", mode="debounce"))
+    assert build(deduplication=Deduplication("d", mode="debounce"), delay=1).delay == 1

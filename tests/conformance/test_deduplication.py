@@ -1,0 +1,351 @@
+"""Deduplication and job ids: of several adds that mean the same work, one job; with real ends of time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from glidemq_async import Deduplication, JobFailed, JobNotFound, JobOptions
+from tests.timed import HOUR, MINUTE, SECOND, Timed
+from tests.workbench import AnyJob, AnyQueue, Gate, counts, echo, ended, told, worker_of
+
+SIMPLE = Deduplication("d")
+
+
+async def leaves_nothing(timed: Timed) -> None:
+    """No key of the deduplication is left."""
+    left = [key for key in await timed.place.keys() if ":dedup" in key]
+    assert left == []
+
+
+# -- simple -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.everywhere
+async def test_while_the_first_one_has_not_ended_an_add_is_a_duplicate(queue: AnyQueue) -> None:
+    first = await queue.add("n", 1, deduplication=SIMPLE)
+    second = await queue.add("n", 2, deduplication=SIMPLE)
+    assert (first.outcome, second.outcome) == ("added", "duplicate")
+    assert (second.id, second.data) == (first.id, 1)
+    assert (await queue.add("n", 3, deduplication=Deduplication("e"))).outcome == "added"
+    gate = Gate()
+    async with worker_of(queue, gate, concurrency=2):
+        await gate.running()
+        await gate.running()
+        assert (await queue.add("n", 2, deduplication=SIMPLE)).outcome == "duplicate"
+        gate.release()
+        await ended(first)
+        assert (await queue.add("n", 4, deduplication=SIMPLE)).outcome == "added"
+    assert ("duplicate", "d") in await told(queue, first.id)
+
+
+@pytest.mark.parametrize("options", [{"priority": 2}, {"lifo": True}, {"key": "k"}, {"delay": 60}], ids=str)
+async def test_it_holds_for_every_kind_of_job(queue: AnyQueue, options: dict[str, Any]) -> None:
+    first = await queue.add("n", 1, deduplication=SIMPLE, **options)
+    again = await queue.add("n", 2, deduplication=SIMPLE, **options)
+    assert (again.outcome, again.id, again.state) == ("duplicate", first.id, first.state)
+    assert await queue.count() == 1
+
+
+async def test_inside_one_call(queue: AnyQueue) -> None:
+    options = [JobOptions(deduplication=Deduplication(name)) for name in "aabab"]
+    jobs = await queue.add_bulk([("n", number, given) for number, given in enumerate(options)])
+    assert [job.outcome for job in jobs] == ["added", "duplicate", "added", "duplicate", "duplicate"]
+    assert [job.id for job in jobs] == [jobs[0].id, jobs[0].id, jobs[2].id, jobs[0].id, jobs[2].id]
+
+
+async def test_of_many_at_once_one_is_added(queue: AnyQueue) -> None:
+    jobs = await asyncio.gather(*(queue.add("n", number, deduplication=SIMPLE) for number in range(50)))
+    assert sorted(job.outcome for job in jobs) == ["added"] + ["duplicate"] * 49
+    assert len({job.id for job in jobs}) == 1
+
+
+async def test_every_end_frees_the_id(timed: Timed) -> None:
+    """Completed, failed, removed, revoked, expired, stalled too often, not kept at all."""
+    queue, hands = timed.queue, timed.hands
+    for verb in ("c", "f"):
+        await queue.add("n", deduplication=SIMPLE)
+        [hold] = await hands.claim()
+        await hands.settle(hold, verb)
+    await (await queue.add("n", deduplication=SIMPLE)).remove()
+    await (await queue.add("n", deduplication=SIMPLE)).revoke()
+    await queue.add("n", deduplication=SIMPLE, ttl=60)
+    await timed.clock.advance(2 * MINUTE)
+    assert await timed.names() == []
+    await queue.add("n", deduplication=SIMPLE, ttl=60)
+    await timed.clock.advance(2 * MINUTE)
+    await hands.sweep()
+    job = await queue.add("n", deduplication=SIMPLE)
+    [hold] = await hands.claim()
+    await hands.vanish(hold)
+    await hands.sweep(max_stalled=0)
+    await job.refresh()
+    assert job.failed_reason == "stalled"
+    await queue.add("n", deduplication=SIMPLE)
+    [hold] = await hands.claim()
+    await hands.settle(hold, "c", "0 -1")
+    assert (await queue.add("n", deduplication=SIMPLE)).outcome == "added"
+    [hold] = await hands.claim()
+    await queue.remove(hold.id)
+    await leaves_nothing(timed)
+
+
+async def test_a_retry_is_not_an_end(timed: Timed) -> None:
+    first = await timed.queue.add("n", deduplication=SIMPLE, attempts=3)
+    [hold] = await timed.hands.claim()
+    await timed.hands.settle(hold, "r", "60000 no")
+    again = await timed.queue.add("n", deduplication=SIMPLE)
+    assert (again.outcome, again.id, again.state) == ("duplicate", first.id, "delayed")
+
+
+async def test_a_ttl_ends_it_earlier(timed: Timed) -> None:
+    once = Deduplication("d", ttl=60)
+    first = await timed.queue.add("a", deduplication=once)
+    await timed.clock.advance(50 * SECOND)
+    assert (await timed.queue.add("b", deduplication=once)).outcome == "duplicate"
+    await timed.clock.advance(11 * SECOND)
+    second = await timed.queue.add("c", deduplication=once)
+    assert (second.outcome, await first.get_state()) == ("added", "waiting")
+    assert (await timed.queue.add("d", deduplication=once)).id == second.id
+    assert await timed.run(1) == ["a"]
+    assert (await timed.queue.add("e", deduplication=once)).id == second.id, "the end of an old one freed the new one"
+    assert await timed.run() == ["c"]
+    await leaves_nothing(timed)
+
+
+async def test_a_record_deleted_by_hand_does_not_block(timed: Timed) -> None:
+    first = await timed.queue.add("n", deduplication=SIMPLE)
+    await timed.place.ask("DEL", f"{timed.hands.base}:job:{first.id}")
+    assert (await timed.queue.add("n", deduplication=SIMPLE)).outcome == "added"
+    assert await timed.run() == ["n"]
+    await leaves_nothing(timed)
+
+
+# -- throttle ---------------------------------------------------------------------------------------------------------
+
+
+async def test_throttle_counts_from_the_add_whatever_becomes_of_the_job(timed: Timed) -> None:
+    hourly = Deduplication("d", ttl=3_600, mode="throttle")
+    first = await timed.queue.add("a", 1, deduplication=hourly)
+    assert (await timed.queue.add("b", 2, deduplication=hourly)).outcome == "duplicate"
+    assert await timed.run() == ["a"]
+    done = await timed.queue.add("c", 3, deduplication=hourly)
+    assert (done.outcome, done.id, done.state, done.data) == ("completed", first.id, "completed", 1)
+    await timed.clock.advance(HOUR - MINUTE)
+    assert (await timed.queue.add("d", 4, deduplication=hourly)).outcome == "completed"
+    await timed.clock.advance(2 * MINUTE)
+    assert (await timed.queue.add("e", 5, deduplication=hourly)).outcome == "added"
+
+
+@pytest.mark.parametrize("end", ["failed", "removed", "not kept"])
+async def test_throttle_holds_after_other_ends(timed: Timed, end: str) -> None:
+    hourly = Deduplication("d", ttl=3_600, mode="throttle")
+    first = await timed.queue.add("a", deduplication=hourly)
+    [hold] = await timed.hands.claim()
+    if end == "removed":
+        await first.remove()
+    else:
+        await timed.hands.settle(hold, *(("f", ";retries_exhausted;no") if end == "failed" else ("c", "0 -1")))
+    again = await timed.queue.add("b", deduplication=hourly)
+    assert (again.outcome, again.id) == ("duplicate", first.id)
+    assert await timed.names() == []
+    await timed.clock.advance(HOUR + MINUTE)
+    assert (await timed.queue.add("c", deduplication=hourly)).outcome == "added"
+
+
+async def test_throttle_leaves_no_key_for_ever(timed: Timed) -> None:
+    await timed.queue.add("a", deduplication=Deduplication("d", ttl=10, mode="throttle"))
+    key = f"{timed.hands.base}:dedup:d"
+    left = (await timed.place.lifetimes([key]))[key]
+    assert 10_000 < left <= 10_000 + 2 * MINUTE
+
+
+async def test_waiting_for_a_completed_duplicate_gives_its_result(queue: AnyQueue) -> None:
+    hourly = Deduplication("d", ttl=3_600, mode="throttle")
+    async with worker_of(queue, echo):
+        assert await queue.add_and_wait("n", 1, deduplication=hourly, wait_timeout=10) == 1
+        assert await queue.add_and_wait("n", 2, deduplication=hourly, wait_timeout=10) == 1
+
+
+# -- debounce ---------------------------------------------------------------------------------------------------------
+
+
+async def test_debounce_runs_the_last_of_a_burst(timed: Timed) -> None:
+    burst = Deduplication("d", ttl=10, mode="debounce")
+    jobs: list[AnyJob] = []
+    for number in range(5):
+        jobs.append(await timed.queue.add(str(number), number, deduplication=burst))
+        await timed.clock.advance(6 * SECOND)
+        assert await timed.names() == []
+    assert [job.outcome for job in jobs] == ["added"] * 5
+    assert [await timed.queue.get_job(job.id) for job in jobs[:4]] == [None] * 4
+    assert await counts(timed.queue) == {"delayed": 1}
+    await timed.clock.advance(6 * SECOND)
+    assert await timed.run() == ["4"]
+    assert ("removed", "replaced") in await told(timed.queue, jobs[0].id)
+    await leaves_nothing(timed)
+
+
+async def test_a_delayed_record_deleted_by_hand_starts_no_later_job_early(timed: Timed) -> None:
+    first = await timed.queue.add("old", job_id="mine", delay=60)
+    await timed.place.ask("DEL", f"{timed.hands.base}:job:{first.id}")
+    await timed.queue.add("new", job_id="mine", delay=600)
+    await timed.clock.advance(2 * MINUTE)
+    assert await timed.names() == []
+    await timed.clock.advance(10 * MINUTE)
+    assert await timed.run() == ["new"]
+    assert await timed.run() == []
+
+
+@pytest.mark.parametrize("options", [{"delay": 0}, {"delay": 0, "priority": 3}, {"delay": 0, "lifo": True}], ids=str)
+async def test_debounce_replaces_a_job_that_waits(timed: Timed, options: dict[str, Any]) -> None:
+    burst = Deduplication("d", mode="debounce")
+    for name in "abc":
+        await timed.queue.add(name, deduplication=burst, **options)
+    assert await timed.run() == ["c"]
+
+
+async def test_regression_debounce_in_a_line_of_a_key_stops_no_key(timed: Timed) -> None:
+    burst = Deduplication("d", mode="debounce")
+    await timed.queue.add("first", key="k")
+    for name in "abc":
+        await timed.queue.add(name, key="k", delay=0, deduplication=burst)
+    await timed.queue.add("last", key="k")
+    assert [await timed.run() for _ in range(4)] == [["first"], ["c"], ["last"], []]
+
+
+async def test_debounce_of_a_running_job_makes_another(timed: Timed) -> None:
+    burst = Deduplication("d", ttl=10, mode="debounce")
+    await timed.queue.add("a", deduplication=burst)
+    await timed.clock.advance(11 * SECOND)
+    [hold] = await timed.hands.claim()
+    second = await timed.queue.add("b", deduplication=burst)
+    assert second.outcome == "added"
+    assert await timed.hands.settle(hold) is None
+    third = await timed.queue.add("c", deduplication=burst)
+    assert await timed.queue.get_job(second.id) is None
+    await timed.clock.advance(11 * SECOND)
+    assert await timed.run() == ["c"]
+    assert await third.get_state() == "completed"
+
+
+async def test_debounce_of_an_ended_job_makes_another(timed: Timed) -> None:
+    burst = Deduplication("d", ttl=10, mode="debounce")
+    first = await timed.queue.add("a", deduplication=burst)
+    await timed.clock.advance(11 * SECOND)
+    assert await timed.run() == ["a"]
+    assert (await timed.queue.add("b", deduplication=burst)).outcome == "added"
+    assert await first.get_state() == "completed"
+
+
+async def test_debounce_with_its_own_delay(timed: Timed) -> None:
+    await timed.queue.add("a", delay=60, deduplication=Deduplication("d", ttl=10, mode="debounce"))
+    await timed.clock.advance(20 * SECOND)
+    assert await timed.names() == []
+    await timed.clock.advance(41 * SECOND)
+    assert await timed.run() == ["a"]
+
+
+async def test_whoever_waits_for_a_replaced_job_is_told(queue: AnyQueue) -> None:
+    burst = Deduplication("d", ttl=60, mode="debounce")
+    first = await queue.add("a", deduplication=burst)
+    waiting = asyncio.create_task(first.result(10))
+    await asyncio.sleep(0.1)
+    await queue.add("b", deduplication=burst)
+    with pytest.raises(JobNotFound):
+        await waiting
+
+
+async def test_regression_an_id_that_is_taken_costs_no_pending_job(timed: Timed) -> None:
+    """The add is a duplicate by its job_id: then it replaces nothing."""
+    burst = Deduplication("d", ttl=10, mode="debounce")
+    other = await timed.queue.add("other", job_id="taken")
+    pending = await timed.queue.add("pending", deduplication=burst)
+    refused = await timed.queue.add("refused", job_id="taken", deduplication=burst)
+    assert (refused.outcome, refused.id) == ("duplicate", other.id)
+    assert await pending.get_state() == "delayed"
+    await timed.clock.advance(11 * SECOND)
+    assert sorted(await timed.run()) == ["other", "pending"]
+
+
+async def test_debounce_with_the_same_job_id(timed: Timed) -> None:
+    burst = Deduplication("d", ttl=10, mode="debounce")
+    await timed.queue.add("a", 1, job_id="mine", deduplication=burst)
+    second = await timed.queue.add("b", 2, job_id="mine", deduplication=burst)
+    assert (second.outcome, second.id) == ("added", "mine")
+    await timed.clock.advance(11 * SECOND)
+    assert await timed.run() == ["b"]
+
+
+async def test_debounce_inside_one_call(timed: Timed) -> None:
+    burst = Deduplication("d", ttl=10, mode="debounce")
+    await timed.queue.add_bulk([(str(number), None, JobOptions(deduplication=burst)) for number in range(5)])
+    assert await counts(timed.queue) == {"delayed": 1}
+    await timed.clock.advance(11 * SECOND)
+    assert await timed.run() == ["4"]
+
+
+# -- job ids ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.everywhere
+async def test_an_id_is_unique(queue: AnyQueue) -> None:
+    first = await queue.add("n", 1, job_id="mine")
+    again = await queue.add("n", 2, job_id="mine")
+    assert (first.outcome, again.outcome, again.data) == ("added", "duplicate", 1)
+    async with worker_of(queue, echo):
+        await ended(first)
+        done = await queue.add("n", 3, job_id="mine")
+        assert (done.outcome, done.state, done.return_value) == ("completed", "completed", 1)
+        assert await queue.add_and_wait("n", 4, job_id="mine", wait_timeout=10) == 1
+    await first.remove()
+    assert (await queue.add("n", 5, job_id="mine")).outcome == "added"
+
+
+@pytest.mark.parametrize("options", [{"priority": 2}, {"lifo": True}, {"key": "k"}, {"delay": 60}], ids=str)
+async def test_an_id_is_unique_among_all_kinds(queue: AnyQueue, options: dict[str, Any]) -> None:
+    await queue.add("n", 1, job_id="mine", **options)
+    kinds: list[dict[str, Any]] = [{}, {"priority": 1}, {"lifo": True}, {"key": "k"}, {"delay": 9}]
+    for others in kinds:
+        assert (await queue.add("n", 2, job_id="mine", **others)).outcome == "duplicate"
+    assert await queue.count() == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"priority": 2}, {"lifo": True}, {"key": "k"}, {"delay": 60}], ids=str)
+@pytest.mark.parametrize("way", ["removed", "revoked"])
+async def test_regression_an_id_that_is_free_again_runs_once(timed: Timed, options: dict[str, Any], way: str) -> None:
+    """The first jobs left nothing in any line that would start the last one twice, or early."""
+    for _ in range(3):
+        job = await timed.queue.add("old", job_id="mine", **options)
+        if way == "revoked":
+            assert await job.revoke() is True
+        await job.remove()
+    later: dict[str, Any] = {**options, "delay": 600}
+    await timed.queue.add("new", job_id="mine", **later)
+    await timed.clock.advance(2 * MINUTE)
+    assert await timed.run() == []
+    await timed.clock.advance(10 * MINUTE)
+    assert await timed.run() == ["new"]
+    assert await timed.run() == []
+
+
+async def test_the_id_of_a_failed_job_stays_taken(queue: AnyQueue) -> None:
+    async def fail(job: AnyJob) -> None:
+        raise ValueError("no")
+
+    async with worker_of(queue, fail):
+        await ended(await queue.add("n", 1, job_id="mine"))
+        again = await queue.add("n", 2, job_id="mine")
+        assert (again.outcome, again.state) == ("duplicate", "failed")
+        with pytest.raises(JobFailed):
+            await again.result(10)
+
+
+async def test_both_the_id_and_the_deduplication_are_looked_at(queue: AnyQueue) -> None:
+    first = await queue.add("n", 1, job_id="a", deduplication=SIMPLE)
+    assert (await queue.add("n", 2, job_id="b", deduplication=SIMPLE)).id == first.id
+    assert (await queue.add("n", 3, job_id="a", deduplication=Deduplication("e"))).id == first.id
+    assert (await queue.add("n", 4, deduplication=Deduplication("e"))).outcome == "added"
+    assert await queue.count() == 2

@@ -1,0 +1,432 @@
+"""Limits of keys: how many at once, sliding windows, token buckets, pauses; changed while jobs wait and run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobOptions, Queue, RateLimit, RateLimited, TokenBucket
+from glidemq_async.storage import Storage
+from tests.relay import Relay
+from tests.timed import HOUR, MINUTE, SECOND, Timed
+from tests.workbench import AnyJob, AnyQueue, Gate, counts, told, worker_of
+
+
+async def fill(timed: Timed, count: int, **options: Any) -> None:
+    """Add so many jobs of key "k", named by their number."""
+    await timed.queue.add_bulk([(str(number), None, JobOptions(key="k", **options)) for number in range(count)])
+
+
+# -- concurrency ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.everywhere
+async def test_as_many_at_once_as_the_key_allows(queue: AnyQueue) -> None:
+    await queue.set_key_limits("k", concurrency=3)
+    gate = Gate()
+    await queue.add_bulk([("n", number, JobOptions(key="k")) for number in range(7)])
+    async with worker_of(queue, gate, concurrency=10):
+        assert [(await gate.running()).data for _ in range(3)] == [0, 1, 2]
+        assert await counts(queue) == {"active": 3, "key-waiting": 4}
+        gate.release()
+        assert [(await gate.running()).data for _ in range(4)] == [3, 4, 5, 6]
+
+
+async def test_a_raised_limit_starts_more_at_once(queue: AnyQueue) -> None:
+    gate = Gate()
+    await queue.add_bulk([("n", number, JobOptions(key="k")) for number in range(7)])
+    async with worker_of(queue, gate, concurrency=10):
+        await gate.running()
+        await queue.set_key_limits("k", concurrency=3)
+        assert [(await gate.running()).data for _ in range(2)] == [1, 2]
+        await queue.set_key_limits("k", concurrency=None)
+        await queue.set_key_limits(None, concurrency=5)
+        assert [(await gate.running()).data for _ in range(2)] == [3, 4]
+        gate.release()
+
+
+async def test_a_lowered_limit_lets_running_jobs_end(timed: Timed) -> None:
+    await timed.queue.set_key_limits("k", concurrency=4)
+    await fill(timed, 8)
+    holds = await timed.hands.claim(10)
+    assert len(holds) == 4
+    await timed.queue.set_key_limits("k", concurrency=2)
+    for hold in holds[:2]:
+        await timed.hands.settle(hold)
+        assert await timed.names() == []
+    await timed.hands.settle(holds[2])
+    assert await timed.names() == ["4"]
+    await timed.hands.leave()
+
+
+async def test_the_default_holds_for_keys_without_their_own(timed: Timed) -> None:
+    await timed.queue.set_key_limits(None, concurrency=2)
+    await timed.queue.set_key_limits("own", concurrency=3)
+    for key in ("a", "b", "own"):
+        await timed.queue.add_bulk([(key, None, JobOptions(key=key)) for _ in range(5)])
+    assert sorted(await timed.names()) == ["a", "a", "b", "b", "own", "own", "own"]
+    await timed.queue.set_key_limits(None, concurrency=None)
+    await timed.hands.leave()
+    assert sorted(await timed.names()) == ["a", "b", "own", "own", "own"]
+    await timed.hands.leave()
+
+
+async def test_a_raised_default_wakes_for_all_keys(queue: AnyQueue) -> None:
+    gate = Gate()
+    await queue.add_bulk([("n", key, JobOptions(key=str(key))) for key in range(250) for _ in range(2)])
+    async with worker_of(queue, gate, concurrency=600):
+        for _ in range(250):
+            await gate.running()
+        await queue.set_key_limits(None, concurrency=2)
+        for _ in range(250):
+            await gate.running()
+        gate.release()
+
+
+async def test_what_was_set_can_be_read(queue: AnyQueue) -> None:
+    assert vars_of(await queue.get_key_limits("k")) == (None, None, None, None)
+    await queue.set_key_limits("k", concurrency=2, rate_limit=RateLimit(5, 1.5), token_bucket=TokenBucket(10, 0.25))
+    await queue.set_key_limits(None, concurrency=7)
+    found = await queue.get_key_limits("k")
+    assert vars_of(found) == (2, RateLimit(5, 1.5), TokenBucket(10, 0.25), None)
+    assert (await queue.get_key_limits(None)).concurrency == 7
+    await queue.set_key_limits("k", rate_limit=None)
+    assert vars_of(await queue.get_key_limits("k")) == (2, None, TokenBucket(10, 0.25), None)
+    await queue.pause_key("k", 60)
+    paused = (await queue.get_key_limits("k")).paused_until
+    assert paused is not None
+    assert abs(paused - datetime.now(UTC) - timedelta(seconds=60)) < timedelta(seconds=20)
+
+
+def vars_of(limits: Any) -> tuple[Any, ...]:
+    return (limits.concurrency, limits.rate_limit, limits.token_bucket, limits.paused_until)
+
+
+@pytest.mark.only_on("memory")
+async def test_bad_limits_are_refused_before_anything_is_sent(storage: Storage, name: str) -> None:
+    relay = Relay(storage)
+    async with Queue[Any, Any](name, relay) as queue:
+        relay.calls.clear()
+        bad: Any = queue
+        bad_limits: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+            ("k", {}, TypeError, "nothing"),
+            ("k", {"concurrency": 0}, ValueError, "concurrency.*0"),
+            ("k", {"concurrency": 1.5}, TypeError, "concurrency"),
+            ("k", {"concurrency": True}, TypeError, "concurrency"),
+            ("k", {"rate_limit": 5}, TypeError, "rate_limit"),
+            ("k", {"rate_limit": TokenBucket(1, 1)}, TypeError, "rate_limit"),
+            ("k", {"token_bucket": RateLimit(1, 1)}, TypeError, "token_bucket"),
+            ("", {"concurrency": 1}, ValueError, "key"),
+            (7, {"concurrency": 1}, TypeError, "key"),
+        ]
+        for key, limits, error, words in bad_limits:
+            with pytest.raises(error, match=words):
+                await bad.set_key_limits(key, **limits)
+        bad_pauses: list[tuple[Any, Any, type[Exception]]] = [
+            ("k", -1, ValueError),
+            ("k", "5", TypeError),
+            ("", 1, ValueError),
+            (None, 1, TypeError),
+        ]
+        for key, seconds, error in bad_pauses:
+            with pytest.raises(error):
+                await bad.pause_key(key, seconds)
+        assert relay.calls == []
+
+
+# -- windows ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_window_limits_starts(timed: Timed) -> None:
+    await timed.queue.set_key_limits("k", concurrency=10, rate_limit=RateLimit(3, 60))
+    await fill(timed, 7)
+    await timed.queue.add("free", key="other")
+    assert sorted(await timed.run()) == ["0", "1", "2", "free"]
+    assert await timed.run() == []
+    assert await counts(timed.queue) == {"completed": 4, "rate-limited": 1, "key-waiting": 3}
+    await timed.clock.advance(61 * SECOND)
+    assert await timed.run() == ["3", "4", "5"]
+    await timed.clock.advance(61 * SECOND)
+    assert await timed.run() == ["6"]
+
+
+async def test_regression_no_window_of_that_length_passes_double(timed: Timed) -> None:
+    """A fixed window lets max start at its end and max again at the beginning of the next."""
+    await timed.queue.set_key_limits("k", concurrency=100, rate_limit=RateLimit(10, 60))
+    await fill(timed, 200)
+    starts: list[int] = []
+    for second in range(0, 300, 7):
+        starts += [second] * len(await timed.run())
+        await timed.clock.advance(7 * SECOND)
+    for start in starts:
+        assert sum(start <= other < start + 59 for other in starts) <= 10
+    assert len(starts) >= 45
+
+
+async def test_with_one_at_a_time_the_window_still_holds(timed: Timed) -> None:
+    await timed.queue.set_key_limits("k", rate_limit=RateLimit(2, 60))
+    await fill(timed, 5)
+    assert [await timed.run() for _ in range(4)] == [["0"], ["1"], [], []]
+    await timed.clock.advance(61 * SECOND)
+    assert [await timed.run() for _ in range(3)] == [["2"], ["3"], []]
+
+
+async def test_changing_a_window(timed: Timed) -> None:
+    await timed.queue.set_key_limits("k", concurrency=10, rate_limit=RateLimit(1, 3_600))
+    await fill(timed, 10)
+    assert await timed.run() == ["0"]
+    await timed.queue.set_key_limits("k", rate_limit=RateLimit(3, 3_600))
+    assert await timed.run() == ["1", "2"]
+    await timed.queue.set_key_limits("k", rate_limit=RateLimit(2, 3_600))
+    assert await timed.run() == []
+    await timed.clock.advance(HOUR + MINUTE)
+    assert await timed.run() == ["3", "4"]
+    await timed.queue.set_key_limits("k", rate_limit=None)
+    assert await timed.run() == ["5", "6", "7", "8", "9"]
+
+
+async def test_a_default_window_counts_each_key_for_itself(timed: Timed) -> None:
+    await timed.queue.set_key_limits(None, concurrency=10, rate_limit=RateLimit(2, 60))
+    for key in ("a", "b"):
+        await timed.queue.add_bulk([(key, None, JobOptions(key=key)) for _ in range(5)])
+    assert sorted(await timed.run()) == ["a", "a", "b", "b"]
+    assert await counts(timed.queue) == {"completed": 4, "rate-limited": 2, "key-waiting": 4}
+
+
+async def test_jobs_that_expire_in_line_use_no_start(timed: Timed) -> None:
+    await timed.queue.set_key_limits("k", concurrency=10, rate_limit=RateLimit(1, 3_600))
+    await fill(timed, 3, ttl=60)
+    await timed.queue.add("live", key="k")
+    await timed.clock.advance(2 * MINUTE)
+    assert await timed.run() == ["live"]
+
+
+# -- buckets ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_bucket_is_paid_by_cost(timed: Timed) -> None:
+    await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(10, 1))
+    for name, cost in (("a", 4.0), ("b", 5.5), ("c", 1.0), ("d", 1.0)):
+        await timed.queue.add(name, key="k", cost=cost)
+    assert await timed.run() == ["a", "b"]
+    assert await counts(timed.queue) == {"completed": 2, "rate-limited": 1, "key-waiting": 1}
+    await timed.clock.advance(600)
+    assert await timed.run() == ["c"]
+    await timed.clock.advance(1_100)
+    assert await timed.run() == ["d"]
+
+
+async def test_jobs_that_expire_in_line_cost_nothing(timed: Timed) -> None:
+    await timed.queue.set_key_limits("k", concurrency=10, token_bucket=TokenBucket(5, 0.001))
+    await fill(timed, 3, ttl=60, cost=5)
+    await timed.queue.add("live", key="k", cost=5)
+    await timed.queue.add("next", key="k")
+    await timed.clock.advance(2 * MINUTE)
+    assert await timed.run() == ["live"]
+    assert await timed.run() == []
+
+
+async def test_a_bucket_holds_no_more_than_its_capacity(timed: Timed) -> None:
+    await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(3, 10))
+    await fill(timed, 10)
+    assert len(await timed.run()) >= 3
+    await timed.clock.advance(HOUR)
+    assert len(await timed.names(3)) == 3
+    await timed.hands.leave()
+
+
+async def test_a_cost_above_the_capacity_starts_with_a_full_bucket_and_leaves_debt(timed: Timed) -> None:
+    await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(10, 1))
+    await timed.queue.add("small", key="k", cost=1)
+    await timed.queue.add("huge", key="k", cost=100)
+    await timed.queue.add("last", key="k", cost=10)
+    assert await timed.run() == ["small"]
+    assert await timed.run() == []
+    await timed.clock.advance(2 * SECOND)
+    assert await timed.run() == ["huge"]
+    await timed.clock.advance(90 * SECOND)
+    assert await timed.run() == []
+    await timed.clock.advance(12 * SECOND)
+    assert await timed.run() == ["last"]
+
+
+async def test_regression_an_ordinary_cost_leaves_no_debt(timed: Timed) -> None:
+    """Jobs that come back pay when they start again, and only then: the bucket never goes below zero."""
+    await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(2, 0.1))
+    await fill(timed, 4)
+    for _ in range(3):
+        holds = await timed.hands.claim(10)
+        for hold in holds:
+            await timed.hands.settle(hold, "b")
+        tokens = await timed.place.ask("HGET", f"{timed.hands.base}:keybucket:k", "tokens")
+        assert isinstance(tokens, bytes)
+        assert int(tokens) >= 0
+        await timed.clock.advance(10 * SECOND)
+    assert await counts(timed.queue) == {"rate-limited": 1, "key-waiting": 3} or await timed.names()
+    await timed.hands.leave()
+
+
+@pytest.mark.parametrize("slots", [1, 3, 100])
+async def test_a_bucket_and_a_window_together(timed: Timed, slots: int) -> None:
+    await timed.queue.set_key_limits(
+        "k", concurrency=100, rate_limit=RateLimit(3, 60), token_bucket=TokenBucket(100, 1)
+    )
+    await fill(timed, 6, cost=20)
+    started = [name for _ in range(6) for name in await timed.run(slots)]
+    assert started == ["0", "1", "2"]
+    await timed.clock.advance(61 * SECOND)
+    assert [name for _ in range(6) for name in await timed.run(slots)] == ["3", "4", "5"]
+
+
+async def test_regression_an_add_never_changes_limits(timed: Timed) -> None:
+    """Jobs of a key are added in whatever mixture; what was set and what was counted stays."""
+    await timed.queue.set_key_limits("k", concurrency=5, rate_limit=RateLimit(2, 3_600))
+    await fill(timed, 2)
+    assert await timed.run() == ["0", "1"]
+    await timed.queue.add("a", key="k")
+    await timed.queue.add("b", key="k", cost=7, priority=3)
+    await timed.queue.add("c", key="k", delay=1)
+    await timed.queue.add_bulk([("d", None, JobOptions(key="k", ttl=600, attempts=3))])
+    assert await timed.run() == []
+    found = await timed.queue.get_key_limits("k")
+    assert (found.concurrency, found.rate_limit) == (5, RateLimit(2, 3_600))
+
+
+async def test_extreme_costs_and_rates_break_nothing(queue: AnyQueue) -> None:
+    await queue.set_key_limits("k", concurrency=5, token_bucket=TokenBucket(0.001, 0.001))
+    job = await queue.add("n", 1, key="k", cost=10**12)
+    await queue.add("n", 2, key="k")
+    gate = Gate()
+    async with worker_of(queue, gate, concurrency=5):
+        assert (await gate.running()).id == job.id
+        gate.release()
+        assert await job.result(10) == 1
+    assert await counts(queue) == {"completed": 1, "rate-limited": 1}
+    await queue.set_key_limits("k", token_bucket=TokenBucket(10**12, 10**12))
+    gate = Gate()
+    async with worker_of(queue, gate):
+        gate.release()
+
+
+# -- pauses -----------------------------------------------------------------------------------------------------------
+
+
+async def test_regression_a_pause_holds(timed: Timed) -> None:
+    await fill(timed, 3)
+    await timed.queue.add("other", key="other")
+    await timed.queue.pause_key("k", 60)
+    assert await timed.run() == ["other"]
+    assert await counts(timed.queue) == {"completed": 1, "rate-limited": 1, "key-waiting": 2}
+    assert [job.name for job in await timed.queue.get_jobs("rate-limited")] == ["0"]
+    assert [job.name for job in await timed.queue.get_jobs("key-waiting")] == ["1", "2"]
+    first = await timed.queue.get_jobs("rate-limited")
+    assert first[0].state == "rate-limited"
+    await timed.queue.add("late", key="k", priority=0)
+    assert await timed.run() == []
+    await timed.clock.advance(61 * SECOND)
+    assert [await timed.run() for _ in range(4)] == [["0"], ["1"], ["2"], ["late"]]
+
+
+async def test_a_pause_of_a_running_key_lets_the_run_end(timed: Timed) -> None:
+    await fill(timed, 2)
+    [hold] = await timed.hands.claim()
+    await timed.queue.pause_key("k", 60)
+    assert await counts(timed.queue) == {"active": 1, "key-waiting": 1}
+    assert await timed.hands.settle(hold) is None
+    assert await timed.names() == []
+    await timed.clock.advance(61 * SECOND)
+    assert await timed.run() == ["1"]
+
+
+async def test_a_pause_can_be_shortened_and_ended(timed: Timed) -> None:
+    await fill(timed, 3)
+    await timed.queue.pause_key("k", 3_600)
+    await timed.queue.pause_key("k", 60)
+    await timed.clock.advance(61 * SECOND)
+    assert await timed.run() == ["0"]
+    await timed.queue.pause_key("k", 3_600)
+    await timed.queue.pause_key("k", 0)
+    assert await timed.run() == ["1"]
+    assert (await timed.queue.get_key_limits("k")).paused_until is None
+
+
+async def test_a_pause_that_is_over_is_not_told(timed: Timed) -> None:
+    await timed.queue.pause_key("k", 60)
+    assert (await timed.queue.get_key_limits("k")).paused_until is not None
+    await timed.clock.advance(61 * SECOND)
+    assert (await timed.queue.get_key_limits("k")).paused_until is None
+
+
+async def test_pausing_an_empty_key(timed: Timed) -> None:
+    await timed.queue.pause_key("k", 60)
+    await fill(timed, 1)
+    assert await timed.run() == []
+    await timed.clock.advance(61 * SECOND)
+    assert await timed.run() == ["0"]
+
+
+async def test_the_first_of_a_held_key_can_go(timed: Timed) -> None:
+    jobs = [await timed.queue.add(str(number), key="k") for number in range(4)]
+    await timed.queue.pause_key("k", 60)
+    await jobs[0].remove()
+    assert await jobs[1].get_state() == "rate-limited"
+    await jobs[1].revoke()
+    await jobs[3].change_priority(0)
+    await jobs[2].change_priority(5)
+    assert [await job.get_state() for job in jobs[2:]] == ["key-waiting", "rate-limited"]
+    await timed.clock.advance(61 * SECOND)
+    assert [await timed.run() for _ in range(2)] == [["3"], ["2"]]
+
+
+# -- RateLimited ------------------------------------------------------------------------------------------------------
+
+
+async def test_regression_rate_limited_consumes_no_attempt_and_rests_the_key(timed: Timed) -> None:
+    await fill(timed, 2)
+    await timed.queue.add("other", key="other")
+    holds = await timed.hands.claim(5)
+    await timed.hands.settle(next(hold for hold in holds if hold.name == "0"), "l", "60000")
+    await timed.hands.settle(next(hold for hold in holds if hold.name == "other"))
+    assert await timed.names() == []
+    job = (await timed.queue.get_jobs("rate-limited"))[0]
+    assert (job.name, job.attempts_made, job.state, job.fence) == ("0", 0, "rate-limited", 1)
+    assert (await timed.queue.get_key_limits("k")).paused_until is not None
+    await timed.queue.add("third", key="third")
+    assert await timed.run() == ["third"]
+    await timed.clock.advance(61 * SECOND)
+    assert [await timed.run() for _ in range(2)] == [["0"], ["1"]]
+
+
+async def test_a_handler_that_raises_rate_limited(queue: AnyQueue) -> None:
+    seen: list[tuple[int, int]] = []
+
+    async def handler(job: AnyJob) -> None:
+        seen.append((job.data, job.fence))
+        if job.data == 0 and job.fence < 3:
+            raise RateLimited(0.05)
+        assert job.attempts_made == 0
+
+    async with worker_of(queue, handler, concurrency=5):
+        jobs = await queue.add_bulk([("n", number, JobOptions(key="k")) for number in range(3)])
+        await jobs[2].result(10)
+        await jobs[0].refresh()
+        assert (jobs[0].state, jobs[0].attempts_made, jobs[0].fence) == ("completed", 1, 3)
+    assert seen == [(0, 1), (0, 2), (0, 3), (1, 1), (2, 1)]
+    kinds = [kind for kind, _ in await told(queue, jobs[0].id)]
+    assert kinds.count("limited") == 2
+    assert "retrying" not in kinds
+
+
+async def test_rate_limited_is_never_early(queue: AnyQueue) -> None:
+    starts: list[Any] = []
+
+    async def handler(job: AnyJob) -> None:
+        starts.append(job.processed_at)
+        if job.fence == 1:
+            raise RateLimited(0.3)
+
+    async with worker_of(queue, handler):
+        await (await queue.add("n", key="k")).result(10)
+    assert starts[1] - starts[0] >= timedelta(seconds=0.3)

@@ -1,0 +1,429 @@
+"""Jobs with a key: in order, one at a time, beside those of other keys; and no way in which a key is left stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobOptions, Queue, RetryLater
+from glidemq_async.storage import Storage
+from tests.hands import Hands, Hold
+from tests.places import Place
+from tests.timed import MINUTE, SECOND, Timed
+from tests.workbench import AnyJob, AnyQueue, Gate, counts, ended, told, worker_of
+
+
+@pytest.mark.everywhere
+async def test_in_order_and_one_at_a_time(queue: AnyQueue) -> None:
+    seen: dict[str, list[int]] = {}
+    running: set[str] = set()
+    together = 0
+
+    async def note(job: AnyJob) -> None:
+        nonlocal together
+        assert job.key is not None
+        assert job.key not in running, f"two of {job.key} at once"
+        running.add(job.key)
+        together = max(together, len(running))
+        seen.setdefault(job.key, []).append(job.data)
+        await queue.get_job_logs("pause")
+        running.discard(job.key)
+
+    for number in range(20):
+        await queue.add_bulk([("n", number, JobOptions(key=key)) for key in ("a", "b", "c d:{e}*")])
+    workers = [worker_of(queue, note, concurrency=5) for _ in range(2)]
+    for worker in workers:
+        await worker.start()
+    last = [await queue.add("n", 20, key=key) for key in ("a", "b", "c d:{e}*")]
+    for job in last:
+        assert (await ended(job)).state == "completed"
+    for worker in workers:
+        await worker.close()
+    assert seen == {key: list(range(21)) for key in ("a", "b", "c d:{e}*")}
+    assert together == 3
+
+
+async def test_other_keys_do_not_wait(queue: AnyQueue) -> None:
+    gate = Gate()
+    await queue.add_bulk([("n", key, JobOptions(key=key)) for key in "aaabbbc"])
+    async with worker_of(queue, gate, concurrency=10):
+        assert {(await gate.running()).data for _ in range(3)} == {"a", "b", "c"}
+        assert await counts(queue) == {"key-waiting": 4, "active": 3}
+        gate.release()
+
+
+async def test_priority_orders_the_line_of_a_key_only(timed: Timed) -> None:
+    for name, priority in (("c", 2), ("a", 0), ("d", 2), ("b", 1)):
+        await timed.queue.add(name, key="k", priority=priority)
+    await timed.queue.add("other", priority=1)
+    assert [await timed.run(1) for _ in range(5)] == [["a"], ["b"], ["c"], ["d"], ["other"]]
+
+
+async def test_what_is_seen_of_a_keyed_job(queue: AnyQueue) -> None:
+    second = await queue.add("n", 2, key="k", priority=5)
+    first = await queue.add("n", 1, key="k")
+    assert (second.state, second.key, second.priority) == ("key-waiting", "k", 5)
+    assert await counts(queue) == {"key-waiting": 2}
+    assert await queue.count() == 2
+    assert {job.data for job in await queue.get_jobs("key-waiting")} == {1, 2}
+    stored = await queue.get_job(second.id)
+    assert stored is not None
+    assert (stored.state, stored.key, stored.priority, stored.lifo) == ("key-waiting", "k", 5, False)
+    gate = Gate()
+    async with worker_of(queue, gate, concurrency=5):
+        running = await gate.running()
+        assert (running.id, running.key) == (first.id, "k")
+        gate.release()
+        await ended(second)
+    assert await told(queue, first.id) == [("added", "n"), ("active", ""), ("completed", "")]
+    assert [kind for kind, _ in await told(queue, second.id)] == ["added", "active", "completed"]
+
+
+async def test_a_retry_keeps_its_place_and_the_key_waits_for_it(timed: Timed) -> None:
+    for name in ("a", "b", "c"):
+        await timed.queue.add(name, key="k", attempts=3)
+    [hold] = await timed.hands.claim()
+    await timed.hands.settle(hold, "r", "60000 no")
+    assert await timed.names() == []
+    assert await counts(timed.queue) == {"delayed": 1, "key-waiting": 2}
+    await timed.clock.advance(61 * SECOND)
+    assert [await timed.run() for _ in range(3)] == [["a"], ["b"], ["c"]]
+
+
+async def test_a_retry_at_once_goes_before_the_others(timed: Timed) -> None:
+    for name in ("a", "b"):
+        await timed.queue.add(name, key="k", attempts=3)
+    [hold] = await timed.hands.claim()
+    await timed.hands.settle(hold, "r", "0 no")
+    assert [await timed.run() for _ in range(2)] == [["a"], ["b"]]
+
+
+async def test_above_one_at_a_time_later_jobs_pass_a_retry(timed: Timed) -> None:
+    await timed.queue.set_key_limits("k", concurrency=2)
+    for name in ("a", "b", "c", "d"):
+        await timed.queue.add(name, key="k", attempts=3)
+    holds = await timed.hands.claim(10)
+    assert [hold.name for hold in holds] == ["a", "b"]
+    await timed.hands.settle(holds[0], "r", "60000 no")
+    assert await timed.names() == ["c"]
+    await timed.clock.advance(61 * SECOND)
+    await timed.hands.settle(holds[1])
+    assert await timed.names() == ["a"]
+    await timed.hands.leave()
+    assert sorted(await timed.run()) == ["a", "c"]
+    assert await timed.run() == ["d"]
+
+
+async def test_a_delayed_job_takes_its_place_when_it_is_due(timed: Timed) -> None:
+    await timed.queue.add("late", key="k", delay=60)
+    await timed.queue.add("a", key="k")
+    await timed.queue.add("b", key="k")
+    assert await timed.run() == ["a"]
+    await timed.clock.advance(61 * SECOND)
+    assert await timed.names() == ["b"]
+    await timed.queue.add("c", key="k")
+    await timed.hands.leave()
+    assert [await timed.run() for _ in range(3)] == [["b"], ["late"], ["c"]]
+
+
+async def test_promoting_takes_the_place_now(timed: Timed) -> None:
+    late = await timed.queue.add("late", key="k", delay=60)
+    await timed.queue.add("a", key="k")
+    await late.promote()
+    await timed.queue.add("b", key="k")
+    assert [await timed.run() for _ in range(3)] == [["a"], ["late"], ["b"]]
+
+
+async def test_run_until_empty_takes_the_lines_to_their_end(queue: AnyQueue) -> None:
+    seen: list[int] = []
+
+    async def note(job: AnyJob) -> None:
+        if job.data == 3 and job.fence == 1:
+            raise RetryLater(0.05)
+        seen.append(job.data)
+
+    await queue.add_bulk([("n", number, JobOptions(key="k")) for number in range(8)])
+    await worker_of(queue, note, concurrency=4).run(until_empty=True)
+    assert seen == list(range(8))
+
+
+async def test_a_thousand_keys(queue: AnyQueue) -> None:
+    await queue.add_bulk([("n", number, JobOptions(key=str(number % 1_000))) for number in range(3_000)])
+    seen: dict[str, list[int]] = {}
+
+    async def note(job: AnyJob) -> None:
+        assert job.key is not None
+        seen.setdefault(job.key, []).append(job.data)
+
+    await worker_of(queue, note, concurrency=300).run(until_empty=True)
+    assert seen == {str(key): [key, key + 1_000, key + 2_000] for key in range(1_000)}
+
+
+# -- nothing leaves a key stuck: each way in which a job can leave the line, a run or the wait for a retry ------------
+
+
+async def _remove(timed: Timed, job: AnyJob) -> None:
+    await job.remove()
+
+
+async def _revoke(timed: Timed, job: AnyJob) -> None:
+    await job.revoke()
+
+
+async def _put_off(timed: Timed, job: AnyJob) -> None:
+    await job.change_delay(100_000)
+
+
+async def _expire(timed: Timed, job: AnyJob) -> None:
+    await timed.clock.advance(2 * MINUTE)
+
+
+async def _expire_by_sweep(timed: Timed, job: AnyJob) -> None:
+    await timed.clock.advance(2 * MINUTE)
+    await timed.hands.sweep()
+
+
+async def _last_in_line(timed: Timed, job: AnyJob) -> None:
+    await job.change_priority(9)
+
+
+async def _delete_record(timed: Timed, job: AnyJob) -> None:
+    await timed.place.ask("DEL", f"{timed.hands.base}:job:{job.id}")
+
+
+Way = Callable[[Timed, AnyJob], Awaitable[None]]
+
+
+@pytest.mark.parametrize("position", [0, 1, 2], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("way", [_remove, _revoke, _put_off, _expire, _expire_by_sweep, _last_in_line, _delete_record])
+async def test_regression_a_hole_in_the_sequence_stops_no_key(timed: Timed, way: Way, position: int) -> None:
+    names = ["a", "b", "c"]
+    ttl = 60 if way in (_expire, _expire_by_sweep) else None
+    jobs = [
+        await timed.queue.add(name, key="k", ttl=ttl if number == position else None)
+        for number, name in enumerate(names)
+    ]
+    await way(timed, jobs[position])
+    left = [name for number, name in enumerate(names) if number != position]
+    assert [await timed.run() for _ in left] == [[name] for name in left]
+    assert await timed.run() == (["c" if position == 2 else names[position]] if way is _last_in_line else [])
+    await timed.queue.add("next", key="k")
+    assert await timed.run() == ["next"]
+
+
+async def _promote(timed: Timed, job: AnyJob) -> None:
+    await job.promote()
+    assert await timed.run() == ["a"]
+
+
+async def _start_now(timed: Timed, job: AnyJob) -> None:
+    await job.change_delay(0)
+    assert await timed.run() == ["a"]
+
+
+async def _wait_for_it(timed: Timed, job: AnyJob) -> None:
+    await timed.clock.advance(3_600 * SECOND)
+    assert await timed.run() == ["a"]
+
+
+async def _drain(timed: Timed, job: AnyJob) -> None:
+    assert await timed.queue.drain(delayed=True) == 1
+
+
+@pytest.mark.parametrize("concurrency", [None, 1, 2])
+@pytest.mark.parametrize("way", [_remove, _revoke, _drain, _promote, _start_now, _wait_for_it])
+async def test_regression_no_slot_leaks_while_a_job_waits_for_its_retry(
+    timed: Timed, way: Way, concurrency: int | None
+) -> None:
+    if concurrency:
+        await timed.queue.set_key_limits("k", concurrency=concurrency)
+    first = await timed.queue.add("a", key="k", attempts=5)
+    [hold] = await timed.hands.claim()
+    await timed.hands.settle(hold, "r", "600000 no")
+    await way(timed, first)
+    await timed.queue.add("b", key="k")
+    await timed.queue.add("c", key="k")
+    assert [await timed.run(1) for _ in range(2)] == [["b"], ["c"]]
+    assert await counts(timed.queue) in ({"completed": 2}, {"completed": 2, "failed": 1}, {"completed": 3})
+
+
+async def test_regression_draining_leaves_no_key_stuck(timed: Timed) -> None:
+    await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "abc"])
+    [hold] = await timed.hands.claim()
+    assert await timed.queue.drain() == 2
+    await timed.queue.add("d", key="k")
+    assert await timed.names() == []
+    await timed.hands.settle(hold)
+    assert await timed.run() == ["d"]
+
+
+async def test_a_retry_that_lost_its_record_frees_the_key(timed: Timed) -> None:
+    first = await timed.queue.add("a", key="k", attempts=5)
+    await timed.queue.add("b", key="k")
+    [hold] = await timed.hands.claim()
+    await timed.hands.settle(hold, "r", "60000 no")
+    await _delete_record(timed, first)
+    await timed.clock.advance(2 * MINUTE)
+    assert await timed.run() == ["b"]
+
+
+async def _give_up(timed: Timed, hold: Hold) -> None:
+    await timed.hands.settle(hold, "f")
+
+
+async def _hand_back(timed: Timed, hold: Hold) -> None:
+    await timed.hands.settle(hold, "b")
+
+
+async def _shut_down(timed: Timed, hold: Hold) -> None:
+    await timed.hands.leave()
+
+
+async def _stall(timed: Timed, hold: Hold) -> None:
+    await timed.hands.vanish(hold)
+    await timed.hands.sweep()
+
+
+async def _stall_for_good(timed: Timed, hold: Hold) -> None:
+    await timed.hands.vanish(hold)
+    await timed.hands.sweep(max_stalled=0)
+
+
+async def _remove_run(timed: Timed, hold: Hold) -> None:
+    await timed.queue.remove(hold.id)
+
+
+async def _revoke_run(timed: Timed, hold: Hold) -> None:
+    assert await timed.queue.revoke(hold.id) is False
+    await timed.hands.settle(hold, "r", "60000 no")
+
+
+async def _revoke_and_leave(timed: Timed, hold: Hold) -> None:
+    assert await timed.queue.revoke(hold.id) is False
+    await timed.hands.leave()
+
+
+async def _lose_record(timed: Timed, hold: Hold) -> None:
+    await timed.place.ask("DEL", f"{timed.hands.base}:job:{hold.id}")
+    assert await timed.hands.settle(hold) == "missing"
+
+
+ENDS: dict[Callable[[Timed, Hold], Awaitable[None]], bool] = {
+    _give_up: False,
+    _hand_back: True,
+    _shut_down: True,
+    _stall: True,
+    _stall_for_good: False,
+    _remove_run: False,
+    _revoke_run: False,
+    _revoke_and_leave: False,
+    _lose_record: False,
+}
+
+
+@pytest.mark.parametrize("concurrency", [None, 1, 3])
+@pytest.mark.parametrize("way", ENDS, ids=lambda way: way.__name__)
+async def test_every_end_of_a_run_frees_the_key(timed: Timed, way: Any, concurrency: int | None) -> None:
+    """And a job that comes back has its old place."""
+    if concurrency:
+        await timed.queue.set_key_limits("k", concurrency=concurrency)
+    await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "abcd"])
+    [hold] = await timed.hands.claim()
+    await way(timed, hold)
+    expected = ["a", "b", "c", "d"] if ENDS[way] else ["b", "c", "d"]
+    assert [(await timed.run(1))[0] for _ in expected] == expected
+    assert await timed.run() == []
+
+
+async def test_regression_a_late_end_frees_nobody_elses_slot(timed: Timed, name: str) -> None:
+    """A stalled job runs again; the first run's outcome must not let a second job of the key start."""
+    await timed.queue.add_bulk([(job, None, JobOptions(key="k")) for job in "abc"])
+    [old] = await timed.hands.claim()
+    await timed.hands.vanish(old)
+    await timed.hands.sweep()
+    other = Hands(timed.queue, timed.place)
+    [new] = await other.claim(5)
+    assert new.id == old.id
+    for verb in ("c", "f", "r", "b", "l", "d"):
+        assert await timed.hands.settle(old, verb) == "stale"
+        assert await timed.names() == []
+    assert await other.settle(new) is None
+    assert await timed.run() == ["b"]
+
+
+async def test_regression_a_retry_does_not_run_beside_the_holder(timed: Timed) -> None:
+    await timed.queue.add("a", key="k", attempts=5)
+    await timed.queue.add("b", key="k")
+    [hold] = await timed.hands.claim()
+    await timed.hands.settle(hold, "r", "0 no")
+    [again] = await timed.hands.claim(10)
+    assert again.name == "a"
+    await timed.hands.settle(again, "r", "60000 no")
+    first = await timed.queue.get_job(again.id)
+    assert first is not None
+    await first.change_delay(120)
+    await timed.clock.advance(61 * SECOND)
+    assert await timed.names() == []
+    await timed.clock.advance(61 * SECOND)
+    assert [await timed.run() for _ in range(3)] == [["a"], ["b"], []]
+
+
+async def test_regression_concurrency_is_used_up(timed: Timed) -> None:
+    """Three at once: whatever their order of ending, the key runs three as long as it has them."""
+    await timed.queue.set_key_limits("k", concurrency=3)
+    await timed.queue.add_bulk([(str(number), None, JobOptions(key="k")) for number in range(9)])
+    holds = await timed.hands.claim(10)
+    for _ in range(6):
+        assert len(holds) == 3
+        await timed.hands.settle(holds.pop())
+        holds += await timed.hands.claim(10)
+    for hold in holds:
+        await timed.hands.settle(hold)
+
+
+async def test_an_ended_job_run_again_waits_in_its_line(timed: Timed) -> None:
+    first = await timed.queue.add("a", key="k")
+    await timed.run()
+    await timed.queue.add("b", key="k")
+    [hold] = await timed.hands.claim()
+    await first.retry()
+    assert await first.get_state() == "key-waiting"
+    assert await timed.names() == []
+    await timed.hands.settle(hold)
+    assert await timed.run() == ["a"]
+
+
+async def test_a_handler_cut_off_at_shutdown_keeps_its_place(queue: AnyQueue) -> None:
+    gate = Gate()
+    await queue.add_bulk([("n", number, JobOptions(key="k")) for number in range(3)])
+    async with worker_of(queue, gate, shutdown_timeout=0):
+        await gate.running()
+    assert await counts(queue) == {"key-waiting": 3}
+    seen: list[int] = []
+
+    async def note(job: AnyJob) -> None:
+        seen.append(job.data)
+
+    await worker_of(queue, note).run(until_empty=True)
+    assert seen == [0, 1, 2]
+
+
+async def test_a_destroyed_group_leaves_no_key_stuck(timed: Timed) -> None:
+    await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "ab"])
+    await timed.hands.claim()
+    await timed.place.ask("XGROUP", "DESTROY", f"{timed.hands.base}:lane", "workers")
+    await timed.hands.sweep()
+    assert [await timed.run() for _ in range(3)] == [["a"], ["b"], []]
+
+
+async def test_two_queues_do_not_share_keys(storage: Storage, name: str, place: Place) -> None:
+    async with Queue[Any, Any](name, storage) as one, Queue[Any, Any](name + "-2", storage) as two:
+        await one.add("n", key="k")
+        await two.add("n", key="k")
+        first, second = Hands(one, place), Hands(two, place)
+        assert len(await first.claim(5)) == 1
+        assert len(await second.claim(5)) == 1
+        await first.leave()
+        await second.leave()

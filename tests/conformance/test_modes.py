@@ -1,0 +1,96 @@
+"""The mode of a queue: "keyed", where every job has a key, "global", where none has, or open."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from glidemq_async import IncompatibleQueueError, JobOptions, Queue, Worker
+from glidemq_async.storage import Storage
+from tests.workbench import AnyQueue, counts, echo, worker_of
+
+
+@pytest.mark.everywhere
+async def test_a_declared_mode_is_kept_and_compared(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage, mode="keyed") as queue:
+        await queue.add("n", 1, key="k")
+    async with Queue[Any, Any](name, storage, mode="keyed") as again:
+        assert await counts(again) == {"key-waiting": 1}
+    other = Queue[Any, Any](name, storage, mode="global")
+    with pytest.raises(IncompatibleQueueError, match=r"mode global.*mode keyed"):
+        await other.connect()
+    with pytest.raises(IncompatibleQueueError):
+        await other.add("n", 1)
+    worker = Worker(name, echo, storage, mode="global", handle_signals=False)
+    with pytest.raises(IncompatibleQueueError, match="mode"):
+        await worker.start()
+    await worker.close()
+    async with Worker(name, echo, storage, mode="keyed", handle_signals=False), Queue[Any, Any](name, storage) as open_:
+        assert await open_.add_and_wait("n", 2, key="k", wait_timeout=10) == 2
+    await other.close()
+
+
+async def test_what_is_not_declared_follows_what_is_stored(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage, mode="keyed"):
+        pass
+    async with Queue[Any, Any](name, storage) as follower:
+        with pytest.raises(ValueError, match=r"keyed.*key="):
+            await follower.add("n", 1)
+        with pytest.raises(ValueError, match="keyed"):
+            await follower.add_bulk([("n", 1, JobOptions(key="k")), ("n", 2)])
+        with pytest.raises(ValueError, match="keyed"):
+            await follower.add_and_wait("n", 1, wait_timeout=5)
+        assert await counts(follower) == {}
+        assert (await follower.add("n", 1, key="k")).state == "key-waiting"
+
+
+async def test_a_global_queue_takes_no_keys(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage, mode="global") as queue:
+        with pytest.raises(ValueError, match=r"global.*'k'"):
+            await queue.add("n", 1, key="k")
+        kinds: list[dict[str, Any]] = [{}, {"priority": 2}, {"lifo": True}, {"delay": 60}]
+        for options in kinds:
+            await queue.add("n", 1, **options)
+        assert await queue.count() == 4
+
+
+async def test_an_undeclared_queue_takes_both(queue: AnyQueue) -> None:
+    await queue.add("n", 1)
+    await queue.add("n", 2, key="k")
+    async with worker_of(queue, echo):
+        assert await queue.add_and_wait("n", 3, key="k", wait_timeout=10) == 3
+
+
+async def test_a_mode_set_meanwhile_is_refused_by_the_server(storage: Storage, name: str) -> None:
+    """Whoever opened the queue before does not know the mode: nothing is written all the same."""
+    async with Queue[Any, Any](name, storage) as early:
+        async with Queue[Any, Any](name, storage, mode="keyed"):
+            pass
+        with pytest.raises(IncompatibleQueueError, match="keyed"):
+            await early.add("n", 1)
+        with pytest.raises(IncompatibleQueueError, match="keyed"):
+            await early.add_bulk([("n", 1), ("n", 2)])
+        assert await counts(early) == {}
+        jobs = await early.add_bulk([("n", number, JobOptions(key="k")) for number in range(3)])
+        assert [job.state for job in jobs] == ["key-waiting"] * 3
+
+
+async def test_one_that_does_not_fit_spoils_no_neighbour(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as early:
+        async with Queue[Any, Any](name, storage, mode="keyed"):
+            pass
+        adds = [early.add("n", number, key="k" if number % 2 else None) for number in range(10)]
+        outcomes = await asyncio.gather(*adds, return_exceptions=True)
+        for number, outcome in enumerate(outcomes):
+            assert isinstance(outcome, BaseException) == (number % 2 == 0), outcome
+        assert await counts(early) == {"key-waiting": 5}
+
+
+@pytest.mark.parametrize("mode", ["keyd", "", 7, True])
+def test_what_is_no_mode(storage: Storage, mode: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="mode"):
+        Queue[Any, Any]("q", storage, mode=mode)
+    with pytest.raises((ValueError, TypeError), match="mode"):
+        Worker("q", echo, storage, mode=mode)

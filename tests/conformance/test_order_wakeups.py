@@ -1,0 +1,409 @@
+"""Waking up for jobs of every order: an idle worker starts them at once, and on time, without polling."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from glidemq_async import Deduplication, JobOptions, Queue, RateLimit, RateLimited, TokenBucket
+from glidemq_async.storage import Storage
+from tests.relay import Relay
+from tests.timed import MINUTE, Timed
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, soon, until, worker_of
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "prioritized": {"priority": 7},
+    "lifo": {"lifo": True},
+    "keyed": {"key": "k"},
+    "keyed by priority": {"key": "k", "priority": 7},
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+async def idle(worker: Any) -> None:
+    """Wait until a worker has asked for jobs and got none."""
+    await until(lambda: worker.last_seen is not None)
+    await asyncio.sleep(0.05)
+
+
+@pytest.mark.everywhere
+@each_kind
+async def test_an_idle_worker_starts_what_comes_within_milliseconds(queue: AnyQueue, kind: str) -> None:
+    loop = asyncio.get_running_loop()
+    took: list[float] = []
+    started: asyncio.Queue[float] = asyncio.Queue()
+
+    async def note(job: AnyJob) -> None:
+        started.put_nowait(loop.time())
+
+    async with worker_of(queue, note) as worker:
+        await idle(worker)
+        for _ in range(15):
+            began = loop.time()
+            job = await queue.add("n", **KINDS[kind])
+            took.append(await soon(started.get()) - began)
+            await job.result(10)
+    assert sorted(took)[7] < 0.05
+
+
+@each_kind
+async def test_every_way_back_to_waiting_wakes(queue: AnyQueue, kind: str) -> None:
+    options = KINDS[kind]
+    async with worker_of(queue, echo) as worker:
+        await idle(worker)
+        first = await queue.add("n", 1, **options)
+        assert await first.result(5) == 1
+        bulk = await queue.add_bulk([("n", number, JobOptions(**options)) for number in range(5)])
+        assert [await job.result(5) for job in bulk] == list(range(5))
+        delayed = await queue.add("n", 4, delay=60, **options)
+        await delayed.promote()
+        assert await delayed.result(5) == 4
+        now = await queue.add("n", 5, delay=60, **options)
+        await now.change_delay(0)
+        assert await now.result(5) == 5
+        due = await queue.add("n", 6, delay=0.1, **options)
+        assert await due.result(5) == 6
+        sooner = await queue.add("n", 7, delay=60, **options)
+        await sooner.change_delay(0.1)
+        assert await sooner.result(5) == 7
+        await first.retry()
+        assert await first.result(5) == 1
+        await queue.pause()
+        paused = await queue.add("n", 8, **options)
+        await queue.resume()
+        assert await paused.result(5) == 8
+        await queue.pause()
+        due = await queue.add("n", 9, delay=0.1, **options)
+        await asyncio.sleep(0.2)
+        await queue.resume()
+        assert await due.result(5) == 9
+
+
+@each_kind
+async def test_a_due_time_that_moves_forward_is_kept(queue: AnyQueue, kind: str) -> None:
+    """One worker holds the timer for a later job; the earlier one that comes resets it."""
+    workers = [worker_of(queue, echo) for _ in range(3)]
+    for worker in workers:
+        await worker.start()
+        await idle(worker)
+    for number in range(5):
+        await queue.add("n", number, delay=100 - number, **KINDS[kind])
+        job = await queue.add("n", number, delay=0.15, **KINDS[kind])
+        assert await job.result(5) == number
+    for worker in workers:
+        await worker.close()
+
+
+@each_kind
+async def test_a_retry_is_on_time(queue: AnyQueue, kind: str) -> None:
+    async def fail_twice(job: AnyJob) -> int:
+        if job.attempts_made < 2:
+            raise ValueError("no")
+        return job.attempts_made
+
+    async with worker_of(queue, fail_twice), worker_of(queue, fail_twice):
+        jobs = [await queue.add("n", attempts=3, backoff=0.1, **KINDS[kind]) for _ in range(3)]
+        assert [await job.result(5) for job in jobs] == [2, 2, 2]
+
+
+@each_kind
+async def test_a_job_handed_back_wakes_another_worker(queue: AnyQueue, kind: str) -> None:
+    gate = Gate()
+    leaving = worker_of(queue, gate, shutdown_timeout=0)
+    await leaving.start()
+    job = await queue.add("n", 1, **KINDS[kind])
+    await gate.running()
+    async with worker_of(queue, echo) as other:
+        await idle(other)
+        await leaving.close()
+        assert await job.result(5) == 1
+
+
+@each_kind
+@pytest.mark.untidy
+async def test_a_stalled_job_wakes_an_idle_worker(timed: Timed, kind: str) -> None:
+    job = await timed.queue.add("n", 1, **KINDS[kind])
+    [hold] = await timed.hands.claim()
+    async with worker_of(timed.queue, echo) as worker:
+        await idle(worker)
+        await timed.hands.vanish(hold)
+        await timed.hands.sweep()
+        assert await job.result(5) == 1
+
+
+async def test_the_end_of_a_run_wakes_for_the_next_of_its_key(queue: AnyQueue) -> None:
+    """The worker that ended it has no free slot left, so another one must take the next."""
+    gate, other_gate = Gate(), Gate()
+    busy = worker_of(queue, gate, concurrency=2)
+    await busy.start()
+    await queue.add_bulk([("n", number, JobOptions(key="k")) for number in range(2)])
+    await gate.running()
+    await queue.add("n", "blocks")
+    await gate.running()
+    async with worker_of(queue, other_gate) as other:
+        await idle(other)
+        await queue.add("n", "blocks too", key="other")
+        assert (await other_gate.running()).data == "blocks too"
+        gate.release()
+        assert (await gate.running()).data == 1
+        other_gate.release()
+    await busy.close()
+
+
+@pytest.mark.untidy
+@pytest.mark.parametrize("way", ["removed", "failed", "retried", "revoked", "limited", "missing"])
+async def test_every_end_of_a_run_elsewhere_wakes_for_the_next_of_its_key(timed: Timed, way: str) -> None:
+    queue, hands = timed.queue, timed.hands
+    first, second = [await queue.add("n", number, key="k", attempts=3) for number in range(2)]
+    [hold] = await hands.claim()
+    async with worker_of(queue, echo) as worker:
+        await idle(worker)
+        match way:
+            case "removed":
+                await first.remove()
+            case "failed":
+                await hands.settle(hold, "f")
+            case "retried":
+                await hands.settle(hold, "r", "100 no")
+            case "revoked":
+                await first.revoke()
+                await hands.settle(hold, "f")
+            case "limited":
+                await hands.settle(hold, "l", "100")
+            case _:
+                await timed.place.ask("DEL", f"{hands.base}:job:{first.id}")
+                await hands.settle(hold)
+        assert await second.result(5) == 1
+
+
+@pytest.mark.untidy
+@pytest.mark.parametrize("way", ["removed", "revoked", "put off", "promoted", "replaced"])
+async def test_a_key_that_no_longer_waits_for_a_retry_wakes(timed: Timed, way: str) -> None:
+    queue = timed.queue
+    options: dict[str, Any] = (
+        {"deduplication": Deduplication("d", mode="debounce"), "delay": 0} if way == "replaced" else {}
+    )
+    first = await queue.add("n", 0, key="k", attempts=3, **options)
+    second = await queue.add("n", 1, key="k")
+    [hold] = await timed.hands.claim()
+    await timed.hands.settle(hold, "r", "600000 no")
+    async with worker_of(queue, echo) as worker:
+        await idle(worker)
+        match way:
+            case "removed":
+                await first.remove()
+            case "revoked":
+                await first.revoke()
+            case "put off":
+                await first.change_delay(0.2)
+            case "promoted":
+                await first.promote()
+            case _:
+                await queue.add("n", 2, key="k", **options)
+        assert await second.result(5) == 1
+
+
+async def test_an_expired_job_at_the_head_of_a_line_delays_nobody(timed: Timed) -> None:
+    await timed.queue.add_bulk([("late", number, JobOptions(key="k", ttl=60)) for number in range(20)])
+    job = await timed.queue.add("live", 1, key="k")
+    await timed.clock.advance(2 * MINUTE)
+    async with worker_of(timed.queue, echo):
+        assert await job.result(5) == 1
+
+
+async def test_many_expired_jobs_are_passed_over_in_short_calls(storage: Storage, name: str) -> None:
+    relay = Relay(storage)
+    async with Queue[Any, Any](name, relay) as queue:
+        await queue.pause()
+        for options in KINDS.values():
+            await queue.add_bulk(
+                [("late", None, JobOptions(ttl=0.001, keep_failed=0, **options)) for _ in range(1_500)]
+            )
+        jobs = [await queue.add("live", number, **options) for number, options in enumerate(KINDS.values())]
+        ended: list[int] = []
+
+        async def count(function: str, args: Sequence[Any], reply: Any) -> None:
+            if function == "settleAndClaim":
+                ended.append((await queue.get_job_counts())["failed"])
+
+        async with worker_of(queue, echo, concurrency=10) as worker:
+            await idle(worker)
+            relay.after_call = count
+            await queue.resume()
+            for number, job in enumerate(jobs):
+                assert await job.result(10) == number
+            relay.after_call = None
+    steps = [after - before for before, after in pairwise(ended)]
+    assert max(steps) <= 2_000, steps
+
+
+@pytest.mark.parametrize("kind", ["plain", "prioritized", "lifo", "keyed"])
+async def test_more_jobs_come_due_than_one_call_promotes(queue: AnyQueue, kind: str) -> None:
+    options: list[dict[str, Any]] = [{"key": f"k{n}"} if kind == "keyed" else KINDS[kind] for n in range(700)]
+    jobs = await queue.add_bulk([("n", n, JobOptions(delay=0.3, **given)) for n, given in enumerate(options)])
+    async with worker_of(queue, echo, concurrency=5), worker_of(queue, echo, concurrency=5):
+        for number, job in enumerate(jobs):
+            assert await job.result(10) == number
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_window_of_a_key_that_opens_wakes(queue: AnyQueue) -> None:
+    await queue.set_key_limits("k", concurrency=5, rate_limit=RateLimit(1, 0.2))
+    async with worker_of(queue, echo, concurrency=5), worker_of(queue, echo, concurrency=5):
+        jobs = [await queue.add("n", number, key="k") for number in range(4)]
+        assert [await job.result(5) for job in jobs] == [0, 1, 2, 3]
+
+
+async def test_a_bucket_that_fills_wakes(queue: AnyQueue) -> None:
+    await queue.set_key_limits("k", concurrency=5, token_bucket=TokenBucket(1, 10))
+    async with worker_of(queue, echo, concurrency=5):
+        jobs = [await queue.add("n", number, key="k", cost=1 + number) for number in range(4)]
+        assert [await job.result(5) for job in jobs] == [0, 1, 2, 3]
+
+
+async def test_a_pause_that_ends_wakes(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo) as worker, worker_of(queue, echo):
+        await idle(worker)
+        await queue.pause_key("k", 0.2)
+        job = await queue.add("n", 1, key="k")
+        assert await job.result(5) == 1
+        await queue.pause_key("k", 60)
+        job = await queue.add("n", 2, key="k")
+        await asyncio.sleep(0.05)
+        await queue.pause_key("k", 0.1)
+        assert await job.result(5) == 2
+        await queue.pause_key("k", 60)
+        job = await queue.add("n", 3, key="k")
+        await asyncio.sleep(0.05)
+        await queue.pause_key("k", 0)
+        assert await job.result(5) == 3
+
+
+@each_kind
+async def test_a_window_of_the_queue_that_opens_wakes(queue: AnyQueue, kind: str) -> None:
+    await queue.set_global_rate_limit(RateLimit(1, 0.2))
+    async with worker_of(queue, echo, concurrency=5), worker_of(queue, echo):
+        jobs = [await queue.add("n", number, **KINDS[kind]) for number in range(4)]
+        assert sorted([await job.result(5) for job in jobs]) == [0, 1, 2, 3]
+
+
+@each_kind
+async def test_room_under_the_queues_concurrency_wakes_another_worker(queue: AnyQueue, kind: str) -> None:
+    """The worker whose run ends leaves at once; the one that waits must be told of the room."""
+    await queue.set_global_concurrency(1)
+    gate = Gate()
+    leaving = worker_of(queue, gate)
+    await leaving.start()
+    await queue.add("n", 0)
+    await gate.running()
+    async with worker_of(queue, echo) as worker:
+        await idle(worker)
+        job = await queue.add("n", 1, **KINDS[kind])
+        leaving.stop()
+        closing = asyncio.create_task(leaving.close())
+        await asyncio.sleep(0.05)
+        gate.release()
+        await closing
+        assert await job.result(5) == 1
+
+
+@each_kind
+async def test_rate_limited_until_an_instant_wakes_then(queue: AnyQueue, kind: str) -> None:
+    async def once(job: AnyJob) -> Any:
+        if job.fence == 1:
+            raise RateLimited(0.15)
+        return job.data
+
+    async with worker_of(queue, once), worker_of(queue, once, concurrency=3):
+        jobs = [await queue.add("n", number, **KINDS[kind]) for number in range(3)]
+        assert sorted([await job.result(5) for job in jobs]) == [0, 1, 2]
+
+
+async def test_the_holder_of_the_timer_of_a_limit_may_go(queue: AnyQueue) -> None:
+    await queue.set_key_limits("k", rate_limit=RateLimit(1, 0.5))
+    workers = [worker_of(queue, echo) for _ in range(3)]
+    for worker in workers:
+        await worker.start()
+        await idle(worker)
+    await (await queue.add("n", 0, key="k")).result(5)
+    job = await queue.add("n", 1, key="k")
+    await workers[0].close()
+    await workers[1].close()
+    assert await job.result(5) == 1
+    await workers[2].close()
+
+
+async def test_the_holder_of_the_timer_of_the_gate_may_go(queue: AnyQueue) -> None:
+    await queue.set_global_rate_limit(RateLimit(1, 0.5))
+    workers = [worker_of(queue, echo) for _ in range(3)]
+    for worker in workers:
+        await worker.start()
+        await idle(worker)
+    await (await queue.add("n", 0)).result(5)
+    job = await queue.add("n", 1)
+    await asyncio.sleep(0.1)
+    await workers[0].close()
+    await workers[1].close()
+    assert await job.result(5) == 1
+    await workers[2].close()
+
+
+async def test_an_idle_queue_with_limits_makes_no_calls(storage: Storage, name: str) -> None:
+    """No fixed tick: between two instants at which something can start nobody asks."""
+    relay = Relay(storage)
+    async with Queue[Any, Any](name, relay) as queue:
+        await queue.set_key_limits("k", rate_limit=RateLimit(1, 3_600))
+        workers = [worker_of(queue, echo) for _ in range(5)]
+        for worker in workers:
+            await worker.start()
+            await idle(worker)
+        await (await queue.add("n", 0, key="k")).result(5)
+        for options in KINDS.values():
+            await queue.add("n", 1, delay=60, **options)
+        await queue.add("n", 1, key="k")
+        await asyncio.sleep(0.2)
+        relay.calls.clear()
+        await asyncio.sleep(0.6)
+        assert [call for call in relay.calls if call == "settleAndClaim"] == []
+        for worker in workers:
+            await worker.close()
+
+
+@each_kind
+async def test_one_job_wakes_one_worker(storage: Storage, name: str, kind: str) -> None:
+    relay = Relay(storage)
+    async with Queue[Any, Any](name, relay) as queue:
+        workers = [worker_of(queue, echo) for _ in range(10)]
+        for worker in workers:
+            await worker.start()
+        for worker in workers:
+            await idle(worker)
+        relay.calls.clear()
+        assert await queue.add_and_wait("n", 1, wait_timeout=5, **KINDS[kind]) == 1
+        await asyncio.sleep(0.1)
+        assert relay.calls.count("settleAndClaim") <= 3
+        for worker in workers:
+            await worker.close()
+
+
+@each_kind
+async def test_a_burst_starves_nobody(queue: AnyQueue, kind: str) -> None:
+    workers = [worker_of(queue, echo, concurrency=3) for _ in range(3)]
+    for worker in workers:
+        await worker.start()
+    for number in range(40):
+        options = dict(KINDS[kind])
+        if "key" in options:
+            options["key"] = f"k{number % 4}"
+        jobs = await asyncio.gather(*(queue.add("n", number, **options) for _ in range(1 + number % 7)))
+        for job in jobs:
+            assert await job.result(5) == number
+    for worker in workers:
+        await worker.close()

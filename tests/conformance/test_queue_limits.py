@@ -1,0 +1,325 @@
+"""Limits of the whole queue: running jobs, starts in a window, and the gate that RateLimited closes."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobOptions, Queue, RateLimit, RateLimited
+from glidemq_async.storage import Storage
+from tests.hands import Hands
+from tests.relay import Relay
+from tests.timed import MINUTE, SECOND, Timed
+from tests.workbench import AnyJob, AnyQueue, Gate, counts, echo, ended, until, worker_of
+
+KINDS: dict[str, dict[str, Any]] = {"plain": {}, "lifo": {"lifo": True}, "prioritized": {"priority": 3}}
+
+
+async def fill(queue: AnyQueue, count: int, **options: Any) -> list[AnyJob]:
+    """Add so many jobs, named by their number."""
+    return await queue.add_bulk([(str(number), number, JobOptions(**options)) for number in range(count)])
+
+
+# -- concurrency ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.everywhere
+async def test_never_more_at_once_on_all_workers_together(queue: AnyQueue) -> None:
+    await queue.set_global_concurrency(3)
+    assert await queue.get_global_concurrency() == 3
+    running = most = 0
+
+    async def note(job: AnyJob) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await queue.get_job_logs("pause")
+        running -= 1
+
+    workers = [worker_of(queue, note, concurrency=4) for _ in range(3)]
+    for worker in workers:
+        await worker.start()
+    jobs = await fill(queue, 20)
+    jobs += [await queue.add("n", key=str(number % 5)) for number in range(10)]
+    jobs += [await queue.add("n", priority=number % 3) for number in range(10)]
+    jobs += [await queue.add("n", lifo=True) for _ in range(10)]
+    for job in jobs:
+        assert (await ended(job)).state == "completed"
+    for worker in workers:
+        await worker.close()
+    assert most == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"lifo": True}, {"priority": 3}, {"key": "k"}], ids=str)
+async def test_regression_it_holds_for_every_kind(timed: Timed, options: dict[str, Any]) -> None:
+    await timed.queue.set_key_limits(None, concurrency=100)
+    await timed.queue.set_global_concurrency(2)
+    await fill(timed.queue, 6, **options)
+    holds = await timed.hands.claim(10)
+    assert len(holds) == 2
+    assert await timed.names() == []
+    await timed.hands.settle(holds[0])
+    assert len(await timed.names()) == 1
+    await timed.hands.leave()
+
+
+async def test_it_is_changed_at_run_time(queue: AnyQueue) -> None:
+    gate = Gate()
+    await queue.set_global_concurrency(1)
+    await fill(queue, 6)
+    async with worker_of(queue, gate, concurrency=10):
+        await gate.running()
+        await queue.set_global_concurrency(3)
+        await gate.running()
+        await gate.running()
+        await queue.set_global_concurrency(2)
+        assert await counts(queue) == {"active": 3, "waiting": 3}
+        await queue.set_global_concurrency(None)
+        for _ in range(3):
+            await gate.running()
+        gate.release()
+    assert await queue.get_global_concurrency() is None
+
+
+async def test_a_lowered_limit_lets_running_jobs_end(timed: Timed) -> None:
+    await fill(timed.queue, 6)
+    holds = await timed.hands.claim(4)
+    await timed.queue.set_global_concurrency(2)
+    for hold in holds[:2]:
+        assert await timed.hands.settle(hold) is None
+        assert await timed.names() == []
+    await timed.hands.settle(holds[2])
+    assert await timed.names() == ["4"]
+    await timed.hands.leave()
+
+
+@pytest.mark.untidy
+@pytest.mark.parametrize("way", ["settled", "stalled for good", "stalled", "removed", "handed back", "revoked"])
+async def test_regression_room_that_a_lost_run_leaves_is_told(timed: Timed, way: str) -> None:
+    """Another, idle worker is woken, without a poll, when a run of one that is gone ends."""
+    await timed.queue.set_global_concurrency(1)
+    [job, *_] = await fill(timed.queue, 2)
+    [hold] = await timed.hands.claim()
+    gate = Gate()
+    async with worker_of(timed.queue, gate) as worker:
+        await idle(worker)
+        match way:
+            case "settled":
+                await timed.hands.settle(hold)
+            case "stalled":
+                await timed.hands.vanish(hold)
+                await timed.hands.sweep()
+            case "stalled for good":
+                await timed.hands.vanish(hold)
+                await timed.hands.sweep(max_stalled=0)
+            case "removed":
+                await job.remove()
+            case "handed back":
+                await timed.hands.leave()
+            case _:
+                await job.revoke()
+                await timed.hands.leave()
+        await gate.running()
+        gate.release()
+
+
+async def idle(worker: Any) -> None:
+    """Wait until a worker is registered as one that waits."""
+    await until(lambda: worker.last_seen is not None)
+    await asyncio.sleep(0.1)
+
+
+# -- windows ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_window_limits_starts_of_all_kinds(timed: Timed) -> None:
+    await timed.queue.set_global_rate_limit(RateLimit(4, 60))
+    assert await timed.queue.get_global_rate_limit() == RateLimit(4, 60)
+    await timed.queue.set_key_limits(None, concurrency=100)
+    for options in ({}, {"lifo": True}, {"priority": 1}, {"key": "k"}):
+        await fill(timed.queue, 2, **options)
+    assert len(await timed.run()) == 4
+    assert await timed.run() == []
+    await timed.clock.advance(61 * SECOND)
+    assert len(await timed.run(3)) == 3
+    assert len(await timed.run(3)) == 1
+    assert await timed.run() == []
+
+
+async def test_regression_no_window_of_that_length_passes_double(timed: Timed) -> None:
+    await timed.queue.set_global_rate_limit(RateLimit(10, 60))
+    await fill(timed.queue, 200)
+    starts: list[int] = []
+    for second in range(0, 300, 7):
+        starts += [second] * len(await timed.run())
+        await timed.clock.advance(7 * SECOND)
+    for start in starts:
+        assert sum(start <= other < start + 59 for other in starts) <= 10
+    assert len(starts) >= 45
+
+
+async def test_a_window_is_changed_at_run_time(timed: Timed) -> None:
+    await timed.queue.set_global_rate_limit(RateLimit(1, 3_600))
+    await fill(timed.queue, 10)
+    assert await timed.run() == ["0"]
+    await timed.queue.set_global_rate_limit(RateLimit(3, 3_600))
+    assert await timed.run() == ["1", "2"]
+    await timed.queue.set_global_rate_limit(RateLimit(3, 60))
+    await timed.clock.advance(2 * MINUTE)
+    assert await timed.run() == ["3", "4", "5"]
+    await timed.queue.remove_global_rate_limit()
+    assert await timed.queue.get_global_rate_limit() is None
+    assert await timed.run() == ["6", "7", "8", "9"]
+
+
+async def test_a_removed_window_starts_idle_workers_at_once(queue: AnyQueue) -> None:
+    gate = Gate()
+    await queue.set_global_rate_limit(RateLimit(1, 3_600))
+    await fill(queue, 3)
+    async with worker_of(queue, gate, concurrency=5) as worker:
+        await gate.running()
+        await idle(worker)
+        await queue.set_global_rate_limit(RateLimit(2, 3_600))
+        await gate.running()
+        await queue.remove_global_rate_limit()
+        await gate.running()
+        gate.release()
+
+
+async def test_a_window_under_real_workers(queue: AnyQueue) -> None:
+    """Two at a time in any 200 ms, on two workers, never more, and none of them polls."""
+    await queue.set_global_rate_limit(RateLimit(2, 0.2))
+    starts: list[Any] = []
+
+    async def note(job: AnyJob) -> None:
+        starts.append(job.processed_at)
+
+    async with worker_of(queue, note, concurrency=5), worker_of(queue, note, concurrency=5):
+        for job in await fill(queue, 8):
+            await job.result(10)
+    starts.sort()
+    for first, third in zip(starts, starts[2:], strict=False):
+        assert third - first >= timedelta(seconds=0.2)
+
+
+async def test_long_windows_do_not_keep_delayed_jobs_from_their_place(timed: Timed) -> None:
+    await timed.queue.set_global_rate_limit(RateLimit(1, 3_600))
+    await fill(timed.queue, 1)
+    await timed.queue.add("delayed", delay=10)
+    await timed.run()
+    await timed.clock.advance(20 * SECOND)
+    assert await timed.run() == []
+    assert await counts(timed.queue) == {"completed": 1, "waiting": 1}
+
+
+async def test_expired_jobs_use_no_start(timed: Timed) -> None:
+    await timed.queue.set_global_rate_limit(RateLimit(1, 3_600))
+    await fill(timed.queue, 3, ttl=60)
+    await timed.queue.add("live")
+    await timed.clock.advance(2 * MINUTE)
+    assert await timed.run() == ["live"]
+
+
+# -- the gate ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_rate_limited_without_a_key_rests_the_queue(timed: Timed, kind: str) -> None:
+    job = await timed.queue.add("first", **KINDS[kind])
+    [hold] = await timed.hands.claim()
+    await timed.queue.add("second")
+    await timed.queue.add("keyed", key="k")
+    await timed.hands.settle(hold, "l", "60000")
+    assert await timed.names() == []
+    await job.refresh()
+    assert (job.state, job.attempts_made, job.fence) == ("waiting", 0, 1)
+    await timed.clock.advance(61 * SECOND)
+    assert sorted(await timed.run()) == ["first", "keyed", "second"]
+    await job.refresh()
+    assert (job.attempts_made, job.fence) == (1, 2)
+
+
+async def test_an_open_gate_leaves_nothing(timed: Timed) -> None:
+    await timed.queue.add("n")
+    [hold] = await timed.hands.claim()
+    await timed.hands.settle(hold, "l", "60000")
+    await timed.hands.sweep()
+    assert await timed.names() == []
+    await timed.clock.advance(61 * SECOND)
+    await timed.hands.sweep()
+    assert not [key for key in await timed.place.keys() if key.endswith(":limits")]
+    assert await timed.run() == ["n"]
+
+
+async def test_a_handler_that_raises_rate_limited(queue: AnyQueue) -> None:
+    starts: list[tuple[str, Any]] = []
+
+    async def handler(job: AnyJob) -> None:
+        starts.append((job.name, job.processed_at))
+        if job.name == "a" and job.fence == 1:
+            raise RateLimited(0.3)
+
+    async with worker_of(queue, handler):
+        jobs = [await queue.add(name) for name in ("a", "b")]
+        for job in jobs:
+            await job.result(10)
+        await jobs[0].refresh()
+    assert [name for name, _ in starts] == ["a", "a", "b"]
+    assert starts[1][1] - starts[0][1] >= timedelta(seconds=0.3)
+    assert jobs[0].attempts_made == 1
+
+
+async def test_the_gate_of_a_worker_that_leaves_opens_for_the_others(queue: AnyQueue) -> None:
+    async def handler(job: AnyJob) -> None:
+        if job.fence == 1:
+            raise RateLimited(0.5)
+
+    async with worker_of(queue, handler) as leaving, worker_of(queue, echo) as staying:
+        await idle(staying)
+        await idle(leaving)
+        await queue.pause()
+        jobs = [await queue.add("n", number) for number in range(2)]
+        await queue.resume()
+        await queue.add("n", 9)
+        await leaving.close()
+        for job in jobs:
+            await job.result(10)
+
+
+async def test_until_empty_waits_for_the_gate(queue: AnyQueue) -> None:
+    seen: list[int] = []
+
+    async def handler(job: AnyJob) -> None:
+        if job.data == 1 and job.fence == 1:
+            raise RateLimited(0.1)
+        seen.append(job.data)
+
+    await fill(queue, 4)
+    await worker_of(queue, handler).run(until_empty=True)
+    assert sorted(seen) == [0, 1, 2, 3]
+
+
+@pytest.mark.only_on("memory")
+async def test_bad_limits_are_refused_before_anything_is_sent(storage: Storage, name: str) -> None:
+    relay = Relay(storage)
+    bad: Any = Queue[Any, Any](name, relay)
+    for limit, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), ("3", TypeError), (True, TypeError)):
+        with pytest.raises(error, match="concurrency"):
+            await bad.set_global_concurrency(limit)
+    for rate in (5, None, "5/s"):
+        with pytest.raises(TypeError, match="rate_limit"):
+            await bad.set_global_rate_limit(rate)
+    assert relay.calls == []
+    await bad.close()
+
+
+async def test_limits_are_those_of_the_queue(queue: AnyQueue, storage: Storage, name: str, place: Any) -> None:
+    await queue.set_global_concurrency(1)
+    async with Queue[Any, Any](name + "-2", storage) as other:
+        await fill(other, 3)
+        hands = Hands(other, place)
+        assert len(await hands.claim(5)) == 3
+        await hands.leave()

@@ -1,0 +1,63 @@
+"""A queue whose server's clock the test moves, and hands that claim when the test says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from glidemq_async import Queue
+from glidemq_async.storage import Endpoint, MemoryStorage, Storage
+from tests.hands import Hands
+from tests.places import Place
+from tests.workbench import AnyQueue
+
+SECOND = 1_000
+MINUTE = 60_000
+HOUR = 3_600_000
+
+
+class Clock:
+    """The server's clock."""
+
+    def __init__(self, storage: Storage, base: str) -> None:
+        self._storage = storage
+        self._base = base
+        self._shift = 0
+
+    async def advance(self, ms: int) -> None:
+        """Move on by so many milliseconds."""
+        self._shift += ms
+        await self._storage.call("testControl", self._base, ["clock_shift", self._shift])
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A queue of its own server, that server's clock, and one consumer."""
+
+    queue: AnyQueue
+    clock: Clock
+    hands: Hands
+    place: Place
+
+    async def names(self, slots: int = 100) -> list[str]:
+        """Claim up to so many jobs; answers their names in order."""
+        return [hold.name for hold in await self.hands.claim(slots)]
+
+    async def run(self, slots: int = 100) -> list[str]:
+        """Claim up to so many jobs and complete them; answers their names in order."""
+        holds = await self.hands.claim(slots)
+        for hold in holds:
+            assert await self.hands.settle(hold) is None
+        return [hold.name for hold in holds]
+
+
+def timed(storage: MemoryStorage, name: str) -> Timed:
+    """A timed queue on a storage with a test build of the functions."""
+    queue = Queue[Any, Any](name, storage)
+    place = place_of(storage)
+    return Timed(queue, Clock(storage, f"glide:{{{name}}}"), Hands(queue, place), place)
+
+
+def place_of(storage: MemoryStorage) -> Place:
+    """The place of an open embedded server."""
+    return Place("memory", storage.url, (Endpoint(path=storage.socket),))

@@ -1,0 +1,44 @@
+"""What a Deduplication may say."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from glidemq_async import Deduplication
+
+
+def test_what_it_says() -> None:
+    plain = Deduplication("d")
+    assert (plain.id, plain.ttl, plain.mode, plain.ttl_ms) == ("d", None, "simple", None)
+    assert plain.to_wire() == {"id": "d", "mode": "simple"}
+    timed = Deduplication("d", timedelta(minutes=1), "throttle")
+    assert (timed.ttl, timed.ttl_ms) == (60, 60_000)
+    assert timed.to_wire() == {"id": "d", "mode": "throttle", "ttl": 60_000}
+    assert Deduplication("any text: {} *", ttl=0.5).ttl_ms == 500
+    assert pickle.loads(pickle.dumps(timed)) == timed
+    assert hash(timed) == hash(Deduplication("d", 60, "throttle"))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"id": ""}, ValueError, "deduplication id"),
+        ({"id": 7}, TypeError, "deduplication id"),
+        ({"id": "a\nb"}, ValueError, "control"),
+        ({"id": "x" * 513}, ValueError, "512"),
+        ({"id": "d", "ttl": 0}, ValueError, "ttl"),
+        ({"id": "d", "ttl": -1}, ValueError, "ttl"),
+        ({"id": "d", "ttl": "60"}, TypeError, "ttl"),
+        ({"id": "d", "ttl": float("nan")}, ValueError, "ttl"),
+        ({"id": "d", "mode": "throtle"}, ValueError, "simple, throttle, debounce.*throtle"),
+        ({"id": "d", "mode": None}, ValueError, "mode"),
+        ({"id": "d", "mode": "throttle"}, ValueError, "throttle needs a ttl"),
+    ],
+)
+def test_what_is_refused(given: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        Deduplication(**given)
