@@ -190,6 +190,10 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
         """Do one thing to one job; returns the function's word."""
         return text(await self.once(function, [job_id]))
 
+    async def set_result_ttl(self, job_id: str, ttl_ms: int | None) -> str:
+        """Let an ended job's record stay so long from now on, None: as its set's retention says; the word."""
+        return text(await self.once("setResultTtl", [job_id, "" if ttl_ms is None else ttl_ms]))
+
     async def change_priority(self, job_id: str, priority: int) -> str:
         """Give a job that has not started another priority; returns the function's word."""
         return text(await self.once("changePriority", [job_id, priority]))

@@ -30,6 +30,7 @@ request.register('retryJob', function(base, args)
   local state, entry = record.place(base, id)
   if not state then return 'missing' end
   if not finished(state) then return 'state ' .. state end
+  if finish.remove_over(base, id) then return 'missing' end
   local call, key = glance.call(base), base .. ':job:' .. id
   places.leave(base, id, call)
   record.keep_added(base, id, entry)

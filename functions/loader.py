@@ -42,6 +42,7 @@ FILES: Final = (
     "jobs",
     "changes",
     "updates",
+    "results",
     "waiting",
     "queue",
     "keys",

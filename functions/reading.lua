@@ -135,9 +135,9 @@ register('countJobs', reading.counts, {'no-writes'})
 register('getRecords', function(base, args)
   if #args > 1000 then fail('ARGUMENT', 'at most 1000 records a call, found ' .. #args) end
   local records = {}
-  local limited = exists(base .. ':sleeping')
+  local limited, held = exists(base .. ':sleeping'), exists(base .. ':held')
   for i, id in ipairs(args) do
-    local flat = redis.call('HGETALL', base .. ':job:' .. id)
+    local flat = held and finish.is_over(base, id) and {} or redis.call('HGETALL', base .. ':job:' .. id)
     records[i] = flat
     if limited and is_rate_limited(base, id) and record.place(base, id) == 'key-waiting' then
       flat[#flat + 1], flat[#flat + 2] = 'limited', '1'

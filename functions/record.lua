@@ -12,7 +12,8 @@
 --     added                created at, ms; absent while the first stream entry still tells it
 --     failures, stalls     runs that ended in failure; leases that ran out
 --     ended, result, reason, error, progress
---     drop                 "1": only somebody who may still read the result keeps the record, see `held` in finish.lua
+--     drop                 the record ends when its hold does, see `held` in finish.lua. "1": only somebody who may
+--                          still read the result keeps it; "t": it has a time to live of its own
 --   logs:{id} list
 -- Only `add` creates a record: every other write is made where the record is known to exist, or is taken back
 -- (`undone` in settle.lua).

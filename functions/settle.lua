@@ -156,9 +156,9 @@ function apply.l(base, _, call, _, id, entry, _, option)
 end
 
 -- What a run that was revoked meanwhile comes to: it does not come back, unless it is done.
-local function after_revocation(verb, option)
+local function after_revocation(base, id, verb, option)
   if verb == 'c' then return verb, option end
-  return 'f', (verb == 'f' and string.match(option, '^[^;]*') or '') .. ';revoked'
+  return 'f', (verb == 'f' and string.match(option, '^[^;]*') or finish.own_policy(base, id)) .. ';revoked'
 end
 
 -- Settle the runs. Answers the refused ones, flat.
@@ -171,7 +171,7 @@ local function settle_runs(base, args, n, call)
     if not refused[i] then
       local verb, id, entry, payload, option = run_at(args, i)
       if revoking and redis.call('SISMEMBER', revoking, id) == 1 then
-        verb, option = after_revocation(verb, option)
+        verb, option = after_revocation(base, id, verb, option)
       end
       refused[i] = apply[verb](base, stamp, call, done, id, entry, payload, option)
     end

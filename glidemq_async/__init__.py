@@ -37,15 +37,17 @@ from glidemq_async.queue import Queue
 from glidemq_async.queue_events import EventGap, QueueEvent, QueueEvents
 from glidemq_async.rates import RateLimit, TokenBucket
 from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer
-from glidemq_async.worker import Worker, WorkerPool
+from glidemq_async.worker import BatchOptions, Execution, Worker, WorkerPool
 
 __all__ = [
     "AbortSignal",
     "Backoff",
+    "BatchOptions",
     "CycleError",
     "Deduplication",
     "EmbeddedServerMissing",
     "EventGap",
+    "Execution",
     "ExecutorError",
     "Finding",
     "GlideMQError",

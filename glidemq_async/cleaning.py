@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Literal
 
+from glidemq_async.generics import Data, Result
 from glidemq_async.inspection import Inspection
 from glidemq_async.job import Job
 from glidemq_async.keys import check_id
 from glidemq_async.option_checks import whole_number
-from glidemq_async.queue_part import Data, Result
 from glidemq_async.record import FINAL
 
 
@@ -26,6 +27,15 @@ class Cleaning(Inspection[Data, Result]):
         check_id("job_id", job_id)
         await self.connect()
         return await self._client.functions.change_job("removeJob", job_id) == "ok"
+
+    async def update_result_ttl(self, job_id: str, ttl: float | timedelta | None) -> None:
+        """Change how long an ended job's result stays; see `Job.update_result_ttl`.
+
+        Raises JobNotFound, JobStateError, TypeError or ValueError for a bad `ttl`.
+        """
+        check_id("job_id", job_id)
+        await self.connect()
+        await Job[Data, Result](self._client, job_id, "").update_result_ttl(ttl)
 
     async def retry_jobs(self, state: Literal["failed", "completed"] = "failed", count: int | None = None) -> int:
         """Run ended jobs again, the newest first, at most `count` of those there now; returns how many."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, cast
 
+from glidemq_async.generics import Data, Result
 from glidemq_async.job import Job
 from glidemq_async.keys import check_id
-from glidemq_async.queue_part import Data, QueuePart, Result
-from glidemq_async.record import STATES, State
+from glidemq_async.queue_part import QueuePart
+from glidemq_async.record import FINAL, STATES, State
 
 PAGE: Final = 500
 
@@ -79,9 +80,9 @@ class Inspection(QueuePart[Data, Result]):
         return cast("dict[State, int]", await self._client.functions.count_jobs())
 
     async def count(self) -> int:
-        """Return the number of jobs that have not ended and do not run: waiting and delayed."""
+        """Return the number of jobs that have not started or wait for another attempt, in whatever state they wait."""
         counts = await self.get_job_counts()
-        return counts["waiting"] + counts["delayed"]
+        return sum(number for state, number in counts.items() if state not in {"active", *FINAL})
 
     async def get_job_logs(self, job_id: str, start: int = 0, end: int = -1) -> list[str]:
         """Return log lines of a job from `start` to `end`, both included; negative positions count from the end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Final, Generic, Literal, TypeAlias, cast
 
 from glidemq_async.abort import AbortSignal
 from glidemq_async.client import QueueClient
@@ -16,14 +16,13 @@ from glidemq_async.durations import from_ms, to_ms
 from glidemq_async.errors import GlideMQError, JobNotFound, JobStateError, LeaseLost, ResultTimeout
 from glidemq_async.failure import stored_failure
 from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
+from glidemq_async.generics import Data, Result
 from glidemq_async.option_checks import optional_seconds
 from glidemq_async.option_checks import priority as check_priority
 from glidemq_async.options import JobOptions
 from glidemq_async.record import FINAL, PLAIN, Route, State, claim_of, created_ms, place_of, route_of, whole
 from glidemq_async.results import Ended
 
-Data = TypeVar("Data")
-Result = TypeVar("Result")
 Outcome: TypeAlias = Literal["added", "duplicate", "completed"]
 
 _UNREAD: Final = object()
@@ -355,6 +354,16 @@ class Job(Generic[Data, Result]):
         """Let a delayed job start now. Raises JobStateError, JobNotFound."""
         self._check_word(await self._client.functions.change_job("promoteJob", self.id), "promote")
 
+    async def update_result_ttl(self, ttl: float | timedelta | None) -> None:
+        """Let the record and the result of this ended job stay for `ttl` seconds from now on, and end then.
+
+        None leaves them to the retention of the queue again, which counts from the job's end and may be over.
+        Raises JobStateError when the job has not ended, JobNotFound, TypeError or ValueError for a bad `ttl`.
+        """
+        ttl_ms = None if ttl is None else to_ms("ttl", ttl, allow_zero=False)
+        word = await self._client.functions.set_result_ttl(self.id, ttl_ms)
+        self._check_word(word, "change the result ttl of")
+
     async def change_priority(self, priority: int) -> None:
         """Give a job that has not started another priority; among its equals it goes to the end.
 
@@ -413,6 +422,7 @@ _FITTING: Final = {
     "change the delay of": "only a job that has not started can be delayed; in a handler raise RetryLater",
     "retry": "only a completed or failed job can be retried",
     "promote": "only a delayed job can be promoted",
+    "change the result ttl of": "the job has not ended: give `result_ttl` when adding it",
     "revoke": "a job that has ended cannot be revoked; remove it instead",
 }
 

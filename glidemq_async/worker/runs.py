@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -17,16 +18,18 @@ from glidemq_async.errors import (
     UnrecoverableError,
 )
 from glidemq_async.executors.protocol import Executor, Handler
-from glidemq_async.failure import failure_of
+from glidemq_async.failure import Failure, failure_of
 from glidemq_async.job import Job
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.serialization import MsgpackSerializer
+from glidemq_async.worker.execution import AfterExecution, Execution
 
 Verb: TypeAlias = Literal["c", "r", "f", "d", "b", "l"]
 StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
 BackoffStrategy: TypeAlias = Callable[[int, BaseException], float]
 
 _NONE: Final = b"\xc0"
+_NO_FAILURE: Final = Failure("", "", "")
 #: Another run would end the same way.
 _FINAL: Final = (UnrecoverableError, SerializationError, PayloadTooLarge)
 
@@ -71,12 +74,23 @@ class Ended(NamedTuple):
     delay: float = 0.0
 
 
-def policy_text(keep: KeepJobs | None) -> str:
-    """Return a retention policy as the functions read it; "" is the default one."""
+def policy_text(keep: KeepJobs | None, result_ttl: float | None = None) -> str:
+    """Return a retention policy as the functions read it; "" is the default one, and a time to live stands alone."""
+    if result_ttl is not None:
+        return f" t{round(result_ttl * 1000)}"
     if keep is None:
         return ""
     age = keep.age_ms
     return f"{-1 if keep.count is None else keep.count} {-1 if age is None else age}"
+
+
+def _final(run: Run, failure: Failure, policy: str, error: BaseException) -> Ended:
+    return Ended(run, "f", failure.packed(), f"{policy};{failure.reason()}", error)
+
+
+def _has_executed(ended: Ended) -> bool:
+    """Whether a handler came to a final end; a revoked job has no error of one."""
+    return ended.verb == "c" or (ended.verb == "f" and ended.value is not None)
 
 
 class Runner:
@@ -88,16 +102,26 @@ class Runner:
         handler: Handler,
         executor: Executor,
         strategies: Mapping[str, BackoffStrategy],
+        after_execution: AfterExecution | None,
+        on_error: Callable[[Exception], None],
     ) -> None:
         self._client = client
         self._handler = handler
         self._executor = executor
         self._strategies = strategies
+        self._after_execution = after_execution
+        self._on_error = on_error
         # Most handlers return nothing, and the default serializer's form of that is known.
         self._packed_none = _NONE if type(client.serializer) is MsgpackSerializer else None
 
     async def run(self, run: Run) -> Ended | None:
         """Run a job to its end; None when the run must not be settled because its lease is lost."""
+        ended = await self._outcome(run)
+        if self._after_execution is None or ended is None or not _has_executed(ended):
+            return ended
+        return await self._reviewed(ended, self._after_execution)
+
+    async def _outcome(self, run: Run) -> Ended | None:
         run.begun = True
         if run.stopped():
             return self._after_stop(run)
@@ -121,8 +145,44 @@ class Runner:
         payload = self._packed_none if value is None else None
         if payload is None:
             payload = self._client.encode(value, f"result of job {job.id}")
-        policy = policy_text(job.options.keep_completed) if job.has_options else ""
+        policy = policy_text(job.options.keep_completed, job.options.result_ttl) if job.has_options else ""
         return Ended(run, "c", payload, policy, value)
+
+    async def _reviewed(self, ended: Ended, after_execution: AfterExecution) -> Ended:
+        """Let the worker's function look at a final outcome; whatever goes wrong there, the outcome stands."""
+        try:
+            error = ended.value if ended.verb == "f" else None
+            failure = failure_of(error) if error is not None else _NO_FAILURE
+            result = ended.value if ended.verb == "c" else None
+            execution = Execution(ended.run.job, result, error, failure)
+            answer = after_execution(execution)
+            if inspect.isawaitable(answer):
+                await answer
+            return self._changed(ended, execution, failure)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as broken:  # noqa: BLE001 - a broken function must not lose the outcome
+            self._not_reviewed(ended.run, broken)
+        return ended
+
+    def _not_reviewed(self, run: Run, broken: BaseException) -> None:
+        if isinstance(broken, asyncio.CancelledError) and run.stopped():
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+            return
+        told = broken if isinstance(broken, Exception) else RuntimeError(f"{type(broken).__name__}: {broken}")
+        told.add_note(f"in after_execution of job {run.job.id}, whose outcome is stored as it was")
+        self._on_error(told)
+
+    def _changed(self, ended: Ended, execution: Execution, failure: Failure) -> Ended:
+        job, ttl = ended.run.job, execution.checked_ttl()
+        if ended.verb == "c":
+            payload = self._client.encode(execution.result, f"result of job {job.id}")
+            return ended._replace(
+                payload=payload, option=policy_text(job.options.keep_completed, ttl), value=execution.result
+            )
+        changed = execution.changed(failure)
+        return _final(ended.run, changed, policy_text(job.options.keep_failed, ttl), ended.value)
 
     def _raised(self, run: Run, error: BaseException) -> Ended | None:
         if run.stopped():
@@ -143,7 +203,7 @@ class Runner:
     def _after_stop(self, run: Run) -> Ended | None:
         """What a run comes to that was told to stop and did not return a result."""
         if run.stop_reason == "revoked":
-            policy = policy_text(run.job.options.keep_failed)
+            policy = policy_text(run.job.options.keep_failed, run.job.options.result_ttl)
             return Ended(run, "f", b"", f"{policy};revoked", None)
         if run.stop_reason == "shutdown":
             return Ended(run, "b", b"", "", None)
@@ -160,8 +220,7 @@ class Runner:
             except (Exception, SystemExit) as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
                 broken.__context__ = error
                 failure, error = failure_of(broken), broken
-        option = f"{policy_text(options.keep_failed)};{failure.reason()}"
-        return Ended(run, "f", failure.packed(), option, error)
+        return _final(run, failure, policy_text(options.keep_failed, options.result_ttl), error)
 
     def _delay_ms(self, options: JobOptions, made: int, error: BaseException) -> int:
         backoff = options.backoff

@@ -7,10 +7,10 @@ import logging
 import os
 import platform
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Self, TypeVar
+from typing import Any, Final, Generic, Literal, Self, cast
 
 import msgpack
 
@@ -18,15 +18,19 @@ from glidemq_async import failpoints
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import GlideMQError, QueueClosed
-from glidemq_async.executors.protocol import Executor
+from glidemq_async.executors.protocol import Executor, Handler
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.functions.callers import Lane
+from glidemq_async.generics import Data, Result
 from glidemq_async.job import Job
 from glidemq_async.keys import check_name
 from glidemq_async.option_checks import MAX_LEASE, MIN_LEASE, positive_number, whole_number
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage, Subscription
+from glidemq_async.worker import execution
+from glidemq_async.worker.batches import BatchOptions, Processor, batcher_of
 from glidemq_async.worker.claiming import ClaimLoop
+from glidemq_async.worker.execution import AfterExecution
 from glidemq_async.worker.feedback import Feedback
 from glidemq_async.worker.leases import LeaseKeeper
 from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
@@ -34,9 +38,6 @@ from glidemq_async.worker.runs import BackoffStrategy, Run, Runner
 from glidemq_async.worker.signals import stop_on_signals
 from glidemq_async.worker.slots import Held, Slots
 from glidemq_async.worker.sweeping import Sweeper
-
-Data = TypeVar("Data")
-Result = TypeVar("Result")
 
 CANCEL_SECONDS: Final = 0.5
 """How long cancelled handlers may take to end at shutdown before they are left behind."""
@@ -53,6 +54,9 @@ class Worker(Generic[Data, Result]):
     `async with worker` works in the background of the block. `storage`, `prefix`, `mode`, `serializer` and
     `payload_limit` (bytes, for one result) are those of Queue. Durations are seconds:
 
+    - `batch`: the processor takes a list of jobs, at most `batch.size`, and returns a list with one entry per job, in
+      order; an entry that is an exception is what that job raised. None completes all of them, an exception fails all.
+      `concurrency` is then the number of batches at a time.
     - `executor`: "inline" (the default for coroutine functions), "thread" (for plain ones), the name of a registered
       one, or an Executor.
     - `lock_duration`: the lease of a run, renewed while it runs; a dead worker's jobs start elsewhere after it.
@@ -60,6 +64,8 @@ class Worker(Generic[Data, Result]):
     - `poll_interval`: how often an idle worker looks by itself, in case a wake-up was lost.
     - `shutdown_timeout`: how long running jobs may take to end once the worker stops; what is left is handed back.
     - `backoff_strategies`: functions of (attempts made, error) to seconds, for `Backoff.custom(name)`.
+    - `after_execution`: a function of an Execution, called when a run was a job's last one, before its outcome is
+      stored; it may change what is stored, and how long. What it raises is told as "error", and changes nothing.
     - `handle_signals`: False leaves SIGTERM and SIGINT to the program around it.
     - `name`: how the worker calls itself, host and process id by default; a random part is added.
 
@@ -69,16 +75,18 @@ class Worker(Generic[Data, Result]):
     def __init__(
         self,
         queue: str,
-        processor: Callable[[Job[Data, Result]], Awaitable[Result] | Result],
+        processor: Processor[Data, Result],
         storage: str | Storage | None = None,
         *,
         concurrency: int = 1,
+        batch: BatchOptions | None = None,
         executor: str | Executor | None = None,
         lock_duration: float | timedelta = 30.0,
         max_stalled: int = 3,
         poll_interval: float | timedelta = 5.0,
         shutdown_timeout: float | timedelta = 30.0,
         backoff_strategies: Mapping[str, BackoffStrategy] | None = None,
+        after_execution: AfterExecution | None = None,
         handle_signals: bool = True,
         name: str | None = None,
         prefix: str = DEFAULT_PREFIX,
@@ -100,10 +108,19 @@ class Worker(Generic[Data, Result]):
             queue, storage, prefix=prefix, mode=mode, serializer=serializer, payload_limit=payload_limit
         )
         self._executor = open_executor(executor, processor, self._concurrency)
-        self._runner = Runner(self._client, processor, self._executor, _strategies(backoff_strategies))
+        self._batcher = batcher_of(batch, processor, self._executor)
+        self._executor = self._batcher or self._executor
         self._listeners = Listeners()
-        self._slots = Slots(self._concurrency, self._executor)
+        self._slots = Slots(self._concurrency * (batch.size if batch else 1), self._executor)
         self._feedback = Feedback(self.name, self._slots, self._listeners)
+        self._runner = Runner(
+            self._client,
+            cast("Handler", processor),
+            self._executor,
+            _strategies(backoff_strategies),
+            execution.checked(after_execution),
+            self._feedback.on_error,
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_requested = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
@@ -268,6 +285,8 @@ class Worker(Generic[Data, Result]):
         """Wait until a started worker finds nothing to claim, or is stopped; see `run`."""
         assert self._loop is not None  # noqa: S101 - started
         loop = asyncio.get_running_loop()
+        if self._batcher is not None:
+            self._batcher.hurry()
         while not self._stop_requested.is_set():
             await self._or_stopped(self._loop.found_nothing.wait())
             await self._or_stopped(self._slots.all_free.wait())
@@ -314,6 +333,9 @@ class Worker(Generic[Data, Result]):
         self._listeners.tell("closed")
 
     async def _drain(self) -> None:
+        if self._batcher is not None:
+            self._slots.stop_entries(self._batcher.gathered, "shutdown")
+            self._batcher.hurry()
         try:
             async with asyncio.timeout(self._shutdown_timeout):
                 await self._slots.all_free.wait()

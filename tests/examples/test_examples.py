@@ -12,6 +12,24 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 EXPECTED = {
+    "batches": ["inserting [1, 2, 4]", "stored 1", "stored 2", "failed: a negative row", "stored 4"],
+    "cached_results": ["measuring short", "5", "5", "measuring a long text", "11", "11", "measuring short", "5 11"],
+    "deduplication": ["duplicate True", "added", "duplicate", "indexed draft", "completed indexed page 8"],
+    "delays": ["delayed 2", "tea", "bath"],
+    "key_limits": [
+        "the third start waits for the window: True",
+        "16 tokens of 10 take a while: True",
+        "paused: ['down.example']",
+    ],
+    "keys": [
+        "ada: booking 0, beside 0 of the same account",
+        "bob: booking 2, beside 0 of the same account",
+        "ada: booking 1, beside 0 of the same account",
+    ],
+    "lifo": ["page 3", "page 2", "page 1"],
+    "priorities": ["password reset", "monthly report", "invoice", "newsletter"],
+    "queue_limits": ["most at once: 3", "eight starts at four in 0.2 s: True"],
+    "rate_limited": ["Oak Street 1 after 0 failures", "Elm Street 2 after 0 failures"],
     "quickstart": ["[0, 1, 4, 9, 16]"],
     "request_reply": ["3.142857142857143", "ZeroDivisionError"],
     "retries": ["page after 3 runs", "there is no such page - runs: 1"],

@@ -18,8 +18,8 @@ MOST_LINES = 600
 # From the ground up: modules and packages of the library. Its own __init__ stands on the faces' floor.
 LAYERS = (
     (
-        "abort backoff deduplication durations errors failpoints failure keys option_checks options payload_faults "
-        "rates serialization"
+        "abort backoff deduplication durations errors failpoints failure generics keys option_checks options "
+        "payload_faults rates serialization"
     ),
     "functions",
     "storage",
