@@ -22,7 +22,7 @@ from glidemq_async.functions.calling import (
     texts,
 )
 from glidemq_async.functions.cleaning_calls import CleaningCalls
-from glidemq_async.functions.dead_letter_calls import DeadLetterCalls
+from glidemq_async.functions.dead_letter_calls import DeadLetterCalls, Delivery, MovedLetter, Posted, Revival
 from glidemq_async.functions.inspection_calls import InspectionCalls
 from glidemq_async.functions.limit_calls import LimitCalls
 from glidemq_async.functions.scheduler_calls import SchedulerCalls
@@ -32,13 +32,17 @@ __all__ = [
     "AddRequest",
     "Arg",
     "ClaimedJob",
+    "Delivery",
     "Finding",
     "FunctionStore",
     "Functions",
     "Lane",
     "Lanes",
+    "MovedLetter",
+    "Posted",
     "QueueState",
     "Record",
+    "Revival",
     "SettleReply",
     "SettleRequest",
     "SweepReply",
@@ -80,21 +84,26 @@ class SettleRequest:
 
 
 class SettleReply(NamedTuple):
-    """What `settleAndClaim` answered; `due` is the instant (server ms) at which to claim again, 0 = when woken."""
+    """What `settleAndClaim` answered; `due` is the instant (server ms) at which to claim again, 0 = when woken.
+
+    `posted`: the call wrote to the outbox.
+    """
 
     now: int
     refused: dict[int, str]
     jobs: list[ClaimedJob]
     due: int
     listeners: int
+    posted: bool
 
 
 class SweepReply(NamedTuple):
-    """What `sweep` answered."""
+    """What `sweep` answered; `posted`: something stands in the outbox."""
 
     more: bool
     recovered: list[str]
     failed: list[str]
+    posted: bool
 
 
 class QueueState(NamedTuple):
@@ -153,9 +162,11 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
     async def settle_and_claim(self, request: SettleRequest) -> SettleReply:
         """Make or repeat a settleAndClaim call."""
         reply = await self._storage.call("settleAndClaim", self._base, request.args)
-        now, refused, jobs, due, listeners = cast("tuple[int, list[object], list[ClaimedJob], int, int]", reply)
+        now, refused, jobs, due, listeners, posted = cast(
+            "tuple[int, list[object], list[ClaimedJob], int, int, int]", reply
+        )
         words = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
-        return SettleReply(now, words, jobs, due, listeners)
+        return SettleReply(now, words, jobs, due, listeners, posted == 1)
 
     async def renew_leases(
         self, consumer: str, info: bytes, held: Sequence[tuple[str, str]], timeout: float
@@ -172,8 +183,8 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
         reply = await self.once("sweep", [max_stalled, interval_ms, gap_ms, int(resume)])
         if not reply:
             return None
-        more, recovered, failed = cast("list[object]", reply)
-        return SweepReply(more == 1, texts(recovered), texts(failed))
+        more, recovered, failed, posted = cast("list[object]", reply)
+        return SweepReply(more == 1, texts(recovered), texts(failed), posted == 1)
 
     async def close_worker(self, consumer: str) -> int:
         """Hand back all that is pending for a consumer that holds nothing any more, and forget it."""

@@ -153,6 +153,7 @@ local function check_marks(base, report)
     {'expiry', redis.call('ZRANGE', base .. ':expiry', 0, 999)},
     {'held', redis.call('ZRANGE', base .. ':held', 0, 999)},
     {'revoking', redis.call('SRANDMEMBER', base .. ':revoking', 1000)},
+    {'moved', redis.call('ZRANGE', base .. ':moved', 0, 999)},
   }
   for _, mark in ipairs(marks) do
     for _, id in ipairs(mark[2]) do
@@ -161,6 +162,10 @@ local function check_marks(base, report)
   end
   for _, id in ipairs(redis.call('SRANDMEMBER', base .. ':revoking', 1000)) do
     if record.place(base, id) ~= 'active' then found(report, 'I9', id, 'in revoking but not active') end
+  end
+  for _, id in ipairs(redis.call('ZRANGE', base .. ':moved', 0, 999)) do
+    local state = record.place(base, id)
+    if state == 'completed' or state == 'failed' then found(report, 'I9', id, 'in moved but ' .. state) end
   end
 end
 

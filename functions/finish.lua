@@ -239,10 +239,12 @@ function finish.own_policy(base, id)
 end
 
 -- Fail a job that has just left its place, for a reason of the server's. The record must exist.
-function finish.fail(base, id, entry, reason, call)
+function finish.fail(base, id, entry, cause, call)
   record.keep_added(base, id, entry)
-  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', reason)
-  events.note(call.lines, 'failed', id, reason)
+  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', cause,
+    'cause', cause)
+  events.note(call.lines, 'failed', id, cause)
+  dead_letters.move(base, id, cause, cause, call)
   local done = {}
   finish.note(done, 'failed', finish.own_policy(base, id), id, '')
   finish.store(base, done, call.now, call.seen)

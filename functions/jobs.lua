@@ -5,6 +5,8 @@
 --   promoteJob  lane number id -> word     delayed -> waiting now
 -- word: "ok" (or as above), "missing", or "state <state>" when the job is in a state the operation does not fit.
 
+local jobs = {}
+
 local function finished(state)
   return state == 'completed' or state == 'failed'
 end
@@ -12,6 +14,16 @@ end
 local function stop_run(base, entry)
   local consumer = entries.consumer_of(base, entry)
   if consumer then wakeup.tell(base, consumer, 'x ' .. entry) end
+end
+
+-- A job that has ended waits again, with fresh attempts and nothing left of its end. how: for the event.
+function jobs.start_again(base, id, how, call)
+  local key, entry = base .. ':job:' .. id, places.leave(base, id, call)
+  record.keep_added(base, id, entry)
+  redis.call('ZREM', base .. ':held', id)
+  redis.call('HDEL', key, 'failures', 'stalls', 'ended', 'result', 'reason', 'cause', 'error', 'progress', 'drop')
+  redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
+  events.note(call.lines, 'waiting', id, how)
 end
 
 request.register('removeJob', function(base, args)
@@ -27,17 +39,12 @@ end, {'allow-oom'})
 
 request.register('retryJob', function(base, args)
   local id = args[3]
-  local state, entry = record.place(base, id)
+  local state = record.place(base, id)
   if not state then return 'missing' end
   if not finished(state) then return 'state ' .. state end
   if finish.remove_over(base, id) then return 'missing' end
-  local call, key = glance.call(base), base .. ':job:' .. id
-  places.leave(base, id, call)
-  record.keep_added(base, id, entry)
-  redis.call('ZREM', base .. ':held', id)
-  redis.call('HDEL', key, 'failures', 'stalls', 'ended', 'result', 'reason', 'error', 'progress', 'drop')
-  redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
-  events.note(call.lines, 'waiting', id, 'retried')
+  local call = glance.call(base)
+  jobs.start_again(base, id, 'retried', call)
   wakeup.finish(base, call)
   return 'ok'
 end)

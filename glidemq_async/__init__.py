@@ -31,6 +31,7 @@ from glidemq_async.errors import (
 )
 from glidemq_async.functions.callers import Finding
 from glidemq_async.job import Job
+from glidemq_async.letter import DeadLetter, FailureCause
 from glidemq_async.limits import KeyLimits
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.queue import Queue
@@ -44,11 +45,13 @@ __all__ = [
     "Backoff",
     "BatchOptions",
     "CycleError",
+    "DeadLetter",
     "Deduplication",
     "EmbeddedServerMissing",
     "EventGap",
     "Execution",
     "ExecutorError",
+    "FailureCause",
     "Finding",
     "GlideMQError",
     "IncompatibleQueueError",

@@ -13,10 +13,18 @@ from typing import Final, Generic, Literal, TypeAlias, cast
 from glidemq_async.abort import AbortSignal
 from glidemq_async.client import QueueClient
 from glidemq_async.durations import from_ms, to_ms
-from glidemq_async.errors import GlideMQError, JobNotFound, JobStateError, LeaseLost, ResultTimeout
+from glidemq_async.errors import (
+    GlideMQError,
+    JobNotFound,
+    JobStateError,
+    LeaseLost,
+    ResultTimeout,
+    SerializationError,
+)
 from glidemq_async.failure import stored_failure
 from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
 from glidemq_async.generics import Data, Result
+from glidemq_async.letter import DeadLetter, FailureCause
 from glidemq_async.option_checks import optional_seconds
 from glidemq_async.option_checks import priority as check_priority
 from glidemq_async.options import JobOptions
@@ -46,14 +54,17 @@ class Job(Generic[Data, Result]):
         "_ended",
         "_entry",
         "_error",
+        "_letter",
         "_options",
         "_opts",
         "_progress",
         "_result",
         "_route",
         "_started",
+        "_unreadable",
         "attempts_made",
         "failed_reason",
+        "failure_cause",
         "fence",
         "id",
         "name",
@@ -74,6 +85,9 @@ class Job(Generic[Data, Result]):
     outcome: Outcome
     """What came of the `add` that returned this object."""
     failed_reason: str | None
+    """The text of the error that it failed with, or "revoked", "expired", "stalled", "malformed"."""
+    failure_cause: FailureCause | None
+    """Why it failed for good, one word; None for a job that has not."""
 
     def __init__(self, client: QueueClient, job_id: str, name: str) -> None:
         self._client = client
@@ -83,6 +97,9 @@ class Job(Generic[Data, Result]):
         self.outcome = "added"
         self.attempts_made = self.stalled_count = self.fence = 0
         self.failed_reason = None
+        self.failure_cause = None
+        self._letter: bytes | None = None
+        self._unreadable: SerializationError | None = None
         self._data: object = _UNREAD
         self._data_bytes = b""
         self._opts = b""
@@ -107,7 +124,7 @@ class Job(Generic[Data, Result]):
         job._entry = cast("bytes", entry).decode()
         job._started = now
         if len(claimed) > 6:
-            failures, stalls, added, progress, route = claimed[6:]
+            failures, stalls, added, progress, route, job._letter = claimed[6:]
             job.attempts_made = int(failures or 0)
             job.stalled_count = int(stalls or 0)
             job._created = int(added or 0)
@@ -148,9 +165,9 @@ class Job(Generic[Data, Result]):
         self.state, self._result = "completed", payload
         self.attempts_made += 1
 
-    def settle_as_failed(self) -> None:
+    def settle_as_failed(self, cause: FailureCause, reason: str) -> None:
         """Note that the run's failure has been stored as final. For workers."""
-        self.state = "failed"
+        self.state, self.failure_cause, self.failed_reason = "failed", cause, reason
         self.attempts_made += 1
 
     def _read(self, record: Record) -> None:
@@ -173,6 +190,9 @@ class Job(Generic[Data, Result]):
         self.stalled_count = whole(record, b"stalls")
         reason = record.get(b"reason")
         self.failed_reason = reason.decode() if reason and place.state != "completed" else None
+        cause = record.get(b"cause", b"").decode()
+        self.failure_cause = cast("FailureCause", cause) if cause and place.state == "failed" else None
+        self._letter = record.get(b"letter")
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.name!r} of {self._client.queue!r}, {self.state}>"
@@ -186,8 +206,17 @@ class Job(Generic[Data, Result]):
     def data(self) -> Data:
         """The payload. Raises SerializationError when the stored bytes cannot be decoded."""
         if self._data is _UNREAD:
-            self._data = self._client.decode(self._data_bytes, f"data of job {self.id}")
+            try:
+                self._data = self._client.decode(self._data_bytes, f"data of job {self.id}")
+            except SerializationError as error:
+                self._unreadable = error
+                raise
         return cast("Data", self._data)
+
+    @property
+    def data_size(self) -> int:
+        """The size of the stored payload in bytes."""
+        return len(self._data_bytes)
 
     @property
     def options(self) -> JobOptions:
@@ -205,6 +234,15 @@ class Job(Generic[Data, Result]):
     def entry(self) -> str:
         """The lease token of the run, "" outside of one. For workers."""
         return self._entry
+
+    @property
+    def dead_letter(self) -> DeadLetter | None:
+        """Where the job comes from if it was moved here as a dead letter of another queue, else None."""
+        return DeadLetter.from_wire(self._letter) if self._letter else None
+
+    def is_unreadable(self, error: BaseException) -> bool:
+        """Return whether this is what decoding the job's own data raised. For workers."""
+        return error is self._unreadable
 
     @property
     def headers(self) -> Mapping[str, str]:

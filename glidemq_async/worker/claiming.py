@@ -18,7 +18,7 @@ from glidemq_async.failure import failure_of
 from glidemq_async.functions.callers import Arg, Lane, SettleReply, SettleRequest
 from glidemq_async.job import Job
 from glidemq_async.storage.protocol import FunctionError
-from glidemq_async.worker.runs import Ended, Run
+from glidemq_async.worker.runs import Ended, Run, failed_option
 
 MAX_SETTLED: Final = 500
 MAX_BYTES: Final = 1024 * 1024
@@ -81,6 +81,8 @@ class ClaimLoop:
         self.last_call = 0.0
         """Loop time of the last answered call: the worker's sign of life."""
         self.reset_subscription: Callable[[], None] = lambda: None
+        self.on_posted: Callable[[], None] = lambda: None
+        """Told when a call posted something for another queue, which is to be relayed."""
 
     # -- what others say ------------------------------------------------------------------------------------------
 
@@ -170,13 +172,13 @@ class ClaimLoop:
             self._one_by_one -= 1
             self._ended = ended[1:]
             return ended[:1]
-        if len(ended) <= MAX_SETTLED and sum(len(e.payload) for e in ended) <= MAX_BYTES:
+        if len(ended) <= MAX_SETTLED and sum(map(_weight, ended)) <= MAX_BYTES:
             self._ended = []
             return ended
         batch: list[Ended] = []
         size = 0
         while len(batch) < len(ended) and len(batch) < MAX_SETTLED and size <= MAX_BYTES:
-            size += len(ended[len(batch)].payload)
+            size += _weight(ended[len(batch)])
             batch.append(ended[len(batch)])
         self._ended = ended[len(batch) :]
         return batch
@@ -204,6 +206,8 @@ class ClaimLoop:
             if batch and reply.jobs:
                 failpoints.hit("claim.after_reply")
         self._in_call = []
+        if reply.posted:
+            self.on_posted()
         self._registered = self.subscribed and len(reply.jobs) < slots
         self._after_call(reply, batch, slots)
 
@@ -249,7 +253,8 @@ class ClaimLoop:
         try:
             self._start(job)
         except SerializationError as error:
-            self._ended.append(Ended(Run(job), "f", failure_of(error).packed(), ";malformed", error))
+            option = failed_option("", "malformed", "malformed")
+            self._ended.append(Ended(Run(job), "f", failure_of(error).packed(), option, error))
             self._event.set()
 
     def _rearm_poll(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -276,6 +281,11 @@ class ClaimLoop:
         self._echo = None
         _log.warning("queue %s: the wake-up link is silent, connecting it again", self._client.queue)
         self.reset_subscription()
+
+
+def _weight(ended: Ended) -> int:
+    # The data of a job that fails may be copied to a dead-letter queue.
+    return len(ended.payload) + (ended.run.job.data_size if ended.verb == "f" else 0)
 
 
 def _pass_before_send(batch: list[Ended]) -> None:

@@ -20,6 +20,7 @@ from glidemq_async.errors import (
 from glidemq_async.executors.protocol import Executor, Handler
 from glidemq_async.failure import Failure, failure_of
 from glidemq_async.job import Job
+from glidemq_async.letter import FailureCause
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.serialization import MsgpackSerializer
 from glidemq_async.worker.execution import AfterExecution, Execution
@@ -30,8 +31,12 @@ BackoffStrategy: TypeAlias = Callable[[int, BaseException], float]
 
 _NONE: Final = b"\xc0"
 _NO_FAILURE: Final = Failure("", "", "")
-#: Another run would end the same way.
-_FINAL: Final = (UnrecoverableError, SerializationError, PayloadTooLarge)
+#: Another run would end the same way; why that is, in a word.
+_FINAL: Final[tuple[tuple[type[Exception], FailureCause], ...]] = (
+    (PayloadTooLarge, "oversize"),
+    (UnrecoverableError, "unrecoverable"),
+    (SerializationError, "unrecoverable"),
+)
 
 
 class Run:
@@ -84,8 +89,9 @@ def policy_text(keep: KeepJobs | None, result_ttl: float | None = None) -> str:
     return f"{-1 if keep.count is None else keep.count} {-1 if age is None else age}"
 
 
-def _final(run: Run, failure: Failure, policy: str, error: BaseException) -> Ended:
-    return Ended(run, "f", failure.packed(), f"{policy};{failure.reason()}", error)
+def failed_option(policy: str, cause: str, reason: str) -> str:
+    """Return the option of the verb "f" as the functions read it."""
+    return f"{policy};{cause};{reason}"
 
 
 def _has_executed(ended: Ended) -> bool:
@@ -182,7 +188,10 @@ class Runner:
                 payload=payload, option=policy_text(job.options.keep_completed, ttl), value=execution.result
             )
         changed = execution.changed(failure)
-        return _final(ended.run, changed, policy_text(job.options.keep_failed, ttl), ended.value)
+        # Why it failed stays: the function changes how that is told.
+        cause = ended.option.split(";")[1]
+        option = failed_option(policy_text(job.options.keep_failed, ttl), cause, changed.reason())
+        return ended._replace(payload=changed.packed(), option=option)
 
     def _raised(self, run: Run, error: BaseException) -> Ended | None:
         if run.stopped():
@@ -190,12 +199,12 @@ class Runner:
         if isinstance(error, RetryLater | RateLimited):
             verb: Verb = "d" if isinstance(error, RetryLater) else "l"
             return Ended(run, verb, b"", str(error.delay_ms), error, error.delay)
-        return self._failed(run, error, final=isinstance(error, _FINAL))
+        return self._failed(run, error, _final_cause(run.job, error))
 
     def _cancelled(self, run: Run, error: BaseException) -> Ended | None:
         if not run.stop_reason:
             # Nobody of ours cancelled it: the handler cancelled itself, which is a failure like another.
-            return self._failed(run, error, final=False)
+            return self._failed(run, error, None)
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
         return self._after_stop(run)
@@ -204,23 +213,26 @@ class Runner:
         """What a run comes to that was told to stop and did not return a result."""
         if run.stop_reason == "revoked":
             policy = policy_text(run.job.options.keep_failed, run.job.options.result_ttl)
-            return Ended(run, "f", b"", f"{policy};revoked", None)
+            return Ended(run, "f", b"", failed_option(policy, "revoked", "revoked"), None)
         if run.stop_reason == "shutdown":
             return Ended(run, "b", b"", "", None)
         return None
 
-    def _failed(self, run: Run, error: BaseException, *, final: bool) -> Ended:
+    def _failed(self, run: Run, error: BaseException, cause: FailureCause | None) -> Ended:
+        """What a failed run comes to; cause: why no other one can end better."""
         job, options = run.job, run.job.options
         failure = failure_of(error)
         made = job.attempts_made + 1
-        if not final and made < options.attempts:
+        if cause is None and made < options.attempts:
             try:
                 delay = self._delay_ms(options, made, error)
                 return Ended(run, "r", failure.packed(), f"{delay} {failure.reason()}", error, delay / 1000)
             except (Exception, SystemExit) as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
                 broken.__context__ = error
-                failure, error = failure_of(broken), broken
-        return _final(run, failure, policy_text(options.keep_failed, options.result_ttl), error)
+                failure, error, cause = failure_of(broken), broken, "unrecoverable"
+        policy = policy_text(options.keep_failed, options.result_ttl)
+        option = failed_option(policy, cause or "retries_exhausted", failure.reason())
+        return Ended(run, "f", failure.packed(), option, error)
 
     def _delay_ms(self, options: JobOptions, made: int, error: BaseException) -> int:
         backoff = options.backoff
@@ -236,3 +248,9 @@ class Runner:
                 "pass it in backoff_strategies"
             )
         return max(0, round(strategy(made, error) * 1000))
+
+
+def _final_cause(job: Job[Any, Any], error: BaseException) -> FailureCause | None:
+    if job.is_unreadable(error):
+        return "malformed"
+    return next((cause for kind, cause in _FINAL if isinstance(error, kind)), None)

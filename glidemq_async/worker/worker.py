@@ -16,6 +16,7 @@ import msgpack
 
 from glidemq_async import failpoints
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
+from glidemq_async.dead_letters import check_dead_letter_queue
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import GlideMQError, QueueClosed
 from glidemq_async.executors.protocol import Executor, Handler
@@ -25,6 +26,7 @@ from glidemq_async.generics import Data, Result
 from glidemq_async.job import Job
 from glidemq_async.keys import check_name
 from glidemq_async.option_checks import MAX_LEASE, MIN_LEASE, positive_number, whole_number
+from glidemq_async.outbox import Outbox
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage, Subscription
 from glidemq_async.worker import execution
@@ -34,6 +36,7 @@ from glidemq_async.worker.execution import AfterExecution
 from glidemq_async.worker.feedback import Feedback
 from glidemq_async.worker.leases import LeaseKeeper
 from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
+from glidemq_async.worker.relaying import Relaying
 from glidemq_async.worker.runs import BackoffStrategy, Run, Runner
 from glidemq_async.worker.signals import stop_on_signals
 from glidemq_async.worker.slots import Held, Slots
@@ -64,6 +67,9 @@ class Worker(Generic[Data, Result]):
     - `poll_interval`: how often an idle worker looks by itself, in case a wake-up was lost.
     - `shutdown_timeout`: how long running jobs may take to end once the worker stops; what is left is handed back.
     - `backoff_strategies`: functions of (attempts made, error) to seconds, for `Backoff.custom(name)`.
+    - `dead_letter_queue`: the name of a queue to which what fails for good is moved as well. It is kept with the
+      queue and holds for all its workers, the last one that starts wins; None leaves what is kept. To end it:
+      `queue.set_dead_letter_queue(None)`.
     - `after_execution`: a function of an Execution, called when a run was a job's last one, before its outcome is
       stored; it may change what is stored, and how long. What it raises is told as "error", and changes nothing.
     - `handle_signals`: False leaves SIGTERM and SIGINT to the program around it.
@@ -86,6 +92,7 @@ class Worker(Generic[Data, Result]):
         poll_interval: float | timedelta = 5.0,
         shutdown_timeout: float | timedelta = 30.0,
         backoff_strategies: Mapping[str, BackoffStrategy] | None = None,
+        dead_letter_queue: str | None = None,
         after_execution: AfterExecution | None = None,
         handle_signals: bool = True,
         name: str | None = None,
@@ -102,6 +109,9 @@ class Worker(Generic[Data, Result]):
         self._poll_interval = to_ms("poll_interval", poll_interval, allow_zero=False) / 1000
         self._shutdown_timeout = to_ms("shutdown_timeout", shutdown_timeout) / 1000
         self._handle_signals = handle_signals
+        self._dead_letter_queue = None
+        if dead_letter_queue is not None:
+            self._dead_letter_queue = check_dead_letter_queue(dead_letter_queue, queue)
         base = check_name("worker name", name) if name else f"{platform.node() or 'host'}-{os.getpid()}"
         self.name = f"{base}-{uuid.uuid4().hex[:8]}".translate(_NAME_SAFE)
         self._client = QueueClient(
@@ -126,6 +136,7 @@ class Worker(Generic[Data, Result]):
         self._closing: asyncio.Task[None] | None = None
         self._loop: ClaimLoop | None = None
         self._keeper: LeaseKeeper | None = None
+        self._relaying: Relaying | None = None
         self._subscription: Subscription | None = None
         self._started = self._closed = False
 
@@ -191,6 +202,8 @@ class Worker(Generic[Data, Result]):
             return
         # Connecting may fail, and then the worker can be started again; what follows makes no calls.
         await self._client.open()
+        if self._dead_letter_queue is not None:
+            await self._client.functions.set_dead_letter_queue(self._dead_letter_queue)
         if self._tasks:
             return
         self._started = True
@@ -206,14 +219,17 @@ class Worker(Generic[Data, Result]):
         self._keeper = self._make_keeper()
         self._keeper.start()
         self._feedback.renew = self._keeper.hurry
+        self._relaying = Relaying(Outbox(self._client, self.name), self._feedback.on_error)
+        self._loop.on_posted = self._relaying.wake
         sweeper = Sweeper(
             self._client.functions,
             lease=self._lock_ms / 1000,
             max_stalled=self._max_stalled,
             on_stalled=self._feedback.on_stalled,
+            on_posted=self._relaying.wake,
             on_error=self._feedback.on_error,
         )
-        self._tasks = [asyncio.create_task(self._loop.run()), asyncio.create_task(sweeper.run())]
+        self._tasks = [asyncio.create_task(part.run()) for part in (self._loop, sweeper, self._relaying)]
         _log.info("worker %s works on queue %s of %s", self.name, self.queue, self.storage.url)
         self._loop.wake()
 
@@ -361,6 +377,7 @@ class Worker(Generic[Data, Result]):
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await asyncio.shield(loop_task)
+                await self._finish_relaying(others)
                 # Before signing off: a renewal that came later would enter this worker again.
                 await self._stop_keeper()
                 await self._client.functions.close_worker(self.name)
@@ -373,6 +390,12 @@ class Worker(Generic[Data, Result]):
             await self._subscription.close()
         await self._executor.stop(0.0)
         await self._client.close()
+
+    async def _finish_relaying(self, stopped: list[asyncio.Task[None]]) -> None:
+        """Deliver what the last outcomes posted. What stays is relayed by the next worker of the queue."""
+        await asyncio.gather(*stopped, return_exceptions=True)
+        if self._relaying is not None:
+            await self._relaying.finish()
 
     async def _stop_keeper(self) -> None:
         if self._keeper is not None:

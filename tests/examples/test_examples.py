@@ -14,6 +14,12 @@ EXAMPLES = ROOT / "examples"
 EXPECTED = {
     "batches": ["inserting [1, 2, 4]", "stored 1", "stored 2", "failed: a negative row", "stored 4"],
     "cached_results": ["measuring short", "5", "5", "measuring a long text", "11", "11", "measuring short", "5 11"],
+    "dead_letters": [
+        "welcome of emails: unrecoverable, UnrecoverableError: no address for grace",
+        "replayed: 1",
+        "sent to ada@example.com",
+        "sent to grace@example.com",
+    ],
     "deduplication": ["duplicate True", "added", "duplicate", "indexed draft", "completed indexed page 8"],
     "delays": ["delayed 2", "tea", "bath"],
     "key_limits": [

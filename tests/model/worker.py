@@ -53,7 +53,7 @@ def run_args(run: Settled) -> list[Arg]:
     policy = "" if run.retention is None else f"{run.retention[0]} {run.retention[1]}"
     option = {
         "c": policy,
-        "f": f"{policy};{run.reason}",
+        "f": f"{policy};retries_exhausted;{run.reason}",
         "r": f"{run.delay} {run.reason}",
         "d": str(run.delay),
         "b": "",
