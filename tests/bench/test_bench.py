@@ -33,13 +33,37 @@ RATES = (
     "  settleAndClaim",
     "naive whole life",
     "whole life, AOF everysec",
+    "whole life, prioritized",
+    "whole life, LIFO",
+    "whole life, keyed (many keys)",
+    "whole life, keyed (few keys)",
+    "whole life, keyed with a concurrency limit",
+    "whole life, keyed with a window",
+    "whole life, keyed with a token bucket",
 )
 LATENCIES = (
     "add, one by one",
     "empty function call",
     "idle: add -> handler",
+    "idle, plain: add -> handler",
+    "idle, prioritized: add -> handler",
+    "idle, LIFO: add -> handler",
+    "idle, keyed: add -> handler",
     "delayed: due -> handler",
     "request/reply",
+)
+
+
+DEEP_CHANGES = tuple(
+    f"deep, {kind}: {change}"
+    for kind in ("plain", "prioritized", "keyed")
+    for change in ("revoke", "change_priority", "remove")
+)
+TURNS = tuple(
+    f"{depth}, {kind}: {step}"
+    for depth in ("shallow", "deep")
+    for kind in ("plain", "keyed")
+    for step in ("addJob", "settleAndClaim")
 )
 
 
@@ -61,12 +85,18 @@ async def test_every_figure_is_measured(tmp_path: Path) -> None:
             assert figures[row][metric][0] > 0, (row, metric)
     for row in LATENCIES:
         assert 0 < figures[row]["p50_us"][0] <= figures[row]["p99_us"][0], row
+    for row in TURNS:
+        assert figures[row]["command_us"][0] > 0, row
+        assert figures[row]["server_us"][0] > 0, row
+    for row in DEEP_CHANGES:
+        assert 0 < figures[row]["p50_us"][0] <= figures[row]["p99_us"][0] <= figures[row]["longest_us"][0], row
     assert -1 < figures["10 idle workers"]["extra_calls"][0] < 10
     assert figures["whole life"]["command_us"][0] == pytest.approx(
         figures["  addJob"]["command_us"][0] + figures["  settleAndClaim"]["command_us"][0]
     )
     text = written.read_text(encoding="utf-8")
     assert "| whole life |" in text
+    assert "not measured" not in text
     assert str(ROOT) not in text
 
 
