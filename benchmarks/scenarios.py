@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from . import adding, deep, draining, kinds, naive, raw, waiting
+from . import adding, clearing, deep, draining, kinds, naive, raw, waiting
 from .meter import Rows
 from .sizes import Sizes
 
@@ -29,6 +29,8 @@ RUNS: Final[dict[str, Callable[..., Awaitable[Rows]]]] = {
         waiting.delayed_start,
         waiting.request_reply,
         waiting.idle_crowd,
+        clearing.drain_steps,
+        clearing.clean_steps,
     )
 } | {**kinds.LIFE_RUNS, **deep.DEEP_RUNS}
 
@@ -69,4 +71,6 @@ SCENARIOS: Final = (
     Scenario("request_reply", lambda s: (s.requests,)),
     Scenario("idle_crowd", lambda s: (s.crowd, s.crowd_jobs), rounds=2),
     *(Scenario(run, lambda s: (s.deep, s.changes), rounds=1) for run in deep.DEEP_RUNS),
+    Scenario("drain_steps", lambda s: (s.clear,), rounds=1),
+    Scenario("clean_steps", lambda s: (s.clear,), rounds=1),
 )

@@ -24,7 +24,7 @@ class Durations:
 
     def metrics(self) -> Metrics:
         """Percentiles and the longest, in microseconds."""
-        return latency_metrics(self.seconds) | {"longest_us": max(self.seconds) * 1e6}
+        return latency_metrics(self.seconds) | {"most_us": max(self.seconds) * 1e6}
 
 
 @contextlib.asynccontextmanager

@@ -152,11 +152,24 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
         return AddReply(cast("int", now), ids, words)
 
     def settle_request(
-        self, lane: Lane, consumer: str, slots: int, lock_ms: int, flags: str, runs: int, settled: list[Arg]
+        self,
+        lane: Lane,
+        consumer: str,
+        slots: int,
+        lock_ms: int,
+        flags: str,
+        runs: int,
+        settled: list[Arg],
+        ran_ms: tuple[int, int] = (0, 0),
     ) -> SettleRequest:
-        """Prepare a settleAndClaim call. settled: flat verb, id, entry, payload, option of `runs` ended runs."""
+        """Prepare a settleAndClaim call.
+
+        settled: flat verb, id, entry, payload, option of `runs` ended runs; ran_ms: how long those took together that
+        are completed by it, and those that are failed.
+        """
         number = lane.next()
-        head: list[Arg] = [lane.name, number, consumer, slots, lock_ms, flags, runs]
+        ran = f"{ran_ms[0]} {ran_ms[1]}"
+        head: list[Arg] = [lane.name, number, consumer, slots, lock_ms, flags, ran, runs]
         return SettleRequest(lane, number, head + settled)
 
     async def settle_and_claim(self, request: SettleRequest) -> SettleReply:

@@ -37,12 +37,12 @@ function read.h(key, id, entry)
     job[10]}, before
 end
 
--- What waited outside of the stream: mostly a job that never ran, without the fields of a history.
+-- The same fields as by read.h of a job that waited outside of the stream: mostly it never ran, and has no history.
 function read.w(key, id, entry)
-  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'added', 'route')
+  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'added', 'route', 'letter')
   if not (job[1] and job[2]) then return nil end
   if job[4] and job[4] ~= '0 0 0' then return read.h(key, id, entry) end
-  return {job[1], job[2], job[3], '1', id, entry, false, false, job[5], false, job[6]}
+  return {job[1], job[2], job[3], '1', id, entry, false, false, job[5], false, job[6], job[7]}
 end
 
 -- The lease of a job that asks for one of its own (opts, "l"), else the worker's.

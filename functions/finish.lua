@@ -215,8 +215,10 @@ function finish.note(done, state, policy, id, payload)
   group.payloads[n] = payload
 end
 
--- Store what was collected, in the order in which the policies came: the last one is the one that holds.
-function finish.store(base, done, now, seen)
+-- Store what was collected, in the order in which the policies came: the last one is the one that holds. run_ms: how
+-- long the runs of each state took together, if there were any.
+function finish.store(base, done, now, seen, run_ms)
+  local counts = {}
   -- Who adds to it also clears it: sweeps alone might not keep up.
   if seen.held and #done > 0 then
     local ended = 0
@@ -226,7 +228,9 @@ function finish.store(base, done, now, seen)
   for _, group in ipairs(done) do
     record.forget_marks(base, group.ids, seen)
     store_group(base, group, now, seen)
+    counts[group.state] = (counts[group.state] or 0) + #group.ids
   end
+  for state, n in pairs(counts) do metrics.count(base, state, n, run_ms and run_ms[state] or 0, now) end
 end
 
 -- The policy of a job that the server itself ends: the default, or the time to live of its options ("r").

@@ -5,7 +5,6 @@
 --   promoteJob  lane number id -> word     delayed -> waiting now
 -- word: "ok" (or as above), "missing", or "state <state>" when the job is in a state the operation does not fit.
 
-local jobs = {}
 
 local function finished(state)
   return state == 'completed' or state == 'failed'
@@ -14,16 +13,6 @@ end
 local function stop_run(base, entry)
   local consumer = entries.consumer_of(base, entry)
   if consumer then wakeup.tell(base, consumer, 'x ' .. entry) end
-end
-
--- A job that has ended waits again, with fresh attempts and nothing left of its end. how: for the event.
-function jobs.start_again(base, id, how, call)
-  local key, entry = base .. ':job:' .. id, places.leave(base, id, call)
-  record.keep_added(base, id, entry)
-  redis.call('ZREM', base .. ':held', id)
-  redis.call('HDEL', key, 'failures', 'stalls', 'ended', 'result', 'reason', 'cause', 'error', 'progress', 'drop')
-  redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
-  events.note(call.lines, 'waiting', id, how)
 end
 
 request.register('removeJob', function(base, args)
@@ -44,7 +33,7 @@ request.register('retryJob', function(base, args)
   if not finished(state) then return 'state ' .. state end
   if finish.remove_over(base, id) then return 'missing' end
   local call = glance.call(base)
-  jobs.start_again(base, id, 'retried', call)
+  removal.start_anew(base, id, 'retried', call)
   wakeup.finish(base, call)
   return 'ok'
 end)

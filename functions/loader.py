@@ -32,6 +32,7 @@ FILES: Final = (
     "wakeup",
     "returned",
     "scheduled",
+    "metrics",
     "outbox",
     "dead_letters",
     "finish",
@@ -52,6 +53,8 @@ FILES: Final = (
     "keys",
     "reading",
     "checking",
+    "searching",
+    "cleaning",
 )
 """The Lua files in the order in which they are joined: a file uses only what stands above it."""
 

@@ -70,7 +70,7 @@ do
     skip, left = walk(base, 'failed', skip, args[4], args[6], function(id)
       if replayed == count then return 'stop' end
       if record.place(base, id) ~= 'failed' then return 'skip' end
-      jobs.start_again(base, id, 'replayed', call)
+      removal.start_anew(base, id, 'replayed', call)
       replayed = replayed + 1
       return 'gone'
     end)
@@ -122,7 +122,7 @@ do
     if state ~= 'failed' or redis.call('HGET', base .. ':job:' .. job.id, 'ended') ~= job.failed_at then
       return 'superseded'
     end
-    jobs.start_again(base, job.id, 'replayed', call)
+    removal.start_anew(base, job.id, 'replayed', call)
     return 'ok'
   end
 

@@ -1,5 +1,5 @@
 -- settle: end N runs and claim M jobs in one call.
---   settleAndClaim  lane number consumer slots lock flags n { verb id entry payload option }*n
+--   settleAndClaim  lane number consumer slots lock flags ran n { verb id entry payload option }*n
 --       -> { now, refused, jobs, due, listeners, posted }
 --     verb     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
@@ -11,6 +11,7 @@
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
 --     flags    letters: "e" echo to the caller's own channel, `listeners` is then how many received it, else -1;
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may stand in `idle`
+--     ran      "<ms> <ms>": how long the runs that are now completed took together, and those that are now failed
 --     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
 --     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress route
 --              letter
@@ -22,7 +23,7 @@
 
 local settle = {fenced = true}
 local FIELDS = 5
-local HEAD = 7
+local HEAD = 8
 local MAX_BATCH = 1000
 
 -- Verb, id, entry, payload and option of the i-th run. (No table per run: they would cost more than the reading.)
@@ -49,6 +50,9 @@ local function parse(args)
   local n = integer('count', args[HEAD])
   if n < 0 or n > MAX_BATCH or #args ~= HEAD + n * FIELDS then
     fail('ARGUMENT', 'the argument list does not hold ' .. args[HEAD] .. ' runs')
+  end
+  if not string.find(args[HEAD - 1], '^%d+ %d+$') then
+    fail('ARGUMENT', 'ran must be "<ms> <ms>", found ' .. args[HEAD - 1])
   end
   for i = 1, n do
     local verb, _, entry, _, option = run_at(args, i)
@@ -180,7 +184,8 @@ local function settle_runs(base, args, n, call)
       refused[i] = apply[verb](base, stamp, call, done, id, entry, payload, option)
     end
   end
-  finish.store(base, done, call.now, seen)
+  local completed, failed = string.match(args[HEAD - 1], '^(%d+) (%d+)$')
+  finish.store(base, done, call.now, seen, {completed = tonumber(completed), failed = tonumber(failed)})
   local answer = {}
   for i, word in pairs(refused) do
     if word == 'missing' then record.lost(base, (select(2, run_at(args, i)))) end

@@ -78,6 +78,7 @@ local function sweep_entry(base, stream, raw, idle, max_stalled, call, report)
   elseif id and place == 'waiting ' .. entry then
     -- Pending and never marked: a claim was cut off in the middle. The run never began.
     returned.push(base, id, entry, call)
+    events.note(call.lines, 'returned', id)
     report.recovered[#report.recovered + 1] = id
   else
     if id and not exists(base .. ':job:' .. id) then record.lost(base, id) end
@@ -181,6 +182,7 @@ local function close_worker(base, args)
         end
       elseif id then
         record.lost(base, id)
+        events.note(call.lines, 'dropped', id, 'missing')
       end
     end
   end

@@ -19,6 +19,7 @@ from glidemq_async.errors import (
     LibraryVersionError,
     PayloadTooLarge,
     PermissionDenied,
+    QueueBusy,
     QueueClosed,
     QueueFull,
     RateLimited,
@@ -30,6 +31,7 @@ from glidemq_async.errors import (
     UnsupportedDurability,
 )
 from glidemq_async.functions.callers import Finding
+from glidemq_async.inspection import MetricPoint, Metrics, WorkerInfo
 from glidemq_async.job import Job
 from glidemq_async.letter import DeadLetter, FailureCause
 from glidemq_async.limits import KeyLimits
@@ -65,10 +67,13 @@ __all__ = [
     "KeyLimits",
     "LeaseLost",
     "LibraryVersionError",
+    "MetricPoint",
+    "Metrics",
     "MsgpackSerializer",
     "PayloadTooLarge",
     "PermissionDenied",
     "Queue",
+    "QueueBusy",
     "QueueClosed",
     "QueueEvent",
     "QueueEvents",
@@ -84,5 +89,6 @@ __all__ = [
     "UnrecoverableError",
     "UnsupportedDurability",
     "Worker",
+    "WorkerInfo",
     "WorkerPool",
 ]

@@ -18,7 +18,7 @@ from glidemq_async.failure import failure_of
 from glidemq_async.functions.callers import Arg, Lane, SettleReply, SettleRequest
 from glidemq_async.job import Job
 from glidemq_async.storage.protocol import FunctionError
-from glidemq_async.worker.runs import Ended, Run, failed_option
+from glidemq_async.worker.runs import Ended, Run, Verb, failed_option
 
 MAX_SETTLED: Final = 500
 MAX_BYTES: Final = 1024 * 1024
@@ -65,6 +65,7 @@ class ClaimLoop:
         self._stopping = self._finishing = False
         self._left = False
         self._one_by_one = 0
+        self._ran: dict[Verb, float] = {"c": 0.0, "f": 0.0}
         self._registered = False
         """Whether the store may count on waking this worker."""
         self._timer: asyncio.TimerHandle | None = None
@@ -189,12 +190,21 @@ class ClaimLoop:
         for ended in batch:
             job = ended.run.job
             settled += (ended.verb, job.id, job.entry, ended.payload, ended.option)
+            if ended.verb in self._ran:
+                self._ran[ended.verb] += ended.run.seconds
         flags = ("e" if self._polling else "") + ("i" if self._registered else "") + ("" if self.subscribed else "u")
         # Due before the call is sent: the echo has a link of its own and may overtake the reply.
         self._echo_due = self._echo_due or self._polling
         self._claimable = self._polling = False
         request = self._client.functions.settle_request(
-            self._lane, self._consumer, min(slots, MAX_CLAIMED), self._lock_ms, flags, len(batch), settled
+            self._lane,
+            self._consumer,
+            min(slots, MAX_CLAIMED),
+            self._lock_ms,
+            flags,
+            len(batch),
+            settled,
+            (self._whole_ms("c"), self._whole_ms("f")),
         )
         if failpoints.armed:
             _pass_before_send(batch)
@@ -210,6 +220,12 @@ class ClaimLoop:
             self.on_posted()
         self._registered = self.subscribed and len(reply.jobs) < slots
         self._after_call(reply, batch, slots)
+
+    def _whole_ms(self, verb: Verb) -> int:
+        """Take the whole milliseconds of what was run; the rest is told with a later call, for short jobs add up."""
+        whole = int(self._ran[verb] * 1000)
+        self._ran[verb] -= whole / 1000
+        return whole
 
     async def _answer(self, request: SettleRequest) -> SettleReply:
         """Send the same call until it is answered: it may have been executed, and only its number can tell."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -42,13 +43,15 @@ _FINAL: Final[tuple[tuple[type[Exception], FailureCause], ...]] = (
 class Run:
     """One job in hand, from its claim until its outcome is stored."""
 
-    __slots__ = ("begun", "job", "stop_reason", "task")
+    __slots__ = ("begun", "job", "seconds", "stop_reason", "task")
 
     def __init__(self, job: Job[Any, Any]) -> None:
         self.job = job
         self.task: asyncio.Task[None] | None = None
         self.stop_reason: StopReason = ""
         self.begun = False
+        self.seconds = 0.0
+        """How long it ran."""
 
     def stopped(self) -> bool:
         """Return whether the run was told to stop."""
@@ -131,6 +134,7 @@ class Runner:
         run.begun = True
         if run.stopped():
             return self._after_stop(run)
+        began = time.monotonic()
         try:
             return await self._attempt(run)
         except asyncio.CancelledError as error:
@@ -139,6 +143,8 @@ class Runner:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
             return self._raised(run, error)
+        finally:
+            run.seconds = time.monotonic() - began
 
     async def _attempt(self, run: Run) -> Ended:
         job = run.job

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import platform
+import time
 import uuid
 from collections.abc import Coroutine, Mapping
 from datetime import timedelta
@@ -44,6 +45,7 @@ from glidemq_async.worker.sweeping import Sweeper
 
 CANCEL_SECONDS: Final = 0.5
 """How long cancelled handlers may take to end at shutdown before they are left behind."""
+SIGN_ON_SECONDS: Final = 10.0
 RELEASE_SECONDS: Final = 5.0
 """How long storing the last outcomes and signing off may take when the server is slow or away."""
 
@@ -204,6 +206,8 @@ class Worker(Generic[Data, Result]):
         await self._client.open()
         if self._dead_letter_queue is not None:
             await self._client.functions.set_dead_letter_queue(self._dead_letter_queue)
+        # Once this returns, get_workers tells of the worker.
+        await self._client.functions.renew_leases(self.name, self._info(), [], SIGN_ON_SECONDS)
         if self._tasks:
             return
         self._started = True
@@ -246,13 +250,21 @@ class Worker(Generic[Data, Result]):
             on_error=self._feedback.on_error,
         )
 
+    def _info(self) -> bytes:
+        info = {
+            "host": platform.node(),
+            "pid": os.getpid(),
+            "concurrency": self._concurrency,
+            "started": round(time.time() * 1000),
+        }
+        return msgpack.packb(info)
+
     def _make_keeper(self) -> LeaseKeeper:
-        info = {"host": platform.node(), "pid": os.getpid(), "concurrency": self._concurrency}
         return LeaseKeeper(
             self._client.storage,
             self._client.keys.base,
             self.name,
-            msgpack.packb(info),
+            self._info(),
             lambda: self._slots.shortest_lease(self._lock_ms / 1000),
             self._held,
             self._feedback.on_lost,

@@ -12,6 +12,24 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 EXPECTED = {
+    "cleaning": [
+        "waiting jobs removed: 1000",
+        "delayed ones too: 1",
+        "run again: 3",
+        "results: [0, 1, 2]",
+        "results of more than an hour ago: []",
+        "results of any age: ['1002', '1003', '1004']",
+        "running: 1",
+        "removed with the queue: 1",
+    ],
+    "looking": [
+        "{'waiting': 2, 'active': 2, 'failed': 1}",
+        "converter runs 2 of 2",
+        "waits for tenant 7: 4",
+        "1 failed ValueError: not an image",
+        "completed in the last 24 hours: 4",
+        "failed: 1",
+    ],
     "batches": ["inserting [1, 2, 4]", "stored 1", "stored 2", "failed: a negative row", "stored 4"],
     "cached_results": ["measuring short", "5", "5", "measuring a long text", "11", "11", "measuring short", "5 11"],
     "dead_letters": [

@@ -106,7 +106,7 @@ def _compare_keys(seen: Snapshot, model: Queue) -> None:
     same("jobs that have log lines", set(seen.logs), {job.id for job in model.jobs.values() if job.logs})
     for key in seen.keys:
         kind = key.partition(":")[0]
-        assert kind in ("job", "logs", "call") or key in SINGLE_KEYS, f"a key without an owner: {key}"
+        assert kind in ("job", "logs", "call", "metrics") or key in SINGLE_KEYS, f"a key without an owner: {key}"
 
 
 def _compare_places(seen: Snapshot, model: Queue) -> None:
