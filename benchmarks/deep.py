@@ -1,7 +1,7 @@
 """What calls cost when a million jobs wait: one fill for each kind of job, and everything that is measured on it.
 
-The queue is driven by bare calls of the functions, so that only the server's share is seen. A second queue on the same
-server holds few jobs; the two take turns.
+The queue is driven by calls of the functions, without a worker: the server's share is what is measured. A second queue
+on the same server holds few jobs; the two take turns.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from typing import Any, Final
 import msgpack
 
 from glidemq_async import Queue
-from glidemq_async.functions.loader import function_name
+from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane
 from glidemq_async.options import JobOptionsDict
-from glidemq_async.storage.wire import Reply, as_list
 
 from . import kinds
 from .bench import PAYLOAD, RESULT, Bench, expect
 from .meter import Metrics, Rows
-from .server import ServerCost, ask
+from .server import ServerCost
 from .slow_log import durations_of
 
 BATCH: Final = 100
@@ -30,57 +29,54 @@ CHUNK: Final = 500
 CHUNKS: Final = 40
 SHALLOW: Final = 1_000
 LEASE_MS: Final = 600_000
-KEEP_ALL: Final = "-1 -1"
-CHANGES: Final = ("revoke", "change_priority", "remove")
-DATA: Final = msgpack.packb(PAYLOAD)
-ENDED: Final = msgpack.packb(RESULT)
+CHANGES: Final = {"revoke": "revokeJob", "change_priority": "changePriority", "remove": "removeJob"}
+DATA: Final[bytes] = msgpack.packb(PAYLOAD)
+ENDED: Final[bytes] = msgpack.packb(RESULT)
 KINDS: Final = {"plain": kinds.plain, "prioritized": kinds.prioritized, "keyed": kinds.keyed}
 TURNS: Final = ("plain", "keyed")
 
 
 class Driven:
-    """A queue that is driven by bare calls."""
+    """A queue that is driven by calls of its functions, without a worker."""
 
-    def __init__(self, bench: Bench, name: str, options_of: Callable[[int], JobOptionsDict]) -> None:
+    def __init__(self, queue: Queue[Any, Any], name: str, options_of: Callable[[int], JobOptionsDict]) -> None:
         self.name = name
-        self._wire, self._options_of = bench.wire, options_of
-        self._number = self.added = 0
-
-    async def call(self, function: str, *args: str | bytes | int) -> Reply:
-        """Call a function that answers once a request."""
-        self._number += 1
-        base = f"glide:{{{self.name}}}"
-        return await ask(self._wire, "FCALL", function_name(function), 1, base, "lane", self._number, *args)
+        self.functions = Functions(queue.storage, f"glide:{{{name}}}")
+        self._lane, self._options_of = Lane("bench"), options_of
+        self.added = 0
 
     async def add(self, jobs: int, batch: int = BATCH) -> None:
         """Add jobs, with as many in each call as `batch` says."""
         for start in range(0, jobs, batch):
-            args: list[str | bytes | int] = []
-            for _ in range(min(batch, jobs - start)):
-                options = self._options_of(self.added)
-                self.added += 1
-                args += ("", "job", DATA, "", msgpack.packb(options) if options else "")
-            await self.call("addJob", len(args) // 5, *args)
+            count = min(batch, jobs - start)
+            await self.functions.add_jobs([self._request(self.added + number) for number in range(count)])
+            self.added += count
 
-    async def work(self, jobs: int, policy: str = "") -> None:
+    def _request(self, number: int) -> AddRequest:
+        options = self._options_of(number)
+        return AddRequest("", "job", DATA, b"", msgpack.packb(options) if options else b"")
+
+    async def work(self, jobs: int) -> None:
         """Claim jobs and complete them, a batch in each call."""
-        ended: list[Reply] = []
+        settled: list[Arg] = []
         done = claimed = 0
         while done < jobs:
-            slots = min(BATCH, jobs - claimed)
-            args = [part for job in ended for part in _completed(job, policy)]
-            reply = as_list(await self.call("settleAndClaim", "one", slots, LEASE_MS, "", len(ended), *args)) or []
-            done += len(ended)
-            ended = list(as_list(reply[2]) or [])
-            claimed += len(ended)
-            expect(f"claims of {self.name}", claimed - done, slots)
+            slots, ended = min(BATCH, jobs - claimed), len(settled) // 5
+            reply = await self.functions.settle_and_claim(
+                self.functions.settle_request(self._lane, "bench", slots, LEASE_MS, "u", ended, settled)
+            )
+            expect(f"claims of {self.name}", len(reply.jobs), slots)
+            done += ended
+            claimed += slots
+            settled = []
+            for job in reply.jobs:
+                settled += ("c", job[4] or b"", job[5] or b"", ENDED, "")
 
-
-def _completed(job: Reply, policy: str) -> tuple[str | bytes, ...]:
-    job_id, entry = (as_list(job) or [])[4:6]
-    assert isinstance(job_id, bytes)
-    assert isinstance(entry, bytes)
-    return "c", job_id, entry, ENDED, policy
+    async def change(self, change: str, job_id: str) -> str:
+        """Make one change to a waiting job; answers its word."""
+        if change == "change_priority":
+            return await self.functions.change_priority(job_id, 7)
+        return await self.functions.change_job("revokeJob" if change == "revoke" else "removeJob", job_id)
 
 
 async def _turns(bench: Bench, kind: str, queues: Sequence[tuple[str, Driven]], chunks: int) -> Rows:
@@ -108,26 +104,23 @@ async def _changes(bench: Bench, kind: str, queue: Driven, count: int) -> Rows:
     rows: Rows = {}
     middle = queue.added // 2
     step = middle // (len(CHANGES) * count)
-    names = {"revoke": "revokeJob", "change_priority": "changePriority", "remove": "removeJob"}
-    for position, change in enumerate(CHANGES):
-        more = ("7",) if change == "change_priority" else ()
-        wanted = {"revoke": b"revoked"}.get(change, b"ok")
-        async with durations_of(bench.wire, names[change]) as taken:
+    for position, (change, function) in enumerate(CHANGES.items()):
+        async with durations_of(bench.wire, function) as taken:
             for number in range(count):
-                job_id = middle + 1 + (number * len(CHANGES) + position) * step
-                if await queue.call(names[change], str(job_id), *more) != wanted:
+                job_id = str(middle + 1 + (number * len(CHANGES) + position) * step)
+                if await queue.change(change, job_id) not in ("ok", "revoked"):
                     raise RuntimeError(f"{change} of job {job_id} was refused; the run is void")
         rows[f"deep, {kind}: {change}"] = taken.metrics()
     return rows
 
 
 async def _deep(kind: str, bench: Bench, jobs: int, count: int) -> Rows:
-    deep, shallow = (Driven(bench, name, KINDS[kind]) for name in ("deep", "shallow"))
     # The first half of the jobs is left to the claims.
     chunks = max(1, min(CHUNKS, jobs // 4 // CHUNK))
     rows: Rows = {}
     async with Queue[Any, Any]("deep", bench.url) as queue, Queue[Any, Any]("shallow", bench.url) as other:
         await other.connect()
+        deep, shallow = Driven(queue, "deep", KINDS[kind]), Driven(other, "shallow", KINDS[kind])
         await deep.add(jobs, FILL_BATCH)
         expect("fill", await queue.count(), jobs)
         if kind in TURNS:
