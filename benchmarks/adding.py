@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 from glidemq_async import Queue
+from glidemq_async.options import JobOptionsDict
 
 from .bench import PAYLOAD, Bench, expect, fill, open_queue
 from .meter import Meter, Rows
 
 CALLERS: Final = 50
 
+OptionsOf: TypeAlias = Callable[[int], JobOptionsDict]
+"""The options of the n-th job."""
 
-async def add_concurrently(queue: Queue[Any, Any], jobs: int, callers: int) -> list[float]:
+
+async def add_concurrently(
+    queue: Queue[Any, Any], jobs: int, callers: int, options_of: OptionsOf | None = None
+) -> list[float]:
     """Let callers add one job after the other, all at once; answers the latencies in seconds."""
     latencies: list[float] = []
 
-    async def caller(count: int) -> None:
-        for _ in range(count):
+    async def caller(first: int) -> None:
+        for number in range(first, jobs, callers):
             started = time.perf_counter()
-            await queue.add("job", PAYLOAD)
+            if options_of is None:
+                await queue.add("job", PAYLOAD)
+            else:
+                await queue.add("job", PAYLOAD, **options_of(number))
             latencies.append(time.perf_counter() - started)
 
-    await asyncio.gather(*(caller(jobs // callers) for _ in range(callers)))
+    await asyncio.gather(*(caller(first) for first in range(callers)))
     return latencies
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
 
 from glidemq_async import Job, Queue, Worker
 from glidemq_async.executors.protocol import Handler
 
-from .adding import add_concurrently
+from .adding import OptionsOf, add_concurrently
 from .bench import QUEUE, RESULT, Bench, expect, fill, open_queue
 from .meter import Meter, Metrics, Rows
 
 CONCURRENCY: Final = 100
+
+Prepare: TypeAlias = Callable[[Queue[Any, Any]], Awaitable[None]]
+"""What is set up before the first job is added."""
 
 
 async def _drain(bench: Bench, queue: Queue[Any, Any], handler: Handler, concurrency: int) -> Meter:
@@ -58,7 +62,9 @@ async def drain_100(bench: Bench, jobs: int) -> Rows:
     return await _drain_row(bench, jobs, CONCURRENCY)
 
 
-async def whole_life(bench: Bench, jobs: int) -> Rows:
+async def live(
+    bench: Bench, jobs: int, suffix: str = "", options_of: OptionsOf | None = None, prepare: Prepare | None = None
+) -> Rows:
     """Add by a hundred callers, then claim and complete at concurrency 100, with events and kept results.
 
     Only addJob is called in the first part and settleAndClaim in the second (but for one sweep a second), so the
@@ -70,12 +76,20 @@ async def whole_life(bench: Bench, jobs: int) -> Rows:
         return RESULT
 
     async with open_queue(bench) as queue:
+        if prepare is not None:
+            await prepare(queue)
         async with Meter(bench.wire) as adding:
-            await add_concurrently(queue, jobs, CONCURRENCY)
+            await add_concurrently(queue, jobs, CONCURRENCY, options_of)
         working = await _drain(bench, queue, handler, CONCURRENCY)
-    parts = {"addJob": adding.metrics(jobs), "settleAndClaim": working.metrics(jobs)}
-    inner = {f"  in {part}": meter.inner(jobs) for part, meter in (("addJob", adding), ("settleAndClaim", working))}
-    return {"whole life": together(*parts.values())} | {f"  {name}": row for name, row in parts.items()} | inner
+    meters = {"addJob": adding, "settleAndClaim": working}
+    parts = {f"  {part}{suffix}": meter.metrics(jobs) for part, meter in meters.items()}
+    inner = {f"  in {part}{suffix}": meter.inner(jobs) for part, meter in meters.items()}
+    return {f"whole life{suffix}": together(*parts.values())} | parts | inner
+
+
+async def whole_life(bench: Bench, jobs: int) -> Rows:
+    """The life of plain jobs."""
+    return await live(bench, jobs)
 
 
 def together(*parts: Metrics) -> Metrics:

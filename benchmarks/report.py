@@ -13,8 +13,11 @@ from typing import Final
 
 from glidemq_async.storage.binary import find_server
 
+from . import deep, kinds
 from .figures import Figures, Spread
 from .targets import Verdict, judge
+from .waiting import DELAY
+from .waiting import IDLE_KINDS as IDLES
 
 ROOT: Final = Path(__file__).parent.parent
 COLUMNS: Final = (
@@ -29,6 +32,9 @@ COLUMNS: Final = (
 )
 DRAINS: Final = ("drain, concurrency 1", "drain, concurrency 10", "drain, concurrency 100")
 RAW_DRAINS: Final = ("raw drain", "raw drain, batched", "raw drain, bare connection")
+LIVES: Final = tuple(f"whole life, {kind}" for kind in kinds.LIVES)
+IDLE_KINDS: Final = tuple(f"idle, {kind}: add -> handler" for kind in IDLES if kind != "plain")
+DEEP_STEPS: Final = tuple(f"{kind}: {step}" for kind in deep.TURNS for step in ("addJob", "settleAndClaim"))
 ADDS: Final = ("add, one by one", "add, 50 callers", "add, bulk")
 RAW_ADDS: Final = ("raw add", "raw add, bare connection")
 Table = list[list[str]]
@@ -64,6 +70,27 @@ def ratio_table(figures: Figures, rows: Sequence[str], yardsticks: Sequence[str]
     """Rates as shares of the bare loops'."""
     lines: Table = [["jobs/s as a share of", *yardsticks]]
     lines += [[row, *(spread_text(figures.ratio(row, to, "rate")) for to in yardsticks)] for row in rows]
+    return lines
+
+
+def kinds_table(figures: Figures) -> Table:
+    """What each kind of job costs beside a plain one."""
+    metrics = {"server CPU": "server_us", "server commands": "command_us", "p50": "p50_us"}
+    lines: Table = [["beside a plain job", *metrics]]
+    pairs = [(row, "whole life") for row in LIVES] + [(row, "idle, plain: add -> handler") for row in IDLE_KINDS]
+    pairs.append(("delayed: due -> handler", "idle: add -> handler"))
+    lines += [[row, *(spread_text(figures.ratio(row, to, name)) for name in metrics.values())] for row, to in pairs]
+    return lines
+
+
+def depth_table(figures: Figures) -> Table:
+    """What a job costs beside a million waiting ones, as a share of what it costs beside a thousand."""
+    metrics = {"server CPU": "server_us", "server commands": "command_us"}
+    lines: Table = [["deep beside shallow", *metrics]]
+    lines += [
+        [step, *(spread_text(figures.ratio(f"deep, {step}", f"shallow, {step}", name)) for name in metrics.values())]
+        for step in DEEP_STEPS
+    ]
     return lines
 
 
@@ -159,6 +186,8 @@ def terminal(figures: Figures) -> str:
         main_table(figures),
         ratio_table(figures, DRAINS, RAW_DRAINS),
         ratio_table(figures, ADDS, RAW_ADDS),
+        kinds_table(figures),
+        depth_table(figures),
         inner_table(figures),
         target_table(judge(figures)),
     ]
@@ -193,6 +222,24 @@ round and every sample has a process of its own; ratios are taken round by round
 {markdown(ratio_table(figures, DRAINS, RAW_DRAINS))}
 
 {markdown(ratio_table(figures, ADDS, RAW_ADDS))}
+
+## The kinds of jobs
+
+{markdown(kinds_table(figures))}
+
+- *many keys*: {kinds.MANY_KEYS:,} of them; *few keys*: {kinds.FEW_KEYS}, as many as jobs run at once. The limits of
+  keys are so high that they hold nobody back: what it costs to look at them is measured.
+- *delayed*: lateness after the due instant of jobs that were added {DELAY:g} s or more before it.
+
+## Depth
+
+{markdown(depth_table(figures))}
+
+- *deep*: jobs are added, claimed and completed in batches of {deep.BATCH} in a queue in which 1,000,000 jobs wait
+  (fewer with `--quick`), in turns with a *shallow* queue on the same server, in which {deep.SHALLOW:,} wait; medians of
+  the turns.
+- *revoke*, *change_priority*, *remove*: single waiting jobs all over the deep queue; the server's time per call, from
+  its slow log. The longest one is how long the server answered nobody else.
 
 ## Where the server's time goes (whole life)
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from . import adding, clearing, draining, naive, raw, waiting
+from . import adding, clearing, deep, draining, kinds, naive, raw, waiting
 from .meter import Rows
 from .sizes import Sizes
 
@@ -25,13 +25,14 @@ RUNS: Final[dict[str, Callable[..., Awaitable[Rows]]]] = {
         raw.raw_bare,
         naive.naive,
         waiting.idle_start,
+        waiting.idle_kinds,
         waiting.delayed_start,
         waiting.request_reply,
         waiting.idle_crowd,
         clearing.drain_steps,
         clearing.clean_steps,
     )
-}
+} | {**kinds.LIFE_RUNS, **deep.DEEP_RUNS}
 
 SizesOf: TypeAlias = Callable[[Sizes], tuple[int, ...]]
 
@@ -62,11 +63,14 @@ SCENARIOS: Final = (
     Scenario("raw_bare", lambda s: (s.many,)),
     Scenario("whole_life", lambda s: (s.many,)),
     Scenario("naive", lambda s: (s.many,)),
+    *(Scenario(run, lambda s: (s.kinds,)) for run in kinds.LIFE_RUNS),
     Scenario("whole_life", lambda s: (s.many,), persistent=True, suffix=", AOF everysec"),
     Scenario("idle_start", lambda s: (s.idle,)),
+    Scenario("idle_kinds", lambda s: (s.idle_kinds,)),
     Scenario("delayed_start", lambda s: (s.delayed,)),
     Scenario("request_reply", lambda s: (s.requests,)),
     Scenario("idle_crowd", lambda s: (s.crowd, s.crowd_jobs), rounds=2),
+    *(Scenario(run, lambda s: (s.deep, s.changes), rounds=1) for run in deep.DEEP_RUNS),
     Scenario("drain_steps", lambda s: (s.clear,), rounds=1),
     Scenario("clean_steps", lambda s: (s.clear,), rounds=1),
 )

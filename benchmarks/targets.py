@@ -23,6 +23,71 @@ class Target:
         return found.median <= self.value if self.bound == "<=" else found.median >= self.value
 
 
+# Rows are compared where a slow machine slows both sides alike; the processor's time does not count who else ran.
+def _beside(row: str, to: str, metric: str) -> Measure:
+    return lambda figures: figures.ratio(row, to, metric)
+
+
+def _found(row: str, metric: str) -> Measure:
+    return lambda figures: figures.spread(row, metric)
+
+
+IDLE_TARGETS: Final = (
+    *(
+        Target(
+            f"idle worker, {kind}, p50",
+            _beside(f"idle, {kind}: add -> handler", "idle, plain: add -> handler", "p50_us"),
+            "<=",
+            1.5,
+            "x plain",
+        )
+        for kind in ("prioritized", "LIFO", "keyed")
+    ),
+    Target(
+        "idle worker, just due, p50 after the due instant",
+        _beside("delayed: due -> handler", "idle: add -> handler", "p50_us"),
+        "<=",
+        1.5,
+        "x plain",
+    ),
+)
+
+LIFE_TARGETS: Final = tuple(
+    Target(
+        f"server time of a whole life, {kind}",
+        _beside(f"whole life, {kind}", "whole life", "server_us"),
+        "<=",
+        1.6,
+        "x plain",
+    )
+    for kind in ("keyed (many keys)", "keyed (few keys)")
+)
+
+DEEP_TARGETS: Final = (
+    *(
+        Target(
+            f"{step} of a {kind} job beside 1,000,000 waiting",
+            _beside(f"deep, {kind}: {step}", f"shallow, {kind}: {step}", "server_us"),
+            "<=",
+            1.1,
+            "x beside 1,000",
+        )
+        for kind in ("plain", "keyed")
+        for step in ("addJob", "settleAndClaim")
+    ),
+    *(
+        Target(
+            f"{change} of one of 1,000,000 waiting jobs, {kind}, p99",
+            _found(f"deep, {kind}: {change}", "p99_us"),
+            "<=",
+            1_000,
+            "µs",
+        )
+        for kind in ("plain", "prioritized", "keyed")
+        for change in ("revoke", "change_priority", "remove")
+    ),
+)
+
 TARGETS: Final = (
     Target(
         "server time of a whole life (20 µs where naive takes 28)",
@@ -87,6 +152,9 @@ TARGETS: Final = (
         10_000,
         "µs",
     ),
+    *IDLE_TARGETS,
+    *LIFE_TARGETS,
+    *DEEP_TARGETS,
 )
 
 

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from glidemq_async import Job
 
+from . import kinds
 from .bench import PAYLOAD, QUEUE, Bench, expect, open_queue, worker_process
 from .meter import Meter, Metrics, Rows, latency_metrics
 
 PAUSE: Final = 0.005
-DELAY: Final = 0.1
+DELAY: Final = 0.3
 APART: Final = 0.007
 
 
@@ -42,6 +43,35 @@ async def idle_start(bench: Bench, jobs: int) -> Rows:
         "empty function call": trip,
         "idle: add -> handler": in_trips(latency_metrics(from_call), trip),
         "idle: add's answer -> handler": in_trips(latency_metrics(from_answer), trip),
+    }
+
+
+IDLE_KINDS: Final = {
+    "plain": kinds.plain,
+    "prioritized": kinds.prioritized,
+    "LIFO": kinds.lifo,
+    "keyed": kinds.keyed,
+}
+
+
+async def idle_kinds(bench: Bench, jobs: int) -> Rows:
+    """Add one job at a time to an idle worker in another process, the kinds in turns."""
+    called: dict[str, dict[str, float]] = {kind: {} for kind in IDLE_KINDS}
+    last: Job[Any, Any] | None = None
+    async with open_queue(bench) as queue, worker_process(bench) as peer:
+        for number in range(jobs):
+            for kind, options_of in IDLE_KINDS.items():
+                await asyncio.sleep(PAUSE)
+                instant = time.time()
+                last = await queue.add("job", PAYLOAD, **options_of(number))
+                called[kind][last.id] = instant
+        assert last is not None
+        await last.result(timeout=10)
+        started_at = await peer.finish()
+    expect("idle kinds", len(started_at), jobs * len(IDLE_KINDS))
+    return {
+        f"idle, {kind}: add -> handler": latency_metrics([started_at[job_id] - t for job_id, t in added.items()])
+        for kind, added in called.items()
     }
 
 

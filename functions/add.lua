@@ -91,11 +91,10 @@ local function in_the_way(base, id, extra, call)
   return nil
 end
 
--- What a job that is not the plainest asks for; the record exists. Answers whether it is delayed.
-local function with_extra(base, id, opts, extra, call)
+-- Write a job that is not the plainest: its record with one command. Answers whether it is delayed.
+local function store_with_extra(base, id, name, data, opts, extra, call)
   local key, now = base .. ':job:' .. id, call.now
-  local route, due = routes.of(extra), extra.at or (extra.delay and now + extra.delay)
-  if route then redis.call('HSET', key, 'route', route) end
+  local due = extra.at or (extra.delay and now + extra.delay)
   if extra.ttl then
     redis.call('ZADD', base .. ':expiry', digits(now + extra.ttl), id)
     call.seen.expiry = true
@@ -105,23 +104,31 @@ local function with_extra(base, id, opts, extra, call)
     call.seen.waiters = true
   end
   if extra.dedup then dedup.own(base, extra.dedup, id, call) end
-  if due and due > now then
-    redis.call('HSET', key, 'place', scheduled.push(base, id, due, call), 'added', now, 'claim', '0 0 0')
-    return true
+  local route, place
+  local write, delayed = {'HSET', key, 'name', name, 'data', data}, due and due > now
+  if opts ~= '' then write[7], write[8] = 'opts', opts end
+  if delayed then
+    place = scheduled.push(base, id, due, call)
+    write[#write + 1], write[#write + 2] = 'claim', '0 0 0'
+    route = routes.of(extra)
+  else
+    place, route = routes.enter_first(base, id, extra, call, opts == '' and 'i' or 'o')
   end
-  if route then redis.call('HSET', key, 'added', now) end
-  redis.call('HSET', key, 'place', routes.enter(base, id, route, call, opts == '' and 'i' or 'o'))
-  return false
+  local n = #write
+  write[n + 1], write[n + 2] = 'place', place
+  if delayed or route then write[n + 3], write[n + 4] = 'added', digits(now) end
+  if route then write[n + 5], write[n + 6] = 'route', route end
+  redis.call(unpack(write))
+  return delayed
 end
 
 -- Write a job under an id that is free.
 local function store(base, id, name, data, opts, extra, call)
-  local key, delayed = base .. ':job:' .. id, false
+  local delayed = false
   if extra then
-    redis.call('HSET', key, 'name', name, 'data', data)
-    if opts ~= '' then redis.call('HSET', key, 'opts', opts) end
-    delayed = with_extra(base, id, opts, extra, call)
+    delayed = store_with_extra(base, id, name, data, opts, extra, call)
   else
+    local key = base .. ':job:' .. id
     redis.call('HSET', key, 'name', name, 'data', data, 'place',
       'waiting s' .. redis.call('XADD', base .. ':stream', '*', opts == '' and 'i' or 'o', id))
     if opts ~= '' then redis.call('HSET', key, 'opts', opts) end

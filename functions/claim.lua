@@ -39,6 +39,14 @@ function read.h(key, id, entry)
     job[10]}, before
 end
 
+-- The same fields as by read.h of a job that waited outside of the stream: mostly it never ran, and has no history.
+function read.w(key, id, entry)
+  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'added', 'route', 'letter')
+  if not (job[1] and job[2]) then return nil end
+  if job[4] and job[4] ~= '0 0 0' then return read.h(key, id, entry) end
+  return {job[1], job[2], job[3], '1', id, entry, false, false, job[5], false, job[6], job[7]}
+end
+
 -- The lease of a job that asks for one of its own (opts, "l"), else the worker's.
 local function lease_of(opts, lock)
   if not opts or not string.find(opts, '\161l', 1, true) then return lock end
@@ -87,7 +95,8 @@ local function refuse(base, id, entry, key, expired, call)
 end
 
 -- Start the jobs that are now pending under these entries; bad ones are dropped from the batch, never wedge it.
--- batch: { ids, entries } and, as far as the source has them, { whats, orders, keys }, each by position.
+-- batch: { ids, entries } and, as far as the source has them, { whats, orders, keys }, each by position; `what` holds
+-- for all.
 local function start_batch(base, batch, call, out)
   local ids, lines, lock = batch.ids, call.lines, call.lock
   local whats, orders, keys = batch.whats, batch.orders, batch.keys
@@ -95,7 +104,7 @@ local function start_batch(base, batch, call, out)
   local since, posted = ' ' .. digits(call.now) .. ' ', call.seen.posted or 0
   for i, id in ipairs(ids) do
     local entry, late = batch.entries[i], expired and expired[id]
-    local what = whats and not call.seen.touched and whats[i] or 'h'
+    local what = not call.seen.touched and (whats and whats[i] or batch.what) or 'h'
     local job = not late and start(base, what, id, entry, orders and orders[i], since, lock, lines)
     if job then
       out[#out + 1] = job
@@ -172,21 +181,21 @@ function source.returned(base, consumer, count, call, out)
 end
 
 function source.lifo(base, consumer, count, call, out)
-  local batch = {ids = {}}
+  local batch = {ids = {}, what = 'w'}
   local popped = redis.call('ZPOPMAX', base .. ':lifo', count)
   for i = 1, #popped, 2 do batch.ids[#batch.ids + 1] = popped[i] end
   return start_in_lane(base, consumer, batch, call, out)
 end
 
 function source.prioritized(base, consumer, count, call, out)
-  local batch = {ids = {}}
+  local batch = {ids = {}, what = 'w'}
   local popped = redis.call('ZPOPMIN', base .. ':prioritized', count)
   for i = 1, #popped, 2 do batch.ids[#batch.ids + 1] = string.sub(popped[i], 17) end
   return start_in_lane(base, consumer, batch, call, out)
 end
 
 function source.ready(base, consumer, count, call, out)
-  local batch = {}
+  local batch = {what = 'w'}
   batch.ids, batch.keys = keyed.pop(base, count, call)
   local found, bytes = start_in_lane(base, consumer, batch, call, out)
   -- A job that could not be started has freed its key: the next one of it may start in this call.

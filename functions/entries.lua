@@ -26,6 +26,32 @@ function entries.find(stream, raw)
   return fields[2], fields[4], letter .. raw
 end
 
+do
+  -- Whether one entry's id comes before another's. (Their milliseconds have 13 digits until the year 2286.)
+  local function before(a, b)
+    if #a == #b or string.sub(a, 1, 13) ~= string.sub(b, 1, 13) then return a < b end
+    return #a < #b
+  end
+
+  -- The keys of entries of keyed jobs, by entry; none for an entry that is gone. What is settled together was mostly
+  -- claimed together: one range finds it, and only what runs of others stand between is asked for one by one.
+  function entries.keys_of(lane, raw)
+    local found, first, last = {}, raw[1], raw[1]
+    if #raw > 1 then
+      for _, entry in ipairs(raw) do
+        if before(entry, first) then first = entry elseif before(last, entry) then last = entry end
+      end
+      for _, entry in ipairs(redis.call('XRANGE', lane, first, last, 'COUNT', #raw * 2)) do
+        found[entry[1]] = entry[2][4]
+      end
+    end
+    for _, entry in ipairs(raw) do
+      if not found[entry] then found[entry] = select(2, entries.find(lane, entry)) end
+    end
+    return found
+  end
+end
+
 -- The consumer under whose name a running job is pending, or nil.
 function entries.consumer_of(base, entry)
   local stream, raw = entries.stream_of(base, entry)

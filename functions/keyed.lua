@@ -48,11 +48,10 @@ end
 do
   local FIELDS = {'concurrency', 'rate_max', 'rate_ms', 'capacity', 'refill'}
 
-  -- The limits that hold for a key, as numbers or nil; what the key does not say, the default does.
-  function keyed.limits_of(base, key, call)
-    if not call.seen.limited then return {} end
+  local NONE = {}
+
+  local function read(base, key, common)
     local own = redis.call('HMGET', base .. ':key:' .. key, unpack(FIELDS))
-    local common = redis.call('HMGET', base .. ':key:', unpack(FIELDS))
     if not own[2] then own[2], own[3] = common[2], common[3] end
     if not own[4] then own[4], own[5] = common[4], common[5] end
     return {
@@ -60,6 +59,23 @@ do
       max = tonumber(own[2] or nil), length = tonumber(own[3] or nil),
       bucket = own[4] and {capacity = tonumber(own[4]), refill = tonumber(own[5])},
     }
+  end
+
+  -- The limits that hold for a key, as numbers or nil; what the key does not say, the default does. No call changes
+  -- limits after it has asked for one, so each is read once a call.
+  function keyed.limits_of(base, key, call)
+    if not call.seen.limited then return NONE end
+    local known = call.key_limits
+    if not known then
+      known = {common = redis.call('HMGET', base .. ':key:', unpack(FIELDS)), keys = {}}
+      call.key_limits = known
+    end
+    local found = known.keys[key]
+    if not found then
+      found = read(base, key, known.common)
+      known.keys[key] = found
+    end
+    return found
   end
 end
 
@@ -92,49 +108,100 @@ function keyed.room(base, key, limits_now, call)
   return left
 end
 
--- Put the key where it belongs: `ready`, `sleeping` or neither.
-local function place(base, key, call)
-  local seen, waiting = call.seen, redis.call('ZCARD', base .. ':keyq:' .. key)
-  local limits_now = waiting > 0 and keyed.limits_of(base, key, call)
-  local left = limits_now and keyed.room(base, key, limits_now, call) or 0
-  local at = left > 0 and open_at(base, key, limits_now, call)
-  if at ~= call.now then redis.call('ZREM', base .. ':ready', key) end
-  if at and at > call.now then
-    redis.call('ZADD', base .. ':sleeping', digits(at), key)
-    seen.sleeping, call.slept = true, true
-  elseif seen.sleeping then
-    redis.call('ZREM', base .. ':sleeping', key)
+do
+  local AT_ONCE = 16
+
+  -- Which of these structures of keys exist, as a set. Mostly all of them do or none, which one EXISTS tells of many.
+  local function existing(base, kind, keys)
+    local found = {}
+    for from = 1, #keys, AT_ONCE do
+      local upto, names = math.min(from + AT_ONCE - 1, #keys), {}
+      for i = from, upto do names[#names + 1] = base .. kind .. keys[i] end
+      local count = redis.call('EXISTS', unpack(names))
+      for i = from, upto do
+        if count == #names or (count > 0 and exists(names[i - from + 1])) then found[keys[i]] = true end
+      end
+    end
+    return found
   end
-  if at == call.now then
-    redis.call('ZADD', base .. ':ready', 'NX', digits(order.next(base, call)), key)
-    seen.ready = true
-    call.startable = call.startable + math.min(waiting, left)
+
+  -- How many more jobs of a key that has waiting ones may start now or, second answer, from when on; 0 for none.
+  local function start_of(base, key, running, call)
+    local limits_now, left = keyed.limits_of(base, key, call), 1
+    if call.seen.limited or call.seen.resting then
+      left = keyed.room(base, key, limits_now, call)
+    elseif running[key] then
+      left = 0
+    end
+    return left, left > 0 and open_at(base, key, limits_now, call)
+  end
+
+  -- Look at every key that was touched and put it where it belongs: `ready`, `sleeping` or neither. The last thing a
+  -- function does before it wakes workers or claims.
+  function keyed.review(base, call)
+    local touched, seen = call.touched, call.seen
+    if not touched then return end
+    call.touched = nil
+    keyed.write_entered(base, call)
+    local waiting, ready, not_ready, sleeping, awake = existing(base, ':keyq:', touched), {}, {}, {}, {}
+    local running = next(waiting) and not (seen.limited or seen.resting) and existing(base, ':keyrun:', touched)
+    for _, key in ipairs(touched) do
+      local left, at = 0, false
+      if waiting[key] then left, at = start_of(base, key, running, call) end
+      if at == call.now then
+        ready[#ready + 1], ready[#ready + 2] = digits(order.next(base, call)), key
+        call.startable = call.startable
+          + (left > 1 and math.min(left, redis.call('ZCARD', base .. ':keyq:' .. key)) or 1)
+      else
+        not_ready[#not_ready + 1] = key
+      end
+      if at and at > call.now then
+        sleeping[#sleeping + 1], sleeping[#sleeping + 2] = digits(at), key
+      else
+        awake[#awake + 1] = key
+      end
+    end
+    if seen.ready then in_chunks('ZREM', base .. ':ready', nil, not_ready) end
+    if seen.sleeping then in_chunks('ZREM', base .. ':sleeping', nil, awake) end
+    if ready[1] then
+      in_chunks('ZADD', base .. ':ready', 'NX', ready)
+      seen.ready = true
+    end
+    if sleeping[1] then
+      in_chunks('ZADD', base .. ':sleeping', nil, sleeping)
+      seen.sleeping, call.slept = true, true
+    end
   end
 end
 
--- Look at every key that was touched. The last thing a function does before it wakes workers or claims.
-function keyed.review(base, call)
-  local touched = call.touched
-  if not touched then return end
-  call.touched = nil
-  for _, key in ipairs(touched) do place(base, key, call) end
+-- Give a job that waits for the first time its sequence. Answers whether it got one.
+function keyed.arrive(base, route, call)
+  if route.sequence ~= 0 then return false end
+  route.sequence = order.next(base, call)
+  return true
 end
 
 -- Let a job wait in its key's line; a job that was there before takes its old place. Answers its place.
 function keyed.enter(base, id, route, call)
-  if route.sequence == 0 then
-    route.sequence = order.next(base, call)
-    redis.call('HSET', base .. ':job:' .. id, 'route', keyed.format(route))
-  end
-  redis.call('ZADD', base .. ':keyq:' .. route.key, route.priority, order.text(route.sequence) .. id)
-  redis.call('ZADD', base .. ':keyed', digits(route.sequence), id)
+  local sequence = order.text(route.sequence)
+  redis.call('ZADD', base .. ':keyq:' .. route.key, route.priority, sequence .. id)
+  local entered = call.entered or {}
+  call.entered = entered
+  entered[#entered + 1], entered[#entered + 2] = sequence, id
   keyed.touch(call, route.key)
   return 'key-waiting -'
+end
+
+-- `keyed` is written once a call, by its review or before a job leaves its line.
+function keyed.write_entered(base, call)
+  if call.entered then in_chunks('ZADD', base .. ':keyed', nil, call.entered) end
+  call.entered = nil
 end
 
 -- Take a waiting job out of its key's line.
 function keyed.leave(base, id, call)
   local route = keyed.route_of(base, id)
+  keyed.write_entered(base, call)
   redis.call('ZREM', base .. ':keyq:' .. route.key, order.text(route.sequence) .. id)
   redis.call('ZREM', base .. ':keyed', id)
   keyed.touch(call, route.key)
@@ -144,6 +211,14 @@ end
 function keyed.release(base, id, key, call)
   redis.call('SREM', base .. ':keyrun:' .. key, id)
   keyed.touch(call, key)
+end
+
+-- The same for several; found: the key of each entry that still stands.
+function keyed.release_all(base, ids, raw, found, call)
+  for i, id in ipairs(ids) do
+    local key = found[raw[i]]
+    if key then keyed.release(base, id, key, call) end
+  end
 end
 
 -- A job of the key that was taken cannot start: what it was charged goes back.
@@ -187,11 +262,20 @@ function keyed.pause(base, key, at, call)
   keyed.touch(call, key)
 end
 
--- Up to n jobs of a key that is ready, moved to its running ones.
+-- The first job of a key without limits; such a key waits for the end of that run.
+local function take_one(base, key, call, ids, keys)
+  local first = redis.call('ZPOPMIN', base .. ':keyq:' .. key)[1]
+  if not first then return keyed.touch(call, key) end
+  local n, id = #ids + 1, string.sub(first, 17)
+  ids[n], keys[n] = id, key
+  redis.call('SADD', base .. ':keyrun:' .. key, id)
+end
+
+-- Up to n jobs of a key with limits that is ready, moved to its running ones.
 local function take(base, key, n, call, ids, keys)
   local limits_now = keyed.limits_of(base, key, call)
   local queue, running = base .. ':keyq:' .. key, base .. ':keyrun:' .. key
-  n = math.min(n, call.seen.limited and keyed.room(base, key, limits_now, call) or 1)
+  n = math.min(n, keyed.room(base, key, limits_now, call))
   if limits_now.max then
     n = math.min(n, (limits.window(base .. ':keyrate:' .. key, limits_now.max, limits_now.length, call.now)))
   end
@@ -208,16 +292,16 @@ local function take(base, key, n, call, ids, keys)
     for i = 1, #popped, 2 do
       local id = string.sub(popped[i], 17)
       ids[#ids + 1], keys[#keys + 1] = id, key
-      redis.call('SADD', running, id)
       taken = taken + 1
     end
     if not bucket then break end
   end
+  if taken > 0 then redis.call('SADD', running, unpack(ids, #ids - taken + 1)) end
   if limits_now.max and taken > 0 then
     limits.note_starts(base, base .. ':keyrate:' .. key, taken, limits_now.length, call)
   end
   -- A key that runs one at a time waits for the end of that run.
-  if limits_now.concurrency or taken == 0 then place(base, key, call) end
+  if limits_now.concurrency or taken == 0 then keyed.touch(call, key) end
 end
 
 -- Take up to `count` jobs, key by key in turn. Answers their ids and keys.
@@ -228,7 +312,15 @@ function keyed.pop(base, count, call)
     local popped = redis.call('ZPOPMIN', base .. ':ready', math.min(left, KEYS_AT_ONCE))
     if #popped == 0 then break end
     local share = math.max(1, math.floor(left * 2 / #popped))
-    for i = 1, #popped, 2 do take(base, popped[i], math.min(share, count - #ids), call, ids, keys) end
+    for i = 1, #popped, 2 do
+      local n = math.min(share, count - #ids)
+      if n > 0 and not call.seen.limited then
+        take_one(base, popped[i], call, ids, keys)
+      else
+        take(base, popped[i], n, call, ids, keys)
+      end
+    end
+    keyed.review(base, call)
   end
   if #ids > 0 then in_chunks('ZREM', base .. ':keyed', nil, ids) end
   return ids, keys

@@ -9,10 +9,14 @@
 
 local routes = {}
 
--- The route that options of an add ask for, nil for a plain job. A keyed job first gets its sequence when it waits.
+-- A keyed job first gets its sequence when it waits.
+local function keyed_route(extra)
+  return {priority = extra.priority or 0, sequence = 0, cost = extra.cost or 1000, key = extra.key}
+end
+
+-- The route that options of an add ask for, nil for a plain job.
 function routes.of(extra)
-  if extra.key then return keyed.format({priority = extra.priority or 0, sequence = 0, cost = extra.cost or 1000,
-    key = extra.key}) end
+  if extra.key then return keyed.format(keyed_route(extra)) end
   if extra.lifo then return 'l' end
   if extra.priority and extra.priority > 0 then return 'p ' .. digits(extra.priority) end
   return nil
@@ -46,8 +50,10 @@ function enter.l(base, id, _, call)
   return 'waiting i'
 end
 
-function enter.k(base, id, route, call)
-  return keyed.enter(base, id, keyed.parse(route), call)
+function enter.k(base, id, text, call)
+  local route = keyed.parse(text)
+  if keyed.arrive(base, route, call) then redis.call('HSET', base .. ':job:' .. id, 'route', keyed.format(route)) end
+  return keyed.enter(base, id, route, call)
 end
 
 -- Let a job wait that is ready. Answers its place, for the caller to write. what: the name of a plain job's stream
@@ -56,6 +62,17 @@ function routes.enter(base, id, route, call, what)
   if route then return enter[string.sub(route, 1, 1)](base, id, route, call) end
   call.startable = call.startable + 1
   return 'waiting s' .. redis.call('XADD', base .. ':stream', '*', what or 'h', id)
+end
+
+-- The same for a job that is being added, whose record is yet to be written: answers its place and its route.
+function routes.enter_first(base, id, extra, call, what)
+  if not extra.key then
+    local route = routes.of(extra)
+    return routes.enter(base, id, route, call, what), route
+  end
+  local route = keyed_route(extra)
+  keyed.arrive(base, route, call)
+  return keyed.enter(base, id, route, call), keyed.format(route)
 end
 
 -- The same for a job whose record exists.

@@ -65,17 +65,15 @@ end
 
 -- Acknowledge and delete the entries of all runs. Answers, by position, the runs whose entry was no longer theirs.
 local function release_entries(base, args, n, call)
-  local stream, lane = {}, {}
+  local stream, lane, of_keys, ids = {}, {}, {}, {}
   for i = 1, n do
     local _, id, entry = run_at(args, i)
-    local letter = string.sub(entry, 1, 1)
+    local letter, raw = string.sub(entry, 1, 1), string.sub(entry, 2)
     local list = letter == 's' and stream or lane
-    list[#list + 1] = string.sub(entry, 2)
-    if letter == 'k' then
-      local _, key = entries.find(base .. ':lane', string.sub(entry, 2))
-      if key then keyed.release(base, id, key, call) end
-    end
+    list[#list + 1] = raw
+    if letter == 'k' then of_keys[#of_keys + 1], ids[#ids + 1] = raw, id end
   end
+  if ids[1] then keyed.release_all(base, ids, of_keys, entries.keys_of(base .. ':lane', of_keys), call) end
   local refused = {}
   local acknowledged = entries.drop(base .. ':stream', stream) + entries.drop(base .. ':lane', lane)
   if acknowledged == n or not settle.fenced then return refused end

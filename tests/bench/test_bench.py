@@ -33,13 +33,37 @@ RATES = (
     "  settleAndClaim",
     "naive whole life",
     "whole life, AOF everysec",
+    "whole life, prioritized",
+    "whole life, LIFO",
+    "whole life, keyed (many keys)",
+    "whole life, keyed (few keys)",
+    "whole life, keyed with a concurrency limit",
+    "whole life, keyed with a window",
+    "whole life, keyed with a token bucket",
 )
 LATENCIES = (
     "add, one by one",
     "empty function call",
     "idle: add -> handler",
+    "idle, plain: add -> handler",
+    "idle, prioritized: add -> handler",
+    "idle, LIFO: add -> handler",
+    "idle, keyed: add -> handler",
     "delayed: due -> handler",
     "request/reply",
+)
+
+
+DEEP_CHANGES = tuple(
+    f"deep, {kind}: {change}"
+    for kind in ("plain", "prioritized", "keyed")
+    for change in ("revoke", "change_priority", "remove")
+)
+TURNS = tuple(
+    f"{depth}, {kind}: {step}"
+    for depth in ("shallow", "deep")
+    for kind in ("plain", "keyed")
+    for step in ("addJob", "settleAndClaim")
 )
 
 
@@ -51,6 +75,8 @@ async def run_benchmarks(*arguments: str) -> tuple[int | None, str]:
     return process.returncode, output.decode()
 
 
+# Each of some forty samples is a process of its own.
+@pytest.mark.timeout(240)
 async def test_every_figure_is_measured(tmp_path: Path) -> None:
     written = tmp_path / "bench.md"
     status, output = await run_benchmarks("--json", "--output", str(written))
@@ -61,6 +87,11 @@ async def test_every_figure_is_measured(tmp_path: Path) -> None:
             assert figures[row][metric][0] > 0, (row, metric)
     for row in LATENCIES:
         assert 0 < figures[row]["p50_us"][0] <= figures[row]["p99_us"][0], row
+    for row in TURNS:
+        assert figures[row]["command_us"][0] > 0, row
+        assert figures[row]["server_us"][0] > 0, row
+    for row in DEEP_CHANGES:
+        assert 0 < figures[row]["p50_us"][0] <= figures[row]["p99_us"][0] <= figures[row]["most_us"][0], row
     for row in ("drain in steps", "clean in steps"):
         assert 0 < figures[row]["p50_us"][0] <= figures[row]["most_us"][0], row
     assert -1 < figures["10 idle workers"]["extra_calls"][0] < 10
@@ -69,6 +100,8 @@ async def test_every_figure_is_measured(tmp_path: Path) -> None:
     )
     text = written.read_text(encoding="utf-8")
     assert "| whole life |" in text
+    # (So few workers are idle here that the row of 200 is missing.)
+    assert [line for line in text.splitlines() if "not measured" in line and "200 idle workers" not in line] == []
     assert str(ROOT) not in text
 
 
