@@ -63,15 +63,17 @@ local function is_taken(base, id)
   return state == 'completed' and 'completed' or 'duplicate'
 end
 
--- The word for an add whose deduplication id has an owner in the way, and that owner; else nil.
-local function is_duplicate(base, wanted, call)
+-- The word for an add whose deduplication id has an owner in the way, and that owner; else nil. own: the id it asks for.
+local function is_duplicate(base, wanted, own, call)
   local owner = dedup.owner(base, wanted, call.now)
   if not owner then return nil end
   local state = record.place(base, owner)
   if wanted.mode == 'throttle' then return state == 'completed' and 'completed' or 'duplicate', owner end
   if not state or state == 'completed' or state == 'failed' then return nil end
   if wanted.mode == 'simple' then return 'duplicate', owner end
-  if state ~= 'active' then removal.remove(base, owner, 'replaced', call) end
+  -- An add that its own id refuses replaces nothing.
+  local refused = own ~= '' and own ~= owner and exists(base .. ':job:' .. own)
+  if state ~= 'active' and not refused then removal.remove(base, owner, 'replaced', call) end
   return nil
 end
 
@@ -121,7 +123,7 @@ end
 function add.one(base, job, call)
   local id, extra = job.id, job.extra
   local word, owner
-  if extra and extra.dedup then word, owner = is_duplicate(base, extra.dedup, call) end
+  if extra and extra.dedup then word, owner = is_duplicate(base, extra.dedup, id, call) end
   if not word and id ~= '' then word, owner = is_taken(base, id), id end
   if word then return owner, word end
   if id == '' then
@@ -161,7 +163,7 @@ local function add_jobs(base, args)
       nth = nth + 1
       id = ids and ids[nth] or digits(counter + nth - 1)
     end
-    if extra and extra.dedup then word, owner = is_duplicate(base, extra.dedup, call) end
+    if extra and extra.dedup then word, owner = is_duplicate(base, extra.dedup, own, call) end
     if not word and own ~= '' then word, owner = is_taken(base, own), own end
     if word then
       local k = #outcomes

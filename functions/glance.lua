@@ -19,11 +19,11 @@ local function look(base, keys, from, upto, seen)
   look(base, keys, middle + 1, upto, seen)
 end
 
--- Answers { paused, touched, keep = { completed, failed }, <structure> = true if it exists }. A call notes here what it
+-- Answers { paused, touched, turn, keep = { completed, failed }, <structure> = true if it exists }. A call notes here what it
 -- creates itself.
 function glance.at(base)
-  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched')
-  local seen = {paused = meta[1] == '1', touched = meta[4] == '1',
+  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched', 'turn')
+  local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[5] or 0),
     keep = {completed = meta[2] or '', failed = meta[3] or ''}}
   local keys = {}
   for i, name in ipairs(STRUCTURES) do keys[i] = base .. ':' .. name end

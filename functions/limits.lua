@@ -79,6 +79,11 @@ function limits.started(base, n, call)
   if length then limits.note_starts(base, base .. ':rate', n, tonumber(length), call) end
 end
 
+-- A run ended without a settle: under a limit of the queue that makes room for one more.
+function limits.run_ended(call)
+  if call.seen.limits then call.startable = call.startable + 1 end
+end
+
 -- A handler was told by somebody outside to wait: nothing of the queue starts before then.
 function limits.close_gate(base, at, call)
   local key = base .. ':limits'

@@ -14,6 +14,7 @@ function places.drop_run(base, id, entry, call)
   local stream, raw = entries.stream_of(base, entry)
   local _, key = entries.find(stream, raw)
   entries.drop(stream, {raw})
+  limits.run_ended(call)
   if key then keyed.release(base, id, key, call) end
 end
 

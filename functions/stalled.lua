@@ -34,6 +34,7 @@ local function mend_lane(base, call)
   for _, row in ipairs(redis.call('XRANGE', lane, '-', '+', 'COUNT', 1000)) do
     local id, key, entry = entries.find(lane, row[1])
     redis.call('XDEL', lane, row[1])
+    limits.run_ended(call)
     if key then keyed.release(base, id, key, call) end
     if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
       returned.push(base, id, entry, call)
@@ -71,6 +72,7 @@ local function sweep_entry(base, stream, raw, idle, max_stalled, call, report)
   local active = id and place == 'active ' .. entry
   if active and idle < lease_of(base, id) then return end
   entries.drop(stream, {raw})
+  limits.run_ended(call)
   if key then keyed.release(base, id, key, call) end
   if active then
     recover(base, id, entry, max_stalled, call, report)
@@ -167,6 +169,7 @@ local function close_worker(base, args)
     for _, row in ipairs(rows) do
       local id, key, entry = entries.find(stream, row[1])
       entries.drop(stream, {row[1]})
+      limits.run_ended(call)
       if key then keyed.release(base, id, key, call) end
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
