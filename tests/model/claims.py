@@ -46,7 +46,10 @@ class ClaimingQueue(Queue):
         free = allowed - sum(job.id in started for name in BACK for job in taken.get(name, ()))
         self._check_turns(before, {name for name, jobs in taken.items() if jobs}, free)
         self.usage.starts += [self.now] * len(started) if self.limits.rate else []
-        return [self.jobs[id_] for id_ in started]
+        jobs = [self.jobs[id_] for id_ in started]
+        for job in jobs:
+            job.line = job.line or next(self.line)  # if it comes back it stands there by this start
+        return jobs
 
     def _take(self, job: Job, worker: str | None, lock: int) -> None:
         key = job.key
@@ -74,8 +77,7 @@ class ClaimingQueue(Queue):
         else:
             job.laned = job.lifo or job.priority > 0
             job.letter = "l" if job.laned else "s"
-            if job.laned:
-                job.line = next(self.line)  # if it comes back it stands there by this start
+            job.line = 0 if job.laned else job.line
         job.state, job.token, job.worker, job.idle = "active", "?", worker, 0
         job.fence += 1
         job.lock = job.lease or lock
