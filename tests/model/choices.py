@@ -20,7 +20,7 @@ DELIVERY = st.sampled_from(["once", "once", "once", "twice", "lost"])
 Change = Literal["removeJob", "retryJob", "revokeJob", "promoteJob"]
 CHANGES: tuple[Change, ...] = ("removeJob", "retryJob", "revokeJob", "promoteJob")
 FITS: dict[Change, tuple[State, ...]] = {
-    "removeJob": (*READY, "active", "delayed", "completed", "failed"),
+    "removeJob": (*READY, "active", "delayed"),
     "retryJob": ("failed", "completed"),
     "revokeJob": ("active",),
     "promoteJob": ("delayed",),
@@ -35,7 +35,7 @@ DEDUPS = (
     Dedup("d", "simple"), Dedup("d", "simple", 7_000), Dedup("d", "throttle", 7_000), Dedup("d", "debounce", 7_000),
     Dedup("d", "debounce"), Dedup("e", "simple", 20_000), Dedup("e", "throttle", 20_000), Dedup("e", "debounce"),
 )  # fmt: skip
-VARIETY = 240
+VARIETY = 120
 
 
 def _various() -> tuple[NewJob, ...]:
@@ -49,20 +49,25 @@ def _various() -> tuple[NewJob, ...]:
         elif way == "lifo":
             job = job._replace(lifo=True)
         elif way == "key":
-            key, cost, priority = chance.choice("xxy"), chance.choice([1_000, 1_000, 500, 3_000]), chance.choice([0, 0, 1])
+            key, cost, priority = (
+                chance.choice("xxy"),
+                chance.choice([1_000, 1_000, 500, 3_000]),
+                chance.choice([0, 0, 1]),
+            )
             job = job._replace(key=key, cost=cost, priority=priority)
         jobs.append(job._replace(dedup=chance.choice(DEDUPS)) if chance.random() < 0.2 else job)
     return tuple(jobs)
 
 
-NEW = (*PLAIN, *_various())
+NEW = (*[NewJob()] * 24, *PLAIN, *PLAIN, *_various())
 LIMITS = st.sampled_from([
-    ("concurrency", "1"), ("concurrency", "2"), ("concurrency", "3"), ("concurrency", ""), ("concurrency", ""),
-    ("rate", "1 14000"), ("rate", "2 14000"), ("rate", ""), ("rate", ""),
+    *[("concurrency", "1"), ("concurrency", "2"), ("concurrency", "3"), ("rate", "1 14000"), ("rate", "2 14000")],
+    *[("concurrency", "")] * 5, *[("rate", "")] * 4,
 ])  # fmt: skip
 KEY_LIMITS = st.sampled_from([
     ("concurrency", "1"), ("concurrency", "2"), ("concurrency", "3"), ("concurrency", ""), ("rate", "1 14000"),
-    ("rate", "2 14000"), ("rate", ""), ("bucket", "2000 100"), ("bucket", "1000 1000"), ("bucket", ""),
+    ("rate", "2 14000"), ("rate", ""), ("rate", ""), ("bucket", "2000 100"), ("bucket", "1000 1000"),
+    ("bucket", ""), ("bucket", ""),
 ])  # fmt: skip
 ENDS = (
     Settled("c", "", ""), Settled("c", "", "", retention=(0, 0)), Settled("c", "", "", retention=(1, -1)),
@@ -70,6 +75,7 @@ ENDS = (
     Settled("f", "", "", retention=(1, 60_000)), Settled("f", "", "", retention=(0, -1)), Settled("r", "", ""),
     Settled("r", "", "", delay=1), Settled("r", "", "", delay=20_000), Settled("d", "", "", delay=7_000),
     Settled("b", "", ""), Settled("b", "", ""), Settled("l", "", "", delay=7_000), Settled("l", "", "", delay=1),
+    Settled("l", "", "", delay=20_000),
 )  # fmt: skip
 RUN = st.tuples(st.sampled_from(["held"] * 7 + ["stale", "missing", "again"]), NUMBER, st.sampled_from(ENDS))
 RUNS = st.lists(RUN, min_size=1, max_size=4)

@@ -61,7 +61,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.wakeups = Wakeups(self.driver.ears, ["w1", "w2", "w3"])  # w4 only polls
         self.told: list[tuple[str, str]] = []
         self.made = 0
+        self.sleeping: dict[str, int] = {}
         self.taken = 0
+        self.plain = False
         self.dirty = False
 
     # Helpers.
@@ -87,6 +89,7 @@ class QueueMachine(RuleBasedStateMachine):
         if seen is None:
             self.wakeups.ask()
             seen = self.driver.snapshot()
+        self.sleeping = seen.sleeping
         self.comparer.compare(seen, self.model)
         same("what workers were told", self.wakeups.hear(), self.told)
         self.told.clear()
@@ -108,7 +111,7 @@ class QueueMachine(RuleBasedStateMachine):
         same("findings", [one for one in found if one.subject not in torn], [])
         states: tuple[State, ...] = (*READY, "active", "delayed", "completed", "failed")
         counts = {state: len(self.model.having(state)) for state in states}
-        limited = len(self.driver.snapshot().sleeping)  # the first one of each key that sleeps
+        limited = len(self.sleeping)  # the first one of each key that sleeps
         counts |= {"rate-limited": limited, "key-waiting": counts["key-waiting"] - limited}
         same("counts", run(self.functions.count_jobs()), counts)
         same("paused", run(self.functions.is_paused()), self.model.paused)
@@ -146,8 +149,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Users.
 
-    @initialize(swept=st.sampled_from([True, True, False]))
-    def first_sweep(self, swept: bool) -> None:
+    @initialize(plain=st.sampled_from([False, False, True]), swept=st.sampled_from([True, True, False]))
+    def begin(self, plain: bool, swept: bool) -> None:
+        """In some runs only plain jobs without limits: what is done to many of them is seen sooner."""
+        self.plain = plain
         if swept:
             self.sweep(5, 0, 30_000, "once")
 
@@ -158,7 +163,8 @@ class QueueMachine(RuleBasedStateMachine):
             there = self.model.jobs.get(id_)
             if there is None or not there.torn:
                 self.made += 1
-                jobs.append(kind._replace(id=id_, name=f"n{self.made}", data=f"d{self.made}"))
+                one = kind._replace(priority=0, lifo=False, key=None, dedup=None) if self.plain else kind
+                jobs.append(one._replace(id=id_, name=f"n{self.made}", data=f"d{self.made}"))
         if jobs:
             self.driver.delivery = delivery
             reply = run(self.functions.add_jobs([add_request(job) for job in jobs]))
@@ -257,12 +263,16 @@ class QueueMachine(RuleBasedStateMachine):
 
     @action(1, limit=LIMITS, delivery=DELIVERY)
     def limit(self, limit: tuple[str, str], delivery: Delivery) -> None:
+        if self.plain:
+            return
         self.driver.delivery, self.dirty = delivery, True
         run(self.functions.set_limits(**{limit[0]: limit[1]}))
         self.model.set_limit(*limit)
 
     @action(3, key=st.sampled_from(["", "x", "x", "y"]), limit=KEY_LIMITS, delivery=DELIVERY)
     def limit_key(self, key: str, limit: tuple[str, str], delivery: Delivery) -> None:
+        if self.plain:
+            return
         self.driver.delivery, self.dirty = delivery, True
         run(self.functions.set_key_limits(key, **{limit[0]: limit[1]}))
         self.model.set_key_limit(key, *limit)
@@ -382,7 +392,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.dirty = True
 
     @action(
-        1,
+        2,
         name=WORKERS,
         what=st.sampled_from(["crash", "crash and close", "close", "old number", "shutdown", "shutdown"]),
         delivery=DELIVERY,
