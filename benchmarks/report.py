@@ -24,6 +24,7 @@ COLUMNS: Final = (
     ("server_us", "server CPU µs/job"),
     ("p50_us", "p50 µs"),
     ("p99_us", "p99 µs"),
+    ("most_us", "most µs"),
     ("calls", "calls/job"),
 )
 DRAINS: Final = ("drain, concurrency 1", "drain, concurrency 10", "drain, concurrency 100")

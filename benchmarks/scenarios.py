@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from . import adding, draining, naive, raw, waiting
+from . import adding, clearing, draining, naive, raw, waiting
 from .meter import Rows
 from .sizes import Sizes
 
@@ -28,6 +28,8 @@ RUNS: Final[dict[str, Callable[..., Awaitable[Rows]]]] = {
         waiting.delayed_start,
         waiting.request_reply,
         waiting.idle_crowd,
+        clearing.drain_steps,
+        clearing.clean_steps,
     )
 }
 
@@ -65,4 +67,6 @@ SCENARIOS: Final = (
     Scenario("delayed_start", lambda s: (s.delayed,)),
     Scenario("request_reply", lambda s: (s.requests,)),
     Scenario("idle_crowd", lambda s: (s.crowd, s.crowd_jobs), rounds=2),
+    Scenario("drain_steps", lambda s: (s.clear,), rounds=1),
+    Scenario("clean_steps", lambda s: (s.clear,), rounds=1),
 )

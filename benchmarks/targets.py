@@ -73,6 +73,20 @@ TARGETS: Final = (
         3,
         "calls",
     ),
+    Target(
+        "longest step of draining 1,000,000 jobs",
+        lambda f: f.spread("drain in steps", "most_us"),
+        "<=",
+        10_000,
+        "µs",
+    ),
+    Target(
+        "longest step of cleaning 1,000,000 jobs",
+        lambda f: f.spread("clean in steps", "most_us"),
+        "<=",
+        10_000,
+        "µs",
+    ),
 )
 
 

@@ -56,6 +56,7 @@ end
 -- The word for an add whose own id is taken already, or nil.
 local function is_taken(base, id)
   local state = record.place(base, id)
+  if (state == 'completed' or state == 'failed') and finish.remove_over(base, id) then state = nil end
   if not state then
     if string.find(id, '^%d+$') then redis.call('HSET', base .. ':meta', 'numeric_ids', '1') end
     return nil
@@ -68,7 +69,10 @@ local function is_duplicate(base, wanted, own, call)
   local owner = dedup.owner(base, wanted, call.now)
   if not owner then return nil end
   local state = record.place(base, owner)
-  if wanted.mode == 'throttle' then return state == 'completed' and 'completed' or 'duplicate', owner end
+  if wanted.mode == 'throttle' then
+    if state == 'completed' and not finish.is_over(base, owner) then return 'completed', owner end
+    return 'duplicate', owner
+  end
   if not state or state == 'completed' or state == 'failed' then return nil end
   if wanted.mode == 'simple' then return 'duplicate', owner end
   -- An add that its own id refuses replaces nothing.

@@ -22,7 +22,7 @@ from glidemq_async.functions.calling import (
     texts,
 )
 from glidemq_async.functions.cleaning_calls import CleaningCalls
-from glidemq_async.functions.dead_letter_calls import DeadLetterCalls
+from glidemq_async.functions.dead_letter_calls import DeadLetterCalls, Delivery, MovedLetter, Posted, Revival
 from glidemq_async.functions.inspection_calls import InspectionCalls
 from glidemq_async.functions.limit_calls import LimitCalls
 from glidemq_async.functions.scheduler_calls import SchedulerCalls
@@ -32,13 +32,17 @@ __all__ = [
     "AddRequest",
     "Arg",
     "ClaimedJob",
+    "Delivery",
     "Finding",
     "FunctionStore",
     "Functions",
     "Lane",
     "Lanes",
+    "MovedLetter",
+    "Posted",
     "QueueState",
     "Record",
+    "Revival",
     "SettleReply",
     "SettleRequest",
     "SweepReply",
@@ -80,21 +84,26 @@ class SettleRequest:
 
 
 class SettleReply(NamedTuple):
-    """What `settleAndClaim` answered; `due` is the instant (server ms) at which to claim again, 0 = when woken."""
+    """What `settleAndClaim` answered; `due` is the instant (server ms) at which to claim again, 0 = when woken.
+
+    `posted`: the call wrote to the outbox.
+    """
 
     now: int
     refused: dict[int, str]
     jobs: list[ClaimedJob]
     due: int
     listeners: int
+    posted: bool
 
 
 class SweepReply(NamedTuple):
-    """What `sweep` answered."""
+    """What `sweep` answered; `posted`: something stands in the outbox."""
 
     more: bool
     recovered: list[str]
     failed: list[str]
+    posted: bool
 
 
 class QueueState(NamedTuple):
@@ -143,19 +152,34 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
         return AddReply(cast("int", now), ids, words)
 
     def settle_request(
-        self, lane: Lane, consumer: str, slots: int, lock_ms: int, flags: str, runs: int, settled: list[Arg]
+        self,
+        lane: Lane,
+        consumer: str,
+        slots: int,
+        lock_ms: int,
+        flags: str,
+        runs: int,
+        settled: list[Arg],
+        ran_ms: tuple[int, int] = (0, 0),
     ) -> SettleRequest:
-        """Prepare a settleAndClaim call. settled: flat verb, id, entry, payload, option of `runs` ended runs."""
+        """Prepare a settleAndClaim call.
+
+        settled: flat verb, id, entry, payload, option of `runs` ended runs; ran_ms: how long those took together that
+        are completed by it, and those that are failed.
+        """
         number = lane.next()
-        head: list[Arg] = [lane.name, number, consumer, slots, lock_ms, flags, runs]
+        ran = f"{ran_ms[0]} {ran_ms[1]}"
+        head: list[Arg] = [lane.name, number, consumer, slots, lock_ms, flags, ran, runs]
         return SettleRequest(lane, number, head + settled)
 
     async def settle_and_claim(self, request: SettleRequest) -> SettleReply:
         """Make or repeat a settleAndClaim call."""
         reply = await self._storage.call("settleAndClaim", self._base, request.args)
-        now, refused, jobs, due, listeners = cast("tuple[int, list[object], list[ClaimedJob], int, int]", reply)
+        now, refused, jobs, due, listeners, posted = cast(
+            "tuple[int, list[object], list[ClaimedJob], int, int, int]", reply
+        )
         words = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
-        return SettleReply(now, words, jobs, due, listeners)
+        return SettleReply(now, words, jobs, due, listeners, posted == 1)
 
     async def renew_leases(
         self, consumer: str, info: bytes, held: Sequence[tuple[str, str]], timeout: float
@@ -172,8 +196,8 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
         reply = await self.once("sweep", [max_stalled, interval_ms, gap_ms, int(resume)])
         if not reply:
             return None
-        more, recovered, failed = cast("list[object]", reply)
-        return SweepReply(more == 1, texts(recovered), texts(failed))
+        more, recovered, failed, posted = cast("list[object]", reply)
+        return SweepReply(more == 1, texts(recovered), texts(failed), posted == 1)
 
     async def close_worker(self, consumer: str) -> int:
         """Hand back all that is pending for a consumer that holds nothing any more, and forget it."""
@@ -189,6 +213,10 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
     ) -> str:
         """Do one thing to one job; returns the function's word."""
         return text(await self.once(function, [job_id]))
+
+    async def set_result_ttl(self, job_id: str, ttl_ms: int | None) -> str:
+        """Let an ended job's record stay so long from now on, None: as its set's retention says; the word."""
+        return text(await self.once("setResultTtl", [job_id, "" if ttl_ms is None else ttl_ms]))
 
     async def change_priority(self, job_id: str, priority: int) -> str:
         """Give a job that has not started another priority; returns the function's word."""

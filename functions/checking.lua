@@ -9,6 +9,7 @@
 --   checkQueue    -> flat { invariant, subject, text }     marks, caps and consumers
 -- Invariant numbers are those of ARCHITECTURE.md. Each function sees one instant, so what it finds is true.
 
+local checking = {}
 local STATE_OF = {returned = 'waiting', lifo = 'waiting', prioritized = 'prioritized', keyed = 'key-waiting',
   scheduled = 'delayed', completed = 'completed', failed = 'failed'}
 local ENTRY_OF = {returned = 'r', lifo = 'i'}
@@ -75,6 +76,12 @@ local function stands(base, id, state, entry)
   local holder, key, full = entries.find(stream, raw)
   if key and redis.call('SISMEMBER', base .. ':keyrun:' .. key, id) == 0 then return false end
   return holder == id and full == entry and is_pending(stream, raw) == (state == 'active')
+end
+
+-- Whether there is a job with this id, standing where its record says.
+function checking.stands(base, id)
+  local state, entry = record.place(base, id)
+  return state and stands(base, id, state, entry) or false
 end
 
 local function check_record(base, id, report)
@@ -153,6 +160,7 @@ local function check_marks(base, report)
     {'expiry', redis.call('ZRANGE', base .. ':expiry', 0, 999)},
     {'held', redis.call('ZRANGE', base .. ':held', 0, 999)},
     {'revoking', redis.call('SRANDMEMBER', base .. ':revoking', 1000)},
+    {'moved', redis.call('ZRANGE', base .. ':moved', 0, 999)},
   }
   for _, mark in ipairs(marks) do
     for _, id in ipairs(mark[2]) do
@@ -161,6 +169,10 @@ local function check_marks(base, report)
   end
   for _, id in ipairs(redis.call('SRANDMEMBER', base .. ':revoking', 1000)) do
     if record.place(base, id) ~= 'active' then found(report, 'I9', id, 'in revoking but not active') end
+  end
+  for _, id in ipairs(redis.call('ZRANGE', base .. ':moved', 0, 999)) do
+    local state = record.place(base, id)
+    if state == 'completed' or state == 'failed' then found(report, 'I9', id, 'in moved but ' .. state) end
   end
 end
 

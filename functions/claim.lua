@@ -8,7 +8,7 @@ local claim = {}
 local FIRST_STEP = 8
 local LARGEST_STEP = 512
 local MAX_BYTES = 1048576
-local REFUSED_BYTES = 1024       -- what a job that cannot start counts, so that a claim of many of them ends too
+local REFUSED_BYTES = 4096       -- what a job that is not started counts for, so that a call never walks many of them
 local TURNS = {'stream', 'lifo', 'ready'}
 
 -- The fields of a claimed job as its worker gets them, with id and entry; what: see record.lua. Answers nil when
@@ -30,11 +30,12 @@ end
 
 function read.h(key, id, entry)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'failures', 'stalls', 'added', 'progress',
-    'route')
+    'route', 'letter')
   if not (job[1] and job[2]) then return nil end
   local before = job[4]
   local fence = before and digits(string.match(before, '^%d+') + 1) or '1'
-  return {job[1], job[2], job[3], fence, id, entry, job[5], job[6], job[7], job[8], job[9]}, before
+  return {job[1], job[2], job[3], fence, id, entry, job[5], job[6], job[7], job[8], job[9],
+    job[10]}, before
 end
 
 -- The lease of a job that asks for one of its own (opts, "l"), else the worker's.
@@ -87,7 +88,7 @@ local function start_batch(base, batch, call, out)
   local ids, lines, lock = batch.ids, call.lines, call.lock
   local whats, orders, keys = batch.whats, batch.orders, batch.keys
   local expired, gone, bytes = expired_among(base, ids, call.now, call.seen), {}, 0
-  local since = ' ' .. digits(call.now) .. ' '
+  local since, posted = ' ' .. digits(call.now) .. ' ', call.seen.posted or 0
   for i, id in ipairs(ids) do
     local entry, late = batch.entries[i], expired and expired[id]
     local what = whats and not call.seen.touched and whats[i] or 'h'
@@ -102,7 +103,7 @@ local function start_batch(base, batch, call, out)
     end
   end
   if #gone > 0 then entries.drop(entries.stream_of(base, batch.entries[1]), gone) end
-  return bytes
+  return bytes + (call.seen.posted or 0) - posted
 end
 
 local function read_new(base, consumer, count)

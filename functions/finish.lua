@@ -2,10 +2,14 @@
 --   completed, failed  zset  id -> finished ms; a job is in at most one of them
 --   waiters  hash  id -> reply channels, joined by spaces; "<base>:reply:<name>" (sharded) gets
 --                  "<state> <id length> <id><payload>", the payload only up to 64 KiB, else "<state>? …"
---   held     zset  id -> instant until which the record stays although its policy says less
+--   held     zset  id -> instant until which the record stays although its policy says less; with `drop` it ends then
 --   meta  hash  keep_completed, keep_failed: the policy that was last applied to the set
 -- Retention policy text: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default. The job
--- that ends applies its policy to the whole set.
+-- that ends applies its policy to the whole set. With " t<ms>" behind it (or behind '') the job itself has a time to
+-- live: its record stays exactly so long, and no policy is applied, neither to it nor by it.
+-- Scores: a job with a time to live stands in its set at the instant when that ends, which is later than now; all
+-- others stand there at their time of ending. So policies, which look at scores up to now, pass it by. Once its
+-- instant has come it counts as gone (finish.is_over), whether a sweep has removed it yet or not.
 
 local finish = {}
 local DEFAULT_POLICY = {completed = '1000 86400000', failed = '10000 2592000000'}
@@ -21,8 +25,10 @@ end
 
 -- Check a policy argument while nothing has been written.
 function finish.check_policy(policy)
-  if policy ~= '' and not string.find(policy, '^%-?%d+ %-?%d+$') then
-    fail('ARGUMENT', 'a retention policy is "<count> <age ms>", found ' .. policy)
+  if policy == '' then return end
+  local kept = string.gsub(policy, ' t%d+$', '')
+  if kept ~= '' and not string.find(kept, '^%-?%d+ %-?%d+$') then
+    fail('ARGUMENT', 'a retention policy is "<count> <age ms>[ t<ms>]", found ' .. policy)
   end
 end
 
@@ -56,8 +62,11 @@ local function remove_finished(base, state, ids, seen)
   local held = base .. ':held'
   if seen.held then
     local free = {}
-    for _, id in ipairs(ids) do
-      if not redis.call('ZSCORE', held, id) then free[#free + 1] = id end
+    for from = 1, #ids, CHUNK do
+      local upto = math.min(from + CHUNK - 1, #ids)
+      for i, until_ms in ipairs(redis.call('ZMSCORE', held, unpack(ids, from, upto))) do
+        if not until_ms then free[#free + 1] = ids[from + i - 1] end
+      end
     end
     ids = free
     if #ids > 0 then in_chunks('ZREM', base .. ':' .. state, nil, ids) end
@@ -67,11 +76,51 @@ local function remove_finished(base, state, ids, seen)
   record.unlink(base, ids)
 end
 
+-- Release at most `limit` records whose hold is over; those that nothing else keeps are removed.
+function finish.release_held(base, now, limit)
+  local key = base .. ':held'
+  local ids = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, limit or TRIM_STEP)
+  if #ids == 0 then return end
+  in_chunks('ZREM', key, nil, ids)
+  local gone = {completed = {}, failed = {}}
+  for _, id in ipairs(ids) do
+    local state = redis.call('HEXISTS', base .. ':job:' .. id, 'drop') == 1 and record.place(base, id)
+    local list = gone[state]
+    if list then list[#list + 1] = id end
+  end
+  for state, list in pairs(gone) do
+    in_chunks('ZREM', base .. ':' .. state, nil, list)
+    record.unlink(base, list)
+  end
+end
+
+-- Whether an ended job counts as gone: its time is over, and only the sweep has not come by yet.
+function finish.is_over(base, id)
+  local until_ms = redis.call('ZSCORE', base .. ':held', id)
+  if not until_ms or tonumber(until_ms) > clock.now() then return false end
+  return redis.call('HEXISTS', base .. ':job:' .. id, 'drop') == 1
+end
+
+-- Remove an ended job that counts as gone; answers whether it did.
+function finish.remove_over(base, id)
+  if not finish.is_over(base, id) then return false end
+  redis.call('ZREM', base .. ':held', id)
+  redis.call('ZREM', base .. ':' .. record.place(base, id), id)
+  record.unlink(base, {id})
+  return true
+end
+
+-- How many jobs of a set are subject to policies; what is over and not removed yet must cost none its place.
+local function ordinary(base, key, now, seen)
+  if not seen.held then return redis.call('ZCARD', key) end
+  return redis.call('ZCOUNT', key, '-inf', now) - redis.call('ZCOUNT', base .. ':held', '-inf', now)
+end
+
 -- Apply one policy to a whole set, in a bounded step.
 local function trim(base, state, count, age, now, seen)
   local key = base .. ':' .. state
   if count >= 0 then
-    local over = redis.call('ZCARD', key) - count
+    local over = ordinary(base, key, now, seen) - count
     if over > 0 then remove_finished(base, state, redis.call('ZRANGE', key, 0, math.min(over, TRIM_STEP) - 1), seen) end
   end
   if age >= 0 then
@@ -94,28 +143,13 @@ local function adopt_policy(base, state, policy, seen)
   redis.call('HSET', base .. ':meta', 'keep_' .. state, policy)
 end
 
--- Release records whose hold is over; those that nothing else keeps are removed.
-function finish.release_held(base, now)
-  local key = base .. ':held'
-  local ids = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, TRIM_STEP)
-  if #ids == 0 then return end
-  in_chunks('ZREM', key, nil, ids)
-  for _, id in ipairs(ids) do
-    if redis.call('HGET', base .. ':job:' .. id, 'drop') then
-      local state = record.place(base, id)
-      redis.call('ZREM', base .. ':' .. state, id)
-      record.unlink(base, {id})
-    end
-  end
-end
-
-local function keep_all(base, state, ids, now)
-  local members, score = {}, digits(now)
+local function put(key, ids, instant)
+  local members, score = {}, digits(instant)
   for i, id in ipairs(ids) do
     members[2 * i - 1] = score
     members[2 * i] = id
   end
-  in_chunks('ZADD', base .. ':' .. state, nil, members)
+  in_chunks('ZADD', key, nil, members)
 end
 
 -- Policy "keep nothing": only a record that was asked for stays, for as long as it is held.
@@ -130,16 +164,38 @@ local function keep_waited(base, ids, waited)
   return kept
 end
 
+-- Let the records of ended jobs stay until an instant.
+local function keep_until(base, state, ids, instant)
+  for _, id in ipairs(ids) do redis.call('HSET', base .. ':job:' .. id, 'drop', 't') end
+  put(base .. ':' .. state, ids, instant)
+  put(base .. ':held', ids, instant)
+end
+
+-- Give an ended job a time to live from now on, in ms; nil: back to the policy of its set.
+function finish.change_ttl(base, id, state, now, ttl)
+  local key = base .. ':job:' .. id
+  if ttl then return keep_until(base, state, {id}, now + ttl) end
+  local found = redis.call('HMGET', key, 'drop', 'ended')
+  if found[1] ~= 't' then return end
+  redis.call('ZREM', base .. ':held', id)
+  redis.call('HDEL', key, 'drop')
+  put(base .. ':' .. state, {id}, found[2] or now)
+end
+
 local function store_group(base, group, now, seen)
   local state, ids = group.state, group.ids
   local waited = finish.answer_waiters(base, state, ids, group.payloads, seen)
-  for id in pairs(waited or {}) do
-    redis.call('ZADD', base .. ':held', now + HOLD_MS, id)
-    seen.held = true
+  local ttl = string.match(group.policy, ' t(%d+)$')
+  if ttl then
+    keep_until(base, state, ids, now + ttl)
+  else
+    for id in pairs(waited or {}) do redis.call('ZADD', base .. ':held', now + HOLD_MS, id) end
   end
+  if ttl or waited then seen.held = true end
+  if ttl then return end
   local count, age = policy_of(state, group.policy)
   if count == 0 then ids = keep_waited(base, ids, waited) end
-  if #ids > 0 then keep_all(base, state, ids, now) end
+  if #ids > 0 then put(base .. ':' .. state, ids, now) end
   if count == 0 then return end
   adopt_policy(base, state, group.policy, seen)
   -- Age alone can wait for the next sweep; the default one does, which saves a command.
@@ -159,20 +215,41 @@ function finish.note(done, state, policy, id, payload)
   group.payloads[n] = payload
 end
 
--- Store what was collected, in the order in which the policies came: the last one is the one that holds.
-function finish.store(base, done, now, seen)
+-- Store what was collected, in the order in which the policies came: the last one is the one that holds. run_ms: how
+-- long the runs of each state took together, if there were any.
+function finish.store(base, done, now, seen, run_ms)
+  local counts = {}
+  -- Who adds to it also clears it: sweeps alone might not keep up.
+  if seen.held and #done > 0 then
+    local ended = 0
+    for _, group in ipairs(done) do ended = ended + #group.ids end
+    finish.release_held(base, now, 10 + 2 * ended)
+  end
   for _, group in ipairs(done) do
     record.forget_marks(base, group.ids, seen)
     store_group(base, group, now, seen)
+    counts[group.state] = (counts[group.state] or 0) + #group.ids
   end
+  for state, n in pairs(counts) do metrics.count(base, state, n, run_ms and run_ms[state] or 0, now) end
+end
+
+-- The policy of a job that the server itself ends: the default, or the time to live of its options ("r").
+function finish.own_policy(base, id)
+  local opts = redis.call('HGET', base .. ':job:' .. id, 'opts')
+  if not opts or not string.find(opts, '\161r', 1, true) then return '' end
+  local readable, options = pcall(cmsgpack.unpack, opts)
+  local ttl = readable and type(options) == 'table' and tonumber(options.r)
+  return ttl and ttl >= 1 and ' t' .. digits(ttl) or ''
 end
 
 -- Fail a job that has just left its place, for a reason of the server's. The record must exist.
-function finish.fail(base, id, entry, reason, call)
+function finish.fail(base, id, entry, cause, call)
   record.keep_added(base, id, entry)
-  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', reason)
-  events.note(call.lines, 'failed', id, reason)
+  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', cause,
+    'cause', cause)
+  events.note(call.lines, 'failed', id, cause)
+  dead_letters.move(base, id, cause, cause, call)
   local done = {}
-  finish.note(done, 'failed', '', id, '')
+  finish.note(done, 'failed', finish.own_policy(base, id), id, '')
   finish.store(base, done, call.now, call.seen)
 end

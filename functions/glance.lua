@@ -4,7 +4,7 @@
 
 local glance = {}
 local STRUCTURES = {'waiters', 'expiry', 'revoking', 'held', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
-  'sleeping', 'resting', 'pauses', 'limited', 'limits', 'deduped', 'timer'}
+  'sleeping', 'resting', 'pauses', 'limited', 'limits', 'deduped', 'timer', 'outbox', 'moved'}
 
 -- Note which of keys[from..upto] exist. Few of them do, so halving finds them with few commands.
 local function look(base, keys, from, upto, seen)
@@ -19,11 +19,13 @@ local function look(base, keys, from, upto, seen)
   look(base, keys, middle + 1, upto, seen)
 end
 
--- Answers { paused, touched, turn, keep = { completed, failed }, <structure> = true if it exists }. A call notes here what it
--- creates itself.
+-- Answers { paused, touched, turn, dead_letter, keep = { completed, failed }, <structure> = true if it exists }. A call
+-- notes here what it creates itself.
 function glance.at(base)
-  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched', 'turn')
-  local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[5] or 0),
+  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched',
+    'dead_letter', 'turn')
+  local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
+    dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil,
     keep = {completed = meta[2] or '', failed = meta[3] or ''}}
   local keys = {}
   for i, name in ipairs(STRUCTURES) do keys[i] = base .. ':' .. name end

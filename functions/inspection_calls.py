@@ -2,8 +2,48 @@
 
 from __future__ import annotations
 
-from glidemq_async.functions.calling import Caller
+from typing import NamedTuple, cast
+
+from glidemq_async.functions.calling import Caller, text, texts
+
+__all__ = ["InspectionCalls", "MinuteRow", "WorkerRow"]
+
+
+class MinuteRow(NamedTuple):
+    """What `getMetrics` answers of one minute: its number since 1970, jobs that ended, and their runs' total."""
+
+    minute: int
+    jobs: int
+    run_ms: int
+
+
+class WorkerRow(NamedTuple):
+    """What `listWorkers` answers of one worker; `info` is what it wrote about itself."""
+
+    name: str
+    last_seen: int
+    info: bytes
+    running: int
 
 
 class InspectionCalls(Caller):
     """The part of `Functions` that these functions make up."""
+
+    async def search_jobs(self, state: str, cursor: str, count: int, name: str) -> tuple[str, list[str]]:
+        """Look at `count` jobs of a state; returns the cursor of the next step and the ids of those of that name."""
+        cursor_bytes, ids = cast("list[object]", await self.read("searchJobs", [state, cursor, count, name]))
+        return text(cursor_bytes), texts(ids)
+
+    async def get_metrics(self, state: str, start: int | None, end: int | None) -> list[MinuteRow]:
+        """Return the minutes from start to end (ms) in which a job ended so; None: the last 24 hours."""
+        bounds = ["" if bound is None else bound for bound in (start, end)]
+        rows = cast("list[list[int]]", await self.read("getMetrics", [state, *bounds]))
+        return [MinuteRow(*row) for row in rows]
+
+    async def list_workers(self, silent_ms: int) -> list[WorkerRow]:
+        """Return the workers that gave a sign of life within so many milliseconds."""
+        rows = cast("list[list[object]]", await self.read("listWorkers", [silent_ms]))
+        return [
+            WorkerRow(text(name), cast("int", seen), cast("bytes", info), cast("int", running))
+            for name, seen, info, running in rows
+        ]

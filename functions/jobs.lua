@@ -5,6 +5,7 @@
 --   promoteJob  lane number id -> word     delayed -> waiting now
 -- word: "ok" (or as above), "missing", or "state <state>" when the job is in a state the operation does not fit.
 
+
 local function finished(state)
   return state == 'completed' or state == 'failed'
 end
@@ -27,16 +28,12 @@ end, {'allow-oom'})
 
 request.register('retryJob', function(base, args)
   local id = args[3]
-  local state, entry = record.place(base, id)
+  local state = record.place(base, id)
   if not state then return 'missing' end
   if not finished(state) then return 'state ' .. state end
-  local call, key = glance.call(base), base .. ':job:' .. id
-  places.leave(base, id, call)
-  record.keep_added(base, id, entry)
-  redis.call('ZREM', base .. ':held', id)
-  redis.call('HDEL', key, 'failures', 'stalls', 'ended', 'result', 'reason', 'error', 'progress', 'drop')
-  redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
-  events.note(call.lines, 'waiting', id, 'retried')
+  if finish.remove_over(base, id) then return 'missing' end
+  local call = glance.call(base)
+  removal.start_anew(base, id, 'retried', call)
   wakeup.finish(base, call)
   return 'ok'
 end)

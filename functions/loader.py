@@ -32,6 +32,9 @@ FILES: Final = (
     "wakeup",
     "returned",
     "scheduled",
+    "metrics",
+    "outbox",
+    "dead_letters",
     "finish",
     "removal",
     "add",
@@ -40,13 +43,18 @@ FILES: Final = (
     "lease",
     "stalled",
     "jobs",
+    "inbox",
+    "replaying",
     "changes",
     "updates",
+    "results",
     "waiting",
     "queue",
     "keys",
     "reading",
     "checking",
+    "searching",
+    "cleaning",
 )
 """The Lua files in the order in which they are joined: a file uses only what stands above it."""
 

@@ -3,6 +3,7 @@
 --   countJobs  -> flat { state, count }
 --   getRecords id… -> { flat record | {} }…                      at most 1,000 ids
 --   listJobs   state cursor count -> { next cursor | '', ids }   at most 1,000 a step; '' starts; newest finished first
+--   listWorkers  silent_ms -> { name, last seen ms, info, running }…   heard of within so many ms; at most 1,000
 --   getLogs    id start stop -> { count, lines }
 --   isPaused   -> 0 | 1
 --   lastEvent  -> { entry, number of events ever written }   where a reader that starts now begins
@@ -32,7 +33,7 @@ local function limit(text)
 end
 
 -- Entries after the group's last delivered one are exactly those that wait.
-local function last_delivered(stream)
+function reading.last_delivered(stream)
   local groups = redis.pcall('XINFO', 'GROUPS', stream)
   if groups.err or not groups[1] then return '0' end
   for i = 1, #groups[1], 2 do
@@ -57,7 +58,7 @@ function list.waiting(base, cursor, count, ids)
   if letter == '' or letter == 'r' then
     local next_cursor = by_rank(base .. ':returned', false, rest, count, ids)
     if next_cursor ~= '' then return 'r' .. next_cursor end
-    letter, rest = 's', last_delivered(base .. ':stream')
+    letter, rest = 's', reading.last_delivered(base .. ':stream')
     if #ids > 0 then return 's' .. rest end
   end
   if letter == 's' then
@@ -135,9 +136,9 @@ register('countJobs', reading.counts, {'no-writes'})
 register('getRecords', function(base, args)
   if #args > 1000 then fail('ARGUMENT', 'at most 1000 records a call, found ' .. #args) end
   local records = {}
-  local limited = exists(base .. ':sleeping')
+  local limited, held = exists(base .. ':sleeping'), exists(base .. ':held')
   for i, id in ipairs(args) do
-    local flat = redis.call('HGETALL', base .. ':job:' .. id)
+    local flat = held and finish.is_over(base, id) and {} or redis.call('HGETALL', base .. ':job:' .. id)
     records[i] = flat
     if limited and is_rate_limited(base, id) and record.place(base, id) == 'key-waiting' then
       flat[#flat + 1], flat[#flat + 2] = 'limited', '1'
@@ -146,12 +147,31 @@ register('getRecords', function(base, args)
   return records
 end, {'no-writes'})
 
-register('listJobs', function(base, args)
-  local walk = list[args[1]]
-  if not walk then fail('ARGUMENT', 'unknown state ' .. args[1]) end
+-- One step through the jobs in a state. Answers the cursor of the next one, and ids.
+function reading.step(base, state, cursor, count)
+  local walk = list[state]
+  if not walk then fail('ARGUMENT', 'unknown state ' .. state) end
   local ids = {}
-  local cursor = walk(base, args[2], limit(args[3]), ids)
-  return {cursor, ids}
+  return walk(base, cursor, limit(count), ids), ids
+end
+
+register('listJobs', function(base, args)
+  return {reading.step(base, args[1], args[2], args[3])}
+end, {'no-writes'})
+
+register('listWorkers', function(base, args)
+  local since, running, rows = clock.now() - integer('silent', args[1]), {}, {}
+  for _, name in ipairs({'stream', 'lane'}) do
+    local summary = redis.pcall('XPENDING', base .. ':' .. name, GROUP)
+    for _, row in ipairs(not summary.err and summary[4] or {}) do running[row[1]] = (running[row[1]] or 0) + row[2] end
+  end
+  local alive = redis.call('ZRANGEBYSCORE', base .. ':alive', since, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
+  for i = 1, #alive, 2 do
+    local name = alive[i]
+    rows[#rows + 1] = {name, tonumber(alive[i + 1]), redis.call('HGET', base .. ':workers', name) or '',
+      running[name] or 0}
+  end
+  return rows
 end, {'no-writes'})
 
 register('getLogs', function(base, args)

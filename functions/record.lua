@@ -12,7 +12,9 @@
 --     added                created at, ms; absent while the first stream entry still tells it
 --     failures, stalls     runs that ended in failure; leases that ran out
 --     ended, result, reason, error, progress
---     drop                 "1": only somebody who may still read the result keeps the record, see `held` in finish.lua
+--     cause, letter        why it failed for good; where it was moved here from: see dead_letters.lua
+--     drop                 the record ends when its hold does, see `held` in finish.lua. "1": only somebody who may
+--                          still read the result keeps it; "t": it has a time to live of its own
 --   logs:{id} list
 -- Only `add` creates a record: every other write is made where the record is known to exist, or is taken back
 -- (`undone` in settle.lua).
@@ -55,6 +57,7 @@ end
 function record.forget_marks(base, ids, seen)
   if seen.expiry then in_chunks('ZREM', base .. ':expiry', nil, ids) end
   if seen.revoking then in_chunks('SREM', base .. ':revoking', nil, ids) end
+  if seen.moved then in_chunks('ZREM', base .. ':moved', nil, ids) end
   if seen.deduped then dedup.forget(base, ids) end
 end
 
@@ -62,6 +65,7 @@ end
 function record.lost(base, id)
   redis.call('ZREM', base .. ':expiry', id)
   redis.call('SREM', base .. ':revoking', id)
+  redis.call('ZREM', base .. ':moved', id)
   redis.call('HDEL', base .. ':waiters', id)
   dedup.forget(base, {id})
   redis.call('UNLINK', base .. ':logs:' .. id)

@@ -18,6 +18,17 @@ function routes.of(extra)
   return nil
 end
 
+-- The options of an add that ask for this route, nil for a plain job's.
+function routes.extra_of(route)
+  local kind = string.sub(route, 1, 1)
+  if kind == 'k' then
+    local wanted = keyed.parse(route)
+    return {key = wanted.key, cost = wanted.cost, priority = tonumber(wanted.priority)}
+  end
+  if kind == 'l' then return {lifo = true} end
+  return kind == 'p' and {priority = tonumber(string.sub(route, 3))} or nil
+end
+
 local enter = {}
 
 function enter.p(base, id, route, call)

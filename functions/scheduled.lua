@@ -13,7 +13,11 @@ local function promote_job(base, id, call)
   local job = base .. ':job:' .. id
   local kept = redis.call('HMGET', job, 'place', 'route')
   keyed.wake_up(base, id, call)
-  if not kept[1] then return record.lost(base, id) end
+  if not kept[1] then
+    record.lost(base, id)
+    events.note(call.lines, 'dropped', id, 'missing')
+    return
+  end
   redis.call('HSET', job, 'place', routes.enter(base, id, kept[2], call))
   events.note(call.lines, 'waiting', id)
 end

@@ -1,9 +1,9 @@
 -- settle: end N runs and claim M jobs in one call.
---   settleAndClaim  lane number consumer slots lock flags n { verb id entry payload option }*n
---       -> { now, refused, jobs, due, listeners }
+--   settleAndClaim  lane number consumer slots lock flags ran n { verb id entry payload option }*n
+--       -> { now, refused, jobs, due, listeners, posted }
 --     verb     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
---              f fail     (payload: error, option: "<policy>;<reason>")
+--              f fail     (payload: error, option: "<policy>;<cause>;<reason>", see dead_letters.lua)
 --              d delay    (option: "<delay ms>": again later, no attempt is counted)
 --              b back     (hand back unfinished: no attempt is counted)
 --              l limited  (option: "<delay ms>": back, and its key, or for an unkeyed job the queue, starts nothing
@@ -11,8 +11,11 @@
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
 --     flags    letters: "e" echo to the caller's own channel, `listeners` is then how many received it, else -1;
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may stand in `idle`
+--     ran      "<ms> <ms>": how long the runs that are now completed took together, and those that are now failed
 --     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
 --     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress route
+--              letter
+--     posted   1: the call wrote to the outbox, which is to be relayed
 --     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
 -- The fence: an entry that XACK still finds pending is the job's present lease, for a reclaimed, returned or removed
 -- job has lost its entry. One count over the batch proves all; only if it is short is each record asked.
@@ -20,7 +23,7 @@
 
 local settle = {fenced = true}
 local FIELDS = 5
-local HEAD = 7
+local HEAD = 8
 local MAX_BATCH = 1000
 
 -- Verb, id, entry, payload and option of the i-th run. (No table per run: they would cost more than the reading.)
@@ -33,7 +36,7 @@ local check = {}
 
 function check.c(option) finish.check_policy(option) end
 
-function check.f(option) finish.check_policy(string.match(option, '^([^;]*);') or '?') end
+function check.f(option) finish.check_policy(string.match(option, '^([^;]*);[a-z_]+;') or '?') end
 
 function check.r(option) integer('delay', string.match(option, '^(%d+) ')) end
 
@@ -47,6 +50,9 @@ local function parse(args)
   local n = integer('count', args[HEAD])
   if n < 0 or n > MAX_BATCH or #args ~= HEAD + n * FIELDS then
     fail('ARGUMENT', 'the argument list does not hold ' .. args[HEAD] .. ' runs')
+  end
+  if not string.find(args[HEAD - 1], '^%d+ %d+$') then
+    fail('ARGUMENT', 'ran must be "<ms> <ms>", found ' .. args[HEAD - 1])
   end
   for i = 1, n do
     local verb, _, entry, _, option = run_at(args, i)
@@ -106,13 +112,15 @@ end
 
 function apply.f(base, now, call, done, id, entry, payload, option)
   local key = base .. ':job:' .. id
-  local policy, reason = string.match(option, '^([^;]*);(.*)$')
+  local policy, cause, reason = string.match(option, '^([^;]*);([a-z_]+);(.*)$')
   local refused = undone(key,
-    redis.call('HSET', key, 'place', 'failed ' .. entry, 'ended', now, 'error', payload, 'reason', reason), 4)
+    redis.call('HSET', key, 'place', 'failed ' .. entry, 'ended', now, 'error', payload, 'reason', reason,
+      'cause', cause), 5)
   if refused then return refused end
   redis.call('HINCRBY', key, 'failures', 1)
   finish.note(done, 'failed', policy, id, payload)
   events.note(call.lines, 'failed', id, reason)
+  dead_letters.move(base, id, cause, reason, call)
 end
 
 -- Again after a while; a keyed job keeps its place in its key's line.
@@ -158,9 +166,9 @@ function apply.l(base, _, call, _, id, entry, _, option)
 end
 
 -- What a run that was revoked meanwhile comes to: it does not come back, unless it is done.
-local function after_revocation(verb, option)
+local function after_revocation(base, id, verb, option)
   if verb == 'c' then return verb, option end
-  return 'f', (verb == 'f' and string.match(option, '^[^;]*') or '') .. ';revoked'
+  return 'f', (verb == 'f' and string.match(option, '^[^;]*') or finish.own_policy(base, id)) .. ';revoked;revoked'
 end
 
 -- Settle the runs. Answers the refused ones, flat.
@@ -173,12 +181,13 @@ local function settle_runs(base, args, n, call)
     if not refused[i] then
       local verb, id, entry, payload, option = run_at(args, i)
       if revoking and redis.call('SISMEMBER', revoking, id) == 1 then
-        verb, option = after_revocation(verb, option)
+        verb, option = after_revocation(base, id, verb, option)
       end
       refused[i] = apply[verb](base, stamp, call, done, id, entry, payload, option)
     end
   end
-  finish.store(base, done, call.now, seen)
+  local completed, failed = string.match(args[HEAD - 1], '^(%d+) (%d+)$')
+  finish.store(base, done, call.now, seen, {completed = tonumber(completed), failed = tonumber(failed)})
   local answer = {}
   for i, word in pairs(refused) do
     if word == 'missing' then record.lost(base, (select(2, run_at(args, i)))) end
@@ -239,7 +248,7 @@ local function first_call(base, args)
   local claimed = {}
   for i, job in ipairs(jobs) do claimed[2 * i - 1], claimed[2 * i] = job[5], job[6] end
   request.remember(base, args[1], args[2], {refused, claimed, due})
-  return {call.now, refused, jobs, due}
+  return {call.now, refused, jobs, due, -1, seen.posted and 1 or 0}
 end
 
 register('settleAndClaim', function(base, args)
@@ -247,11 +256,10 @@ register('settleAndClaim', function(base, args)
   local kept = request.replay(base, args[1], args[2])
   local answer
   if kept then
-    answer = {clock.now(), kept[1], claim.reread(base, kept[2]), kept[3]}
+    answer = {clock.now(), kept[1], claim.reread(base, kept[2]), kept[3], -1, exists(base .. ':outbox') and 1 or 0}
   else
     answer = first_call(base, args)
   end
-  answer[5] = -1
   if string.find(args[6], 'e', 1, true) then answer[5] = redis.call('SPUBLISH', base .. ':wake:' .. args[3], 'e') end
   return answer
 end, {'allow-oom'})

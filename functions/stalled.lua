@@ -1,8 +1,8 @@
 -- stalled: jobs whose lease ran out start elsewhere; one that stalls too often is failed.
---   sweep  lane number max_stalled interval_ms gap_ms resume -> { more, recovered ids, failed ids } | {}
+--   sweep  lane number max_stalled interval_ms gap_ms resume -> { more, recovered ids, failed ids, outbox } | {}
 --     Any process may sweep at any time. It does nothing (and answers {}) when the last sweep is younger than the
 --     interval, unless it resumes one (`more` was 1). One call looks at a bounded number of pending entries and goes on
---     from a cursor.
+--     from a cursor. outbox: 1 when something is to be relayed.
 --   closeWorker  lane number consumer -> { more, returned }
 --     Hand back whatever is pending under a consumer that holds nothing any more, then forget the consumer.
 --   meta  hash  swept_at, seen_at (last sweep or renewal), settled_since (end of the last outage), gap, sweep_stream,
@@ -13,6 +13,7 @@
 local stalled = {}
 local STEP = 100
 local SHORTEST_LEASE_MS = 1000
+local POSTED_BYTES = 1048576
 local FORGET_AFTER_MS = 300000
 
 local function pending(stream, from, consumer)
@@ -79,6 +80,7 @@ local function sweep_entry(base, stream, raw, idle, max_stalled, call, report)
   elseif id and place == 'waiting ' .. entry then
     -- Pending and never marked: a claim was cut off in the middle. The run never began.
     returned.push(base, id, entry, call)
+    events.note(call.lines, 'returned', id)
     report.recovered[#report.recovered + 1] = id
   else
     if id and not exists(base .. ':job:' .. id) then record.lost(base, id) end
@@ -120,6 +122,7 @@ local STARTS_LATER = {waiting = true, delayed = true, prioritized = true, ['key-
 local function expire_waiting(base, call)
   local ids = redis.call('ZRANGEBYSCORE', base .. ':expiry', '-inf', call.now, 'LIMIT', 0, STEP)
   for _, id in ipairs(ids) do
+    if (call.seen.posted or 0) > POSTED_BYTES then return end
     if STARTS_LATER[record.place(base, id)] then
       finish.fail(base, id, places.leave(base, id, call), 'expired', call)
     else
@@ -157,7 +160,8 @@ local function sweep(base, args)
   mend_lane(base, call)
   if fresh then housekeeping(base, call) end
   wakeup.finish(base, call)
-  return {(cursors.stream ~= '' or cursors.lane ~= '') and 1 or 0, report.recovered, report.failed}
+  return {(cursors.stream ~= '' or cursors.lane ~= '') and 1 or 0, report.recovered, report.failed,
+    call.seen.outbox and 1 or 0}
 end
 
 local function close_worker(base, args)
@@ -181,6 +185,7 @@ local function close_worker(base, args)
         end
       elseif id then
         record.lost(base, id)
+        events.note(call.lines, 'dropped', id, 'missing')
       end
     end
   end

@@ -16,6 +16,7 @@ register('awaitJob', function(base, args)
   local state = record.place(base, id)
   if not state then return {'missing'} end
   if state == 'completed' or state == 'failed' then
+    if finish.is_over(base, id) then return {'missing'} end
     return {state, redis.call('HGETALL', base .. ':job:' .. id)}
   end
   local rest = without(redis.call('HGET', base .. ':waiters', id) or '', channel)

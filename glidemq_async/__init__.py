@@ -19,6 +19,7 @@ from glidemq_async.errors import (
     LibraryVersionError,
     PayloadTooLarge,
     PermissionDenied,
+    QueueBusy,
     QueueClosed,
     QueueFull,
     RateLimited,
@@ -30,23 +31,29 @@ from glidemq_async.errors import (
     UnsupportedDurability,
 )
 from glidemq_async.functions.callers import Finding
+from glidemq_async.inspection import MetricPoint, Metrics, WorkerInfo
 from glidemq_async.job import Job
+from glidemq_async.letter import DeadLetter, FailureCause
 from glidemq_async.limits import KeyLimits
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.queue import Queue
 from glidemq_async.queue_events import EventGap, QueueEvent, QueueEvents
 from glidemq_async.rates import RateLimit, TokenBucket
 from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer
-from glidemq_async.worker import Worker, WorkerPool
+from glidemq_async.worker import BatchOptions, Execution, Worker, WorkerPool
 
 __all__ = [
     "AbortSignal",
     "Backoff",
+    "BatchOptions",
     "CycleError",
+    "DeadLetter",
     "Deduplication",
     "EmbeddedServerMissing",
     "EventGap",
+    "Execution",
     "ExecutorError",
+    "FailureCause",
     "Finding",
     "GlideMQError",
     "IncompatibleQueueError",
@@ -60,10 +67,13 @@ __all__ = [
     "KeyLimits",
     "LeaseLost",
     "LibraryVersionError",
+    "MetricPoint",
+    "Metrics",
     "MsgpackSerializer",
     "PayloadTooLarge",
     "PermissionDenied",
     "Queue",
+    "QueueBusy",
     "QueueClosed",
     "QueueEvent",
     "QueueEvents",
@@ -79,5 +89,6 @@ __all__ = [
     "UnrecoverableError",
     "UnsupportedDurability",
     "Worker",
+    "WorkerInfo",
     "WorkerPool",
 ]

@@ -38,6 +38,9 @@ SINGLE_KEYS: Final = frozenset(
         "held",
         "expiry",
         "revoking",
+        "outbox",
+        "inbox",
+        "moved",
         "test",
         "confirm",
         "sequence",
@@ -55,7 +58,7 @@ SINGLE_KEYS: Final = frozenset(
 KEY_LINES: Final = frozenset({"keyq", "keyrun", "keyrest"})
 #: These expire by themselves, or stay until they are removed by the call that set them. "call": a reply kept for a
 #: repeated call has no other owner.
-FREE_STANDING: Final = frozenset({"call", "dedup", "key", "keyrate", "keybucket"})
+FREE_STANDING: Final = frozenset({"call", "dedup", "key", "keyrate", "keybucket", "metrics"})
 OF_MANY: Final = KEY_LINES | FREE_STANDING | {"job", "logs"}
 
 
@@ -86,13 +89,12 @@ async def _walk(client: QueueClient) -> AsyncIterator[Finding]:
 
 async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:
     """Look at every key under the queue's tag, and at what each record and each ordering key says."""
-    base = client.keys.base
     found: dict[str, list[str]] = {"job": [], "logs": []}
-    async for raw in client.storage.scan(f"{_literal(base)}:*"):
-        kind, _, rest = raw.decode()[len(base) + 1 :].partition(":")
+    async for name in scan_keys(client):
+        kind, _, rest = name.partition(":")
         found.setdefault("line" if kind in KEY_LINES else kind, []).append(rest)
         if kind not in OF_MANY and (kind not in SINGLE_KEYS or rest):
-            yield Finding("I12", raw.decode(), "a key without an owner")
+            yield Finding("I12", client.keys.key(name), "a key without an owner")
     ids = found["job"]
     for job_id in sorted(set(found["logs"]).difference(ids)):
         yield Finding("I12", job_id, "log lines of a job that has no record")
@@ -102,6 +104,13 @@ async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:
     for start in range(0, len(ids), STEP):
         for finding in await client.functions.check_records(ids[start : start + STEP]):
             yield finding
+
+
+async def scan_keys(client: QueueClient) -> AsyncIterator[str]:
+    """Iterate over the keys of a queue, named without its base. A key may come twice."""
+    base = client.keys.base
+    async for raw in client.storage.scan(f"{_literal(base)}:*"):
+        yield raw.decode()[len(base) + 1 :]
 
 
 def _literal(text: str) -> str:

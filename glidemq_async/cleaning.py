@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from datetime import timedelta
+from typing import Final, Literal
 
+from glidemq_async.checking import SINGLE_KEYS, scan_keys
+from glidemq_async.durations import to_ms
+from glidemq_async.errors import QueueBusy
+from glidemq_async.generics import Data, Result
 from glidemq_async.inspection import Inspection
 from glidemq_async.job import Job
 from glidemq_async.keys import check_id
 from glidemq_async.option_checks import whole_number
-from glidemq_async.queue_part import Data, Result
 from glidemq_async.record import FINAL
+
+SWEPT_AT_ONCE: Final = 200
 
 
 class Cleaning(Inspection[Data, Result]):
-    """The methods of Queue that remove jobs or start them anew."""
+    """The methods of Queue that remove jobs or start them anew.
+
+    Those for many jobs work in steps of some milliseconds of the server's time and let others in between, however
+    many jobs there are. One that is cut off has done a part; calling it again does the rest.
+    """
 
     async def revoke(self, job_id: str) -> bool:
         """Make sure a job does not run to its end; see `Job.revoke`. Raises JobNotFound, JobStateError."""
@@ -27,17 +37,111 @@ class Cleaning(Inspection[Data, Result]):
         await self.connect()
         return await self._client.functions.change_job("removeJob", job_id) == "ok"
 
+    async def drain(self, delayed: bool = False) -> int:
+        """Remove the jobs that wait, with `delayed=True` the delayed ones too; returns how many.
+
+        Running jobs go on. No job that waits when this is called is there when it returns, unless a worker claimed
+        it before it was reached; jobs added meanwhile may stay. Who waits for the result of a removed job gets
+        JobNotFound. One event, `drained`, tells the number at the end.
+        """
+        _check_flag("delayed", delayed)
+        await self.connect()
+        removed, cursor = 0, ""
+        while True:
+            cursor, count = await self._client.functions.drain_jobs(cursor, delayed=delayed)
+            removed += count
+            if not cursor:
+                return removed
+
+    async def clean(
+        self,
+        grace: float | timedelta = 0,
+        limit: int = 1_000,
+        state: Literal["completed", "failed"] = "completed",
+    ) -> list[str]:
+        """Remove jobs that ended in `state` at least `grace` seconds ago, the oldest first; returns their ids.
+
+        At most `limit` are removed. A result with a time to live of its own (`result_ttl`) stays until that is over.
+        One event, `cleaned`, tells the number at the end.
+        """
+        _check_final(state, "cleaned")
+        grace_ms = to_ms("grace", grace)
+        whole_number("limit", limit, least=0)
+        await self.connect()
+        ids: list[str] = []
+        cursor = ""
+        while limit:
+            cursor, cleaned = await self._client.functions.clean_jobs(cursor, state, grace_ms, limit)
+            ids += cleaned
+            if not cursor:
+                break
+        return ids
+
+    async def update_result_ttl(self, job_id: str, ttl: float | timedelta | None) -> None:
+        """Change how long an ended job's result stays; see `Job.update_result_ttl`.
+
+        Raises JobNotFound, JobStateError, TypeError or ValueError for a bad `ttl`.
+        """
+        check_id("job_id", job_id)
+        await self.connect()
+        await Job[Data, Result](self._client, job_id, "").update_result_ttl(ttl)
+
     async def retry_jobs(self, state: Literal["failed", "completed"] = "failed", count: int | None = None) -> int:
-        """Run ended jobs again, the newest first, at most `count` of those there now; returns how many."""
-        if state not in FINAL:
-            raise ValueError(f"only ended jobs can be retried: state must be failed or completed, got {state!r}")
+        """Run ended jobs again with fresh attempts, the newest first, at most `count`; returns how many.
+
+        Those that had ended when this was called are meant: one that fails again meanwhile is not started twice.
+        """
+        _check_final(state, "retried")
         if count is not None:
             whole_number("count", count, least=0)
-        limit = count if count is not None else (await self.get_job_counts())[state]
-        ids: list[str] = []
-        async for page in self._pages(state):
-            ids += page[: limit - len(ids)]
-            if len(ids) >= limit:
+        await self.connect()
+        retried, cursor = 0, ""
+        while count != 0:
+            cursor, started = await self._client.functions.retry_jobs(cursor, state, count)
+            retried += started
+            if not cursor:
                 break
-        words = [await self._client.functions.change_job("retryJob", job_id) for job_id in ids]
-        return words.count("ok")
+        return retried
+
+    async def obliterate(self, force: bool = False) -> int:
+        """Remove the queue: its jobs in every state and every key of it; returns the number of jobs.
+
+        Nothing is changed and QueueBusy is raised while jobs run, unless `force`: then their outcomes are refused and
+        their workers stop them. Claims are paused until the end; jobs that arrive meanwhile are removed too. Who
+        reads events live hears `obliterated` with the number before the events go as well. Workers and other clients
+        need not be closed: the next add begins a new queue, whose ids and events count from the start and which is
+        not paused; limits are gone. A worker makes its own keys (its name, its sign of life) again.
+
+        The last keys are found by a scan of the server's keys, in steps. A call that was cut off leaves the queue
+        paused: call it again.
+        """
+        _check_flag("force", force)
+        await self.connect()
+        functions, removed, cursor = self._client.functions, 0, ""
+        while True:
+            step = await functions.obliterate_queue(cursor, sorted(SINGLE_KEYS), force=force)
+            if step.refused:
+                raise QueueBusy(self.name, step.refused)
+            cursor = step.cursor
+            removed += step.removed
+            if not cursor:
+                break
+        await self._sweep_remains()
+        # Whoever uses this queue next declares it anew.
+        self._client.state = None
+        return removed
+
+    async def _sweep_remains(self) -> None:
+        names = [name async for name in scan_keys(self._client) if name not in SINGLE_KEYS]
+        for start in range(0, len(names), SWEPT_AT_ONCE):
+            await self._client.functions.sweep_remains(names[start : start + SWEPT_AT_ONCE])
+
+
+def _check_final(state: str, done: str) -> None:
+    if state not in FINAL:
+        raise ValueError(f"only ended jobs can be {done}: state must be failed or completed, got {state!r}")
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")

@@ -77,6 +77,17 @@ class QueueClient:
             "use another queue name or prefix, or the settings the queue was made with"
         )
 
+    def sibling(self, queue: str) -> QueueClient:
+        """Return a client of another queue of the same storage and prefix."""
+        return self._other(QueueKeys(self.keys.prefix, queue))
+
+    def at(self, base: str) -> QueueClient:
+        """Return a client of the queue with this base key, in the same storage."""
+        return self._other(QueueKeys.of(base))
+
+    def _other(self, keys: QueueKeys) -> QueueClient:
+        return QueueClient(keys.queue, self.storage, prefix=keys.prefix, mode=None, serializer=None, payload_limit=None)
+
     def check_key(self, key: str | None) -> None:
         """Refuse (ValueError) a job without a key in a queue of mode "keyed", and one with a key in a "global" one."""
         mode = self.state.mode if self.state else None

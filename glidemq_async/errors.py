@@ -8,6 +8,7 @@ to these in storage/, so a caller never has to import the client to catch them.
 # ├── StorageUnavailable (ConnectionError)
 # │   └── EmbeddedServerMissing
 # ├── QueueFull
+# ├── QueueBusy
 # ├── PayloadTooLarge (ValueError)
 # ├── SerializationError (TypeError, ValueError)
 # ├── JobNotFound (LookupError)
@@ -51,6 +52,7 @@ __all__ = [
     "LibraryVersionError",
     "PayloadTooLarge",
     "PermissionDenied",
+    "QueueBusy",
     "QueueClosed",
     "QueueFull",
     "RateLimited",
@@ -80,6 +82,21 @@ class EmbeddedServerMissing(StorageUnavailable):
 
 class QueueFull(GlideMQError):
     """Raised when the server refuses new jobs because a limit or its memory is exhausted."""
+
+
+class QueueBusy(GlideMQError):
+    """Raised when a queue is to be removed while jobs of it run; `running` says how many."""
+
+    def __init__(self, queue: str, running: int) -> None:
+        super().__init__(
+            f"asked to remove queue {queue!r}, found {running} of its jobs running: let them end (pause the queue, or "
+            "stop its workers), or pass force=True, which takes them from their workers"
+        )
+        self.queue = queue
+        self.running = running
+
+    def __reduce__(self) -> tuple[Callable[..., QueueBusy], tuple[object, ...]]:
+        return type(self), (self.queue, self.running)
 
 
 class PayloadTooLarge(GlideMQError, ValueError):

@@ -19,6 +19,8 @@ NAMES: Final = frozenset(
         "complete.before_send",
         "complete.after_reply",
         "fail.before_send",
+        "relay.before_deliver",
+        "relay.after_deliver",
         "renew.before_send",
         "renew.lost",
         "sweep.before_send",

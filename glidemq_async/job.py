@@ -8,22 +8,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Final, Generic, Literal, TypeAlias, cast
 
 from glidemq_async.abort import AbortSignal
 from glidemq_async.client import QueueClient
 from glidemq_async.durations import from_ms, to_ms
-from glidemq_async.errors import GlideMQError, JobNotFound, JobStateError, LeaseLost, ResultTimeout
+from glidemq_async.errors import (
+    GlideMQError,
+    JobNotFound,
+    JobStateError,
+    LeaseLost,
+    ResultTimeout,
+    SerializationError,
+)
 from glidemq_async.failure import stored_failure
 from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
+from glidemq_async.generics import Data, Result
+from glidemq_async.letter import DeadLetter, FailureCause
 from glidemq_async.option_checks import optional_seconds
 from glidemq_async.option_checks import priority as check_priority
 from glidemq_async.options import JobOptions
 from glidemq_async.record import FINAL, PLAIN, Route, State, claim_of, created_ms, place_of, route_of, whole
 from glidemq_async.results import Ended
 
-Data = TypeVar("Data")
-Result = TypeVar("Result")
 Outcome: TypeAlias = Literal["added", "duplicate", "completed"]
 
 _UNREAD: Final = object()
@@ -47,14 +54,17 @@ class Job(Generic[Data, Result]):
         "_ended",
         "_entry",
         "_error",
+        "_letter",
         "_options",
         "_opts",
         "_progress",
         "_result",
         "_route",
         "_started",
+        "_unreadable",
         "attempts_made",
         "failed_reason",
+        "failure_cause",
         "fence",
         "id",
         "name",
@@ -75,6 +85,9 @@ class Job(Generic[Data, Result]):
     outcome: Outcome
     """What came of the `add` that returned this object."""
     failed_reason: str | None
+    """The text of the error that it failed with, or "revoked", "expired", "stalled", "malformed"."""
+    failure_cause: FailureCause | None
+    """Why it failed for good, one word; None for a job that has not."""
 
     def __init__(self, client: QueueClient, job_id: str, name: str) -> None:
         self._client = client
@@ -84,6 +97,9 @@ class Job(Generic[Data, Result]):
         self.outcome = "added"
         self.attempts_made = self.stalled_count = self.fence = 0
         self.failed_reason = None
+        self.failure_cause = None
+        self._letter: bytes | None = None
+        self._unreadable: SerializationError | None = None
         self._data: object = _UNREAD
         self._data_bytes = b""
         self._opts = b""
@@ -108,7 +124,7 @@ class Job(Generic[Data, Result]):
         job._entry = cast("bytes", entry).decode()
         job._started = now
         if len(claimed) > 6:
-            failures, stalls, added, progress, route = claimed[6:]
+            failures, stalls, added, progress, route, job._letter = claimed[6:]
             job.attempts_made = int(failures or 0)
             job.stalled_count = int(stalls or 0)
             job._created = int(added or 0)
@@ -149,9 +165,9 @@ class Job(Generic[Data, Result]):
         self.state, self._result = "completed", payload
         self.attempts_made += 1
 
-    def settle_as_failed(self) -> None:
+    def settle_as_failed(self, cause: FailureCause, reason: str) -> None:
         """Note that the run's failure has been stored as final. For workers."""
-        self.state = "failed"
+        self.state, self.failure_cause, self.failed_reason = "failed", cause, reason
         self.attempts_made += 1
 
     def _read(self, record: Record) -> None:
@@ -174,6 +190,9 @@ class Job(Generic[Data, Result]):
         self.stalled_count = whole(record, b"stalls")
         reason = record.get(b"reason")
         self.failed_reason = reason.decode() if reason and place.state != "completed" else None
+        cause = record.get(b"cause", b"").decode()
+        self.failure_cause = cast("FailureCause", cause) if cause and place.state == "failed" else None
+        self._letter = record.get(b"letter")
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.name!r} of {self._client.queue!r}, {self.state}>"
@@ -187,8 +206,17 @@ class Job(Generic[Data, Result]):
     def data(self) -> Data:
         """The payload. Raises SerializationError when the stored bytes cannot be decoded."""
         if self._data is _UNREAD:
-            self._data = self._client.decode(self._data_bytes, f"data of job {self.id}")
+            try:
+                self._data = self._client.decode(self._data_bytes, f"data of job {self.id}")
+            except SerializationError as error:
+                self._unreadable = error
+                raise
         return cast("Data", self._data)
+
+    @property
+    def data_size(self) -> int:
+        """The size of the stored payload in bytes."""
+        return len(self._data_bytes)
 
     @property
     def options(self) -> JobOptions:
@@ -206,6 +234,15 @@ class Job(Generic[Data, Result]):
     def entry(self) -> str:
         """The lease token of the run, "" outside of one. For workers."""
         return self._entry
+
+    @property
+    def dead_letter(self) -> DeadLetter | None:
+        """Where the job comes from if it was moved here as a dead letter of another queue, else None."""
+        return DeadLetter.from_wire(self._letter) if self._letter else None
+
+    def is_unreadable(self, error: BaseException) -> bool:
+        """Return whether this is what decoding the job's own data raised. For workers."""
+        return error is self._unreadable
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -355,6 +392,16 @@ class Job(Generic[Data, Result]):
         """Let a delayed job start now. Raises JobStateError, JobNotFound."""
         self._check_word(await self._client.functions.change_job("promoteJob", self.id), "promote")
 
+    async def update_result_ttl(self, ttl: float | timedelta | None) -> None:
+        """Let the record and the result of this ended job stay for `ttl` seconds from now on, and end then.
+
+        None leaves them to the retention of the queue again, which counts from the job's end and may be over.
+        Raises JobStateError when the job has not ended, JobNotFound, TypeError or ValueError for a bad `ttl`.
+        """
+        ttl_ms = None if ttl is None else to_ms("ttl", ttl, allow_zero=False)
+        word = await self._client.functions.set_result_ttl(self.id, ttl_ms)
+        self._check_word(word, "change the result ttl of")
+
     async def change_priority(self, priority: int) -> None:
         """Give a job that has not started another priority; among its equals it goes to the end.
 
@@ -413,6 +460,7 @@ _FITTING: Final = {
     "change the delay of": "only a job that has not started can be delayed; in a handler raise RetryLater",
     "retry": "only a completed or failed job can be retried",
     "promote": "only a delayed job can be promoted",
+    "change the result ttl of": "the job has not ended: give `result_ttl` when adding it",
     "revoke": "a job that has ended cannot be revoked; remove it instead",
 }
 

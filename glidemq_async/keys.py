@@ -75,6 +75,12 @@ class QueueKeys:
         check_name("queue name", self.queue)
         object.__setattr__(self, "base", f"{self.prefix}:{{{self.queue}}}")
 
+    @classmethod
+    def of(cls, base: str) -> QueueKeys:
+        """Return the key names of the queue with this base key."""
+        prefix, _, queue = base.removesuffix("}").partition(":{")
+        return cls(prefix, queue)
+
     def key(self, name: str) -> str:
         """Return the key of one structure, such as `stream`."""
         return f"{self.base}:{name}"

@@ -8,9 +8,10 @@ from typing import Final
 
 from glidemq_async.durations import from_ms, to_ms
 from glidemq_async.functions.limit_calls import KeyLimits as StoredKeyLimits
+from glidemq_async.generics import Data, Result
 from glidemq_async.keys import check_id
 from glidemq_async.option_checks import positive_number
-from glidemq_async.queue_part import Data, QueuePart, Result
+from glidemq_async.queue_part import QueuePart
 from glidemq_async.rates import RateLimit, TokenBucket
 
 

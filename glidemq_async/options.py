@@ -78,6 +78,7 @@ class JobOptionsDict(TypedDict, total=False):
     lock_duration: float | timedelta | None
     keep_completed: bool | int | KeepJobs | None
     keep_failed: bool | int | KeepJobs | None
+    result_ttl: float | timedelta | None
     headers: Mapping[str, str]
     durability: Durability
 
@@ -119,6 +120,7 @@ _CHECKS: Final[Mapping[str, checks.Check]] = {
     "lock_duration": checks.optional_lease,
     "keep_completed": _keep,
     "keep_failed": _keep,
+    "result_ttl": checks.optional_positive_seconds,
     "headers": checks.headers,
     "durability": checks.durability,
 }
@@ -140,6 +142,7 @@ class JobOptions:
     - `timeout`: how long one run may take. `ttl`: how long the job may wait before it expires.
     - `lock_duration`: the lease of a run, 1 s to 24 h; without it the worker's.
     - `keep_completed`, `keep_failed`: what stays of ended jobs: a bool for all or none, a count, KeepJobs.
+    - `result_ttl`: the record and the result stay exactly so long after the job's end, whatever is kept otherwise.
     - `headers`: short texts that travel with the job.
     - `durability`: "replicated" waits for a replica, "fsync" for the disk.
 
@@ -161,6 +164,7 @@ class JobOptions:
     lock_duration: float | None
     keep_completed: KeepJobs | None
     keep_failed: KeepJobs | None
+    result_ttl: float | None
     headers: Mapping[str, str] = field(hash=False)
     durability: Durability
     given: frozenset[str] = field(compare=False, init=False)
@@ -240,6 +244,11 @@ class JobOptions:
         """The lease in milliseconds."""
         return _ms(self.lock_duration)
 
+    @property
+    def result_ttl_ms(self) -> int | None:
+        """The time to live of the result in milliseconds."""
+        return _ms(self.result_ttl)
+
     def retention(self, state: Literal["completed", "failed"]) -> KeepJobs:
         """Return what is kept when the job ends in `state`, the default where the option does not say."""
         if state == "completed":
@@ -261,6 +270,8 @@ class JobOptions:
             wire["c"] = _keep_to_wire(self.keep_completed)
         if self.keep_failed is not None:
             wire["f"] = _keep_to_wire(self.keep_failed)
+        if self.result_ttl is not None:
+            wire["r"] = self.result_ttl_ms
         if self.headers:
             wire["h"] = dict(self.headers)
         return msgpack.packb(wire) if wire else b""
@@ -318,6 +329,7 @@ class _Wire(TypedDict, total=False):
     l: int  # noqa: E741
     c: list[int]
     f: list[int]
+    r: int
     h: dict[str, str]
 
 
@@ -347,6 +359,8 @@ def _from_map(wire: _Wire) -> JobOptionsDict:
         options["keep_completed"] = _keep_from_wire(wire["c"])
     if "f" in wire:
         options["keep_failed"] = _keep_from_wire(wire["f"])
+    if "r" in wire:
+        options["result_ttl"] = wire["r"] / 1000
     if "h" in wire:
         options["headers"] = wire["h"]
     return options

@@ -17,12 +17,12 @@ from glidemq_async.client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.dead_letters import DeadLetters
 from glidemq_async.errors import QueueClosed, ResultTimeout
 from glidemq_async.functions.callers import AddRequest, Finding, Wait
+from glidemq_async.generics import Data, Result
 from glidemq_async.job import Job, Outcome
 from glidemq_async.keys import check_id
 from glidemq_async.limits import Limits
 from glidemq_async.option_checks import optional_seconds
 from glidemq_async.options import JobOptions, JobOptionsDict, merge
-from glidemq_async.queue_part import Data, Result
 from glidemq_async.schedulers import Schedulers
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage

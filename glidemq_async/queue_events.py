@@ -26,6 +26,7 @@ EventKind: TypeAlias = Literal[
     "updated",
     "completed",
     "failed",
+    "dead-lettered",
     "retrying",
     "returned",
     "stalled",
@@ -39,12 +40,16 @@ EventKind: TypeAlias = Literal[
     "resumed",
     "key-paused",
     "key-resumed",
+    "drained",
+    "cleaned",
+    "obliterated",
 ]
 #: The kinds whose stored form has a detail after each id, as in functions/events.lua.
 WITH_DETAIL: Final = frozenset(
     {
         "added",
         "failed",
+        "dead-lettered",
         "retrying",
         "stalled",
         "waiting",
@@ -55,6 +60,9 @@ WITH_DETAIL: Final = frozenset(
         "duplicate",
         "key-paused",
         "key-resumed",
+        "drained",
+        "cleaned",
+        "obliterated",
     }
 )
 
@@ -67,11 +75,12 @@ _SEP: Final = "\x1f"
 class QueueEvent:
     """Something that happened to a job or to the queue.
 
-    `detail` is the job's name (added), the reason (failed), "<delay ms> <reason>" (retrying), the number of stalls
-    (stalled), how it came (waiting: "", "promoted", "retried"), the state it was in (removed; "replaced" when a later
-    add took its place), the milliseconds of a limit (limited, key-paused, whose `job_id` is the key), what changed
-    (changed: "priority 5", "delay 500"), or the deduplication id (duplicate). `position` is where to resume after this
-    event.
+    `detail` is the job's name (added), the reason (failed), the queue it goes to (dead-lettered), "<delay ms> <reason>"
+    (retrying), the number of stalls (stalled), how it came (waiting: "", "promoted", "retried", "replayed"), the state
+    it was in (removed; "replaced" when a later add took its place), the milliseconds of a limit (limited, key-paused,
+    whose `job_id` is the key), what changed (changed: "priority 5", "delay 500"), the deduplication id (duplicate), or
+    how many jobs went (drained, cleaned, obliterated). `job_id` is "" where the queue is meant. `position` is where to
+    resume after this event.
     """
 
     kind: EventKind

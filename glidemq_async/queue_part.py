@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import Generic
 
 from glidemq_async.client import QueueClient
-
-Data = TypeVar("Data")
-Result = TypeVar("Result")
+from glidemq_async.generics import Data, Result
 
 
 class QueuePart(ABC, Generic[Data, Result]):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from glidemq_async.queue_part import Data, QueuePart, Result
+from glidemq_async.generics import Data, Result
+from glidemq_async.queue_part import QueuePart
 
 
 class Schedulers(QueuePart[Data, Result]):

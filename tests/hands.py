@@ -43,7 +43,7 @@ class Hands:
     ) -> str | None:
         """Settle one run; answers why it was refused, or None."""
         if option is None:
-            option = {"c": "", "f": ";broken", "r": "50 broken", "d": "50", "b": ""}[verb]
+            option = {"c": "", "f": ";retries_exhausted;broken", "r": "50 broken", "d": "50", "b": ""}[verb]
         request = self._functions.settle_request(
             self._lane, self.name, 0, 30_000, "u", 1, [verb, hold.id, hold.entry, payload, option]
         )

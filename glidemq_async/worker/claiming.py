@@ -18,7 +18,7 @@ from glidemq_async.failure import failure_of
 from glidemq_async.functions.callers import Arg, Lane, SettleReply, SettleRequest
 from glidemq_async.job import Job
 from glidemq_async.storage.protocol import FunctionError
-from glidemq_async.worker.runs import Ended, Run
+from glidemq_async.worker.runs import Ended, Run, Verb, failed_option
 
 MAX_SETTLED: Final = 500
 MAX_BYTES: Final = 1024 * 1024
@@ -65,6 +65,7 @@ class ClaimLoop:
         self._stopping = self._finishing = False
         self._left = False
         self._one_by_one = 0
+        self._ran: dict[Verb, float] = {"c": 0.0, "f": 0.0}
         self._registered = False
         """Whether the store may count on waking this worker."""
         self._timer: asyncio.TimerHandle | None = None
@@ -81,6 +82,8 @@ class ClaimLoop:
         self.last_call = 0.0
         """Loop time of the last answered call: the worker's sign of life."""
         self.reset_subscription: Callable[[], None] = lambda: None
+        self.on_posted: Callable[[], None] = lambda: None
+        """Told when a call posted something for another queue, which is to be relayed."""
 
     # -- what others say ------------------------------------------------------------------------------------------
 
@@ -170,13 +173,13 @@ class ClaimLoop:
             self._one_by_one -= 1
             self._ended = ended[1:]
             return ended[:1]
-        if len(ended) <= MAX_SETTLED and sum(len(e.payload) for e in ended) <= MAX_BYTES:
+        if len(ended) <= MAX_SETTLED and sum(map(_weight, ended)) <= MAX_BYTES:
             self._ended = []
             return ended
         batch: list[Ended] = []
         size = 0
         while len(batch) < len(ended) and len(batch) < MAX_SETTLED and size <= MAX_BYTES:
-            size += len(ended[len(batch)].payload)
+            size += _weight(ended[len(batch)])
             batch.append(ended[len(batch)])
         self._ended = ended[len(batch) :]
         return batch
@@ -187,12 +190,21 @@ class ClaimLoop:
         for ended in batch:
             job = ended.run.job
             settled += (ended.verb, job.id, job.entry, ended.payload, ended.option)
+            if ended.verb in self._ran:
+                self._ran[ended.verb] += ended.run.seconds
         flags = ("e" if self._polling else "") + ("i" if self._registered else "") + ("" if self.subscribed else "u")
         # Due before the call is sent: the echo has a link of its own and may overtake the reply.
         self._echo_due = self._echo_due or self._polling
         self._claimable = self._polling = False
         request = self._client.functions.settle_request(
-            self._lane, self._consumer, min(slots, MAX_CLAIMED), self._lock_ms, flags, len(batch), settled
+            self._lane,
+            self._consumer,
+            min(slots, MAX_CLAIMED),
+            self._lock_ms,
+            flags,
+            len(batch),
+            settled,
+            (self._whole_ms("c"), self._whole_ms("f")),
         )
         if failpoints.armed:
             _pass_before_send(batch)
@@ -204,8 +216,16 @@ class ClaimLoop:
             if batch and reply.jobs:
                 failpoints.hit("claim.after_reply")
         self._in_call = []
+        if reply.posted:
+            self.on_posted()
         self._registered = self.subscribed and len(reply.jobs) < slots
         self._after_call(reply, batch, slots)
+
+    def _whole_ms(self, verb: Verb) -> int:
+        """Take the whole milliseconds of what was run; the rest is told with a later call, for short jobs add up."""
+        whole = int(self._ran[verb] * 1000)
+        self._ran[verb] -= whole / 1000
+        return whole
 
     async def _answer(self, request: SettleRequest) -> SettleReply:
         """Send the same call until it is answered: it may have been executed, and only its number can tell."""
@@ -249,7 +269,8 @@ class ClaimLoop:
         try:
             self._start(job)
         except SerializationError as error:
-            self._ended.append(Ended(Run(job), "f", failure_of(error).packed(), ";malformed", error))
+            option = failed_option("", "malformed", "malformed")
+            self._ended.append(Ended(Run(job), "f", failure_of(error).packed(), option, error))
             self._event.set()
 
     def _rearm_poll(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -276,6 +297,11 @@ class ClaimLoop:
         self._echo = None
         _log.warning("queue %s: the wake-up link is silent, connecting it again", self._client.queue)
         self.reset_subscription()
+
+
+def _weight(ended: Ended) -> int:
+    # The data of a job that fails may be copied to a dead-letter queue.
+    return len(ended.payload) + (ended.run.job.data_size if ended.verb == "f" else 0)
 
 
 def _pass_before_send(batch: list[Ended]) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import cast
 
 from glidemq_async import failpoints
 from glidemq_async.errors import LeaseLost
 from glidemq_async.failure import stored_failure
+from glidemq_async.letter import FailureCause
 from glidemq_async.worker.claiming import ClaimLoop
 from glidemq_async.worker.listeners import Listeners
 from glidemq_async.worker.runs import Ended
@@ -90,7 +92,8 @@ class Feedback:
             job.settle_as_completed(ended.payload)
             self._tell("completed", job, ended.value)
         elif ended.verb == "f":
-            job.settle_as_failed()
+            _, cause, reason = ended.option.split(";", 2)
+            job.settle_as_failed(cast("FailureCause", cause), reason)
             if ended.value is None:
                 _log.info("job %s (%s) of %s was revoked", job.id, job.name, job.queue)
             else:

@@ -19,6 +19,8 @@ from glidemq_async.worker.slots import Held
 
 SAFE_SHARE: Final = 0.8
 """The share of a lease after which, unrenewed, it is treated as doubtful."""
+LONGEST_PAUSE: Final = 20.0
+"""Renewing is the worker's sign of life too: however long its leases are, it is heard of so often."""
 MAX_HELD: Final = 1_000
 CALL_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 1.0
@@ -108,7 +110,7 @@ class LeaseKeeper:
         if self._stopping:
             return
         try:
-            async with asyncio.timeout(self._lease / 3 if self._healthy else self._lease / 10):
+            async with asyncio.timeout(min(LONGEST_PAUSE, self._lease / (3 if self._healthy else 10))):
                 await self._hurry.wait()
         except TimeoutError:
             pass

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -17,30 +19,39 @@ from glidemq_async.errors import (
     UnrecoverableError,
 )
 from glidemq_async.executors.protocol import Executor, Handler
-from glidemq_async.failure import failure_of
+from glidemq_async.failure import Failure, failure_of
 from glidemq_async.job import Job
+from glidemq_async.letter import FailureCause
 from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.serialization import MsgpackSerializer
+from glidemq_async.worker.execution import AfterExecution, Execution
 
 Verb: TypeAlias = Literal["c", "r", "f", "d", "b", "l"]
 StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
 BackoffStrategy: TypeAlias = Callable[[int, BaseException], float]
 
 _NONE: Final = b"\xc0"
-#: Another run would end the same way.
-_FINAL: Final = (UnrecoverableError, SerializationError, PayloadTooLarge)
+_NO_FAILURE: Final = Failure("", "", "")
+#: Another run would end the same way; why that is, in a word.
+_FINAL: Final[tuple[tuple[type[Exception], FailureCause], ...]] = (
+    (PayloadTooLarge, "oversize"),
+    (UnrecoverableError, "unrecoverable"),
+    (SerializationError, "unrecoverable"),
+)
 
 
 class Run:
     """One job in hand, from its claim until its outcome is stored."""
 
-    __slots__ = ("begun", "job", "stop_reason", "task")
+    __slots__ = ("begun", "job", "seconds", "stop_reason", "task")
 
     def __init__(self, job: Job[Any, Any]) -> None:
         self.job = job
         self.task: asyncio.Task[None] | None = None
         self.stop_reason: StopReason = ""
         self.begun = False
+        self.seconds = 0.0
+        """How long it ran."""
 
     def stopped(self) -> bool:
         """Return whether the run was told to stop."""
@@ -71,12 +82,24 @@ class Ended(NamedTuple):
     delay: float = 0.0
 
 
-def policy_text(keep: KeepJobs | None) -> str:
-    """Return a retention policy as the functions read it; "" is the default one."""
+def policy_text(keep: KeepJobs | None, result_ttl: float | None = None) -> str:
+    """Return a retention policy as the functions read it; "" is the default one, and a time to live stands alone."""
+    if result_ttl is not None:
+        return f" t{round(result_ttl * 1000)}"
     if keep is None:
         return ""
     age = keep.age_ms
     return f"{-1 if keep.count is None else keep.count} {-1 if age is None else age}"
+
+
+def failed_option(policy: str, cause: str, reason: str) -> str:
+    """Return the option of the verb "f" as the functions read it."""
+    return f"{policy};{cause};{reason}"
+
+
+def _has_executed(ended: Ended) -> bool:
+    """Whether a handler came to a final end; a revoked job has no error of one."""
+    return ended.verb == "c" or (ended.verb == "f" and ended.value is not None)
 
 
 class Runner:
@@ -88,19 +111,30 @@ class Runner:
         handler: Handler,
         executor: Executor,
         strategies: Mapping[str, BackoffStrategy],
+        after_execution: AfterExecution | None,
+        on_error: Callable[[Exception], None],
     ) -> None:
         self._client = client
         self._handler = handler
         self._executor = executor
         self._strategies = strategies
+        self._after_execution = after_execution
+        self._on_error = on_error
         # Most handlers return nothing, and the default serializer's form of that is known.
         self._packed_none = _NONE if type(client.serializer) is MsgpackSerializer else None
 
     async def run(self, run: Run) -> Ended | None:
         """Run a job to its end; None when the run must not be settled because its lease is lost."""
+        ended = await self._outcome(run)
+        if self._after_execution is None or ended is None or not _has_executed(ended):
+            return ended
+        return await self._reviewed(ended, self._after_execution)
+
+    async def _outcome(self, run: Run) -> Ended | None:
         run.begun = True
         if run.stopped():
             return self._after_stop(run)
+        began = time.monotonic()
         try:
             return await self._attempt(run)
         except asyncio.CancelledError as error:
@@ -109,6 +143,8 @@ class Runner:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
             return self._raised(run, error)
+        finally:
+            run.seconds = time.monotonic() - began
 
     async def _attempt(self, run: Run) -> Ended:
         job = run.job
@@ -121,8 +157,47 @@ class Runner:
         payload = self._packed_none if value is None else None
         if payload is None:
             payload = self._client.encode(value, f"result of job {job.id}")
-        policy = policy_text(job.options.keep_completed) if job.has_options else ""
+        policy = policy_text(job.options.keep_completed, job.options.result_ttl) if job.has_options else ""
         return Ended(run, "c", payload, policy, value)
+
+    async def _reviewed(self, ended: Ended, after_execution: AfterExecution) -> Ended:
+        """Let the worker's function look at a final outcome; whatever goes wrong there, the outcome stands."""
+        try:
+            error = ended.value if ended.verb == "f" else None
+            failure = failure_of(error) if error is not None else _NO_FAILURE
+            result = ended.value if ended.verb == "c" else None
+            execution = Execution(ended.run.job, result, error, failure)
+            answer = after_execution(execution)
+            if inspect.isawaitable(answer):
+                await answer
+            return self._changed(ended, execution, failure)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as broken:  # noqa: BLE001 - a broken function must not lose the outcome
+            self._not_reviewed(ended.run, broken)
+        return ended
+
+    def _not_reviewed(self, run: Run, broken: BaseException) -> None:
+        if isinstance(broken, asyncio.CancelledError) and run.stopped():
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+            return
+        told = broken if isinstance(broken, Exception) else RuntimeError(f"{type(broken).__name__}: {broken}")
+        told.add_note(f"in after_execution of job {run.job.id}, whose outcome is stored as it was")
+        self._on_error(told)
+
+    def _changed(self, ended: Ended, execution: Execution, failure: Failure) -> Ended:
+        job, ttl = ended.run.job, execution.checked_ttl()
+        if ended.verb == "c":
+            payload = self._client.encode(execution.result, f"result of job {job.id}")
+            return ended._replace(
+                payload=payload, option=policy_text(job.options.keep_completed, ttl), value=execution.result
+            )
+        changed = execution.changed(failure)
+        # Why it failed stays: the function changes how that is told.
+        cause = ended.option.split(";")[1]
+        option = failed_option(policy_text(job.options.keep_failed, ttl), cause, changed.reason())
+        return ended._replace(payload=changed.packed(), option=option)
 
     def _raised(self, run: Run, error: BaseException) -> Ended | None:
         if run.stopped():
@@ -130,12 +205,12 @@ class Runner:
         if isinstance(error, RetryLater | RateLimited):
             verb: Verb = "d" if isinstance(error, RetryLater) else "l"
             return Ended(run, verb, b"", str(error.delay_ms), error, error.delay)
-        return self._failed(run, error, final=isinstance(error, _FINAL))
+        return self._failed(run, error, _final_cause(run.job, error))
 
     def _cancelled(self, run: Run, error: BaseException) -> Ended | None:
         if not run.stop_reason:
             # Nobody of ours cancelled it: the handler cancelled itself, which is a failure like another.
-            return self._failed(run, error, final=False)
+            return self._failed(run, error, None)
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
         return self._after_stop(run)
@@ -143,24 +218,26 @@ class Runner:
     def _after_stop(self, run: Run) -> Ended | None:
         """What a run comes to that was told to stop and did not return a result."""
         if run.stop_reason == "revoked":
-            policy = policy_text(run.job.options.keep_failed)
-            return Ended(run, "f", b"", f"{policy};revoked", None)
+            policy = policy_text(run.job.options.keep_failed, run.job.options.result_ttl)
+            return Ended(run, "f", b"", failed_option(policy, "revoked", "revoked"), None)
         if run.stop_reason == "shutdown":
             return Ended(run, "b", b"", "", None)
         return None
 
-    def _failed(self, run: Run, error: BaseException, *, final: bool) -> Ended:
+    def _failed(self, run: Run, error: BaseException, cause: FailureCause | None) -> Ended:
+        """What a failed run comes to; cause: why no other one can end better."""
         job, options = run.job, run.job.options
         failure = failure_of(error)
         made = job.attempts_made + 1
-        if not final and made < options.attempts:
+        if cause is None and made < options.attempts:
             try:
                 delay = self._delay_ms(options, made, error)
                 return Ended(run, "r", failure.packed(), f"{delay} {failure.reason()}", error, delay / 1000)
             except (Exception, SystemExit) as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
                 broken.__context__ = error
-                failure, error = failure_of(broken), broken
-        option = f"{policy_text(options.keep_failed)};{failure.reason()}"
+                failure, error, cause = failure_of(broken), broken, "unrecoverable"
+        policy = policy_text(options.keep_failed, options.result_ttl)
+        option = failed_option(policy, cause or "retries_exhausted", failure.reason())
         return Ended(run, "f", failure.packed(), option, error)
 
     def _delay_ms(self, options: JobOptions, made: int, error: BaseException) -> int:
@@ -177,3 +254,9 @@ class Runner:
                 "pass it in backoff_strategies"
             )
         return max(0, round(strategy(made, error) * 1000))
+
+
+def _final_cause(job: Job[Any, Any], error: BaseException) -> FailureCause | None:
+    if job.is_unreadable(error):
+        return "malformed"
+    return next((cause for kind, cause in _FINAL if isinstance(error, kind)), None)

@@ -23,11 +23,13 @@ class Sweeper:
         lease: float,
         max_stalled: int,
         on_stalled: Callable[[list[str], list[str]], None],
+        on_posted: Callable[[], None],
         on_error: Callable[[Exception], None],
     ) -> None:
         self._functions = functions
         self._max_stalled = max_stalled
         self._on_stalled = on_stalled
+        self._on_posted = on_posted
         self._on_error = on_error
         self._interval = min(LONGEST_INTERVAL, lease / 10)
         self._rest = max(self._interval, min(5 * LONGEST_INTERVAL, lease / 4))
@@ -54,6 +56,8 @@ class Sweeper:
                     return False
                 if reply.recovered or reply.failed:
                     self._on_stalled(reply.recovered, reply.failed)
+                if reply.posted:
+                    self._on_posted()
                 if not reply.more:
                     return True
                 resume = True

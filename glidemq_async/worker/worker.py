@@ -6,40 +6,46 @@ import asyncio
 import logging
 import os
 import platform
+import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Self, TypeVar
+from typing import Any, Final, Generic, Literal, Self, cast
 
 import msgpack
 
 from glidemq_async import failpoints
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
+from glidemq_async.dead_letters import check_dead_letter_queue
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import GlideMQError, QueueClosed
-from glidemq_async.executors.protocol import Executor
+from glidemq_async.executors.protocol import Executor, Handler
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.functions.callers import Lane
+from glidemq_async.generics import Data, Result
 from glidemq_async.job import Job
 from glidemq_async.keys import check_name
 from glidemq_async.option_checks import MAX_LEASE, MIN_LEASE, positive_number, whole_number
+from glidemq_async.outbox import Outbox
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage, Subscription
+from glidemq_async.worker import execution
+from glidemq_async.worker.batches import BatchOptions, Processor, batcher_of
 from glidemq_async.worker.claiming import ClaimLoop
+from glidemq_async.worker.execution import AfterExecution
 from glidemq_async.worker.feedback import Feedback
 from glidemq_async.worker.leases import LeaseKeeper
 from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
+from glidemq_async.worker.relaying import Relaying
 from glidemq_async.worker.runs import BackoffStrategy, Run, Runner
 from glidemq_async.worker.signals import stop_on_signals
 from glidemq_async.worker.slots import Held, Slots
 from glidemq_async.worker.sweeping import Sweeper
 
-Data = TypeVar("Data")
-Result = TypeVar("Result")
-
 CANCEL_SECONDS: Final = 0.5
 """How long cancelled handlers may take to end at shutdown before they are left behind."""
+SIGN_ON_SECONDS: Final = 10.0
 RELEASE_SECONDS: Final = 5.0
 """How long storing the last outcomes and signing off may take when the server is slow or away."""
 
@@ -53,6 +59,9 @@ class Worker(Generic[Data, Result]):
     `async with worker` works in the background of the block. `storage`, `prefix`, `mode`, `serializer` and
     `payload_limit` (bytes, for one result) are those of Queue. Durations are seconds:
 
+    - `batch`: the processor takes a list of jobs, at most `batch.size`, and returns a list with one entry per job, in
+      order; an entry that is an exception is what that job raised. None completes all of them, an exception fails all.
+      `concurrency` is then the number of batches at a time.
     - `executor`: "inline" (the default for coroutine functions), "thread" (for plain ones), the name of a registered
       one, or an Executor.
     - `lock_duration`: the lease of a run, renewed while it runs; a dead worker's jobs start elsewhere after it.
@@ -60,6 +69,11 @@ class Worker(Generic[Data, Result]):
     - `poll_interval`: how often an idle worker looks by itself, in case a wake-up was lost.
     - `shutdown_timeout`: how long running jobs may take to end once the worker stops; what is left is handed back.
     - `backoff_strategies`: functions of (attempts made, error) to seconds, for `Backoff.custom(name)`.
+    - `dead_letter_queue`: the name of a queue to which what fails for good is moved as well. It is kept with the
+      queue and holds for all its workers, the last one that starts wins; None leaves what is kept. To end it:
+      `queue.set_dead_letter_queue(None)`.
+    - `after_execution`: a function of an Execution, called when a run was a job's last one, before its outcome is
+      stored; it may change what is stored, and how long. What it raises is told as "error", and changes nothing.
     - `handle_signals`: False leaves SIGTERM and SIGINT to the program around it.
     - `name`: how the worker calls itself, host and process id by default; a random part is added.
 
@@ -69,16 +83,19 @@ class Worker(Generic[Data, Result]):
     def __init__(
         self,
         queue: str,
-        processor: Callable[[Job[Data, Result]], Awaitable[Result] | Result],
+        processor: Processor[Data, Result],
         storage: str | Storage | None = None,
         *,
         concurrency: int = 1,
+        batch: BatchOptions | None = None,
         executor: str | Executor | None = None,
         lock_duration: float | timedelta = 30.0,
         max_stalled: int = 3,
         poll_interval: float | timedelta = 5.0,
         shutdown_timeout: float | timedelta = 30.0,
         backoff_strategies: Mapping[str, BackoffStrategy] | None = None,
+        dead_letter_queue: str | None = None,
+        after_execution: AfterExecution | None = None,
         handle_signals: bool = True,
         name: str | None = None,
         prefix: str = DEFAULT_PREFIX,
@@ -94,21 +111,34 @@ class Worker(Generic[Data, Result]):
         self._poll_interval = to_ms("poll_interval", poll_interval, allow_zero=False) / 1000
         self._shutdown_timeout = to_ms("shutdown_timeout", shutdown_timeout) / 1000
         self._handle_signals = handle_signals
+        self._dead_letter_queue = None
+        if dead_letter_queue is not None:
+            self._dead_letter_queue = check_dead_letter_queue(dead_letter_queue, queue)
         base = check_name("worker name", name) if name else f"{platform.node() or 'host'}-{os.getpid()}"
         self.name = f"{base}-{uuid.uuid4().hex[:8]}".translate(_NAME_SAFE)
         self._client = QueueClient(
             queue, storage, prefix=prefix, mode=mode, serializer=serializer, payload_limit=payload_limit
         )
         self._executor = open_executor(executor, processor, self._concurrency)
-        self._runner = Runner(self._client, processor, self._executor, _strategies(backoff_strategies))
+        self._batcher = batcher_of(batch, processor, self._executor)
+        self._executor = self._batcher or self._executor
         self._listeners = Listeners()
-        self._slots = Slots(self._concurrency, self._executor)
+        self._slots = Slots(self._concurrency * (batch.size if batch else 1), self._executor)
         self._feedback = Feedback(self.name, self._slots, self._listeners)
+        self._runner = Runner(
+            self._client,
+            cast("Handler", processor),
+            self._executor,
+            _strategies(backoff_strategies),
+            execution.checked(after_execution),
+            self._feedback.on_error,
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_requested = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._loop: ClaimLoop | None = None
         self._keeper: LeaseKeeper | None = None
+        self._relaying: Relaying | None = None
         self._subscription: Subscription | None = None
         self._started = self._closed = False
 
@@ -174,6 +204,10 @@ class Worker(Generic[Data, Result]):
             return
         # Connecting may fail, and then the worker can be started again; what follows makes no calls.
         await self._client.open()
+        if self._dead_letter_queue is not None:
+            await self._client.functions.set_dead_letter_queue(self._dead_letter_queue)
+        # Once this returns, get_workers tells of the worker.
+        await self._client.functions.renew_leases(self.name, self._info(), [], SIGN_ON_SECONDS)
         if self._tasks:
             return
         self._started = True
@@ -189,14 +223,17 @@ class Worker(Generic[Data, Result]):
         self._keeper = self._make_keeper()
         self._keeper.start()
         self._feedback.renew = self._keeper.hurry
+        self._relaying = Relaying(Outbox(self._client, self.name), self._feedback.on_error)
+        self._loop.on_posted = self._relaying.wake
         sweeper = Sweeper(
             self._client.functions,
             lease=self._lock_ms / 1000,
             max_stalled=self._max_stalled,
             on_stalled=self._feedback.on_stalled,
+            on_posted=self._relaying.wake,
             on_error=self._feedback.on_error,
         )
-        self._tasks = [asyncio.create_task(self._loop.run()), asyncio.create_task(sweeper.run())]
+        self._tasks = [asyncio.create_task(part.run()) for part in (self._loop, sweeper, self._relaying)]
         _log.info("worker %s works on queue %s of %s", self.name, self.queue, self.storage.url)
         self._loop.wake()
 
@@ -213,13 +250,21 @@ class Worker(Generic[Data, Result]):
             on_error=self._feedback.on_error,
         )
 
+    def _info(self) -> bytes:
+        info = {
+            "host": platform.node(),
+            "pid": os.getpid(),
+            "concurrency": self._concurrency,
+            "started": round(time.time() * 1000),
+        }
+        return msgpack.packb(info)
+
     def _make_keeper(self) -> LeaseKeeper:
-        info = {"host": platform.node(), "pid": os.getpid(), "concurrency": self._concurrency}
         return LeaseKeeper(
             self._client.storage,
             self._client.keys.base,
             self.name,
-            msgpack.packb(info),
+            self._info(),
             lambda: self._slots.shortest_lease(self._lock_ms / 1000),
             self._held,
             self._feedback.on_lost,
@@ -268,6 +313,8 @@ class Worker(Generic[Data, Result]):
         """Wait until a started worker finds nothing to claim, or is stopped; see `run`."""
         assert self._loop is not None  # noqa: S101 - started
         loop = asyncio.get_running_loop()
+        if self._batcher is not None:
+            self._batcher.hurry()
         while not self._stop_requested.is_set():
             await self._or_stopped(self._loop.found_nothing.wait())
             await self._or_stopped(self._slots.all_free.wait())
@@ -314,6 +361,9 @@ class Worker(Generic[Data, Result]):
         self._listeners.tell("closed")
 
     async def _drain(self) -> None:
+        if self._batcher is not None:
+            self._slots.stop_entries(self._batcher.gathered, "shutdown")
+            self._batcher.hurry()
         try:
             async with asyncio.timeout(self._shutdown_timeout):
                 await self._slots.all_free.wait()
@@ -339,6 +389,7 @@ class Worker(Generic[Data, Result]):
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await asyncio.shield(loop_task)
+                await self._finish_relaying(others)
                 # Before signing off: a renewal that came later would enter this worker again.
                 await self._stop_keeper()
                 await self._client.functions.close_worker(self.name)
@@ -351,6 +402,12 @@ class Worker(Generic[Data, Result]):
             await self._subscription.close()
         await self._executor.stop(0.0)
         await self._client.close()
+
+    async def _finish_relaying(self, stopped: list[asyncio.Task[None]]) -> None:
+        """Deliver what the last outcomes posted. What stays is relayed by the next worker of the queue."""
+        await asyncio.gather(*stopped, return_exceptions=True)
+        if self._relaying is not None:
+            await self._relaying.finish()
 
     async def _stop_keeper(self) -> None:
         if self._keeper is not None:

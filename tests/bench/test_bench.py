@@ -61,6 +61,8 @@ async def test_every_figure_is_measured(tmp_path: Path) -> None:
             assert figures[row][metric][0] > 0, (row, metric)
     for row in LATENCIES:
         assert 0 < figures[row]["p50_us"][0] <= figures[row]["p99_us"][0], row
+    for row in ("drain in steps", "clean in steps"):
+        assert 0 < figures[row]["p50_us"][0] <= figures[row]["most_us"][0], row
     assert -1 < figures["10 idle workers"]["extra_calls"][0] < 10
     assert figures["whole life"]["command_us"][0] == pytest.approx(
         figures["  addJob"]["command_us"][0] + figures["  settleAndClaim"]["command_us"][0]

@@ -13,7 +13,7 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.loader import source
 from glidemq_async.storage import Storage
 from tests.relay import Relay
-from tests.workbench import AnyJob, Gate, echo, ended, history, until, worker_of
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, until, worker_of
 
 FUNCTIONS = frozenset(re.findall(r"register\('(\w+)'", source())) - {"version"}
 
@@ -25,6 +25,25 @@ class Recorder(Relay):
         twin = Recorder(super().clone())
         twin.calls = self.calls
         return twin
+
+
+async def bury_and_replay(queue: AnyQueue, dead_name: str, storage: Storage) -> None:
+    """Let a job fail for good, move it to a queue of its own, and run it again, there and here."""
+
+    async def fail(job: AnyJob) -> None:
+        raise ValueError("no")
+
+    async with Queue[Any, Any](dead_name, storage) as dead:
+        await worker_of(queue, echo, dead_letter_queue=dead_name).run(until_empty=True)
+        assert await queue.get_dead_letter_queue() == dead_name
+        job = await queue.add("gone")
+        await worker_of(queue, fail).run(until_empty=True)
+        assert [letter.data for letter in await dead.get_dead_letter_jobs()] == [None]
+        assert await dead.replay_dead_letter_jobs() == 1
+        await worker_of(queue, fail).run(until_empty=True)
+        assert await queue.replay_dead_letter_jobs(1) == 1
+        await worker_of(queue, echo).run(until_empty=True)
+        assert (await ended(job)).state == "completed"
 
 
 @pytest.mark.everywhere
@@ -82,6 +101,7 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         assert await back.get_state() == "waiting"
         async with worker_of(queue, echo):
             await ended(back)
+        await bury_and_replay(queue, f"{name}-dead", relay)
         functions = Functions(relay, f"glide:{{{name}}}")
         await functions.forget_reply(back.id, "nobody")
     assert set(relay.calls) == FUNCTIONS

@@ -12,6 +12,48 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 EXPECTED = {
+    "cleaning": [
+        "waiting jobs removed: 1000",
+        "delayed ones too: 1",
+        "run again: 3",
+        "results: [0, 1, 2]",
+        "results of more than an hour ago: []",
+        "results of any age: ['1002', '1003', '1004']",
+        "running: 1",
+        "removed with the queue: 1",
+    ],
+    "looking": [
+        "{'waiting': 2, 'active': 2, 'failed': 1}",
+        "converter runs 2 of 2",
+        "waits for tenant 7: 4",
+        "1 failed ValueError: not an image",
+        "completed in the last 24 hours: 4",
+        "failed: 1",
+    ],
+    "batches": ["inserting [1, 2, 4]", "stored 1", "stored 2", "failed: a negative row", "stored 4"],
+    "cached_results": ["measuring short", "5", "5", "measuring a long text", "11", "11", "measuring short", "5 11"],
+    "dead_letters": [
+        "welcome of emails: unrecoverable, UnrecoverableError: no address for grace",
+        "replayed: 1",
+        "sent to ada@example.com",
+        "sent to grace@example.com",
+    ],
+    "deduplication": ["duplicate True", "added", "duplicate", "indexed draft", "completed indexed page 8"],
+    "delays": ["delayed 2", "tea", "bath"],
+    "key_limits": [
+        "the third start waits for the window: True",
+        "16 tokens of 10 take a while: True",
+        "paused: ['down.example']",
+    ],
+    "keys": [
+        "ada: booking 0, beside 0 of the same account",
+        "bob: booking 2, beside 0 of the same account",
+        "ada: booking 1, beside 0 of the same account",
+    ],
+    "lifo": ["page 3", "page 2", "page 1"],
+    "priorities": ["password reset", "monthly report", "invoice", "newsletter"],
+    "queue_limits": ["most at once: 3", "eight starts at four in 0.2 s: True"],
+    "rate_limited": ["Oak Street 1 after 0 failures", "Elm Street 2 after 0 failures"],
     "quickstart": ["[0, 1, 4, 9, 16]"],
     "request_reply": ["3.142857142857143", "ZeroDivisionError"],
     "retries": ["page after 3 runs", "there is no such page - runs: 1"],

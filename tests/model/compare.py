@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TypeVar
 
-from tests.model.driver import SINGLE_KEYS, Snapshot
 from tests.model.claims import BACK
+from tests.model.driver import SINGLE_KEYS, Snapshot
 from tests.model.lines import Lines as Queue
 from tests.model.parts import READY, Event, Job
 
@@ -15,7 +15,9 @@ DETAILED = frozenset(
     {"added", "failed", "retrying", "stalled", "waiting", "removed", "dropped", "limited", "changed", "duplicate",
      "key-paused", "key-resumed"}
 )  # fmt: skip
-OWNED = frozenset({"job", "logs", "call", "keyq", "keyrun", "keyrest", "key", "keyrate", "keybucket", "dedup"})
+OWNED = frozenset(
+    {"job", "logs", "call", "keyq", "keyrun", "keyrest", "key", "keyrate", "keybucket", "dedup", "metrics"}
+)
 
 
 def same(what: str, stored: T, expected: T) -> None:

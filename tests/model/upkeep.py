@@ -103,6 +103,7 @@ class TimedQueue(ClaimingQueue):
         for job in [job for job in self.having("active") if job.worker == worker]:
             if job.torn:
                 self.forget(job)
+                self.note("dropped", job.id, "missing")
             elif job.revoking:
                 self.fail(job, "revoked")
             else:

@@ -8,7 +8,6 @@ from glidemq_async.functions.callers import AddRequest, Arg, ClaimedJob, Lane, S
 from tests.model.compare import created, route
 from tests.model.parts import Job, NewJob, Settled
 
-
 DEFAULT_COST = 1_000
 
 
@@ -60,7 +59,7 @@ def run_args(run: Settled) -> list[Arg]:
     policy = "" if run.retention is None else f"{run.retention[0]} {run.retention[1]}"
     option = {
         "c": policy,
-        "f": f"{policy};{run.reason}",
+        "f": f"{policy};retries_exhausted;{run.reason}",
         "r": f"{run.delay} {run.reason}",
         "d": str(run.delay),
         "l": str(run.delay),
@@ -71,7 +70,7 @@ def run_args(run: Settled) -> list[Arg]:
 
 def claimed_fields(fields: ClaimedJob) -> tuple[object, ...]:
     name, data, _, fence, id_, entry, *history = [value.decode(errors="replace") if value else None for value in fields]
-    failures, stalls, added, progress, way = history or [None] * 5
+    failures, stalls, added, progress, way, _ = history or [None] * 6
     since = created(added, entry or "")
     return name, data, int(fence or 0), id_, entry, int(failures or 0), int(stalls or 0), progress, since, route(way)
 

@@ -13,6 +13,7 @@ SAMPLES: list[Exception] = [
     errors.SerializationError("no", "$.a"),
     errors.JobFailed("ValueError", "no", "Traceback …"),
     errors.JobStateError("retry job 1", "completed", "add it again"),
+    errors.QueueBusy("emails", 3),
     errors.RetryLater(2.5),
     errors.RateLimited(timedelta(minutes=1)),
     errors.UnrecoverableError("never"),

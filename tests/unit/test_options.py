@@ -36,6 +36,8 @@ MALFORMED: list[object] = [
     {"c": [1]},
     {"c": 5},
     {"f": ["a", 1]},
+    {"r": 0},
+    {"r": "x"},
     {"h": [1]},
     {"h": {"a": 1}},
 ]
@@ -86,6 +88,8 @@ def test_values_are_kept_in_one_form() -> None:
         ({"backoff": "fast"}, TypeError, "backoff must be seconds"),
         ({"timeout": 0}, ValueError, "timeout must be more than zero"),
         ({"ttl": 0}, ValueError, "ttl must be more than zero"),
+        ({"result_ttl": 0}, ValueError, "result_ttl must be more than zero"),
+        ({"result_ttl": "1h"}, TypeError, "result_ttl must be seconds .* not '1h'"),
         ({"lock_duration": 0.5}, ValueError, "lock_duration must be from 1 second to 24 hours, got 0.5"),
         ({"lock_duration": 86_401}, ValueError, "lock_duration must be from 1 second"),
         ({"keep_completed": -1}, ValueError, "keep_completed must be from 0"),
@@ -188,6 +192,7 @@ worker_options: st.SearchStrategy[dict[str, object]] = st.fixed_dictionaries(
         "lock_duration": st.floats(1, 86_400),
         "keep_completed": keeps,
         "keep_failed": keeps,
+        "result_ttl": whole_seconds,
         "headers": st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
     },
 )
@@ -206,7 +211,7 @@ def test_only_what_is_not_default_is_stored() -> None:
     assert JobOptions(attempts=1, headers={}, timeout=None).to_wire() == b""
     assert JobOptions(job_id="a", delay=5, ttl=3, durability="fsync").to_wire() == b""
     stored = JobOptions(
-        attempts=3, backoff=1, timeout=2, lock_duration=30, keep_completed=True, keep_failed=9
+        attempts=3, backoff=1, timeout=2, lock_duration=30, keep_completed=True, keep_failed=9, result_ttl=0.5
     ).to_wire()
     assert msgpack.unpackb(stored) == {
         "a": 3,
@@ -215,6 +220,7 @@ def test_only_what_is_not_default_is_stored() -> None:
         "l": 30_000,
         "c": [-1, -1],
         "f": [9, -1],
+        "r": 500,
     }
 
 

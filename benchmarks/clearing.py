@@ -1,0 +1,99 @@
+"""Removing very many jobs: how long one step keeps the server, in its own processor time."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from glidemq_async import Queue
+from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane
+from glidemq_async.storage.wire import as_text
+
+from .bench import PAYLOAD, QUEUE, Bench, expect, open_queue
+from .meter import Rows, latency_metrics
+from .server import ask
+
+BATCH: Final = 500
+KEEP_ALL: Final = "-1 -1"
+
+
+async def drain_steps(bench: Bench, jobs: int) -> Rows:
+    """Drain a queue in which so many jobs wait."""
+    async with open_queue(bench) as queue:
+        functions = await _fill(queue, jobs)
+        return {"drain in steps": await _steps(bench, jobs, functions, _drain)}
+
+
+async def clean_steps(bench: Bench, jobs: int) -> Rows:
+    """Clean a queue in which so many jobs are completed."""
+    async with open_queue(bench) as queue:
+        functions = await _fill(queue, jobs)
+        await _complete(functions)
+        return {"clean in steps": await _steps(bench, jobs, functions, _clean)}
+
+
+async def _fill(queue: Queue[Any, Any], jobs: int) -> Functions:
+    functions = Functions(queue.storage, f"glide:{{{QUEUE}}}")
+    first = await queue.add("job", PAYLOAD)
+    data = (await functions.get_records([first.id]))[0][b"data"]
+    added = 1
+    while added < jobs:
+        some = min(BATCH, jobs - added)
+        await functions.add_jobs([AddRequest("", "job", data, b"", b"")] * some)
+        added += some
+    return functions
+
+
+async def _complete(functions: Functions) -> None:
+    """Claim and complete every job, without a worker: what it does is measured elsewhere."""
+    lane = Lane("bench")
+    settled: list[Arg] = []
+    while True:
+        reply = await functions.settle_and_claim(
+            functions.settle_request(lane, "bench", BATCH, 30_000, "u", len(settled) // 5, settled)
+        )
+        settled = []
+        for job in reply.jobs:
+            settled += ["c", job[4] or b"", job[5] or b"", b"\xc0", KEEP_ALL]
+        if not settled:
+            break
+    await functions.close_worker("bench")
+
+
+async def _drain(functions: Functions, cursor: str) -> tuple[str, int]:
+    return await functions.drain_jobs(cursor, delayed=True)
+
+
+async def _clean(functions: Functions, cursor: str) -> tuple[str, int]:
+    next_cursor, ids = await functions.clean_jobs(cursor, "completed", 0, 10**9)
+    return next_cursor, len(ids)
+
+
+async def _steps(
+    bench: Bench, jobs: int, functions: Functions, step: Callable[[Functions, str], Awaitable[tuple[str, int]]]
+) -> dict[str, float]:
+    cursor, removed, spent = "", 0, list[float]()
+    began = time.perf_counter()
+    while True:
+        before = await _processor_seconds(bench)
+        cursor, count = await step(functions, cursor)
+        spent.append(await _processor_seconds(bench) - before)
+        removed += count
+        if not cursor:
+            break
+    seconds = time.perf_counter() - began
+    expect("removed", removed, jobs)
+    return {
+        "rate": jobs / seconds,
+        "server_us": sum(spent) / jobs * 1e6,
+        "calls": len(spent) / jobs,
+        "most_us": max(spent) * 1e6,
+    } | latency_metrics(spent)
+
+
+async def _processor_seconds(bench: Bench) -> float:
+    """What the server's main thread has spent: unlike wall time, it is the same on a busy machine."""
+    text = as_text(await ask(bench.wire, "INFO", "cpu"))
+    return sum(map(float, re.findall(r"used_cpu_(?:user|sys)_main_thread:([\d.]+)", text)))

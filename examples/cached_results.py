@@ -1,0 +1,36 @@
+"""Compute once, answer from the stored result for a while: the job's id is the key of the cache."""
+
+import asyncio
+
+from glidemq_async import Execution, Job, Queue, Worker
+
+
+async def measure(job: Job[str, int]) -> int:
+    print("measuring", job.data)
+    return len(job.data)
+
+
+def keep_longer(execution: Execution) -> None:
+    if execution.state == "completed" and execution.result > 10:
+        execution.result_ttl = 24 * 3600
+
+
+async def length(queue: Queue[str, int], text: str) -> int:
+    job = await queue.add("measure", text, job_id=f"length-{text}", result_ttl=0.2)
+    return await job.result(timeout=10)
+
+
+async def main() -> None:
+    async with (
+        Queue[str, int]("lengths", "memory://") as queue,
+        Worker("lengths", measure, queue.storage, after_execution=keep_longer),
+    ):
+        for text in ("short", "short", "a long text", "a long text"):
+            print(await length(queue, text))
+        await asyncio.sleep(0.3)
+        print(await length(queue, "short"), await length(queue, "a long text"))
+        await queue.update_result_ttl("length-a long text", None)  # back to what the queue keeps anyway
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

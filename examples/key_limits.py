@@ -1,0 +1,36 @@
+"""Limits of a key: how many run at once, a sliding window, a token bucket with costs, and a pause."""
+
+import asyncio
+import time
+
+from glidemq_async import Job, Queue, RateLimit, TokenBucket, Worker
+
+started: dict[str, list[float]] = {}
+
+
+async def fetch(job: Job) -> None:
+    started.setdefault(job.key or "", []).append(time.monotonic())
+
+
+async def main() -> None:
+    async with Queue("crawler", "memory://") as queue:
+        # Sites without limits of their own get this one; limits are the queue's, an add never changes them.
+        await queue.set_key_limits(None, concurrency=2)
+        await queue.set_key_limits("slow.example", concurrency=5, rate_limit=RateLimit(2, 0.3))
+        await queue.set_key_limits("api.example", concurrency=5, token_bucket=TokenBucket(capacity=10, refill_rate=20))
+        await queue.pause_key("down.example", 3600)
+        jobs = [await queue.add("fetch", key="slow.example") for _ in range(3)]
+        jobs += [await queue.add("fetch", key="api.example", cost=8) for _ in range(2)]
+        await queue.add("fetch", key="down.example")
+        async with Worker("crawler", fetch, queue.storage, concurrency=10):
+            for job in jobs:
+                await job.result(timeout=10)
+        first, second, third = started["slow.example"]
+        print("the third start waits for the window:", third - first >= 0.29 > second - first)
+        one, two = started["api.example"]
+        print("16 tokens of 10 take a while:", two - one >= 0.29)
+        print("paused:", [job.key for job in await queue.get_jobs("rate-limited")])
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

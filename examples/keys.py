@@ -1,0 +1,26 @@
+"""Jobs of one key run in order, one at a time; different keys run side by side and take turns."""
+
+import asyncio
+
+from glidemq_async import Job, Queue, Worker
+
+running: list[str | None] = []
+
+
+async def book(job: Job[str]) -> None:
+    beside = running.count(job.key)
+    running.append(job.key)
+    await asyncio.sleep(0.005)
+    running.remove(job.key)
+    print(f"{job.key}: {job.data}, beside {beside} of the same account")
+
+
+async def main() -> None:
+    async with Queue("bookings", "memory://", mode="keyed") as queue:
+        for account in ("ada", "ada", "bob"):
+            await queue.add("book", f"booking {await queue.count()}", key=account)
+        await Worker("bookings", book, queue.storage, concurrency=10).run(until_empty=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

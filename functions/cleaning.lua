@@ -1,0 +1,304 @@
+-- cleaning: remove many jobs, or start many anew, in steps that the client repeats with the answered cursor until that
+-- is ''. The first step gets cursor ''. What a later step must know (since when, how many so far) is in the cursor.
+--   drainJobs   lane number cursor delayed count -> { cursor, removed }
+--     Jobs that wait, with delayed "1" also those in `scheduled`. All that waited when the first step came go; later
+--     ones may stay. The last step tells the event `drained`.
+--   cleanJobs   lane number cursor state grace_ms limit count -> { cursor, ids }
+--     Jobs that had ended so at least grace_ms before the first step, the oldest first. The last step tells `cleaned`.
+--   retryJobs   lane number cursor state limit count -> { cursor, number }
+--     Start anew what had ended so when the first step came, the newest first. limit -1 = all.
+--   obliterateQueue  lane number cursor force count { name }… -> { cursor, removed, refused }
+--     Remove every job. Claims are paused by the first step, which changes nothing and answers how many jobs run in
+--     `refused` if any do, unless force is "1": then they are fenced off and their workers told. The last step but one
+--     tells `obliterated`; the last one removes the keys of the queue that have these names, all at once.
+--   sweepRemains  { name }… -> removed
+--     Keys, found by a scan after that. What a new queue of the same name may own already is not removed.
+-- One step meets at most `count` jobs (1 to 500), and ends early when it has taken ENOUGH seconds or removed HEAVY
+-- bytes, which the server gives back later than the clock can tell.
+
+do
+  local FIRST_PIECE, LARGEST_PIECE, MOST, ENOUGH, HEAVY = 8, 32, 500, 0.002, 8388608
+  local asked_for_clock, processor_time
+
+  -- Seconds since whenever. Inside a function most servers stop TIME, and those that do not have no os.clock.
+  local function seconds()
+    if not asked_for_clock then
+      asked_for_clock = true
+      local there, found = pcall(function() return os.clock end)
+      processor_time = there and found
+    end
+    if processor_time then return processor_time() end
+    local t = redis.call('TIME')
+    return t[1] + t[2] / 1000000
+  end
+
+  local function begin(base, count)
+    local n = integer('count', count)
+    if n < 1 or n > MOST then fail('ARGUMENT', 'count must be 1 to ' .. MOST .. ', found ' .. count) end
+    local step = glance.call(base)
+    step.left, step.began, step.removed, step.bytes = n, seconds(), 0, 0
+    return step
+  end
+
+  -- Call take(n), which answers how many it met, until it met less than n: true; or the step is long enough: false.
+  local function in_pieces(step, take)
+    local piece = FIRST_PIECE
+    while step.left > 0 and step.bytes < HEAVY and seconds() - step.began < ENOUGH do
+      local wanted = math.min(piece, step.left)
+      local met = take(wanted)
+      step.left = step.left - met
+      if met < wanted then return true end
+      piece = math.min(piece * 2, LARGEST_PIECE)
+    end
+    return false
+  end
+
+  -- Jobs that have left their places go.
+  local function remove(base, ids, step)
+    if #ids == 0 then return end
+    for _, id in ipairs(ids) do
+      local key = base .. ':job:' .. id
+      step.bytes = step.bytes + redis.call('HSTRLEN', key, 'data') + redis.call('HSTRLEN', key, 'result')
+    end
+    removal.strip(base, ids, step)
+    step.removed = step.removed + #ids
+  end
+
+  local EXPECTED = {scheduled = '^delayed ', lifo = '^waiting i$', prioritized = '^prioritized ',
+    keyed = '^key%-waiting ', returned = '^waiting r$', completed = '^completed ', failed = '^failed '}
+
+  -- What becomes of a member: "go" if its job stands there and was added by then (bound: ms or nil), else "stay"; or
+  -- "stray" if the record says something else: only the member goes; or "lost" if there is no record.
+  local function judge(base, structure, id, bound)
+    local found = redis.call('HMGET', base .. ':job:' .. id, 'place', 'added')
+    if not found[1] then return 'lost' end
+    if not string.find(found[1], EXPECTED[structure]) then return 'stray' end
+    if bound and found[2] and tonumber(found[2]) > bound then return 'stay' end
+    return 'go'
+  end
+
+  -- What a job that leaves one of these structures leaves besides its member.
+  local leaving = {}
+
+  function leaving.scheduled(base, id, step) keyed.wake_up(base, id, step) end
+
+  function leaving.keyed(base, id, step) keyed.leave(base, id, step) end
+
+  -- Remove what these members of a zset stand for. Answers how many stay, and the ids of the jobs that went.
+  local function take_members(base, structure, members, bound, step)
+    local going, ids, staying = {}, {}, 0
+    for _, member in ipairs(members) do
+      local id = structure == 'prioritized' and string.sub(member, 17) or member
+      local verdict = judge(base, structure, id, bound)
+      if verdict == 'stay' then
+        staying = staying + 1
+      else
+        going[#going + 1] = member
+        if verdict ~= 'stray' then ids[#ids + 1] = id end
+        if verdict == 'go' and leaving[structure] then leaving[structure](base, id, step) end
+      end
+    end
+    in_chunks('ZREM', base .. ':' .. structure, nil, going)
+    remove(base, ids, step)
+    keyed.review(base, step)
+    return staying, ids
+  end
+
+  -- Walk through a zset; at: how many members were passed over. Answers where to go on, nil at the end.
+  local function walk_zset(base, structure, at, bound, step)
+    local passed = tonumber(at) or 0
+    local over = in_pieces(step, function(n)
+      local members = redis.call('ZRANGE', base .. ':' .. structure, digits(passed), digits(passed + n - 1))
+      if #members > 0 then passed = passed + (take_members(base, structure, members, bound, step)) end
+      return #members
+    end)
+    return not over and digits(passed) or nil
+  end
+
+  -- Walk through the entries of `stream` that wait; at: the last entry there was.
+  local function walk_stream(base, _, at, _, step)
+    local stream = base .. ':stream'
+    if at == '' then
+      local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+      if not last then return nil end
+      at = last[1]
+    end
+    local over = in_pieces(step, function(n)
+      local found, raw, ids = redis.call('XRANGE', stream, '(' .. reading.last_delivered(stream), at, 'COUNT', n), {}, {}
+      for i, entry in ipairs(found) do
+        local id = entry[2][2]
+        raw[i] = entry[1]
+        local place = redis.call('HGET', base .. ':job:' .. id, 'place')
+        if not place or place == 'waiting s' .. entry[1] then ids[#ids + 1] = id end
+      end
+      if #raw > 0 then in_chunks('XDEL', stream, nil, raw) end
+      remove(base, ids, step)
+      return #raw
+    end)
+    return not over and at or nil
+  end
+
+  -- Walk through the runs of a stream: fence them off and tell their workers.
+  local function walk_runs(base, structure, _, _, step)
+    local stream = base .. ':' .. structure
+    local over = in_pieces(step, function(n)
+      local rows, raw, ids = redis.pcall('XPENDING', stream, GROUP, '-', '+', n), {}, {}
+      if rows.err then return 0 end
+      for i, row in ipairs(rows) do
+        raw[i] = row[1]
+        local id, key, entry = entries.find(stream, row[1])
+        if id then
+          if key then keyed.release(base, id, key, step) end
+          if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
+            wakeup.tell(base, row[2], 'x ' .. entry)
+            ids[#ids + 1] = id
+          end
+        end
+      end
+      entries.drop(stream, raw)
+      remove(base, ids, step)
+      keyed.review(base, step)
+      return #raw
+    end)
+    return not over and '-' or nil
+  end
+
+  -- Go through the structures [at…] of a list of { walk, structure } as far as the step allows. A job moves along the
+  -- list at most: who waits by its due time comes before who is ready, and who was handed back comes last.
+  -- Answers the number of the structure to go on with and the position in it; nil when all are done.
+  local function walk_all(base, walks, at, position, bound, step)
+    for number = at, #walks do
+      local rest = walks[number][1](base, walks[number][2], position, bound, step)
+      if rest then return number, rest end
+      position = ''
+    end
+    return nil
+  end
+
+  local WAITING = {{walk_zset, 'scheduled'}, {walk_stream, 'stream'}, {walk_zset, 'lifo'}, {walk_zset, 'prioritized'},
+    {walk_zset, 'keyed'}, {walk_zset, 'returned'}}
+
+  local ALL = {{walk_runs, 'stream'}, {walk_runs, 'lane'}, WAITING[1], WAITING[2], WAITING[3], WAITING[4], WAITING[5],
+    WAITING[6], {walk_zset, 'completed'}, {walk_zset, 'failed'}}
+
+  request.register('drainJobs', function(base, args)
+    local cursor, delayed, step = args[3], args[4], begin(base, args[5])
+    local at, bound, before, position = string.match(cursor, '^(%d+) (%d+) (%d+) (.*)$')
+    if not at then at, bound, before, position = delayed == '1' and 1 or 2, step.now, 0, '' end
+    local number, rest = walk_all(base, WAITING, tonumber(at), position, tonumber(bound), step)
+    local total = before + step.removed
+    if not number and total > 0 then events.note(step.lines, 'drained', '', digits(total)) end
+    wakeup.finish(base, step)
+    if not number then return {'', step.removed} end
+    return {number .. ' ' .. digits(tonumber(bound)) .. ' ' .. digits(total) .. ' ' .. rest, step.removed}
+  end, {'allow-oom'})
+
+  request.register('cleanJobs', function(base, args)
+    local state, grace, step = args[4], integer('grace', args[5]), begin(base, args[7])
+    if state ~= 'completed' and state ~= 'failed' then fail('ARGUMENT', 'cannot clean state ' .. state) end
+    local bound, left, before = string.match(args[3], '^(%-?%d+) (%d+) (%d+)$')
+    if not bound then bound, left, before = digits(step.now - grace), integer('limit', args[6]), 0 end
+    local cleaned = {}
+    step.left = math.min(step.left, tonumber(left))
+    local budget = step.left
+    local over = in_pieces(step, function(n)
+      local ids = redis.call('ZRANGEBYSCORE', base .. ':' .. state, '-inf', bound, 'LIMIT', 0, n)
+      if #ids == 0 then return 0 end
+      local _, gone = take_members(base, state, ids, nil, step)
+      for _, id in ipairs(gone) do cleaned[#cleaned + 1] = id end
+      return #ids
+    end)
+    left = left - (budget - step.left)
+    local total = before + #cleaned
+    over = over or left <= 0
+    if over and total > 0 then events.note(step.lines, 'cleaned', '', digits(total)) end
+    wakeup.finish(base, step)
+    return {over and '' or bound .. ' ' .. digits(left) .. ' ' .. digits(total), cleaned}
+  end, {'allow-oom'})
+
+  request.register('retryJobs', function(base, args)
+    local state, step, retried = args[4], begin(base, args[6]), 0
+    if state ~= 'completed' and state ~= 'failed' then fail('ARGUMENT', 'cannot retry state ' .. state) end
+    local key = base .. ':' .. state
+    local bound, left, passed = string.match(args[3], '^(%d+) (%d+) (%d+)$')
+    if not bound then
+      -- The number keeps a job that ends again within the same millisecond from starting for ever.
+      local limit, there = integer('limit', args[5]), redis.call('ZCARD', key)
+      bound, left, passed = step.now, limit < 0 and there or math.min(limit, there), 0
+    end
+    bound, left = tonumber(bound), tonumber(left)
+    local over = in_pieces(step, function(wanted)
+      local n = math.min(wanted, left - retried)
+      if n == 0 then return 0 end
+      local ids = redis.call('ZREVRANGE', key, digits(passed), digits(passed + n - 1))
+      for _, id in ipairs(ids) do
+        local ended = redis.call('HGET', base .. ':job:' .. id, 'ended')
+        if record.place(base, id) ~= state then
+          redis.call('ZREM', key, id)    -- its record is elsewhere or nowhere
+        elseif ended and tonumber(ended) > bound then
+          passed = passed + 1            -- it ended again since
+        elseif not finish.remove_over(base, id) then
+          removal.start_anew(base, id, 'retried', step)
+          retried = retried + 1
+        end
+      end
+      keyed.review(base, step)
+      return #ids == n and wanted or #ids
+    end)
+    wakeup.finish(base, step)
+    left = left - retried
+    local more = not over and left > 0
+    return {more and digits(bound) .. ' ' .. digits(left) .. ' ' .. digits(passed) or '', retried}
+  end)
+
+  -- The number of jobs in any place, and of entries of runs.
+  local function size(base)
+    local n = 0
+    for _, name in ipairs({'stream', 'lane'}) do n = n + redis.call('XLEN', base .. ':' .. name) end
+    for name in pairs(EXPECTED) do n = n + redis.call('ZCARD', base .. ':' .. name) end
+    return n
+  end
+
+  -- Nothing stands anywhere: remove the keys of the queue. Who waits for work asks again, and finds a new queue.
+  local function remove_keys(base, args)
+    local idle, keys = redis.call('ZRANGE', base .. ':idle', 0, 999), {}
+    for i = 6, #args do keys[#keys + 1] = base .. ':' .. args[i] end
+    in_chunks('UNLINK', nil, nil, keys)
+    for _, consumer in ipairs(idle) do wakeup.tell(base, consumer, 'w') end
+  end
+
+  request.register('obliterateQueue', function(base, args)
+    local cursor, force, step = args[3], args[4], begin(base, args[5])
+    if cursor == '' then
+      local running = entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')
+      if running > 0 and force ~= '1' then return {'', 0, running} end
+      redis.call('HSET', base .. ':meta', 'paused', '1')
+    end
+    local at, before, position = string.match(cursor, '^(%d+) (%d+) (.*)$')
+    local told = string.match(cursor, '^told (%d+)$')
+    if told and size(base) == 0 then
+      remove_keys(base, args)
+      return {'', 0, 0}
+    end
+    before = before or told or 0
+    -- Without a bound: what arrives meanwhile goes too.
+    local number, rest = walk_all(base, ALL, tonumber(at) or 1, position or '', nil, step)
+    local total = digits(before + step.removed)
+    if not number then events.note(step.lines, 'obliterated', '', total) end
+    wakeup.finish(base, step)
+    return {number and number .. ' ' .. total .. ' ' .. rest or 'told ' .. total, step.removed, 0}
+  end, {'allow-oom'})
+
+  local ALWAYS = {call = true, metrics = true, key = true, keyrate = true, keybucket = true}
+
+  register('sweepRemains', function(base, args)
+    local keys, unused = {}, size(base) == 0
+    for _, name in ipairs(args) do
+      local kind, rest = string.match(name, '^([^:]*):(.*)$')
+      local free = unused or ALWAYS[kind]
+      if kind == 'job' or kind == 'logs' then free = not checking.stands(base, rest) end
+      if free then keys[#keys + 1] = base .. ':' .. name end
+    end
+    return in_chunks('UNLINK', nil, nil, keys)
+  end, {'allow-oom'})
+end

@@ -1,0 +1,111 @@
+-- inbox: the receiving end of another queue's outbox.
+--   deliverJobs  lane number n { token id name data opts extra letter }*n -> flat { position, word }
+--     Adds jobs as `addJob` does, each token once, whoever sends it and however often. word: why a position (from 1)
+--     was not added: "seen", or what addJob says. letter: '' or what a dead letter carries, see dead_letters.lua.
+--   inbox  zset  token -> when it came, ms; the last 10,000
+--   moved  zset  id -> failed ms: dead letters of other queues that have not ended here; the newest 100,000
+
+local inbox = {}
+local letters = {}
+
+do
+  local FIELDS = 7
+  local MOST_TOKENS = 10000
+  local MOST_MOVED = 100000
+  local MOST_JOBS = 200
+
+  -- Which of these tokens came before, by position.
+  function inbox.known(base, tokens)
+    local known, met = redis.call('ZMSCORE', base .. ':inbox', unpack(tokens)), {}
+    for i, token in ipairs(tokens) do
+      known[i] = known[i] or met[token]
+      met[token] = true
+    end
+    return known
+  end
+
+  function inbox.remember(base, tokens, now)
+    local key, members = base .. ':inbox', {}
+    for i, token in ipairs(tokens) do
+      members[2 * i - 1], members[2 * i] = now, token
+    end
+    in_chunks('ZADD', key, nil, members)
+    redis.call('ZREMRANGEBYRANK', key, 0, -MOST_TOKENS - 1)
+  end
+
+  -- Delete moved letters that nobody works on. Answers how many.
+  function letters.drop(base, ids, call)
+    local dropped = 0
+    for _, id in ipairs(ids) do
+      local state = record.place(base, id)
+      if state and state ~= 'active' then
+        removal.remove(base, id, state, call)
+        dropped = dropped + 1
+      elseif not state then
+        record.lost(base, id)
+      end
+    end
+    return dropped
+  end
+
+  -- Keep the newest; those that are being worked on end by themselves.
+  local function cap(base, call)
+    local key = base .. ':moved'
+    local over = math.min(redis.call('ZCARD', key) - MOST_MOVED, MOST_JOBS)
+    if over <= 0 then return end
+    local oldest = redis.call('ZRANGE', key, 0, over - 1)
+    letters.drop(base, oldest, call)
+    in_chunks('ZREM', key, nil, oldest)
+  end
+
+  local function parse(base, args)
+    local n = integer('count', args[3])
+    if n < 1 or n > MOST_JOBS or #args ~= 3 + n * FIELDS then
+      fail('ARGUMENT', 'the argument list does not hold ' .. args[3] .. ' jobs')
+    end
+    local mode, tokens, list = redis.call('HGET', base .. ':meta', 'mode'), {}, {}
+    for i = 1, n do
+      local at = 3 + (i - 1) * FIELDS
+      local job = {id = args[at + 2], name = args[at + 3], data = args[at + 4], opts = args[at + 5]}
+      if args[at + 6] ~= '' then job.extra = cmsgpack.unpack(args[at + 6]) end
+      job.letter = args[at + 7]
+      if job.letter ~= '' then job.failed_at = integer('failed', cmsgpack.unpack(job.letter)[6]) end
+      if mode == 'keyed' and not (job.extra and job.extra.key) then
+        fail('INCOMPATIBLE', 'the queue is of mode keyed, and job ' .. job.id .. ' has no key')
+      end
+      tokens[i], list[i] = args[at + 1], job
+    end
+    return tokens, list
+  end
+
+  -- Note where an added job comes from.
+  local function mark(base, id, job, call)
+    redis.call('HSET', base .. ':job:' .. id, 'letter', job.letter)
+    redis.call('ZADD', base .. ':moved', digits(job.failed_at), id)
+    call.seen.moved = true
+  end
+
+  request.register('deliverJobs', function(base, args)
+    local tokens, list = parse(base, args)
+    local known, call, answer, marked = inbox.known(base, tokens), glance.call(base), {}, false
+    for i, job in ipairs(list) do
+      local id, word = job.id, 'seen'
+      if not known[i] then id, word = add.one(base, job, call) end
+      if word ~= 'added' then
+        answer[#answer + 1] = i
+        answer[#answer + 1] = word
+      elseif job.failed_at then
+        mark(base, id, job, call)
+        marked = true
+      end
+    end
+    inbox.remember(base, tokens, call.now)
+    if marked then
+      -- Claims read the whole record then, letter included.
+      redis.call('HSET', base .. ':meta', 'touched', '1')
+      cap(base, call)
+    end
+    wakeup.finish(base, call)
+    return answer
+  end)
+end

@@ -1,0 +1,47 @@
+-- metrics: how many jobs ended in each minute of the last day, and how long they ran.
+--   metrics:<state>:<hour>  hash  "<minute>:n" jobs that ended so, "<minute>:ms" their runs' total; state: completed or
+--                                 failed; hour: since 1970; minute: 0 to 59. It collects itself after 25 hours.
+--   getMetrics  state from to -> { minute since 1970, n, ms }…   from and to in ms, both minutes included; '' = the last
+--                                                               24 hours; only minutes in which a job ended
+
+local metrics = {}
+
+do
+  local MINUTE_MS, DAY_MS, KEEP_MS = 60000, 86400000, '90000000'
+
+  local function key_of(base, state, hour)
+    return base .. ':metrics:' .. state .. ':' .. digits(hour)
+  end
+
+  -- Count n jobs that ended now; run_ms: how long their last runs took together, 0 for those that did not run.
+  function metrics.count(base, state, n, run_ms, now)
+    local minute = math.floor(now / MINUTE_MS)
+    local key, field = key_of(base, state, math.floor(minute / 60)), digits(minute % 60)
+    if redis.call('HINCRBY', key, field .. ':n', n) == n then redis.call('PEXPIRE', key, KEEP_MS) end
+    if run_ms > 0 then redis.call('HINCRBY', key, field .. ':ms', run_ms) end
+  end
+
+  local function minutes_of(base, state, hour, first, last, rows)
+    local flat, counts = redis.call('HGETALL', key_of(base, state, hour)), {}
+    if #flat == 0 then return end
+    for i = 1, #flat, 2 do counts[flat[i]] = tonumber(flat[i + 1]) end
+    for minute = math.max(first, hour * 60), math.min(last, hour * 60 + 59) do
+      local field = digits(minute % 60)
+      if counts[field .. ':n'] then
+        rows[#rows + 1] = {minute, counts[field .. ':n'], counts[field .. ':ms'] or 0}
+      end
+    end
+  end
+
+  register('getMetrics', function(base, args)
+    local state, now, rows = args[1], clock.now(), {}
+    if state ~= 'completed' and state ~= 'failed' then fail('ARGUMENT', 'no metrics of state ' .. state) end
+    local to = math.min(now, args[3] == '' and now or integer('to', args[3]))
+    local from = math.max(now - DAY_MS, args[2] == '' and 0 or integer('from', args[2]))
+    local first, last = math.floor(from / MINUTE_MS), math.floor(to / MINUTE_MS)
+    for hour = math.floor(first / 60), math.floor(last / 60) do
+      minutes_of(base, state, hour, first, last, rows)
+    end
+    return rows
+  end, {'no-writes'})
+end

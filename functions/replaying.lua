@@ -1,0 +1,146 @@
+-- replaying: looking at dead letters, and running them again with fresh attempts.
+--   listDeadLetters  which cursor count cause -> { next cursor | '', ids }        newest first
+--     which: "failed", what failed in this queue, without the revoked; "moved", what came from other queues
+--   replayFailed     lane number skip left count cause -> { skip, left, replayed }
+--     One step over what failed here, oldest first: up to `count` of those with this cause ('' = any) start again under
+--     their ids.
+--   readMoved        skip left count cause -> { skip, left, flat { id letter name data opts } }
+--     One step over what came from elsewhere and nobody works on, oldest first, at most 1 MiB.
+--   reviveJobs       lane number n { token id failed_ms name data opts route }*n -> words    in the queue of origin
+--     "ok": the failed record started again, or there was none and the job was added anew; "seen": that has been done
+--     before; "superseded": the job exists and did not fail then, so it is not touched
+--   dropMoved        lane number id… -> number of dead letters deleted
+-- `skip` counts what a step left standing: what is replayed leaves its place, so the next step begins behind the rest.
+-- `left` is how many are still to be looked at, '' at the first step: what fails again meanwhile is not one of them.
+
+do
+  local STEP = 200
+  local MOST_REVIVED = 200
+  local STEP_BYTES = 1048576
+
+  local function letter_of(base, id)
+    local packed = redis.call('HGET', base .. ':job:' .. id, 'letter')
+    local readable, letter = pcall(cmsgpack.unpack, packed or '')
+    return readable and type(letter) == 'table' and letter or {}, packed
+  end
+
+  local fits = {}
+
+  function fits.failed(base, id, cause)
+    local found = redis.call('HGET', base .. ':job:' .. id, 'cause')
+    return found ~= 'revoked' and (cause == '' or found == cause) and not finish.is_over(base, id)
+  end
+
+  function fits.moved(base, id, cause)
+    return cause == '' or letter_of(base, id)[3] == cause
+  end
+
+  register('listDeadLetters', function(base, args)
+    local which, cursor, count = args[1], args[2], integer('count', args[3])
+    if not fits[which] then fail('ARGUMENT', 'there are failed and moved dead letters, found ' .. which) end
+    if count < 1 or count > 1000 then fail('ARGUMENT', 'count must be 1 to 1000, found ' .. args[3]) end
+    local from, ids = cursor == '' and 0 or integer('cursor', cursor), {}
+    local found = redis.call('ZREVRANGE', base .. ':' .. which, from, from + count - 1)
+    for _, id in ipairs(found) do
+      if fits[which](base, id, args[4]) then ids[#ids + 1] = id end
+    end
+    return {#found == count and digits(from + count) or '', ids}
+  end, {'no-writes'})
+
+  -- One step of a set, oldest first: calls each(id) for what fits, until it answers "stop"; "skip" leaves it standing.
+  -- Answers the new skip, and how many are left to look at.
+  local function walk(base, which, skip, left, cause, each)
+    local key = base .. ':' .. which
+    left = left == '' and redis.call('ZCARD', key) or integer('left', left)
+    if left <= 0 then return skip, 0 end
+    local ids = redis.call('ZRANGE', key, skip, skip + math.min(STEP, left) - 1)
+    if #ids == 0 then return skip, 0 end
+    for _, id in ipairs(ids) do
+      local word = fits[which](base, id, cause) and each(id) or 'skip'
+      if word == 'stop' then return skip, left end
+      if word == 'skip' then skip = skip + 1 end
+      left = left - 1
+    end
+    return skip, left
+  end
+
+  request.register('replayFailed', function(base, args)
+    local skip, count, call, replayed = integer('skip', args[3]), integer('count', args[5]), glance.call(base), 0
+    local left
+    skip, left = walk(base, 'failed', skip, args[4], args[6], function(id)
+      if replayed == count then return 'stop' end
+      if record.place(base, id) ~= 'failed' then return 'skip' end
+      removal.start_anew(base, id, 'replayed', call)
+      replayed = replayed + 1
+      return 'gone'
+    end)
+    wakeup.finish(base, call)
+    return {skip, left, replayed}
+  end)
+
+  register('readMoved', function(base, args)
+    local skip, count, bytes, rows = integer('skip', args[1]), integer('count', args[3]), 0, {}
+    local left
+    skip, left = walk(base, 'moved', skip, args[2], args[4], function(id)
+      if #rows >= 5 * math.min(count, MOST_REVIVED) or bytes > STEP_BYTES then return 'stop' end
+      local state = record.place(base, id)
+      local _, packed = letter_of(base, id)
+      if not state or state == 'active' or not packed then return 'skip' end
+      local job = redis.call('HMGET', base .. ':job:' .. id, 'name', 'data', 'opts')
+      for _, value in ipairs({id, packed, job[1] or '?', job[2] or '', job[3] or ''}) do
+        rows[#rows + 1] = value
+        bytes = bytes + #value
+      end
+      return 'gone'
+    end)
+    return {skip, left, rows}
+  end, {'no-writes'})
+
+  local FIELDS = 7
+
+  local function parse(args)
+    local n = integer('count', args[3])
+    if n < 1 or n > MOST_REVIVED or #args ~= 3 + n * FIELDS then
+      fail('ARGUMENT', 'the argument list does not hold ' .. args[3] .. ' jobs')
+    end
+    local tokens, list = {}, {}
+    for i = 1, n do
+      local at = 3 + (i - 1) * FIELDS
+      tokens[i] = args[at + 1]
+      list[i] = {id = args[at + 2], failed_at = args[at + 3], name = args[at + 4], data = args[at + 5],
+        opts = args[at + 6], extra = routes.extra_of(args[at + 7])}
+    end
+    return tokens, list
+  end
+
+  local function revive(base, job, call)
+    local state = record.place(base, job.id)
+    if not state or (state == 'failed' and finish.remove_over(base, job.id)) then
+      add.one(base, job, call)
+      return 'ok'
+    end
+    if state ~= 'failed' or redis.call('HGET', base .. ':job:' .. job.id, 'ended') ~= job.failed_at then
+      return 'superseded'
+    end
+    removal.start_anew(base, job.id, 'replayed', call)
+    return 'ok'
+  end
+
+  request.register('reviveJobs', function(base, args)
+    local tokens, list = parse(args)
+    local known, call, words = inbox.known(base, tokens), glance.call(base), {}
+    for i, job in ipairs(list) do words[i] = known[i] and 'seen' or revive(base, job, call) end
+    inbox.remember(base, tokens, call.now)
+    wakeup.finish(base, call)
+    return words
+  end)
+
+  request.register('dropMoved', function(base, args)
+    local ids = {}
+    for i = 3, #args do ids[#ids + 1] = args[i] end
+    local call = glance.call(base)
+    local dropped = letters.drop(base, ids, call)
+    wakeup.finish(base, call)
+    return dropped
+  end, {'allow-oom'})
+end

@@ -1,0 +1,72 @@
+"""The last word on an outcome: what a worker's `after_execution` function sees, and may change, before it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from glidemq_async.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure
+from glidemq_async.job import Job
+from glidemq_async.option_checks import optional_positive_seconds
+
+
+class Execution:
+    """How the last run of a job ended, before that is stored. Set an attribute to change what is stored:
+
+    - `result`: the return value of a completed job, None for a failed one.
+    - `message`, `traceback`: the texts of a failed job's error, "" for a completed one. A new message also replaces
+      the old one inside the traceback.
+    - `result_ttl`: how long the record and the result stay, in seconds; None leaves that to the queue's retention.
+
+    `job`, `state` ("completed" or "failed") and `error` (the exception, None for a completed job) are there to look
+    at: listeners and the type of the stored error keep them.
+    """
+
+    __slots__ = ("error", "job", "message", "result", "result_ttl", "state", "traceback")
+
+    job: Job[Any, Any]
+    state: Literal["completed", "failed"]
+    result: Any
+    error: BaseException | None
+    message: str
+    traceback: str
+    result_ttl: float | timedelta | None
+
+    def __init__(self, job: Job[Any, Any], result: object, error: BaseException | None, failure: Failure) -> None:
+        self.job = job
+        self.state = "completed" if error is None else "failed"
+        self.result = result
+        self.error = error
+        self.message = failure.message
+        self.traceback = failure.traceback
+        self.result_ttl = job.options.result_ttl
+
+    def __repr__(self) -> str:
+        return f"<Execution of job {self.job.id}, {self.state}>"
+
+    def checked_ttl(self) -> float | None:
+        """Return the time to live. Raises TypeError or ValueError for a bad one. For workers."""
+        return optional_positive_seconds("result_ttl", self.result_ttl)
+
+    def changed(self, failure: Failure) -> Failure:
+        """Return the failure with the texts of this execution. Raises TypeError for anything but text. For workers."""
+        for name in ("message", "traceback"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} must be a str, not {getattr(self, name)!r}")
+        trace = self.traceback
+        if trace == failure.traceback and failure.message:
+            trace = trace.replace(failure.message, self.message)
+        texts = [self.message[:MESSAGE_LIMIT], trace[:TRACEBACK_LIMIT]]
+        return Failure(failure.error_type, *(text.encode("utf-8", "replace").decode() for text in texts))
+
+
+AfterExecution: TypeAlias = Callable[[Execution], "Awaitable[None] | None"]
+"""A coroutine function or a plain one; it runs in the worker's event loop."""
+
+
+def checked(after_execution: AfterExecution | None) -> AfterExecution | None:
+    """Return the function. Raises TypeError when it is none."""
+    if after_execution is not None and not callable(after_execution):
+        raise TypeError(f"after_execution must be a function of one Execution, got {after_execution!r}")
+    return after_execution

@@ -1,0 +1,158 @@
+"""Cleaning: ended jobs of a certain age go, the oldest first, at most as many as asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobOptions, KeepJobs
+from tests.hands import Hands
+from tests.kinds import EVERY_KIND, add_kind
+from tests.places import Place
+from tests.workbench import AnyJob, AnyQueue, ended, history, listening, worker_of
+
+KEEP = JobOptions(keep_completed=True, keep_failed=True)
+
+
+async def by_parity(job: AnyJob) -> Any:
+    await job.log("a line")
+    if job.data % 2:
+        raise ValueError("odd")
+    return job.data
+
+
+async def run(queue: AnyQueue, count: int, **options: Any) -> list[AnyJob]:
+    """Run so many jobs one after the other: the even ones complete, the odd ones fail."""
+    jobs = await queue.add_bulk([("n", number, KEEP) for number in range(count)])
+    async with worker_of(queue, by_parity, **options):
+        for job in jobs:
+            await ended(job)
+    return jobs
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("state", ["completed", "failed"])
+async def test_ended_jobs_go_with_all_that_is_theirs(queue: AnyQueue, place: Place, state: Any) -> None:
+    jobs = await run(queue, 6)
+    wanted = [job.id for job in jobs if (job.data % 2 == 1) == (state == "failed")]
+    waiting = await queue.add("n", 1)
+    assert await queue.clean(0, 100, state) == wanted
+    counts = await queue.get_job_counts()
+    assert counts[state] == 0
+    assert counts["completed"] + counts["failed"] == 3
+    assert await waiting.get_state() == "waiting"
+    keys = await place.keys()
+    assert not [key for key in keys for job_id in wanted if key.endswith((f":job:{job_id}", f":logs:{job_id}"))]
+    assert await queue.clean(0, 100, state) == []
+
+
+async def test_the_oldest_first_and_no_more_than_asked_for(queue: AnyQueue) -> None:
+    jobs = await run(queue, 10)
+    even = [job.id for job in jobs if job.data % 2 == 0]
+    assert await queue.clean(0, 2) == even[:2]
+    assert await queue.clean(0, 0) == []
+    assert await queue.clean(timedelta(0), 2, "completed") == even[2:4]
+    assert await queue.clean() == even[4:]
+
+
+async def test_what_ended_within_the_grace_stays(queue: AnyQueue, place: Place) -> None:
+    jobs = await run(queue, 4)
+    key = f"glide:{{{queue.name}}}:completed"
+    old = int(jobs[0].finished_at.timestamp() * 1000) - 60_000  # type: ignore[union-attr]  # pyright: ignore
+    await place.ask("ZADD", key, old, jobs[0].id)
+    assert await queue.clean(59, 10) == [jobs[0].id]
+    assert await queue.clean(59, 10) == []
+    assert await queue.clean(0, 10) == [jobs[2].id]
+
+
+async def test_many_jobs_go_in_many_steps(queue: AnyQueue) -> None:
+    jobs = await queue.add_bulk([("n", 2 * number, KEEP) for number in range(1_300)])
+    async with worker_of(queue, by_parity, concurrency=200):
+        for job in jobs:
+            await job.result(10)
+    async with listening(queue) as events:
+        first = await queue.clean(0, 1_100)
+        event = await events.next()
+        assert (event.kind, event.job_id, event.detail) == ("cleaned", "", "1100")
+    rest = await queue.clean(0, 1_100)
+    assert (len(first), len(rest)) == (1_100, 200)
+    assert set(first) | set(rest) == {job.id for job in jobs}
+
+
+async def test_cleaning_nothing_is_not_told(queue: AnyQueue) -> None:
+    await queue.add("n")
+    assert await queue.clean(0, 10) == []
+    assert [event.kind for event in await history(queue)] == ["added"]
+
+
+async def test_a_record_that_was_kept_for_a_reply_goes_too(queue: AnyQueue, place: Place) -> None:
+    async with worker_of(queue, by_parity):
+        assert await queue.add_and_wait("n", 4, wait_timeout=10, keep_completed=KeepJobs(count=0)) == 4
+    assert await queue.clean(0, 10) == ["1"]
+    assert not [key for key in await place.keys() if key.endswith((":held", ":job:1", ":logs:1"))]
+
+
+async def test_retrying_many_in_many_steps(queue: AnyQueue) -> None:
+    jobs = await queue.add_bulk([("n", 2 * number + 1, KEEP) for number in range(1_200)])
+    async with worker_of(queue, by_parity, concurrency=200):
+        await all_failed(queue, len(jobs))
+        assert await queue.retry_jobs(count=700) == 700
+        await all_failed(queue, len(jobs))
+        # They fail again at once, while the rest is being started: none of them starts twice.
+        assert await queue.retry_jobs() == 1_200
+        await all_failed(queue, len(jobs))
+    runs = [event.job_id for event in await history(queue) if event.kind == "active"]
+    assert len(runs) == 1_200 + 700 + 1_200
+
+
+@pytest.mark.parametrize("kind", sorted(EVERY_KIND))
+async def test_a_retried_job_waits_as_it_did_before(queue: AnyQueue, place: Place, kind: str) -> None:
+    hands = Hands(queue, place)
+    await add_kind(queue, 1, **EVERY_KIND[kind])
+    job = (await queue.get_jobs("waiting") + await queue.get_jobs("prioritized") + await queue.get_jobs("key-waiting"))[
+        0
+    ]
+    before = job.state
+    (held,) = await hands.claim()
+    await hands.settle(held, "f")
+    assert await queue.retry_jobs() == 1
+    assert await job.get_state() == before
+    assert [hold.id for hold in await hands.claim()] == [job.id]
+    await hands.leave()
+
+
+async def test_failures_with_a_time_to_live_are_retried_too(queue: AnyQueue) -> None:
+    options = JobOptions(result_ttl=3600)
+    jobs = await queue.add_bulk([("n", 1, options) for _ in range(3)] + [("n", 1, KEEP)])
+    async with worker_of(queue, by_parity):
+        await all_failed(queue, len(jobs))
+    # They stay as long as they were promised to, however old the rest may be that is cleaned.
+    assert await queue.clean(0, 10, "failed") == [jobs[-1].id]
+    assert await queue.retry_jobs(count=2) == 2
+    assert await queue.retry_jobs() == 1
+    assert (await queue.get_job_counts())["waiting"] == 3
+
+
+async def all_failed(queue: AnyQueue, number: int) -> None:
+    async with asyncio.timeout(20):
+        while (await queue.get_job_counts())["failed"] < number:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((-1, 10), ValueError, "grace"),
+        ((float("nan"), 10), ValueError, "grace"),
+        (("1", 10), TypeError, "grace"),
+        ((0, -1), ValueError, "limit must be from 0"),
+        ((0, 1.5), TypeError, "limit must be an int"),
+        ((0, 10, "waiting"), ValueError, "only ended jobs can be cleaned: state must be failed or completed"),
+    ],
+)
+async def test_refusals(queue: AnyQueue, arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        await queue.clean(*arguments)

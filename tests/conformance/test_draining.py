@@ -1,0 +1,218 @@
+"""Draining: what waits goes, in short steps; what runs goes on, and nothing of the jobs that went is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobNotFound, JobOptions
+from tests.hands import Hands
+from tests.kinds import EVERY_KIND, add_kind, waited_for
+from tests.places import Place
+from tests.workbench import AnyQueue, Gate, echo, history, listening, soon, worker_of
+
+
+async def left(place: Place) -> list[str]:
+    """What belongs to single jobs, of all there is."""
+    return [key for key in await place.keys() if not key.endswith(_OF_THE_QUEUE) and ":call:" not in key]
+
+
+_OF_THE_QUEUE = (":id", ":meta", ":events", ":stream", ":lane", ":sequence")
+
+
+@pytest.mark.everywhere
+async def test_what_waits_goes(queue: AnyQueue, place: Place) -> None:
+    await queue.add_bulk([("n", number) for number in range(7)])
+    await queue.add("n", job_id="custom", ttl=60)
+    delayed = await queue.add("n", delay=60)
+    assert await queue.drain() == 8
+    assert await queue.get_job_counts() | {"waiting": 0, "delayed": 1} == await queue.get_job_counts()
+    assert await delayed.get_state() == "delayed"
+    assert await queue.drain(delayed=True) == 1
+    assert set((await queue.get_job_counts()).values()) == {0}
+    assert await left(place) == []
+
+
+@pytest.mark.everywhere
+async def test_running_and_ended_jobs_stay(queue: AnyQueue) -> None:
+    gate = Gate()
+    async with worker_of(queue, echo):
+        done = await queue.add("n", 1)
+        assert await done.result(10) == 1
+    async with worker_of(queue, gate, concurrency=2):
+        running = await queue.add_bulk([("n", 1), ("n", 2)])
+        for _ in running:
+            await gate.running()
+        await queue.add_bulk([("n", number) for number in range(5)])
+        assert await queue.drain(delayed=True) == 5
+        gate.release()
+        assert [await job.result(10) for job in running] == [1, 2]
+    assert await done.get_state() == "completed"
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("kind", sorted(EVERY_KIND))
+async def test_every_kind_of_job_goes(queue: AnyQueue, place: Place, kind: str) -> None:
+    await add_kind(queue, 1, **EVERY_KIND[kind])
+    delayed = await add_kind(queue, 1, **EVERY_KIND[kind] | {"delay": 60_000, "dedup": {"id": "e", "mode": "simple"}})
+    assert await queue.drain() == 1
+    assert [job.id async for job in queue.iter_jobs("delayed")] == delayed
+    assert await queue.drain(delayed=True) == 1
+    assert await left(place) == []
+
+
+@pytest.mark.parametrize("kind", ["prioritized", "lifo", "keyed"])
+async def test_many_of_one_kind_go(queue: AnyQueue, place: Place, kind: str) -> None:
+    await add_kind(queue, 1_100, **EVERY_KIND[kind])
+    assert await queue.drain() == 1_100
+    assert await left(place) == []
+
+
+async def test_many_keys_go(queue: AnyQueue, place: Place) -> None:
+    for number in range(60):
+        await add_kind(queue, 3, key=f"k{number}")
+    assert await queue.drain() == 180
+    assert await left(place) == []
+
+
+async def test_a_drained_key_is_free_again(queue: AnyQueue, place: Place) -> None:
+    hands = Hands(queue, place)
+    await add_kind(queue, 5, key="k")
+    (held,) = await hands.claim(5)
+    assert await queue.drain() == 4
+    (later,) = await add_kind(queue, 1, key="k")
+    assert await hands.claim() == [], "its turn is after the one that runs"
+    assert await hands.settle(held) is None
+    (after,) = await hands.claim()
+    assert after.id == later
+    await hands.settle(after)
+    await hands.leave()
+
+
+async def test_a_key_whose_job_waits_for_its_next_attempt_is_free_after_a_drain(queue: AnyQueue, place: Place) -> None:
+    hands = Hands(queue, place)
+    await add_kind(queue, 2, key="k")
+    (held,) = await hands.claim()
+    await hands.settle(held, "r", "60000 broken")
+    assert await hands.claim() == []
+    assert await queue.drain(delayed=True) == 2
+    (later,) = await add_kind(queue, 1, key="k")
+    assert [hold.id for hold in await hands.claim()] == [later]
+    await hands.leave()
+    await queue.drain()
+
+
+async def test_a_drained_owner_frees_its_deduplication_id(queue: AnyQueue) -> None:
+    first = await add_kind(queue, 1, dedup={"id": "d", "mode": "simple"})
+    assert await add_kind(queue, 1, dedup={"id": "d", "mode": "simple"}) == first
+    await queue.drain()
+    assert await add_kind(queue, 1, dedup={"id": "d", "mode": "simple"}) != first
+
+
+async def test_jobs_that_were_handed_back_wait_too(queue: AnyQueue, place: Place) -> None:
+    hands = Hands(queue, place)
+    await queue.add_bulk([("n", number) for number in range(3)])
+    held = await hands.claim(2)
+    await hands.settle(held[0], "b")
+    assert await queue.drain() == 2
+    assert await hands.settle(held[1]) is None
+    await hands.leave()
+    assert (await queue.get_job_counts())["completed"] == 1
+
+
+async def test_many_jobs_go_in_many_steps(queue: AnyQueue, place: Place) -> None:
+    options = JobOptions(ttl=60)
+    await queue.add_bulk([("n", number, options) for number in range(1_234)])
+    await queue.add_bulk([("n", number, JobOptions(delay=60)) for number in range(1_234)])
+    async with listening(queue) as events:
+        assert await queue.drain(delayed=True) == 2 * 1_234
+        event = await events.next()
+    assert (event.kind, event.job_id, event.detail) == ("drained", "", str(2 * 1_234))
+    assert await left(place) == []
+
+
+async def test_a_drain_is_told_once_and_only_if_it_found_something(queue: AnyQueue) -> None:
+    assert await queue.drain() == 0
+    await queue.add("n")
+    assert await queue.drain() == 1
+    assert await queue.drain(delayed=True) == 0
+    assert [(event.kind, event.detail) for event in await history(queue)] == [("added", "n"), ("drained", "1")]
+
+
+@pytest.mark.everywhere
+async def test_who_waits_for_a_drained_job_is_told(queue: AnyQueue, place: Place) -> None:
+    waiting = [asyncio.ensure_future(queue.add_and_wait("n", number, wait_timeout=30)) for number in range(3)]
+    job = await queue.add("n", delay=60)
+    waiting.append(asyncio.ensure_future(job.result(30)))
+    await waited_for(queue, place, len(waiting))
+    assert await queue.drain(delayed=True) == 4
+    for waiter in waiting:
+        with pytest.raises(JobNotFound):
+            await soon(waiter, 3)
+
+
+async def test_logs_go_too(queue: AnyQueue, place: Place) -> None:
+    job = await queue.add("n")
+    await job.log("a line")
+    await queue.drain()
+    assert await left(place) == []
+
+
+async def test_no_job_of_the_start_survives_adds_that_go_on(queue: AnyQueue) -> None:
+    first = {job.id for job in await queue.add_bulk([("n", number) for number in range(3_000)])}
+    first |= {job.id for job in await queue.add_bulk([("n", 1, JobOptions(delay=60)) for _ in range(1_000)])}
+    stop = asyncio.Event()
+
+    async def keep_adding() -> int:
+        added = 0
+        while not stop.is_set():
+            await queue.add_bulk([("n", 1), ("n", 2, JobOptions(delay=60))] * 20)
+            added += 40
+        return added
+
+    adding = asyncio.create_task(keep_adding())
+    removed = await soon(queue.drain(delayed=True))
+    stop.set()
+    added = await adding
+    present = {job.id for state in ("waiting", "delayed") async for job in queue.iter_jobs(state)}
+    assert not present & first
+    assert len(present) == len(first) + added - removed
+
+
+async def test_draining_under_workers_loses_no_run(queue: AnyQueue) -> None:
+    ran: list[Any] = []
+
+    async def note(job: Any) -> None:
+        ran.append(job.data)
+
+    async with worker_of(queue, note, concurrency=10):
+        await queue.add_bulk([("n", number) for number in range(2_000)])
+        removed = await queue.drain()
+        last = await queue.add("last", -1)
+        await last.result(10)
+    assert len(ran) == len(set(ran)) == 2_000 - removed + 1
+
+
+async def test_a_record_that_stands_elsewhere_is_not_touched(queue: AnyQueue, place: Place) -> None:
+    base = f"glide:{{{queue.name}}}"
+    job = await queue.add("n", delay=60)
+    for structure in ("returned", "lifo"):
+        await place.ask("ZADD", f"{base}:{structure}", 1, job.id)
+    await place.ask("ZADD", f"{base}:keyed", 1, "nobody")
+    await queue.drain()
+    assert await job.get_state() == "delayed"
+    assert await queue.check() == []
+
+
+async def test_a_paused_queue_can_be_drained(queue: AnyQueue) -> None:
+    await queue.pause()
+    await queue.add("n")
+    assert await queue.drain() == 1
+    assert await queue.is_paused()
+
+
+async def test_refusals(queue: AnyQueue) -> None:
+    with pytest.raises(TypeError, match="delayed must be True or False, got 1"):
+        await queue.drain(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

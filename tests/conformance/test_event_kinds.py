@@ -1,0 +1,124 @@
+"""Every kind of event comes with its thing and its detail; no change of state is silent."""
+
+from __future__ import annotations
+
+from typing import Any, cast, get_args
+
+from glidemq_async import Deduplication, JobOptions, RateLimited, RetryLater
+from glidemq_async.queue_events import EventKind
+from tests.hands import Hands
+from tests.places import Place
+from tests.workbench import AnyJob, AnyQueue, Gate, ended, history, told, worker_of
+
+
+async def test_every_kind_of_the_catalogue_can_happen(queue: AnyQueue, place: Place) -> None:
+    gate = Gate()
+
+    async def work(job: AnyJob) -> Any:
+        if job.fence == 1 and job.data in FIRST:
+            raise FIRST[job.data]
+        await job.update_progress(1)
+        await job.update_data("held")
+        return await gate(job)
+
+    async with worker_of(queue, work, concurrency=4, shutdown_timeout=0):
+        for data in FIRST:
+            await queue.add("n", data, attempts=2)
+        revoked = [await gate.running() for _ in FIRST]
+        for job in revoked:
+            await queue.revoke(job.id)
+            await ended(job)
+        await queue.add("n", "handed back")
+        await gate.running()
+    hands = Hands(queue, place)
+    (held,) = await hands.claim()
+    await hands.vanish(held)
+    await hands.sweep()
+    (held,) = await hands.claim()
+    await hands.settle(held)
+    await place.ask("DEL", f"glide:{{{queue.name}}}:job:{(await queue.add('n')).id}")
+    assert await hands.claim() == []
+    await hands.leave()
+    await queue.add("n", deduplication=Deduplication("d"))
+    await queue.add("n", deduplication=Deduplication("d"))
+    later = await queue.add("n", delay=60)
+    await later.change_delay(50)
+    await later.promote()
+    await later.remove()
+    await queue.pause_key("k", 60)
+    await queue.pause_key("k", 0)
+    await queue.pause()
+    await queue.resume()
+    await queue.drain()
+    await queue.clean()
+    kinds = {event.kind for event in await history(queue)}
+    assert kinds == set(get_args(EventKind)) - PROVEN_ELSEWHERE
+
+
+PROVEN_ELSEWHERE = {"obliterated", "dead-lettered"}
+"""In test_obliterating and test_dead_letters."""
+
+FIRST: dict[str, Exception] = {
+    "later": RetryLater(0.01),
+    "limited": RateLimited(0.01),
+    "failed": ValueError("first"),
+}
+
+
+async def test_details(queue: AnyQueue) -> None:
+    job = await queue.add("n", deduplication=Deduplication("d"), priority=3)
+    await queue.add("n", deduplication=Deduplication("d"))
+    await queue.add("n", job_id=job.id)
+    await job.change_priority(5)
+    assert await told(queue, job.id) == [
+        ("added", "n"), ("duplicate", "d"), ("duplicate", ""), ("changed", "priority 5"),
+    ]  # fmt: skip
+    await queue.pause_key("k", 60)
+    await queue.pause_key("k", 0)
+    assert await told(queue, "k") == [("key-paused", "60000"), ("key-resumed", "0")]
+
+
+async def test_a_replaced_job_is_told_as_removed(queue: AnyQueue) -> None:
+    first = await queue.add("n", delay=60, deduplication=Deduplication("d", mode="debounce"))
+    await queue.add("n", delay=60, deduplication=Deduplication("d", mode="debounce"))
+    assert ("removed", "replaced") in await told(queue, first.id)
+
+
+async def test_a_delayed_job_without_a_record_is_told_when_it_is_dropped(queue: AnyQueue, place: Place) -> None:
+    base = f"glide:{{{queue.name}}}"
+    job = await queue.add("n", delay=60)
+    await place.ask("DEL", f"{base}:job:{job.id}")
+    await place.ask("ZADD", f"{base}:scheduled", 1, job.id)
+    hands = Hands(queue, place)
+    assert await hands.claim() == []
+    assert ("dropped", "missing") in await told(queue, job.id)
+    await hands.leave()
+
+
+async def test_a_run_without_a_record_is_told_when_its_worker_leaves(queue: AnyQueue, place: Place) -> None:
+    hands = Hands(queue, place)
+    job = await queue.add("n")
+    await hands.claim()
+    await place.ask("DEL", f"glide:{{{queue.name}}}:job:{job.id}")
+    await hands.leave()
+    assert ("dropped", "missing") in await told(queue, job.id)
+
+
+async def test_a_claim_that_was_cut_off_is_told_as_returned(queue: AnyQueue, place: Place) -> None:
+    base = f"glide:{{{queue.name}}}"
+    job = await queue.add("n")
+    hands = Hands(queue, place)
+    await hands.renew()
+    await place.ask("XREADGROUP", "GROUP", "workers", hands.name, "STREAMS", f"{base}:stream", ">")
+    rows = await place.ask("XPENDING", f"{base}:stream", "workers", "-", "+", 1)
+    entry = cast("list[list[bytes]]", rows)[0][0].decode()
+    await place.ask("XCLAIM", f"{base}:stream", "workers", hands.name, 0, entry, "IDLE", 60_000, "JUSTID")
+    assert await hands.sweep() == [job.id]
+    assert [kind for kind, _ in await told(queue, job.id)] == ["added", "returned"]
+    await hands.leave()
+
+
+async def test_removed_in_bulk_is_told_once_for_all(queue: AnyQueue) -> None:
+    await queue.add_bulk([("n", number, JobOptions(keep_completed=True)) for number in range(5)])
+    await queue.drain()
+    assert [event.kind for event in await history(queue)] == ["added"] * 5 + ["drained"]

@@ -1,0 +1,116 @@
+"""Metrics: how many jobs ended in each minute, and how long they ran."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from glidemq_async import MetricPoint, Metrics, RetryLater
+from tests.hands import Hands
+from tests.places import Place
+from tests.workbench import AnyJob, AnyQueue, ended, worker_of
+
+
+async def work(job: AnyJob) -> Any:
+    await asyncio.sleep(0.05)
+    if job.data % 2:
+        raise ValueError("odd")
+    return job.data
+
+
+@pytest.mark.everywhere
+async def test_ended_jobs_count_in_their_minute(queue: AnyQueue) -> None:
+    before = datetime.now(UTC)
+    async with worker_of(queue, work, concurrency=5):
+        for job in await queue.add_bulk([("n", number) for number in range(5)]):
+            await ended(job)
+    for state, number in (("completed", 3), ("failed", 2)):
+        metrics = await queue.get_metrics(state)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert metrics.count == sum(point.count for point in metrics.points) == number
+        # The runs may have ended on both sides of a full minute.
+        assert 1 <= len(metrics.points) <= 2
+        total = sum(point.count * point.mean_seconds for point in metrics.points)
+        assert 0.04 * number < total < 2 * number
+        for point in metrics.points:
+            assert point.minute.tzinfo is UTC
+            assert (point.minute.second, point.minute.microsecond) == (0, 0)
+            assert before - timedelta(minutes=2) < point.minute < datetime.now(UTC) + timedelta(minutes=1)
+
+
+async def test_nothing_ended_yet(queue: AnyQueue) -> None:
+    await queue.add("n")
+    assert await queue.get_metrics("completed") == Metrics(0, ())
+
+
+async def test_only_final_outcomes_count(queue: AnyQueue) -> None:
+    async def once(job: AnyJob) -> None:
+        if job.fence == 1:
+            raise RetryLater(0)
+        if job.fence == 2:
+            raise ValueError("again")
+
+    async with worker_of(queue, once):
+        await (await queue.add("n", attempts=3)).result(10)
+    assert [(await queue.get_metrics(state)).count for state in ("completed", "failed")] == [1, 0]
+
+
+async def test_what_the_server_failed_counts_without_a_duration(queue: AnyQueue, place: Place) -> None:
+    revoked = await queue.add("n")
+    await revoked.revoke()
+    hands = Hands(queue, place)
+    await queue.add("n")
+    held = await hands.claim()
+    await hands.vanish(*held)
+    await hands.sweep(max_stalled=0)
+    await hands.leave()
+    metrics = await queue.get_metrics("failed")
+    assert metrics.count == 2
+    assert {point.mean_seconds for point in metrics.points} == {0.0}
+
+
+async def put(place: Place, queue: AnyQueue, minute: int, count: int, run_ms: int) -> None:
+    key = f"glide:{{{queue.name}}}:metrics:completed:{minute // 60}"
+    await place.ask("HSET", key, f"{minute % 60}:n", count, f"{minute % 60}:ms", run_ms)
+    await place.ask("PEXPIRE", key, 60_000)
+
+
+async def test_points_come_in_order_and_within_the_bounds(queue: AnyQueue, place: Place) -> None:
+    now = int(datetime.now(UTC).timestamp()) // 60
+    minutes = [now - 1_500, now - 1_430, now - 61, now - 60, now - 59, now - 1]
+    for number, minute in enumerate(minutes):
+        await put(place, queue, minute, number + 1, 500 * (number + 1))
+
+    def points(*chosen: int) -> tuple[MetricPoint, ...]:
+        return tuple(MetricPoint(instant(minutes[number]), number + 1, 0.5) for number in chosen)
+
+    everything = await queue.get_metrics("completed")
+    assert everything == Metrics(2 + 3 + 4 + 5 + 6, points(1, 2, 3, 4, 5)), "the last 24 hours"
+    assert (await queue.get_metrics("completed", start=instant(now - 60))).points == points(3, 4, 5)
+    assert (await queue.get_metrics("completed", end=instant(now - 60))).points == points(1, 2, 3)
+    late = instant(now - 60) + timedelta(seconds=59)
+    assert (await queue.get_metrics("completed", start=late, end=late)).points == points(3)
+    assert (await queue.get_metrics("failed")).count == 0
+
+
+def instant(minute: int) -> datetime:
+    return datetime.fromtimestamp(minute * 60, UTC)
+
+
+async def test_they_collect_themselves(queue: AnyQueue, place: Place) -> None:
+    async with worker_of(queue, work):
+        await (await queue.add("n", 0)).result(10)
+    (key,) = [key for key in await place.keys() if ":metrics:" in key]
+    lifetime = (await place.lifetimes([key]))[key]
+    assert 24 * 3_600_000 < lifetime <= 25 * 3_600_000
+
+
+async def test_refusals(queue: AnyQueue) -> None:
+    with pytest.raises(ValueError, match="state must be completed or failed, got 'waiting'"):
+        await queue.get_metrics("waiting")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="time zone"):
+        await queue.get_metrics("failed", start=datetime(2026, 1, 1))  # noqa: DTZ001 - that is what is refused
+    with pytest.raises(ValueError, match="start must not be after end"):
+        await queue.get_metrics("failed", start=instant(2), end=instant(1))

@@ -1,0 +1,228 @@
+"""Obliterating: a queue goes with every key of it, not while jobs run unless that is forced, and can begin again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobNotFound, JobOptions, Queue, QueueBusy, QueueEvent, QueueEvents
+from glidemq_async.functions.callers import Functions
+from glidemq_async.storage import Storage
+from tests.hands import Hands
+from tests.kinds import EVERY_KIND, add_kind, waited_for
+from tests.places import Place
+from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, listening, soon, worker_of
+
+
+async def keys_of(queue: AnyQueue, place: Place) -> list[str]:
+    """Every key of a queue."""
+    return [key for key in await place.keys() if f"{{{queue.name}}}" in key]
+
+
+async def fill(queue: AnyQueue) -> None:
+    """Leave jobs of every kind and all that jobs leave."""
+
+    async def work(job: AnyJob) -> Any:
+        await job.log("a line")
+        await job.update_progress(1)
+        if job.data % 2:
+            raise ValueError("odd")
+        return job.data
+
+    async with worker_of(queue, work, concurrency=4):
+        for job in await queue.add_bulk([("n", number) for number in range(6)]):
+            await ended(job)
+        await queue.add_and_wait("n", 2, wait_timeout=10, keep_completed=False)
+    await queue.add_bulk([("n", number, JobOptions(ttl=60)) for number in range(700)])
+    await queue.add("n", delay=60)
+    await queue.pause()
+
+
+@pytest.mark.everywhere
+async def test_nothing_is_left(queue: AnyQueue, place: Place) -> None:
+    await fill(queue)
+    assert await queue.obliterate() == 708
+    assert await keys_of(queue, place) == []
+
+
+@pytest.mark.everywhere
+async def test_every_kind_of_job_goes_and_every_limit(queue: AnyQueue, place: Place) -> None:
+    functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
+    hands = Hands(queue, place)
+    await functions.set_limits(concurrency="100", rate="100 60000")
+    await functions.set_key_limits("k", concurrency="2", rate="10 60000", bucket="10000 1000")
+    await functions.set_key_limits("", concurrency="1")
+    for extra in EVERY_KIND.values():
+        await add_kind(queue, 3, **extra | {"dedup": {"id": "d", "mode": "throttle", "ttl": 60_000}})
+        await add_kind(queue, 3, **extra)
+    await add_kind(queue, 2, key="resting")
+    await functions.pause_key("paused", 60_000)
+    await add_kind(queue, 1, key="paused")
+    for hold in await hands.claim(30):
+        await hands.settle(hold, {"0": "r", "1": "c", "2": "f"}.get(hold.id[-1], "d"))
+    await add_kind(queue, 2, key="k")
+    await hands.claim(1)
+    await queue.obliterate(force=True)
+    assert await keys_of(queue, place) == []
+
+
+async def test_ids_that_come_again_find_nothing_of_the_jobs_before(queue: AnyQueue, place: Place) -> None:
+    hands = Hands(queue, place)
+    await add_kind(queue, 3, priority=5)
+    await queue.obliterate()
+    await queue.add("n")
+    assert [hold.id for hold in await hands.claim(10)] == ["1"], "no stale entry starts a new job a second time"
+    await hands.leave()
+    await queue.drain()
+
+
+@pytest.mark.everywhere
+async def test_it_can_begin_again(queue: AnyQueue) -> None:
+    await fill(queue)
+    await queue.obliterate()
+    assert not await queue.is_paused()
+    async with worker_of(queue, echo):
+        job = await queue.add("n", 7)
+        assert (job.id, await job.result(10)) == ("1", 7)
+    # A client that was connected before finds the new queue, and so does one that connects now.
+    async with Queue[Any, Any](queue.name, queue.storage, mode="global") as another:
+        assert (await another.get_job_counts())["completed"] == 1
+
+
+@pytest.mark.everywhere
+async def test_it_is_refused_while_jobs_run(queue: AnyQueue) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate):
+        await queue.add_bulk([("n", 1), ("n", 2)])
+        await gate.running()
+        with pytest.raises(QueueBusy, match=r"found 1 of its jobs running: .*force=True") as caught:
+            await queue.obliterate()
+        assert (caught.value.queue, caught.value.running) == (queue.name, 1)
+        assert not await queue.is_paused()
+        counts = await queue.get_job_counts()
+        assert (counts["active"], counts["waiting"]) == (1, 1)
+        gate.release()
+        await (await queue.add("n", 3)).result(10)
+    assert await queue.obliterate() == 3
+
+
+@pytest.mark.everywhere
+async def test_force_stops_what_runs(queue: AnyQueue) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate, concurrency=2) as worker:
+        lost = Heard(worker, "lease_lost")
+        await queue.add_bulk([("n", number) for number in range(5)])
+        running = {(await gate.running()).id, (await gate.running()).id}
+        assert await queue.obliterate(force=True) == 5
+        assert {(await lost.next())[0].id, (await lost.next())[0].id} == running
+        assert (await queue.get_job_counts())["active"] == 0
+        # The worker is asked to look again: nobody has to wait for its next poll.
+        gate.release()
+        assert await queue.add_and_wait("n", 9, wait_timeout=5) == 9
+
+
+async def test_an_outcome_from_before_is_refused(queue: AnyQueue, place: Place) -> None:
+    hands = Hands(queue, place)
+    await queue.add_bulk([("n", number) for number in range(3)])
+    first, second = await hands.claim(2)
+    await hands.settle(first, "b")
+    (again,) = await hands.claim(1)
+    assert (first.entry[0], again.entry[0]) == ("s", "l")
+    assert await queue.obliterate(force=True) == 3
+    await queue.add("another", job_id=second.id)
+    for hold in (first, second, again):
+        assert await hands.settle(hold) in {"missing", "stale"}
+    assert [job.id async for job in queue.iter_jobs("waiting")] == [second.id]
+    await hands.leave()
+    await queue.obliterate()
+    assert await keys_of(queue, place) == []
+
+
+async def test_an_idle_worker_finds_the_new_queue(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo, concurrency=3):
+        assert await queue.add_and_wait("n", 1, wait_timeout=5) == 1
+        await queue.obliterate()
+        assert await queue.add_and_wait("n", 2, wait_timeout=5) == 2
+
+
+@pytest.mark.everywhere
+async def test_who_waits_is_told(queue: AnyQueue, place: Place) -> None:
+    job = await queue.add("n", delay=60)
+    waiting = asyncio.ensure_future(job.result(30))
+    await waited_for(queue, place, 1)
+    await queue.obliterate()
+    with pytest.raises(JobNotFound):
+        await soon(waiting, 3)
+
+
+async def test_who_listens_hears_it_and_goes_on_without_a_gap(queue: AnyQueue) -> None:
+    await queue.add_bulk([("n", number) for number in range(3)])
+    async with listening(queue) as events:
+        following = asyncio.ensure_future(events.next())
+        await asyncio.sleep(0.05)
+        await queue.obliterate()
+        event = await soon(following)
+        assert (event.kind, event.job_id, event.detail) == ("obliterated", "", "3")
+        job = await queue.add("n")
+        event = await events.next()
+        assert (event.kind, event.job_id) == ("added", job.id)
+
+
+async def test_a_position_from_before_goes_on_with_the_new_queue(queue: AnyQueue) -> None:
+    await queue.add_bulk([("n", number) for number in range(3)])
+    async with QueueEvents(queue.name, queue.storage) as events:
+        before = events.position
+    await queue.obliterate()
+    job = await queue.add("n")
+    async with QueueEvents(queue.name, queue.storage, after=before) as events:
+        async for event in events:
+            assert isinstance(event, QueueEvent)
+            assert (event.kind, event.job_id) == ("added", job.id)
+            break
+
+
+async def test_wildcards_in_a_name_are_letters(storage: Storage, place: Place) -> None:
+    async with Queue[Any, Any]("t[1]*?", storage) as one, Queue[Any, Any]("t1xy", storage) as other:
+        await one.add("n")
+        kept = await other.add("n")
+        assert await one.obliterate() == 1
+        assert await keys_of(one, place) == []
+        assert await kept.get_state() == "waiting"
+
+
+async def test_what_was_damaged_goes_as_well(queue: AnyQueue, place: Place) -> None:
+    base = f"glide:{{{queue.name}}}"
+    await queue.add("n")
+    await place.ask("HSET", f"{base}:job:ghost", "name", "x")
+    await place.ask("RPUSH", f"{base}:logs:nobody", "a line")
+    await place.ask("ZADD", f"{base}:returned", 1, "nobody")
+    await queue.obliterate()
+    assert await keys_of(queue, place) == []
+
+
+async def test_jobs_that_arrive_meanwhile_are_whole_or_gone(queue: AnyQueue) -> None:
+    await queue.add_bulk([("n", number) for number in range(3_000)])
+    stop = asyncio.Event()
+
+    async def keep_adding() -> None:
+        while not stop.is_set():
+            await queue.add_bulk([("n", 1), ("n", 2, JobOptions(delay=60))] * 5)
+
+    adding = asyncio.create_task(keep_adding())
+    assert await soon(queue.obliterate()) >= 3_000
+    stop.set()
+    await adding
+    assert await queue.check() == []
+
+
+async def test_an_empty_queue(queue: AnyQueue, place: Place) -> None:
+    assert await queue.obliterate() == 0
+    assert await queue.obliterate(force=True) == 0
+    assert await keys_of(queue, place) == []
+
+
+async def test_refusals(queue: AnyQueue) -> None:
+    with pytest.raises(TypeError, match="force must be True or False, got 'yes'"):
+        await queue.obliterate("yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

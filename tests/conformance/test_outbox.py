@@ -1,0 +1,331 @@
+"""The outbox: what is on its way to another queue survives every crash and arrives once, whoever relays it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, cast
+
+import pytest
+
+from glidemq_async import IncompatibleQueueError, Queue, failpoints
+from glidemq_async.client import QueueClient
+from glidemq_async.functions.callers import Delivery
+from glidemq_async.outbox import Outbox
+from glidemq_async.storage import Arg, RedisStorage, Storage
+from glidemq_async.storage.library import Library, shipped
+from tests.hands import Hands
+from tests.places import Place, endpoint_of
+from tests.relay import Relay
+from tests.servers import standalone
+from tests.workbench import AnyJob, AnyQueue, Heard, echo, soon, worker_of
+
+
+class Crash(BaseException):
+    """The end of a process, as far as the code in it can tell."""
+
+
+@pytest.fixture
+async def dead(storage: Storage, name: str) -> AsyncIterator[AnyQueue]:
+    """The target."""
+    async with Queue[Any, Any](f"{name}-dead", storage) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def hands(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
+    made = Hands(queue, place)
+    yield made
+    await made.leave()
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.disarm()
+
+
+async def post(queue: AnyQueue, dead: AnyQueue, hands: Hands, count: int, *, data: Any = None) -> None:
+    """Fail so many jobs, and relay nothing."""
+    await queue.set_dead_letter_queue(dead.name)
+    await queue.add_bulk([("n", number if data is None else data) for number in range(count)])
+    while holds := await hands.claim(count):
+        for hold in holds:
+            await hands.settle(hold, "f")
+
+
+def outbox_of(queue: AnyQueue, holder: str, storage: Storage | None = None) -> Outbox:
+    """The outbox of a queue as one process sees it."""
+    client = QueueClient(
+        queue.name, storage or queue.storage, prefix="glide", mode=None, serializer=None, payload_limit=None
+    )
+    return Outbox(client, holder)
+
+
+async def waiting_data(dead: AnyQueue) -> list[Any]:
+    return [job.data async for job in dead.iter_jobs("waiting")]
+
+
+async def filled(dead: AnyQueue, seconds: float = 10) -> None:
+    """Wait until something has come."""
+    async with asyncio.timeout(seconds):
+        while True:
+            if await dead.count():
+                return
+            await asyncio.sleep(0.005)
+
+
+async def pass_time(queue: AnyQueue, place: Place) -> None:
+    """Let the hold of whoever relays run out."""
+    await place.ask("HDEL", f"glide:{{{queue.name}}}:meta", "relaying")
+
+
+async def posted(queue: AnyQueue, place: Place) -> object:
+    return await place.ask("XLEN", f"glide:{{{queue.name}}}:outbox")
+
+
+@pytest.mark.everywhere
+async def test_what_was_posted_arrives_once_and_in_order(
+    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
+) -> None:
+    await post(queue, dead, hands, 230)
+    await outbox_of(queue, "a").relay()
+    assert await waiting_data(dead) == list(range(230))
+    await outbox_of(queue, "b").relay()
+    assert await dead.count() == 230
+    assert await place.ask("EXISTS", f"glide:{{{queue.name}}}:outbox") == 0
+
+
+@pytest.mark.parametrize("point", ["relay.before_deliver", "relay.after_deliver"])
+async def test_a_relay_that_dies_leaves_it_to_the_next(
+    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands, point: str
+) -> None:
+    await post(queue, dead, hands, 130)
+
+    def crash() -> None:
+        raise Crash
+
+    failpoints.arm(point, crash)
+    with pytest.raises(Crash):
+        await outbox_of(queue, "dying").relay()
+    failpoints.disarm()
+    assert await posted(queue, place) == 130
+    # The dead one holds the outbox for a while.
+    await outbox_of(queue, "next").relay()
+    assert await posted(queue, place) == 130
+    await pass_time(queue, place)
+    await outbox_of(queue, "next").relay()
+    assert await waiting_data(dead) == list(range(130))
+    assert await posted(queue, place) == 0
+
+
+async def test_what_has_come_and_gone_does_not_come_again(
+    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
+) -> None:
+    await post(queue, dead, hands, 3)
+
+    def crash() -> None:
+        raise Crash
+
+    failpoints.arm("relay.after_deliver", crash)
+    with pytest.raises(Crash):
+        await outbox_of(queue, "dying").relay()
+    failpoints.disarm()
+    assert await dead.replay_dead_letter_jobs() == 3
+    await pass_time(queue, place)
+    await outbox_of(queue, "next").relay()
+    assert (await dead.count(), await queue.count(), await posted(queue, place)) == (0, 3, 0)
+
+
+async def test_only_one_relays_at_a_time(queue: AnyQueue, dead: AnyQueue, hands: Hands) -> None:
+    await post(queue, dead, hands, 150)
+    held, go_on = asyncio.Event(), asyncio.Event()
+
+    async def pause(function: str, _: Sequence[Arg]) -> None:
+        if function == "deliverJobs":
+            held.set()
+            await go_on.wait()
+
+    slow = Relay(queue.storage)
+    slow.before_call = pause
+    first = asyncio.create_task(outbox_of(queue, "first", slow).relay())
+    await soon(held.wait())
+    other = Relay(queue.storage)
+    await outbox_of(queue, "second", other).relay()
+    assert "deliverJobs" not in other.calls
+    go_on.set()
+    await soon(first)
+    assert await waiting_data(dead) == list(range(150))
+
+
+async def test_two_that_relay_at_once_add_nothing_twice(
+    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
+) -> None:
+    await post(queue, dead, hands, 150)
+    held, go_on = asyncio.Event(), asyncio.Event()
+
+    async def pause(function: str, _: Sequence[Arg]) -> None:
+        if function == "deliverJobs" and not held.is_set():
+            held.set()
+            await go_on.wait()
+
+    slow = Relay(queue.storage)
+    slow.before_call = pause
+    first = asyncio.create_task(outbox_of(queue, "first", slow).relay())
+    await soon(held.wait())
+    # It stays away for longer than it may hold the outbox, and another one relays everything.
+    await pass_time(queue, place)
+    await outbox_of(queue, "second").relay()
+    assert await waiting_data(dead) == list(range(150))
+    go_on.set()
+    await soon(first)
+    assert await waiting_data(dead) == list(range(150))
+
+
+async def test_large_entries_are_read_in_steps(queue: AnyQueue, dead: AnyQueue, hands: Hands) -> None:
+    await post(queue, dead, hands, 9, data=bytes(500_000))
+    way = Relay(queue.storage)
+    await outbox_of(queue, "a", way).relay()
+    assert way.calls.count("deliverJobs") >= 3
+    assert await dead.count() == 9
+
+
+async def test_a_target_that_cannot_be_used_holds_up_no_other(
+    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
+) -> None:
+    foreign = f"{queue.name}-foreign"
+    await place.ask("HSET", f"glide:{{{foreign}}}:meta", "owner", "somebody")
+    await queue.set_dead_letter_queue(foreign)
+    await queue.add("n", "lost?")
+    [hold] = await hands.claim()
+    await hands.settle(hold, "f")
+    await post(queue, dead, hands, 120)
+    with pytest.raises(IncompatibleQueueError, match=foreign):
+        await outbox_of(queue, "a").relay()
+    assert (await dead.count(), await posted(queue, place)) == (120, 1)
+    async with worker_of(queue, echo, lock_duration=1) as worker:
+        errors = Heard(worker, "error")
+        assert isinstance((await errors.next())[0], IncompatibleQueueError)
+        # Once it can be used, what was kept for it arrives.
+        await place.ask("DEL", f"glide:{{{foreign}}}:meta")
+        async with Queue[Any, Any](foreign, queue.storage) as mended:
+            await filled(mended)
+            assert await waiting_data(mended) == ["lost?"]
+
+
+async def test_a_target_is_tried_once_in_a_pass(queue: AnyQueue, place: Place, hands: Hands) -> None:
+    foreign: AnyQueue = Queue(f"{queue.name}-foreign", queue.storage)
+    key = f"glide:{{{foreign.name}}}:meta"
+    await place.ask("HSET", key, "owner", "somebody")
+    await post(queue, foreign, hands, 250)
+    way = Relay(queue.storage)
+    with pytest.raises(IncompatibleQueueError):
+        await outbox_of(queue, "a", way).relay()
+    assert (way.calls.count("openQueue"), way.calls.count("deliverJobs")) == (1, 0)
+    await place.ask("DEL", key)
+    await outbox_of(queue, "a").relay()
+    assert await waiting_data(foreign) == list(range(250))
+
+
+async def test_an_outbox_that_was_emptied_gives_no_entry_again(
+    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
+) -> None:
+    await post(queue, dead, hands, 1)
+    await outbox_of(queue, "a").relay()
+    # As if the clock had been set back by an hour since: the target knows the entries of that hour.
+    key = f"glide:{{{queue.name}}}:meta"
+    last = await place.ask("HGET", key, "outbox_last")
+    assert isinstance(last, bytes)
+    ahead = f"{int(last.partition(b'-')[0]) + 3_600_000}-7"
+    await place.ask("HSET", key, "outbox_last", ahead)
+    await post(queue, dead, hands, 2)
+    [first, second] = await entries(queue, place)
+    assert first == ahead.replace("-7", "-8")
+    assert second == ahead.replace("-7", "-9")
+
+
+async def test_a_burst_of_small_moves_loses_none(queue: AnyQueue, dead: AnyQueue) -> None:
+    async def fail(job: AnyJob) -> None:
+        raise ValueError
+
+    # The outbox is emptied over and over, also within one millisecond.
+    workers = [worker_of(queue, fail, concurrency=2, dead_letter_queue=dead.name) for _ in range(3)]
+    for worker in workers:
+        await worker.start()
+    for number in range(200):
+        await queue.add("n", number)
+    async with asyncio.timeout(20):
+        while True:
+            if await dead.count() == 200:
+                break
+            await asyncio.sleep(0.01)
+    for worker in workers:
+        await worker.close()
+    assert sorted(await waiting_data(dead)) == list(range(200))
+
+
+async def entries(queue: AnyQueue, place: Place) -> list[str]:
+    found = await place.ask("XRANGE", f"glide:{{{queue.name}}}:outbox", "-", "+")
+    assert isinstance(found, list)
+    return [row[0].decode() for row in cast("list[list[bytes]]", found)]
+
+
+async def test_a_worker_relays_at_once(queue: AnyQueue, dead: AnyQueue) -> None:
+    async def fail(job: AnyJob) -> None:
+        raise ValueError
+
+    # Its sweeps are far apart: only the reply that settled the job can have told it.
+    async with worker_of(queue, fail, lock_duration=3600, dead_letter_queue=dead.name):
+        await queue.add("n")
+        await filled(dead, 0.5)
+
+
+async def test_a_job_is_delivered_under_a_token_once(dead: AnyQueue) -> None:
+    functions = QueueClient(
+        dead.name, dead.storage, prefix="glide", mode=None, serializer=None, payload_limit=None
+    ).functions
+    one = Delivery("t1", b"one", b"n", b"\x01", b"", b"", b"")
+    assert await functions.deliver_jobs([one, one]) == {1: "seen"}
+    other = one._replace(token="t2")
+    assert await functions.deliver_jobs([one, other]) == {0: "seen", 1: "duplicate"}
+    await dead.remove("one")
+    assert await functions.deliver_jobs([one, other]) == {0: "seen", 1: "seen"}
+    assert await dead.count() == 0
+
+
+async def test_a_dead_letter_queue_keeps_the_newest() -> None:
+    text = shipped().text
+    small = text.replace("MOST_MOVED = 100000", "MOST_MOVED = 20").replace("MOST_TOKENS = 10000", "MOST_TOKENS = 30")
+    assert small.count("MOST_MOVED = 20") == small.count("MOST_TOKENS = 30") == 1
+    async with standalone(unix=True) as server:
+        place = Place("small", server.url, (endpoint_of(server),))
+        async with (
+            RedisStorage(endpoint_of(server), library=Library(small)) as storage,
+            Queue[Any, Any]("full", storage) as queue,
+            Queue[Any, Any]("full-dead", storage) as dead,
+        ):
+            hands = Hands(queue, place)
+            await post(queue, dead, hands, 50)
+            await hands.leave()
+            await outbox_of(queue, "a").relay()
+            assert await waiting_data(dead) == list(range(30, 50))
+            assert [job.data for job in await dead.get_dead_letter_jobs(end=2)] == [49, 48, 47]
+            assert await place.ask("ZCARD", "glide:{full-dead}:inbox") == 30
+            assert await dead.check() == []
+
+
+async def test_an_outbox_that_is_full_takes_nothing_more() -> None:
+    small = shipped().text.replace("local MOST = 100000", "local MOST = 5")
+    async with standalone(unix=True) as server:
+        place = Place("small", server.url, (endpoint_of(server),))
+        async with (
+            RedisStorage(endpoint_of(server), library=Library(small)) as storage,
+            Queue[Any, Any]("full", storage) as queue,
+            Queue[Any, Any]("full-dead", storage) as dead,
+        ):
+            hands = Hands(queue, place)
+            await post(queue, dead, hands, 8)
+            await hands.leave()
+            assert await posted(queue, place) == 5
+            # They are dead letters of the queue itself all the same.
+            assert len(await queue.get_dead_letter_jobs()) == 8

@@ -1,0 +1,377 @@
+"""Results with a time to live of their own: they stay exactly so long, end then, and touch nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobFailed, JobNotFound, JobOptions, JobStateError, Queue
+from glidemq_async.storage import Endpoint, MemoryStorage
+from tests.behaviour.test_time_passes import Clock
+from tests.hands import Hands
+from tests.places import Place
+from tests.tidiness import verify
+from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, told, worker_of
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+
+
+class Timed:
+    """A queue on a server whose clock the test moves."""
+
+    def __init__(self, queue: AnyQueue, storage: MemoryStorage) -> None:
+        self.queue = queue
+        self.hands = Hands(queue, Place("memory", storage.url, (Endpoint(path=storage.socket),)))
+        self.advance = Clock(storage).advance
+
+    async def counts(self) -> tuple[int, int]:
+        """How many jobs have completed, and how many failed."""
+        counts = await self.queue.get_job_counts()
+        return counts["completed"], counts["failed"]
+
+
+@pytest.fixture
+async def timed() -> AsyncIterator[Timed]:
+    async with MemoryStorage(testing=True) as storage:
+        async with Queue[Any, Any]("q", storage) as queue:
+            yield Timed(queue, storage)
+        await verify(storage, Place("memory", storage.url, (Endpoint(path=storage.socket),)))
+
+
+async def fail(job: AnyJob) -> None:
+    raise ValueError("no")
+
+
+async def run(queue: AnyQueue, *jobs: AnyJob, handler: Any = echo, **options: Any) -> None:
+    """Run what waits, by a worker that is gone afterwards, so that nothing sweeps."""
+    worker = worker_of(queue, handler, **options)
+    await worker.run(until_empty=True)
+    for job in jobs:
+        await ended(job)
+
+
+async def test_a_result_stays_until_its_time_is_over(timed: Timed) -> None:
+    job = await timed.queue.add("n", "value", job_id="report", result_ttl=3_600)
+    await run(timed.queue, job)
+    await timed.advance(HOUR - 1_000)
+    await timed.hands.sweep()
+    again = await timed.queue.add("n", "other", job_id="report")
+    assert (again.outcome, again.return_value, await again.result(1)) == ("completed", "value", "value")
+
+
+async def test_it_ends_then_before_any_sweep(timed: Timed) -> None:
+    job = await timed.queue.add("n", "old", job_id="report", result_ttl=3_600)
+    await run(timed.queue, job)
+    await timed.advance(HOUR + 1_000)
+    assert await timed.queue.get_job("report") is None
+    with pytest.raises(JobNotFound):
+        await job.result(1)
+    with pytest.raises(JobNotFound):
+        await timed.queue.update_result_ttl("report", 60)
+    again = await timed.queue.add("n", "new", job_id="report")
+    assert again.outcome == "added"
+    await run(timed.queue)
+    assert await again.result(1) == "new"
+
+
+async def test_what_is_over_does_not_block_an_add_with_the_same_id(timed: Timed) -> None:
+    """Directly, with no call in between that could have removed it."""
+    job = await timed.queue.add("n", "old", job_id="report", result_ttl=3_600)
+    await run(timed.queue, job)
+    await timed.advance(HOUR + 1_000)
+    assert (await timed.queue.add("n", "new", job_id="report")).outcome == "added"
+    assert (await timed.queue.get_job_counts())["completed"] == 0
+    assert await timed.queue.check() == []
+
+
+async def test_a_sweep_removes_it_with_all_that_belongs_to_it(timed: Timed) -> None:
+    async def process(job: AnyJob) -> int:
+        await job.log("line")
+        return 1
+
+    job = await timed.queue.add("n", 1, result_ttl=3_600)
+    await run(timed.queue, job, handler=process)
+    assert await timed.counts() == (1, 0)
+    await timed.advance(HOUR + 1_000)
+    await timed.hands.sweep()
+    assert await timed.counts() == (0, 0)
+    assert await timed.queue.get_job_logs(job.id) == []
+
+
+async def test_it_outlives_the_retention_of_its_set(timed: Timed) -> None:
+    kept = await timed.queue.add("n", "kept", keep_completed=False, result_ttl=3 * 86_400)
+    await run(timed.queue, kept)
+    await timed.queue.add_bulk([("n", n, JobOptions(keep_completed=2)) for n in range(5)])
+    await run(timed.queue)
+    await timed.advance(2 * DAY)
+    await timed.hands.sweep()
+    assert await kept.result(1) == "kept"
+    await timed.advance(DAY)
+    await timed.hands.sweep()
+    assert await timed.queue.get_job(kept.id) is None
+
+
+async def test_one_ttl_never_touches_another_job(timed: Timed) -> None:
+    """Elsewhere a short time to live, stored when a job was settled, ended every result of the queue."""
+    lasting = [
+        await timed.queue.add("n", "day", result_ttl=86_400),
+        await timed.queue.add("n", "plain"),
+        await timed.queue.add("n", "hour", result_ttl=3_600),
+    ]
+    brief = await timed.queue.add("n", "brief", result_ttl=1)
+    await run(timed.queue, *lasting, brief, concurrency=10)
+    await timed.advance(2_000)
+    await timed.hands.sweep()
+    assert await timed.queue.get_job(brief.id) is None
+    assert [await job.result(1) for job in lasting] == ["day", "plain", "hour"]
+    await timed.advance(HOUR)
+    await timed.hands.sweep()
+    assert [await job.result(1) for job in lasting[:2]] == ["day", "plain"]
+    assert await timed.queue.get_job(lasting[2].id) is None
+
+
+async def test_jobs_with_a_ttl_take_no_place_among_the_kept(timed: Timed) -> None:
+    ordinary = [await timed.queue.add("n", n, keep_completed=3) for n in range(3)]
+    await run(timed.queue, *ordinary)
+    cached = [await timed.queue.add("n", n, result_ttl=60) for n in range(20)]
+    await run(timed.queue, *cached)
+    for number in range(2):
+        await run(timed.queue, await timed.queue.add("n", f"new{number}", keep_completed=5))
+    assert [await job.result(1) for job in ordinary] == [0, 1, 2]
+    # When their time is over, none of them counts, swept or not.
+    await timed.advance(61_000)
+    await run(timed.queue, await timed.queue.add("n", "last", keep_completed=6))
+    assert [await job.result(1) for job in ordinary] == [0, 1, 2]
+    assert (await timed.queue.get_job_counts())["completed"] == 6
+
+
+async def test_a_crowd_whose_time_is_over_costs_no_other_job_its_place(timed: Timed) -> None:
+    ordinary = [await timed.queue.add("n", n, keep_completed=5) for n in range(4)]
+    await run(timed.queue, *ordinary)
+    await timed.queue.add_bulk([("n", n, JobOptions(result_ttl=1)) for n in range(2_500)])
+    await run(timed.queue, concurrency=500)
+    await timed.advance(2_000)
+    last = await timed.queue.add("n", 4, keep_completed=5)
+    await timed.hands.settle((await timed.hands.claim())[0], "c", "5 -1", b"\x04")
+    assert [await job.result(1) for job in [*ordinary, last]] == [0, 1, 2, 3, 4]
+    for _ in range(3):
+        await timed.hands.sweep()
+    assert await timed.counts() == (5, 0)
+
+
+async def test_many_results_end_without_a_sweep_falling_behind(timed: Timed) -> None:
+    for _ in range(2):
+        await timed.queue.add_bulk([("n", n, JobOptions(result_ttl=3_600)) for n in range(1_500)])
+        await run(timed.queue, concurrency=500)
+        assert await timed.counts() == (1_500, 0)
+        await timed.advance(HOUR + 1_000)
+
+
+async def test_a_failed_job_keeps_its_failure_so_long(timed: Timed) -> None:
+    job = await timed.queue.add("n", 1, job_id="bad", keep_failed=False, result_ttl=3_600)
+    await run(timed.queue, job, handler=fail)
+    await timed.advance(HOUR - 1_000)
+    await timed.hands.sweep()
+    with pytest.raises(JobFailed, match="no"):
+        await job.result(1)
+    assert (await timed.queue.add("n", 2, job_id="bad")).outcome == "duplicate"
+    await timed.advance(2_000)
+    assert (await timed.queue.add("n", 2, job_id="bad")).outcome == "added"
+
+
+async def test_a_job_that_the_server_fails_has_its_ttl_too(timed: Timed) -> None:
+    expired = await timed.queue.add("n", 1, ttl=1, result_ttl=3_600)
+    revoked = await timed.queue.add("n", 2, result_ttl=3_600)
+    await revoked.revoke()
+    await timed.advance(2_000)
+    await timed.hands.sweep()
+    assert [(await ended(job)).failed_reason for job in (expired, revoked)] == ["expired", "revoked"]
+    await timed.advance(HOUR)
+    assert [await timed.queue.get_job(job.id) for job in (expired, revoked)] == [None, None]
+
+
+async def test_a_revoked_run_has_its_ttl_too(timed: Timed) -> None:
+    gate = Gate()
+    async with worker_of(timed.queue, gate):
+        job = await timed.queue.add("n", 1, result_ttl=3_600)
+        await gate.running()
+        await job.revoke()
+        assert (await ended(job)).failed_reason == "revoked"
+    await timed.advance(HOUR + 1_000)
+    assert await timed.queue.get_job(job.id) is None
+
+
+@pytest.mark.parametrize("verb", ["r", "d", "b", "f"])
+async def test_a_run_that_ends_otherwise_after_its_revocation_has_its_ttl_too(timed: Timed, verb: str) -> None:
+    job = await timed.queue.add("n", 1, attempts=3, result_ttl=3_600)
+    [hold] = await timed.hands.claim()
+    await job.revoke()
+    await timed.hands.settle(hold, verb, " t3600000;broken" if verb == "f" else None)
+    assert (await ended(job)).failed_reason == "revoked"
+    await timed.advance(HOUR - 1_000)
+    assert await timed.queue.get_job(job.id) is not None
+    await timed.advance(2_000)
+    assert await timed.queue.get_job(job.id) is None
+
+
+async def test_it_counts_from_the_end_and_not_from_the_add(timed: Timed) -> None:
+    job = await timed.queue.add("n", 1, result_ttl=3_600)
+    await timed.advance(2 * HOUR)
+    await run(timed.queue, job)
+    await timed.advance(HOUR - 1_000)
+    assert await job.result(1) == 1
+
+
+async def test_a_retry_by_hand_begins_it_anew(timed: Timed) -> None:
+    job = await timed.queue.add("n", 1, result_ttl=3_600)
+    await run(timed.queue, job)
+    await timed.advance(HOUR - 1_000)
+    await job.retry()
+    await timed.advance(HOUR)
+    await timed.hands.sweep()
+    assert await job.get_state() == "waiting"
+    await run(timed.queue, job)
+    await timed.advance(HOUR - 1_000)
+    assert await job.result(1) == 1
+
+
+async def test_the_first_accepted_add_says_how_long(timed: Timed) -> None:
+    job = await timed.queue.add("n", 1, job_id="a", result_ttl=3_600)
+    assert (await timed.queue.add("n", 1, job_id="a", result_ttl=1)).outcome == "duplicate"
+    await run(timed.queue, job)
+    await timed.advance(10_000)
+    assert (await timed.queue.add("n", 1, job_id="a", result_ttl=1)).outcome == "completed"
+
+
+# -- changing it ------------------------------------------------------------------------------------------------------
+
+
+async def test_it_can_be_made_longer_and_shorter_from_now_on(timed: Timed) -> None:
+    long, short, none = [await timed.queue.add("n", n, result_ttl=3_600) for n in range(3)]
+    plain = await timed.queue.add("n", 3)
+    await run(timed.queue, long, short, none, plain)
+    await timed.advance(HOUR // 2)
+    await timed.queue.update_result_ttl(long.id, 7_200)
+    await short.update_result_ttl(60)
+    await none.update_result_ttl(None)
+    await plain.update_result_ttl(60)
+    await timed.advance(61_000)
+    await timed.hands.sweep()
+    assert [await timed.queue.get_job(job.id) for job in (short, plain)] == [None, None]
+    await timed.advance(2 * HOUR - 62_000)
+    await timed.hands.sweep()
+    assert [await job.result(1) for job in (long, none)] == [0, 2]
+    await timed.advance(2_000)
+    assert await timed.queue.get_job(long.id) is None
+    await timed.advance(DAY)
+    await timed.hands.sweep()
+    assert await timed.queue.get_job(none.id) is None
+
+
+async def test_back_to_ordinary_retention_counts_from_the_end(timed: Timed) -> None:
+    old = await timed.queue.add("n", "old", result_ttl=30 * 86_400)
+    await run(timed.queue, old)
+    await timed.advance(2 * DAY)
+    young = await timed.queue.add("n", "young")
+    await run(timed.queue, young)
+    await timed.hands.sweep()
+    assert await old.result(1) == "old"
+    await old.update_result_ttl(None)
+    assert [job.data for job in await timed.queue.get_jobs("completed")] == ["young", "old"]
+    await timed.hands.sweep()
+    assert await timed.queue.get_job(old.id) is None
+    assert await young.result(1) == "young"
+
+
+async def test_a_result_that_is_held_for_whoever_asked_can_be_kept(timed: Timed) -> None:
+    async with worker_of(timed.queue, echo):
+        assert await timed.queue.add_and_wait("n", 1, job_id="a", keep_completed=False, wait_timeout=10) == 1
+    await timed.queue.update_result_ttl("a", 3_600)
+    await timed.advance(HOUR - 1_000)
+    await timed.hands.sweep()
+    assert (await timed.queue.add("n", 2, job_id="a")).outcome == "completed"
+    await timed.advance(2_000)
+    assert (await timed.queue.add("n", 2, job_id="a")).outcome == "added"
+
+
+async def test_only_an_ended_job_has_one_to_change(queue: AnyQueue) -> None:
+    with pytest.raises(JobNotFound, match="change the result ttl of job 'none'"):
+        await queue.update_result_ttl("none", 1)
+    job = await queue.add("n", 1)
+    with pytest.raises(JobStateError, match=r"job is waiting; .*result_ttl"):
+        await job.update_result_ttl(1)
+    with pytest.raises(JobStateError):
+        await job.update_result_ttl(None)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "error", "message"),
+    [
+        (0, ValueError, "ttl must be more than zero"),
+        (-1, ValueError, "ttl must not be negative"),
+        (float("nan"), ValueError, "ttl must be a finite number"),
+        ("1h", TypeError, "ttl must be seconds"),
+        (True, TypeError, "ttl must be seconds"),
+    ],
+)
+@pytest.mark.only_on("memory")
+async def test_bad_ttls_are_refused(queue: AnyQueue, ttl: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        await queue.update_result_ttl("a", ttl)
+    with pytest.raises(error, match=f"result_{message}"):
+        await queue.add("n", 1, result_ttl=ttl)
+
+
+# -- on every storage -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.everywhere
+async def test_a_short_result_is_gone_and_a_long_one_is_at_hand(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo) as worker:
+        done = Heard(worker, "completed")
+        await queue.add("n", "long", job_id="long", result_ttl=600)
+        await queue.add("n", "short", job_id="short", result_ttl=0.05)
+        await done.next()
+        await done.next()
+        again = await queue.add("n", "other", job_id="long")
+        assert (again.outcome, again.return_value) == ("completed", "long")
+
+        async def gone() -> bool:
+            return (await queue.add("n", "new", job_id="short")).outcome == "added"
+
+        while not await gone():
+            pass
+        assert [(await done.next())[1]] == ["new"]
+
+
+async def test_whoever_waits_gets_a_result_however_short_it_lives(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo):
+        assert await queue.add_and_wait("n", 1, result_ttl=0.001, wait_timeout=10) == 1
+
+
+async def test_removing_one_takes_its_mark_along(queue: AnyQueue, place: Place) -> None:
+    job = await queue.add("n", 1, result_ttl=600)
+    await run(queue, job)
+    assert await place.ask("ZCARD", f"glide:{{{queue.name}}}:held") == 1
+    await job.remove()
+    assert await place.ask("EXISTS", f"glide:{{{queue.name}}}:held") == 0
+
+
+async def test_the_end_of_a_cached_job_is_told_like_any_other(queue: AnyQueue) -> None:
+    job = await queue.add("n", 1, result_ttl=600)
+    await run(queue, job)
+    assert [kind for kind, _ in await told(queue, job.id)] == ["added", "active", "completed"]
+
+
+async def test_malformed_policies_are_refused(queue: AnyQueue, place: Place) -> None:
+    hands = Hands(queue, place)
+    await queue.add("n", 1)
+    [hold] = await hands.claim()
+    for policy in ("t5", " t", " tx", " t-1", "5 t5", " t5 t6", "1 1t5"):
+        with pytest.raises(Exception, match="retention policy"):
+            await hands.settle(hold, "c", policy)
+    assert await hands.settle(hold, "c", "5 -1 t60000") is None
+    await hands.leave()

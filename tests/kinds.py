@@ -1,0 +1,39 @@
+"""Jobs of every kind that can wait, added as the store is asked for them; and who waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import msgpack
+
+from glidemq_async.functions.callers import AddRequest, Functions
+from tests.places import Place
+from tests.workbench import PATIENCE, AnyQueue
+
+EVERY_KIND: dict[str, dict[str, object]] = {
+    "plain": {},
+    "with a time to live": {"ttl": 60_000},
+    "prioritized": {"priority": 3},
+    "lifo": {"lifo": True},
+    "keyed": {"key": "k"},
+    "deduplicated": {"dedup": {"id": "d", "mode": "simple"}},
+}
+
+
+async def add_kind(queue: AnyQueue, count: int = 1, **extra: object) -> list[str]:
+    """Add jobs with these options of the store; returns their ids."""
+    functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
+    packed = msgpack.packb(extra) if extra else b""
+    ids: list[str] = []
+    for start in range(0, count, 500):
+        some = min(500, count - start)
+        ids += (await functions.add_jobs([AddRequest("", "n", b"\xc0", b"", packed)] * some)).ids
+    return ids
+
+
+async def waited_for(queue: AnyQueue, place: Place, number: int) -> None:
+    """Wait until somebody waits for the results of so many jobs."""
+    async with asyncio.timeout(PATIENCE):
+        while cast("int", await place.ask("HLEN", f"glide:{{{queue.name}}}:waiters")) < number:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
