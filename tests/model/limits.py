@@ -69,6 +69,6 @@ class Usage:
 class Key:
     """One key: its own limits, and what it has used."""
 
-    own: Limits = Limits()
+    own: Limits = field(default_factory=Limits)
     usage: Usage = field(default_factory=Usage)
     paused_until: int = 0

@@ -175,6 +175,7 @@ class Lines:
         for job in [job for job in self.scheduled() if job.due <= self.now][: self.step]:
             if job.torn:
                 self.forget(job)
+                self.note("dropped", job.id, "missing")
             else:
                 self.to_line(job)
                 self.note("waiting", job.id)

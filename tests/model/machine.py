@@ -110,7 +110,7 @@ class QueueMachine(RuleBasedStateMachine):
         found = self.driver.findings([*self.model.jobs])
         same("findings", [one for one in found if one.subject not in torn], [])
         states: tuple[State, ...] = (*READY, "active", "delayed", "completed", "failed")
-        counts = {state: len(self.model.having(state)) for state in states}
+        counts: dict[str, int] = {state: len(self.model.having(state)) for state in states}
         limited = len(self.sleeping)  # the first one of each key that sleeps
         counts |= {"rate-limited": limited, "key-waiting": counts["key-waiting"] - limited}
         same("counts", run(self.functions.count_jobs()), counts)

@@ -57,7 +57,9 @@ class Queue(Lines):
                 return word, owner
             replaced = owner
         there = self.get(one.id)
-        if there is not None and there.id != replaced:
+        if there is not None and self._is_gone(there):
+            del self.jobs[one.id]
+        elif there is not None and there.id != replaced:
             return ("completed" if there.state == "completed" else "duplicate"), there.id
         if replaced:
             self.remove(replaced, "replaced")
@@ -69,7 +71,8 @@ class Queue(Lines):
             return "", ""
         owner = self.get(id_)
         if wanted.mode == "throttle":
-            return ("completed" if owner is not None and owner.state == "completed" else "duplicate"), id_
+            over = owner is not None and owner.state == "completed" and not self._is_gone(owner)
+            return ("completed" if over else "duplicate"), id_
         if owner is None or owner.over:
             return "", ""
         if wanted.mode == "simple":
@@ -108,6 +111,8 @@ class Queue(Lines):
                 state = self._apply(job, run)
                 if state:
                     ended.setdefault((state, run.retention), []).append(job)
+        if ended:
+            self.release_held(sum(map(len, ended.values())))
         for (state, retention), jobs in ended.items():
             self._store(state, retention, jobs)
         return refused
@@ -174,7 +179,21 @@ class Queue(Lines):
     def fail(self, job: Job, reason: str) -> None:
         """Failed by the queue, not by a run: no failure is counted."""
         job.reason = reason
+        self.release_held(1)
         self._store("failed", None, [job])
+
+    def release_held(self, ended: int | None = None) -> None:
+        """Records that nobody may still be reading go, if nothing else keeps them. Who adds some clears some."""
+        held = [job for job in self.jobs.values() if job.held is not None and job.held <= self.now]
+        held.sort(key=lambda job: (job.held or 0, job.id))
+        for job in held if ended is None else held[: 10 + 2 * ended]:
+            job.held = None
+            if job.drop:
+                del self.jobs[job.id]
+
+    def _is_gone(self, job: Job) -> bool:
+        """Its time is over, and only nobody has removed it yet."""
+        return job.drop and job.held is not None and job.held <= self.now
 
     def _store(self, state: Final, retention: tuple[int, int] | None, jobs: list[Job]) -> None:
         """Tell the waiters, then keep what the policy keeps; a job somebody waited for stays a while.
@@ -228,6 +247,9 @@ class Queue(Lines):
             return "missing"
         if not job.over:
             return f"state {job.state}"
+        if self._is_gone(job):
+            del self.jobs[id_]
+            return "missing"
         job.failures = job.stalls = 0
         job.ended = job.result = job.error = job.reason = job.progress = job.held = None
         job.drop = False
@@ -311,7 +333,7 @@ class Queue(Lines):
         if job is None:
             return "missing"
         if job.over:
-            return job.state
+            return "missing" if self._is_gone(job) else job.state
         job.waiters = [*(one for one in job.waiters if one != channel), channel]
         return "waiting"
 

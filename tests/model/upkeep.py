@@ -79,10 +79,7 @@ class TimedQueue(ClaimingQueue):
         return True
 
     def _tidy(self) -> None:
-        for job in [job for job in self.jobs.values() if job.held is not None and job.held <= self.now]:
-            job.held = None
-            if job.drop:
-                del self.jobs[job.id]
+        self.release_held()
         for state in FINAL:
             self._discard_older(state, (self.keep[state] or DEFAULT_RETENTION[state])[1])
         expired = [job for job in self.jobs.values() if job.expires is not None and job.expires <= self.now]
