@@ -55,18 +55,18 @@ def _various() -> tuple[NewJob, ...]:
                 chance.choice([0, 0, 1]),
             )
             job = job._replace(key=key, cost=cost, priority=priority)
-        jobs.append(job._replace(dedup=chance.choice(DEDUPS)) if chance.random() < 0.2 else job)
+        jobs.append(job._replace(dedup=chance.choice(DEDUPS)) if chance.random() < 0.35 else job)
     return tuple(jobs)
 
 
 NEW = (*[NewJob()] * 24, *PLAIN, *PLAIN, *_various())
 LIMITS = st.sampled_from([
-    *[("concurrency", "1"), ("concurrency", "2"), ("concurrency", "3"), ("rate", "1 14000"), ("rate", "2 14000")],
+    *[("concurrency", "1"), ("concurrency", "2"), ("concurrency", "3"), ("rate", "1 7000"), ("rate", "2 7000")],
     *[("concurrency", "")] * 5, *[("rate", "")] * 4,
 ])  # fmt: skip
 KEY_LIMITS = st.sampled_from([
     ("concurrency", "1"), ("concurrency", "2"), ("concurrency", "3"), ("concurrency", ""), ("rate", "1 14000"),
-    ("rate", "2 14000"), ("rate", ""), ("rate", ""), ("bucket", "2000 100"), ("bucket", "1000 1000"),
+    ("rate", "3 14000"), ("rate", ""), ("rate", ""), ("bucket", "2000 100"), ("bucket", "1000 1000"),
     ("bucket", ""), ("bucket", ""),
 ])  # fmt: skip
 ENDS = (

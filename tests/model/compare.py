@@ -87,6 +87,7 @@ class Comparer:
         self.reader = EventReader()
         self.tokens: dict[str, str] = {}  # every lease ever seen -> its job
         self.added: dict[str, int] = {}
+        self._known: dict[str, Job] = {}
 
     def compare(self, seen: Snapshot, model: Queue) -> None:
         """Find any difference between the two."""
@@ -101,7 +102,7 @@ class Comparer:
                 _compare_record(seen.records[job.id], job)
                 same(f"log lines of job {job.id}", seen.logs.get(job.id, []), job.logs)
                 self._compare_added(seen.records[job.id], job)
-        self.added = {id_: added for id_, added in self.added.items() if id_ in model.jobs}
+        self._known = {id_: job for id_, job in self._known.items() if id_ in model.jobs}
         events = Counter(self.reader.read(seen.events))
         same("events", events - Counter(model.events), Counter[Event]())
         same("missing events", Counter(model.events) - events, Counter[Event]())
@@ -121,7 +122,9 @@ class Comparer:
     def _compare_added(self, record: dict[str, str], job: Job) -> None:
         """The time of creation is told by the record or by its first stream entry, and never changes."""
         added = created(record.get("added"), record["place"].partition(" ")[2])
-        same(f"time of creation of job {job.id}", added, self.added.setdefault(job.id, added))
+        if self._known.get(job.id) is not job:  # another one of that id
+            self._known[job.id], self.added[job.id] = job, added
+        same(f"time of creation of job {job.id}", added, self.added[job.id])
 
 
 def _compare_keys(seen: Snapshot, model: Queue) -> None:
