@@ -186,3 +186,14 @@ def test_a_claim_of_many_jobs_that_are_too_late_ends_and_goes_on_at_once(driver:
     while not (reply := call("w1", 1)).jobs:
         assert reply.due == START_MS + 1_000
     assert ids_of(reply) == good
+
+
+def test_a_destroyed_group_does_not_hold_a_key(driver: Driver, call: Call) -> None:
+    ids = add(driver, 2, key="x")
+    assert ids_of(call("w1", 2)) == ids[:1]
+    driver.wire.send("XGROUP", "DESTROY", f"{BASE}:lane", "workers")
+    run(driver.functions.sweep(9, 0, 10**9, resume=False))
+    first = call("w2", 2)
+    assert ids_of(first) == ids[:1]
+    assert ids_of(call("w2", 2, *end("c", first))) == ids[1:]
+    assert driver.findings(ids) == []
