@@ -139,7 +139,7 @@ function add.one(base, job, call)
 end
 
 -- A queue of mode "keyed" takes only jobs with a key, one of mode "global" none with a key.
-local function check_mode(mode, n, extras)
+function add.check_mode(mode, n, extras)
   if not mode then return end
   for i = 1, n do
     local key = extras[i] and extras[i].key
@@ -154,7 +154,7 @@ local function add_jobs(base, args)
   local n, extras, generated, numeric = parse(args)
   local call, outcomes = {now = clock.now(), lines = {}, startable = 0}, {}
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode')
-  check_mode(meta[3], n, extras)
+  add.check_mode(meta[3], n, extras)
   -- A plain add needs to know nothing else of its queue.
   call.seen = next(extras) and glance.at(base) or {paused = meta[1] == '1'}
   local first, ids = allocate(base, generated, numeric, meta[2] == '1')

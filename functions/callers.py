@@ -104,6 +104,8 @@ class SweepReply(NamedTuple):
     recovered: list[str]
     failed: list[str]
     posted: bool
+    next_slot: float | None
+    """In how many seconds the next slot of a job scheduler comes, None without one."""
 
 
 class QueueState(NamedTuple):
@@ -112,6 +114,8 @@ class QueueState(NamedTuple):
     layout: str
     mode: str | None
     paused: bool
+    has_schedulers: bool
+    """Whether the queue ever had a job scheduler."""
 
 
 class Finding(NamedTuple):
@@ -133,8 +137,10 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
     async def open_queue(self, mode: str | None) -> QueueState:
         """Check that the stored queue is ours, and make it ready."""
         reply = cast("list[bytes | None]", await self._storage.call("openQueue", self._base, [mode or ""]))
-        layout, stored_mode, paused = reply
-        return QueueState(text(layout), stored_mode.decode() if stored_mode else None, paused == b"1")
+        layout, stored_mode, paused, schedulers = reply
+        return QueueState(
+            text(layout), stored_mode.decode() if stored_mode else None, paused == b"1", schedulers is not None
+        )
 
     async def add_jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
         """Add jobs in one call; returns one id and outcome per input, in order."""
@@ -196,8 +202,9 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
         reply = await self.once("sweep", [max_stalled, interval_ms, gap_ms, int(resume)])
         if not reply:
             return None
-        more, recovered, failed, posted = cast("list[object]", reply)
-        return SweepReply(more == 1, texts(recovered), texts(failed), posted == 1)
+        more, recovered, failed, posted, due = cast("list[object]", reply)
+        next_slot = int(text(due)) / 1000 if due else None
+        return SweepReply(more == 1, texts(recovered), texts(failed), posted == 1, next_slot)
 
     async def close_worker(self, consumer: str) -> int:
         """Hand back all that is pending for a consumer that holds nothing any more, and forget it."""

@@ -38,6 +38,7 @@ FILES: Final = (
     "finish",
     "removal",
     "add",
+    "schedulers",
     "claim",
     "settle",
     "lease",

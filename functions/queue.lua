@@ -1,9 +1,10 @@
 -- queue: opening a queue, and pausing it.
---   openQueue  mode -> { layout, mode, paused }   mode '' = whatever the queue is; idempotent
+--   openQueue  mode -> { layout, mode, paused, schedulers }   mode '' = whatever the queue is; idempotent
 --   setPaused  lane number "1" | "0" -> "ok"
 -- A `meta` that is not ours, of another layout or mode, is refused with INCOMPATIBLE and nothing is written.
 --   meta  hash  owner, layout, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once used), events,
---               keep_completed, keep_failed, turn (which source of a claim came first), and the state of the sweep
+--               keep_completed, keep_failed, turn (which source of a claim came first), schedulers (once used), and the
+--               state of the sweep
 
 local OWNER = 'glidemq_async'
 local LAYOUT = '1'
@@ -43,7 +44,7 @@ register('openQueue', function(base, args)
   if mode ~= '' then redis.call('HSETNX', key, 'mode', mode) end
   entries.ensure_group(base .. ':stream')
   entries.ensure_group(base .. ':lane')
-  return redis.call('HMGET', key, 'layout', 'mode', 'paused')
+  return redis.call('HMGET', key, 'layout', 'mode', 'paused', 'schedulers')
 end, {'allow-oom'})
 
 request.register('setPaused', function(base, args)

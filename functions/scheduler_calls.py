@@ -2,8 +2,135 @@
 
 from __future__ import annotations
 
-from glidemq_async.functions.calling import Caller
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from glidemq_async.functions.calling import Arg, Caller, Record, Wait, record, text, texts
+
+
+class StoredScheduler(NamedTuple):
+    """A stored scheduler; `next` is its next slot in ms, None when it has ended."""
+
+    id: str
+    next: int | None
+    record: Record
+
+
+class SchedulerTemplate(NamedTuple):
+    """What an upsert stores: the schedule in its wire form, and the job as `addJob` takes it."""
+
+    spec: bytes
+    limit: int | None
+    overlap: bool
+    name: str
+    data: bytes
+    opts: bytes
+    extra: bytes
+    wait: Wait
+
+
+class DueScheduler(NamedTuple):
+    """A scheduler whose next slot has come."""
+
+    id: str
+    rev: str
+    slot: int
+    spec: bytes
+    wait: Wait
+
+
+class DueReply(NamedTuple):
+    """What `takeSchedules` answered; `at` is when to come again (server ms), 0 when nothing is scheduled."""
+
+    now: int
+    holds_role: bool
+    at: int
+    due: list[DueScheduler]
+
+
+class TriggerReply(NamedTuple):
+    """The job that `triggerScheduler` added, or the one in its way; `outcome` is that of an add."""
+
+    now: int
+    id: str
+    outcome: str
+    name: str
+    data: bytes
+    opts: bytes
 
 
 class SchedulerCalls(Caller):
     """The part of `Functions` that these functions make up."""
+
+    async def upsert_scheduler(
+        self,
+        process: str,
+        scheduler_id: str,
+        seen: StoredScheduler | None,
+        template: SchedulerTemplate,
+        next_slot: int | None,
+    ) -> tuple[int, int] | None:
+        """Store a scheduler if it is still as it was seen; returns (now, when to come again), None if it is not."""
+        rev: Arg = seen.record.get(b"rev", b"") if seen else ""
+        args: list[Arg] = [process, scheduler_id, rev, _slot(seen.next if seen else None), template.spec]
+        args += [_slot(template.limit), "1" if template.overlap else ""]
+        args += [template.name, template.data, template.opts, template.extra, template.wait, _slot(next_slot)]
+        reply = await self.once("upsertScheduler", args, wait=template.wait)
+        word, now, at = cast("list[object]", reply)
+        return (cast("int", now), cast("int", at)) if text(word) == "ok" else None
+
+    async def remove_scheduler(self, scheduler_id: str) -> bool:
+        """Delete a scheduler and its history; False when there is none."""
+        return await self.once("removeScheduler", [scheduler_id]) == 1
+
+    async def fire_scheduler(
+        self, due: DueScheduler, slots: Sequence[int], skipped: int, next_slot: int | None
+    ) -> bool:
+        """Add the jobs of these slots and go on with the next one; False when somebody else has done so."""
+        args: list[Arg] = [due.id, due.rev, due.slot, _slot(next_slot), skipped, len(slots), *slots]
+        word, _ = cast("list[object]", await self.once("fireScheduler", args, wait=due.wait))
+        return text(word) == "fired"
+
+    async def trigger_scheduler(self, scheduler_id: str, wait: Wait) -> TriggerReply | None:
+        """Add a job of a scheduler now; None when there is no such scheduler."""
+        reply = cast("list[object]", await self.once("triggerScheduler", [scheduler_id], wait=wait))
+        if not reply:
+            return None
+        now, job_id, word, name, data, opts = reply
+        template = cast("bytes", data), cast("bytes", opts)
+        return TriggerReply(cast("int", now), text(job_id), text(word), text(name), *template)
+
+    async def take_schedules(self, process: str, ignored: Sequence[str]) -> DueReply:
+        """Ask what is due and when to come again, and take a role in it if one is free."""
+        reply = await self._storage.call("takeSchedules", self._base, [process, *ignored])
+        now, role, at, rows = cast("tuple[int, int, int, list[list[bytes]]]", reply)
+        due = [
+            DueScheduler(row[0].decode(), row[1].decode(), int(row[2]), row[3], cast("Wait", row[4].decode()))
+            for row in rows
+        ]
+        return DueReply(now, role != 0, at, due)
+
+    async def leave_schedules(self, process: str) -> None:
+        """Give up the role of a process that goes away."""
+        await self._storage.call("leaveSchedules", self._base, [process])
+
+    async def list_schedulers(self, cursor: str) -> tuple[str, list[str]]:
+        """Return a step of the ids of all schedulers, and the cursor of the next step ("" after the last)."""
+        found, ids = cast("list[object]", await self.read("listSchedulers", [cursor]))
+        return text(found), texts(ids)
+
+    async def get_schedulers(self, ids: Sequence[str]) -> tuple[int, list[StoredScheduler | None]]:
+        """Return the server's time, and the stored scheduler of each id, None where there is none. At most 20 ids."""
+        now, rows = cast("tuple[int, list[list[object]]]", await self.read("getSchedulers", list(ids)))
+        found: list[StoredScheduler | None] = []
+        for scheduler_id, row in zip(ids, rows, strict=True):
+            if not row:
+                found.append(None)
+                continue
+            next_slot = text(row[0])
+            found.append(StoredScheduler(scheduler_id, int(next_slot) if next_slot else None, record(row[1])))
+        return now, found
+
+
+def _slot(value: int | None) -> Arg:
+    return "" if value is None else value

@@ -1,5 +1,6 @@
 -- stalled: jobs whose lease ran out start elsewhere; one that stalls too often is failed.
---   sweep  lane number max_stalled interval_ms gap_ms resume -> { more, recovered ids, failed ids, outbox } | {}
+--   sweep  lane number max_stalled interval_ms gap_ms resume -> { more, recovered ids, failed ids, outbox, next } | {}
+--     next: in how many ms the next slot of a scheduler comes, '' without one.
 --     Any process may sweep at any time. It does nothing (and answers {}) when the last sweep is younger than the
 --     interval, unless it resumes one (`more` was 1). One call looks at a bounded number of pending entries and goes on
 --     from a cursor. outbox: 1 when something is to be relayed.
@@ -160,8 +161,9 @@ local function sweep(base, args)
   mend_lane(base, call)
   if fresh then housekeeping(base, call) end
   wakeup.finish(base, call)
+  local due = schedulers.next(base)
   return {(cursors.stream ~= '' or cursors.lane ~= '') and 1 or 0, report.recovered, report.failed,
-    call.seen.outbox and 1 or 0}
+    call.seen.outbox and 1 or 0, due and digits(math.max(0, due - call.now)) or ''}
 end
 
 local function close_worker(base, args)

@@ -25,6 +25,7 @@ from glidemq_async.errors import (
     RateLimited,
     ResultTimeout,
     RetryLater,
+    SchedulerNotFound,
     SerializationError,
     StorageUnavailable,
     UnrecoverableError,
@@ -39,6 +40,8 @@ from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.queue import Queue
 from glidemq_async.queue_events import EventGap, QueueEvent, QueueEvents
 from glidemq_async.rates import RateLimit, TokenBucket
+from glidemq_async.schedule import Schedule
+from glidemq_async.schedulers import JobScheduler
 from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer
 from glidemq_async.worker import BatchOptions, Execution, Worker, WorkerPool
 
@@ -61,6 +64,7 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobOptions",
+    "JobScheduler",
     "JobStateError",
     "JsonSerializer",
     "KeepJobs",
@@ -82,6 +86,8 @@ __all__ = [
     "RateLimited",
     "ResultTimeout",
     "RetryLater",
+    "Schedule",
+    "SchedulerNotFound",
     "SerializationError",
     "Serializer",
     "StorageUnavailable",

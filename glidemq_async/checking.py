@@ -52,6 +52,8 @@ SINGLE_KEYS: Final = frozenset(
         "limits",
         "rate",
         "deduped",
+        "schedules",
+        "schedules_timer",
     }
 )
 #: Keys of which there is one for each ordering key; the first three exist while jobs of it do.
@@ -59,7 +61,7 @@ KEY_LINES: Final = frozenset({"keyq", "keyrun", "keyrest"})
 #: These expire by themselves, or stay until they are removed by the call that set them. "call": a reply kept for a
 #: repeated call has no other owner.
 FREE_STANDING: Final = frozenset({"call", "dedup", "key", "keyrate", "keybucket", "metrics"})
-OF_MANY: Final = KEY_LINES | FREE_STANDING | {"job", "logs"}
+OF_MANY: Final = KEY_LINES | FREE_STANDING | {"job", "logs", "scheduler"}
 
 
 async def check_queue(client: QueueClient) -> list[Finding]:
@@ -98,12 +100,26 @@ async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:
     ids = found["job"]
     for job_id in sorted(set(found["logs"]).difference(ids)):
         yield Finding("I12", job_id, "log lines of a job that has no record")
+    async for finding in _check_schedulers(client, set(found.get("scheduler", []))):
+        yield finding
     for key in sorted(set(found.get("line", []))):
         for finding in await client.functions.check_key(key):
             yield finding
     for start in range(0, len(ids), STEP):
         for finding in await client.functions.check_records(ids[start : start + STEP]):
             yield finding
+
+
+async def _check_schedulers(client: QueueClient, records: set[str]) -> AsyncIterator[Finding]:
+    """Look whether each job scheduler has both a record and a place in the order of slots."""
+    listed: set[str] = set()
+    cursor = "0"
+    while cursor:
+        cursor, ids = await client.functions.list_schedulers(cursor)
+        listed.update(ids)
+    for scheduler_id in sorted(listed ^ records):
+        lacks = "a record" if scheduler_id in listed else "a next slot"
+        yield Finding("I12", scheduler_id, f"a job scheduler without {lacks}")
 
 
 async def scan_keys(client: QueueClient) -> AsyncIterator[str]:

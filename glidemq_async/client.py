@@ -14,6 +14,7 @@ from glidemq_async.results import ResultListener
 from glidemq_async.serialization import DEFAULT_LIMIT, MsgpackSerializer, Serializer, decode, encode
 from glidemq_async.storage import Storage, open_storage
 from glidemq_async.storage.protocol import FunctionError
+from glidemq_async.timekeeping import Timekeeper
 
 DEFAULT_PREFIX: Final = "glide"
 
@@ -45,6 +46,7 @@ class QueueClient:
         self.payload_limit = DEFAULT_LIMIT if payload_limit is None else payload_limit
         self.id = uuid.uuid4().hex
         self.results = ResultListener(self.storage, self.functions, self.id)
+        self.timekeeper = Timekeeper(self.functions, self.id)
         self._mode = mode
         self._opening = asyncio.Lock()
         self.state: QueueState | None = None
@@ -59,6 +61,11 @@ class QueueClient:
         if self.state is None:
             async with self._opening:
                 await self._open_once()
+
+    def keep_time(self) -> None:
+        """Fire the queue's job schedulers from now on; idempotent. For an open client."""
+        assert self.state is not None  # noqa: S101 - open
+        self.timekeeper.start(any_scheduled=self.state.has_schedulers)
 
     async def _open_once(self) -> None:
         if self.state is not None:
@@ -100,6 +107,7 @@ class QueueClient:
 
     async def close(self) -> None:
         """Stop listening and close the storage if it was opened here; idempotent."""
+        await self.timekeeper.close()
         await self.results.close()
         if self.owns_storage:
             await self.storage.close()

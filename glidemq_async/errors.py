@@ -12,6 +12,7 @@ to these in storage/, so a caller never has to import the client to catch them.
 # ├── PayloadTooLarge (ValueError)
 # ├── SerializationError (TypeError, ValueError)
 # ├── JobNotFound (LookupError)
+# ├── SchedulerNotFound (LookupError)
 # ├── JobFailed
 # ├── JobStateError
 # ├── ResultTimeout (TimeoutError)
@@ -58,6 +59,7 @@ __all__ = [
     "RateLimited",
     "ResultTimeout",
     "RetryLater",
+    "SchedulerNotFound",
     "SerializationError",
     "StorageUnavailable",
     "UnrecoverableError",
@@ -131,6 +133,10 @@ class SerializationError(GlideMQError, TypeError, ValueError):
 
 class JobNotFound(GlideMQError, LookupError):
     """Raised when a job's record does not exist: it never did, or it was removed or passed its retention."""
+
+
+class SchedulerNotFound(GlideMQError, LookupError):
+    """Raised when there is no job scheduler with the id that was asked for."""
 
 
 class JobFailed(GlideMQError):

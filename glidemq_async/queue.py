@@ -90,6 +90,7 @@ class Queue(
         if self._closed:
             raise QueueClosed(f"asked to use queue {self.name!r}, found it closed: make a new Queue")
         await self._client.open()
+        self._client.keep_time()
 
     async def close(self) -> None:
         """Send the adds that wait in line, then let go of the connections; idempotent."""

@@ -36,6 +36,7 @@ EventKind: TypeAlias = Literal[
     "limited",
     "changed",
     "duplicate",
+    "skipped",
     "paused",
     "resumed",
     "key-paused",
@@ -58,6 +59,7 @@ WITH_DETAIL: Final = frozenset(
         "limited",
         "changed",
         "duplicate",
+        "skipped",
         "key-paused",
         "key-resumed",
         "drained",
@@ -78,9 +80,9 @@ class QueueEvent:
     `detail` is the job's name (added), the reason (failed), the queue it goes to (dead-lettered), "<delay ms> <reason>"
     (retrying), the number of stalls (stalled), how it came (waiting: "", "promoted", "retried", "replayed"), the state
     it was in (removed; "replaced" when a later add took its place), the milliseconds of a limit (limited, key-paused,
-    whose `job_id` is the key), what changed (changed: "priority 5", "delay 500"), the deduplication id (duplicate), or
-    how many jobs went (drained, cleaned, obliterated). `job_id` is "" where the queue is meant. `position` is where to
-    resume after this event.
+    whose `job_id` is the key), what changed (changed: "priority 5", "delay 500"), the deduplication id (duplicate),
+    which slots of the scheduler `job_id` and why (skipped), or how many jobs went (drained, cleaned, obliterated).
+    `job_id` is "" where the queue is meant. `position` is where to resume after this event.
     """
 
     kind: EventKind

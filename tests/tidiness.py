@@ -31,8 +31,8 @@ async def verify(storage: Storage, place: Place, *, workers_gone: bool = True) -
         else:
             queues.setdefault((found[1], found[2]), []).append(found[3])
     for (prefix, name), kinds in queues.items():
-        queue: Queue[Any, Any] = Queue(name, storage, prefix=prefix)
-        wrong += [f"{prefix}:{name}: {finding}" for finding in await queue.check()]
+        async with Queue[Any, Any](name, storage, prefix=prefix) as queue:
+            wrong += [f"{prefix}:{name}: {finding}" for finding in await queue.check()]
         wrong += await _traces(place, f"{prefix}:{{{name}}}", kinds, workers_gone)
     assert not wrong, "\n".join(wrong)
 

@@ -25,12 +25,14 @@ class Sweeper:
         on_stalled: Callable[[list[str], list[str]], None],
         on_posted: Callable[[], None],
         on_error: Callable[[Exception], None],
+        on_next_slot: Callable[[float], None],
     ) -> None:
         self._functions = functions
         self._max_stalled = max_stalled
         self._on_stalled = on_stalled
         self._on_posted = on_posted
         self._on_error = on_error
+        self._on_next_slot = on_next_slot
         self._interval = min(LONGEST_INTERVAL, lease / 10)
         self._rest = max(self._interval, min(5 * LONGEST_INTERVAL, lease / 4))
         self._gap_ms = round(lease * 500)
@@ -56,6 +58,8 @@ class Sweeper:
                     return False
                 if reply.recovered or reply.failed:
                     self._on_stalled(reply.recovered, reply.failed)
+                if reply.next_slot is not None:
+                    self._on_next_slot(reply.next_slot)
                 if reply.posted:
                     self._on_posted()
                 if not reply.more:

@@ -211,6 +211,7 @@ class Worker(Generic[Data, Result]):
         if self._tasks:
             return
         self._started = True
+        self._client.keep_time()
         self._loop = self._feedback.loop = self._make_loop()
         await self._executor.start(self._loop.wake)
         self._subscription = await self._client.storage.subscribe(
@@ -232,6 +233,7 @@ class Worker(Generic[Data, Result]):
             on_stalled=self._feedback.on_stalled,
             on_posted=self._relaying.wake,
             on_error=self._feedback.on_error,
+            on_next_slot=self._client.timekeeper.hint,
         )
         self._tasks = [asyncio.create_task(part.run()) for part in (self._loop, sweeper, self._relaying)]
         _log.info("worker %s works on queue %s of %s", self.name, self.queue, self.storage.url)

@@ -13,7 +13,7 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.loader import source
 from glidemq_async.storage import Storage
 from tests.relay import Relay
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, until, worker_of
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, listening, until, worker_of
 
 FUNCTIONS = frozenset(re.findall(r"register\('(\w+)'", source())) - {"version"}
 
@@ -101,7 +101,14 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         assert await back.get_state() == "waiting"
         async with worker_of(queue, echo):
             await ended(back)
+        await queue.upsert_job_scheduler("s", every=0.05, limit=1)
+        async with listening(queue) as events:
+            await events.next()
+        await queue.trigger_job_scheduler("s")
+        assert len(await queue.get_job_schedulers()) == 1
+        assert await queue.remove_job_scheduler("s")
         await bury_and_replay(queue, f"{name}-dead", relay)
         functions = Functions(relay, f"glide:{{{name}}}")
         await functions.forget_reply(back.id, "nobody")
+        await functions.leave_schedules("nobody")
     assert set(relay.calls) == FUNCTIONS

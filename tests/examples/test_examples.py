@@ -58,6 +58,15 @@ EXPECTED = {
     "request_reply": ["3.142857142857143", "ZeroDivisionError"],
     "retries": ["page after 3 runs", "there is no such page - runs: 1"],
     "revoking": ["stopped because: revoked", "failed: revoked"],
+    "schedulers": [
+        *["pulse beat"] * 3,
+        "fired: 3",
+        "nightly totals",
+        "triggered: totals",
+        "next: 2026-03-29 01:00:00+00:00",
+        "all: ['nightly', 'pulse']",
+        "removed: True",
+    ],
     "watching": ["added", "delayed", "waiting", "active", "progress", "completed", "['working']"],
 }
 

@@ -18,14 +18,14 @@ MOST_LINES = 600
 # From the ground up: modules and packages of the library. Its own __init__ stands on the faces' floor.
 LAYERS = (
     (
-        "abort backoff deduplication durations errors failpoints failure generics keys letter option_checks options "
-        "payload_faults rates serialization"
+        "abort backoff cron deduplication durations errors failpoints failure generics keys letter option_checks "
+        "options payload_faults rates schedule serialization"
     ),
     "functions",
     "storage",
     (
         "adding checking cleaning client dead_letters inspection job limits outbox queue queue_events queue_part "
-        "record results schedulers"
+        "record results schedulers timekeeping"
     ),
     "executors",
     "worker",

@@ -1,0 +1,286 @@
+"""Cron expressions as Vixie cron reads them: which instants match, in any time zone, forwards and backwards.
+
+croniter reads the fields. Stepping is done here, on the local calendar: what happens at a change of the clock and how
+the two day fields combine is a matter of the expression's form, which croniter does not look at.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import Final, cast
+
+from croniter import CroniterError, croniter
+
+__all__ = ["Cron", "parse_cron"]
+
+_DAY: Final = 86_400
+_FORMS: Final[tuple[str, ...]] = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+_LONG: Final[tuple[str, ...]] = (
+    "0 0 1 1 *",
+    "0 0 1 1 *",
+    "0 0 1 * *",
+    "0 0 * * 0",
+    "0 0 * * *",
+    "0 0 * * *",
+    "0 * * * *",
+)
+_SHORT: Final[dict[str, str]] = dict(zip(_FORMS, _LONG, strict=True))
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_FIELDS: Final = ("second", "minute", "hour", "day of month", "month", "day of week")
+_WHOLE: Final = (range(60), range(60), range(24), range(1, 32), range(1, 13), range(7))
+_ITEM: Final = re.compile(r"(\*|(\w+)(?:-(\w+))?)(/[0-9]+)?")
+
+_FIRST_ORDINAL: Final = date(1970, 1, 1).toordinal()
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - local time, on purpose
+_FARTHEST_DAYS: Final = 50 * 366
+# No clock has been set back by more since 1970.
+_LONGEST_OVERLAP: Final = 6 * 3600
+
+
+@lru_cache(maxsize=256)
+def parse_cron(text: str, zone: tzinfo = UTC) -> Cron:
+    """Read an expression of five fields (minute, hour, day of month, month, day of week), or six, the seconds first.
+
+    Names, ranges (also over the end: 22-2), steps, lists; Sunday is 0 or 7; @yearly, @annually, @monthly, @weekly,
+    @daily, @midnight, @hourly. If both day fields are restricted, one of them suffices; a field that begins with *
+    restricts only together with the other one. Raises ValueError for what is malformed or matches no day at all.
+    """
+    words = _SHORT.get(text.strip().lower(), text).lower().split()
+    if words and words[0].startswith("@"):
+        raise ValueError(f"cron expression {text!r} is unknown: the short forms are {', '.join(_FORMS)}")
+    if len(words) not in (5, 6):
+        raise ValueError(
+            f"cron expression {text!r} has {len(words)} fields: give minute, hour, day of month, month and day of "
+            "week, with the seconds before them if they matter"
+        )
+    words = ["0", *words] if len(words) == 5 else words
+    plain = [_checked(text, position, word) for position, word in enumerate(words)]
+    try:
+        # croniter takes the seconds last unless told otherwise, and with them at the end names no field wrongly.
+        fields, _ = croniter.expand(" ".join(plain), second_at_beginning=True)
+    except CroniterError as error:
+        raise ValueError(f"cron expression {text!r} is not valid: {error}") from None
+    minute, hour, day, month, weekday, second = (cast("list[int | str]", values) for values in fields)
+    values = [_values(position, found) for position, found in enumerate((second, minute, hour, day, month, weekday))]
+    stars = [word.startswith("*") for word in words]
+    cron = Cron(text, zone, values, by_elapsed_time=stars[1] or stars[2], either_day=not (stars[3] or stars[5]))
+    if cron.local_from(0) is None:
+        raise ValueError(f"cron expression {text!r} matches no day: there is no such date")
+    return cron
+
+
+def _checked(text: str, position: int, word: str) -> str:
+    """Refuse what croniter understands beyond cron (random and hashed values, years, ?), field by field."""
+    return ",".join(_checked_item(text, position, item) for item in word.split(","))
+
+
+def _checked_item(text: str, position: int, item: str) -> str:
+    match = _ITEM.fullmatch(item)
+    if match is None:
+        raise ValueError(f"cron expression {text!r}: {item!r} is no {_FIELDS[position]}")
+    whole, first, last, step = match.groups()
+    values = [_number(text, position, item, value) for value in (first, last) if value]
+    if len(values) == 2 and values[0] == values[1]:
+        # croniter takes a range of one value for all values.
+        return str(values[0])
+    return f"{'-'.join(map(str, values)) or whole}{step or ''}"
+
+
+def _number(text: str, position: int, item: str, value: str) -> int:
+    names = {4: _MONTHS, 5: _WEEKDAYS}.get(position, ())
+    if value in names:
+        return names.index(value) + (position == 4)
+    if not value.isascii() or not value.isdigit():
+        raise ValueError(f"cron expression {text!r}: {item!r} is no {_FIELDS[position]}")
+    return int(value)
+
+
+def _values(position: int, found: list[int | str]) -> list[int]:
+    if "*" in found:
+        return list(_WHOLE[position])
+    return sorted({cast("int", value) for value in found})
+
+
+class Cron:
+    """The instants of one expression in one time zone, as whole seconds since 1970.
+
+    A job whose minute and hour are both fixed (neither begins with *) runs once at each of its local times: a time that
+    the clock skips in spring runs at the first instant after the gap, one that comes twice in autumn runs the first
+    time. Any other job (an hourly one, every five minutes) goes by elapsed time: nothing happens in the gap, and a
+    repeated hour is run through twice.
+    """
+
+    def __init__(
+        self, text: str, zone: tzinfo, values: list[list[int]], *, by_elapsed_time: bool, either_day: bool
+    ) -> None:
+        self.text = text
+        self._zone = zone
+        self._seconds, minutes, hours, days, months, weekdays = values
+        self._minutes = [hour * 3600 + minute * 60 for hour in hours for minute in minutes]
+        self._days, self._months, self._weekdays = set(days), set(months), set(weekdays)
+        self._by_elapsed_time = by_elapsed_time
+        self._either_day = either_day
+
+    def __repr__(self) -> str:
+        return f"<Cron {self.text!r} in {self._zone}>"
+
+    def after(self, instant: int) -> int | None:
+        """Return the first match after an instant; None when there is none for fifty years."""
+        return self._after_elapsed(instant) if self._by_elapsed_time else self._after_fixed(instant)
+
+    def upto(self, instant: int) -> int | None:
+        """Return the last match at or before an instant; None when there is none for fifty years."""
+        return self._upto_elapsed(instant) if self._by_elapsed_time else self._upto_fixed(instant)
+
+    # -- fixed local times: each once -----------------------------------------------------------------------------
+
+    def _after_fixed(self, instant: int) -> int | None:
+        local = self.local_from(instant + self._offset(instant) + 1)
+        while local is not None:
+            found = self._once(local)
+            if found > instant:
+                return found
+            local = self.local_from(local + 1)
+        return None
+
+    def _upto_fixed(self, instant: int) -> int | None:
+        local = self._local_upto(max(instant + self._offset(instant), self._end_of_overlap(instant)))
+        while local is not None:
+            found = self._once(local)
+            if found <= instant:
+                return found
+            local = self._local_upto(local - 1)
+        return None
+
+    def _once(self, local: int) -> int:
+        """Return the instant of a local time: the first of two, or the first one after the gap it lies in."""
+        before, after = self._offsets(local)
+        if self._offset(local - before) == before:
+            return local - before
+        return self._change(local - after, local - before)
+
+    # -- elapsed time: whatever the clock shows -------------------------------------------------------------------
+
+    def _after_elapsed(self, instant: int) -> int | None:
+        offset = self._offset(instant)
+        here = instant + offset
+        return min(
+            filter(None, (self._again(instant, here, offset), self._first(self.local_from, here + 1, 1, instant))),
+            default=None,
+        )
+
+    def _again(self, instant: int, here: int, offset: int) -> int | None:
+        """The clock will be set back soon: the first match in what it shows again of the time before `here`."""
+        later = self._offset(instant + _LONGEST_OVERLAP)
+        if later >= offset:
+            return None
+        change = self._change(instant, instant + _LONGEST_OVERLAP)
+        local = self.local_from(change + later)
+        return local - later if local is not None and local <= here else None
+
+    def _upto_elapsed(self, instant: int) -> int | None:
+        here = instant + self._offset(instant)
+        last = self._end_of_overlap(instant)
+        found = self._first(self._local_upto, here, -1, instant)
+        earlier = self._local_upto(last) if last > here else None
+        if earlier is not None and earlier > here:
+            first_time = earlier - self._offsets(earlier)[0]
+            return max(first_time, found) if found is not None else first_time
+        return found
+
+    def _first(self, search: Callable[[int], int | None], local: int, step: int, instant: int) -> int | None:
+        """Search local times from `local` on for one that exists after the instant, or (step -1) at or before it."""
+        at = search(local)
+        while at is not None:
+            there = [found for found in self._instants(at) if (found > instant) == (step > 0)]
+            if there:
+                return min(there) if step > 0 else max(there)
+            at = search(at + step)
+        return None
+
+    def _instants(self, local: int) -> Iterator[int]:
+        """The instants at which the clock shows a local time: none in a gap, two in an overlap."""
+        for offset in set(self._offsets(local)):
+            if self._offset(local - offset) == offset:
+                yield local - offset
+
+    # -- the local calendar, in seconds since 1970 as if it were UTC ----------------------------------------------
+
+    def local_from(self, local: int) -> int | None:
+        """Return the first matching local time at or after one."""
+        day, second = divmod(local, _DAY)
+        if self._is_day(day) and (found := self._time_from(second)) is not None:
+            return day * _DAY + found
+        next_day = next(filter(self._is_day, range(day + 1, day + _FARTHEST_DAYS)), None)
+        return None if next_day is None else next_day * _DAY + self._minutes[0] + self._seconds[0]
+
+    def _local_upto(self, local: int) -> int | None:
+        day, second = divmod(local, _DAY)
+        if self._is_day(day) and (found := self._time_upto(second)) is not None:
+            return day * _DAY + found
+        earlier = next(filter(self._is_day, range(day - 1, max(-1, day - _FARTHEST_DAYS), -1)), None)
+        return None if earlier is None else earlier * _DAY + self._minutes[-1] + self._seconds[-1]
+
+    def _is_day(self, day: int) -> bool:
+        it = date.fromordinal(_FIRST_ORDINAL + day)
+        if it.month not in self._months:
+            return False
+        fits, fits_week = it.day in self._days, it.isoweekday() % 7 in self._weekdays
+        return fits or fits_week if self._either_day else fits and fits_week
+
+    def _time_from(self, second: int) -> int | None:
+        minute = second - second % 60
+        at = bisect_left(self._minutes, minute)
+        if at < len(self._minutes) and self._minutes[at] == minute:
+            within = bisect_left(self._seconds, second % 60)
+            if within < len(self._seconds):
+                return minute + self._seconds[within]
+            at += 1
+        return self._minutes[at] + self._seconds[0] if at < len(self._minutes) else None
+
+    def _time_upto(self, second: int) -> int | None:
+        minute = second - second % 60
+        at = bisect_right(self._minutes, minute) - 1
+        if at >= 0 and self._minutes[at] == minute:
+            within = bisect_right(self._seconds, second % 60) - 1
+            if within >= 0:
+                return minute + self._seconds[within]
+            at -= 1
+        return self._minutes[at] + self._seconds[-1] if at >= 0 else None
+
+    # -- the zone's clock -----------------------------------------------------------------------------------------
+
+    def _offset(self, instant: int) -> int:
+        return _seconds_of(datetime.fromtimestamp(instant, self._zone).utcoffset())
+
+    def _offsets(self, local: int) -> tuple[int, int]:
+        """The offsets of a local time; they differ in a gap (before, after it) and in an overlap (first, second)."""
+        naive = (_EPOCH + timedelta(seconds=local)).replace(tzinfo=self._zone)
+        return _seconds_of(naive.utcoffset()), _seconds_of(naive.replace(fold=1).utcoffset())
+
+    def _change(self, low: int, high: int) -> int:
+        """Return the first instant after `low` at which the clock is set, known to be at most `high`."""
+        offset = self._offset(low)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._offset(middle) == offset:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def _end_of_overlap(self, instant: int) -> int:
+        """The clock was set back a while ago: the last local time that it showed before; else 0."""
+        before = self._offset(instant - _LONGEST_OVERLAP)
+        if before <= self._offset(instant):
+            return 0
+        return self._change(instant - _LONGEST_OVERLAP, instant) + before - 1
+
+
+def _seconds_of(offset: timedelta | None) -> int:
+    return int(offset.total_seconds()) if offset is not None else 0

@@ -1,0 +1,280 @@
+"""A schedule: the instants at which a job is due (its slots), their bounds, and what becomes of those that are missed.
+
+Only values live here, nothing talks to a server. Slots are whole milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final, Literal, NamedTuple, TypeAlias, TypedDict, cast, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgpack
+
+from glidemq_async.cron import Cron, parse_cron
+from glidemq_async.durations import MAX_MS, from_ms, instant_to_ms, to_ms
+from glidemq_async.errors import SerializationError
+from glidemq_async.option_checks import whole_number
+
+__all__ = ["MAX_CATCH_UP", "Missed", "Overlap", "Plan", "Schedule", "Slots"]
+
+Missed: TypeAlias = Literal["skip", "fire-once", "fire-all"]
+Overlap: TypeAlias = Literal["allow", "skip"]
+
+MAX_CATCH_UP: Final = 1_000
+_LONGEST_EXPRESSION: Final = 512
+
+PROMPT_MS: Final = 5_000
+"""A slot no later than this is on time: its firing has been slow, or another process has taken over."""
+GRACE_MS: Final = 90_000
+"""The newest slot may be so late before it is missed: longer than it takes until somebody notices that nobody fires."""
+_MOST_COUNTED: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When a job scheduler adds its jobs. Give exactly one of `cron` and `every`.
+
+    - `cron`: five fields, or six with the seconds first; names, ranges, steps, lists, 7 for Sunday, `@daily` and the
+      like. Two restricted day fields mean either of them. `tz` is the IANA name of its time zone, UTC by default.
+    - `every`: seconds or a timedelta, at least a millisecond. Slots lie at `start + k * every` for ever, however late
+      one of them was fired. Without `start` that is the instant of the first upsert, and the first slot comes one
+      interval after it.
+    - `start`, `end`: no slot before the one or after the other; aware datetimes.
+    - `limit`: how many slots are fired in all.
+    - `missed`: what to do about slots that passed while no process was there to fire them. "skip" (the default) lets
+      them pass, "fire-once" adds one job for the newest of them, "fire-all" adds a job for each, for the newest
+      `catch_up` of them (1 to 1,000, 100 by default). Up to 5 seconds nothing counts as missed; after that all slots
+      that are due do, but for the newest one in its first 90 seconds.
+    - `overlap`: "skip" passes over a slot while the scheduler's last job has not ended; "allow" adds it.
+
+    At a change of the clock cron jobs behave as Vixie cron's do: a fixed local time that is skipped runs at the first
+    instant after the gap, one that comes twice runs once; jobs whose minute or hour begins with * go by elapsed time.
+
+    Raises TypeError or ValueError for what is no schedule; the message names the option.
+    """
+
+    cron: str | None = None
+    every: float | timedelta | None = None
+    tz: str = "UTC"
+    start: datetime | None = None
+    end: datetime | None = None
+    limit: int | None = None
+    missed: Missed = "skip"
+    catch_up: int = 100
+    overlap: Overlap = "allow"
+
+    def __post_init__(self) -> None:
+        if (self.cron is None) == (self.every is None):
+            raise ValueError(f"give exactly one of cron and every, got cron={self.cron!r} and every={self.every!r}")
+        if self.every is not None:
+            object.__setattr__(self, "every", to_ms("every", self.every, allow_zero=False) / 1000)
+            if self.tz != "UTC":
+                raise ValueError(f"tz={self.tz!r} concerns cron only: an interval of seconds has no time zone")
+        _one_of("missed", self.missed, get_args(Missed))
+        _one_of("overlap", self.overlap, get_args(Overlap))
+        _up_to("catch_up", self.catch_up, MAX_CATCH_UP)
+        if self.limit is not None:
+            whole_number("limit", self.limit, least=1)
+        _zone(self.tz)
+        _expression(self)
+        self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        start = None if self.start is None else instant_to_ms("start", self.start)
+        end = None if self.end is None else instant_to_ms("end", self.end)
+        if start is None or end is None:
+            return
+        if end < start:
+            raise ValueError(f"end must not be before start, got start={self.start!r} and end={self.end!r}")
+        if Slots(self, start).after(start - 1) is None:
+            raise ValueError(f"there is no slot from start={self.start!r} to end={self.end!r}")
+
+    @property
+    def every_ms(self) -> int | None:
+        """The interval in milliseconds."""
+        return None if self.every is None else to_ms("every", self.every)
+
+    def next_after(self, instant: datetime, anchor: datetime | None = None) -> datetime | None:
+        """Return the first slot after an instant, None when there is none.
+
+        `anchor` is where an interval without `start` begins; by default the instant itself.
+        """
+        now = instant_to_ms("instant", instant)
+        found = Slots(self, now if anchor is None else instant_to_ms("anchor", anchor)).after(now)
+        return None if found is None else from_ms(found)
+
+    def same_slots(self, other: Schedule) -> bool:
+        """Return whether another schedule has the same slots, whatever it does about them."""
+        return _timing(self) == _timing(other)
+
+    def to_wire(self, anchor: int) -> bytes:
+        """Return the stored form; `anchor` is the instant of the first upsert."""
+        wire: _Wire = {"a": anchor, "m": self.missed, "u": self.catch_up, "o": self.overlap}
+        if self.cron is not None:
+            wire["c"], wire["z"] = self.cron, self.tz
+        if (every := self.every_ms) is not None:
+            wire["e"] = every
+        if self.start is not None:
+            wire["s"] = instant_to_ms("start", self.start)
+        if self.end is not None:
+            wire["f"] = instant_to_ms("end", self.end)
+        if self.limit is not None:
+            wire["n"] = self.limit
+        return msgpack.packb(wire)
+
+    @classmethod
+    def from_wire(cls, data: bytes) -> tuple[Schedule, int]:
+        """Return what `to_wire` stored, and the anchor. Raises SerializationError for anything else."""
+        try:
+            wire = cast("_Wire", msgpack.unpackb(data))
+            schedule = cls(
+                cron=wire.get("c"),
+                every=wire["e"] / 1000 if "e" in wire else None,
+                tz=wire.get("z", "UTC"),
+                start=from_ms(wire["s"]) if "s" in wire else None,
+                end=from_ms(wire["f"]) if "f" in wire else None,
+                limit=wire.get("n"),
+                missed=wire["m"],
+                catch_up=wire["u"],
+                overlap=wire["o"],
+            )
+            return schedule, wire["a"]
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise SerializationError(f"not a stored schedule: {data[:40]!r} ({error})") from error
+
+
+class _Bounds(TypedDict, total=False):
+    c: str
+    z: str
+    e: int
+    s: int
+    f: int
+    n: int
+
+
+class _Wire(_Bounds):
+    a: int
+    m: Missed
+    u: int
+    o: Overlap
+
+
+class Plan(NamedTuple):
+    """What to do about the slots that are due: fire these, in order, pass over so many, go on with `next`."""
+
+    fire: tuple[int, ...]
+    skipped: int
+    next: int | None
+
+
+class Slots:
+    """The slots of a schedule that was first stored at `anchor`."""
+
+    def __init__(self, schedule: Schedule, anchor: int) -> None:
+        self._schedule = schedule
+        start = None if schedule.start is None else instant_to_ms("start", schedule.start)
+        every = schedule.every_ms or 0
+        self._every = every
+        self._first = start if start is not None else anchor + every if every else 0
+        self._last = MAX_MS if schedule.end is None else instant_to_ms("end", schedule.end)
+        self._cron = _expression(schedule)
+
+    def after(self, instant: int) -> int | None:
+        """Return the first slot after an instant, None when there is none."""
+        instant = max(instant, self._first - 1)
+        if self._cron is None:
+            found: int | None = self._first + ((instant - self._first) // self._every + 1) * self._every
+        else:
+            found = _ms(self._cron.after(instant // 1000))
+        return found if found is not None and found <= self._last else None
+
+    def upto(self, instant: int) -> int | None:
+        """Return the last slot at or before an instant, None when there is none."""
+        instant = min(instant, self._last)
+        if instant < self._first:
+            return None
+        if self._cron is None:
+            return instant - (instant - self._first) % self._every
+        found = _ms(self._cron.upto(instant // 1000))
+        return found if found is not None and found >= self._first else None
+
+    def between(self, after: int, upto: int) -> Iterator[int]:
+        """Iterate over the slots after an instant and not after another one."""
+        slot = self.after(after)
+        while slot is not None and slot <= upto:
+            yield slot
+            slot = self.after(slot)
+
+    def newest(self, after: int, upto: int, count: int) -> list[int]:
+        """Return the newest of the slots after an instant and not after another one, at most `count`, in order."""
+        found: deque[int] = deque()
+        slot = self.upto(upto)
+        while slot is not None and slot > after and len(found) < count:
+            found.appendleft(slot)
+            slot = self.upto(slot - 1)
+        return list(found)
+
+    def plan(self, due: int, now: int) -> Plan:
+        """Return what to do now, `due` being the first slot that nobody has fired yet."""
+        missed, catch_up = self._schedule.missed, self._schedule.catch_up
+        next_slot = self.after(now)
+        prompt = list(islice(self.between(due - 1, now), MAX_CATCH_UP)) if now - due <= PROMPT_MS else []
+        if prompt:
+            return Plan(tuple(prompt), 0, self.after(prompt[-1]))
+        if missed == "fire-all":
+            fire = self.newest(due - 1, now, catch_up)
+        else:
+            fire = self.newest(due - 1, now, 1)
+            if missed == "skip" and fire and now - fire[0] > GRACE_MS:
+                fire = []
+        return Plan(tuple(fire), self._count(due, fire[0] if fire else now + 1), next_slot)
+
+    def _count(self, first: int, before: int) -> int:
+        """How many slots lie from `first` on before another instant; no more than a thousand are counted for cron."""
+        if self._cron is None:
+            return max(0, -((first - before) // self._every))
+        return sum(1 for _ in islice(self.between(first - 1, before - 1), _MOST_COUNTED))
+
+
+def _ms(seconds: int | None) -> int | None:
+    return None if seconds is None else seconds * 1000
+
+
+def _timing(schedule: Schedule) -> tuple[object, ...]:
+    return schedule.cron, schedule.every_ms, schedule.tz, schedule.start, schedule.end
+
+
+def _expression(schedule: Schedule) -> Cron | None:
+    if schedule.cron is None:
+        return None
+    if not isinstance(schedule.cron, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"cron must be a str, not {schedule.cron!r}")
+    if len(schedule.cron) > _LONGEST_EXPRESSION:
+        raise ValueError(f"cron is {len(schedule.cron)} characters long, at most {_LONGEST_EXPRESSION} are allowed")
+    return parse_cron(schedule.cron, _zone(schedule.tz))
+
+
+def _zone(name: str) -> ZoneInfo:
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"tz must be the IANA name of a time zone, not {name!r}")
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            f"tz={name!r} is not known here: give an IANA name such as Europe/Madrid, or install tzdata"
+        ) from None
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _up_to(name: str, value: object, most: int) -> None:
+    if whole_number(name, value, least=1) > most:
+        raise ValueError(f"{name} must be from 1 to {most}, got {value!r}")

@@ -1,0 +1,130 @@
+"""The part of a process that fires schedulers: what it costs, and that it outlives errors and ends with its queue."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from glidemq_async import Queue, QueueFull, StorageUnavailable
+from glidemq_async.storage import Arg, Storage
+from tests.relay import Relay
+from tests.workbench import AnyQueue, Reader, echo, listening, soon, worker_of
+
+FAR: dict[str, Any] = {"cron": "0 0 1 1 *"}
+PLACES = pytest.mark.only_on("memory")
+
+
+@pytest.fixture
+def relay(storage: Storage) -> Relay:
+    return Relay(storage)
+
+
+@pytest.fixture
+async def events(storage: Storage, name: str) -> AsyncIterator[Reader]:
+    """The events of the queue, read beside the relay."""
+    async with Queue[Any, Any](name, storage) as queue, listening(queue) as reader:
+        yield reader
+
+
+class Trouble:
+    """Fails some calls of one function."""
+
+    def __init__(self, relay: Relay, function: str, error: Exception, times: int, *, after: bool = False) -> None:
+        self.left = times
+        self._function, self._error = function, error
+        if after:
+            relay.after_call = self._after
+        else:
+            relay.before_call = self._before
+
+    async def _before(self, function: str, _args: Sequence[Arg]) -> None:
+        if function == self._function and self.left:
+            self.left -= 1
+            raise self._error
+
+    async def _after(self, function: str, args: Sequence[Arg], _reply: Any) -> None:
+        await self._before(function, args)
+
+
+@PLACES
+async def test_a_queue_without_schedulers_makes_no_call_for_them(relay: Relay, name: str) -> None:
+    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo):
+        assert await queue.add_and_wait("n", 1, wait_timeout=10) == 1
+        await asyncio.sleep(1.5)
+    assert not [call for call in relay.calls if "chedule" in call]
+
+
+@PLACES
+async def test_schedulers_that_wait_cost_next_to_nothing(relay: Relay, name: str) -> None:
+    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo):
+        await queue.upsert_job_scheduler("s", **FAR)
+        relay.calls.clear()
+        await asyncio.sleep(2)
+        assert relay.calls.count("takeSchedules") <= 2
+
+
+@PLACES
+async def test_firing_outlives_a_server_that_is_away(relay: Relay, name: str, events: Reader) -> None:
+    async with Queue[Any, Any](name, relay) as queue:
+        trouble = Trouble(relay, "takeSchedules", StorageUnavailable("away"), 2)
+        await queue.upsert_job_scheduler("s", every=0.3, missed="fire-all")
+        assert (await events.next()).kind == "added"
+        assert trouble.left == 0
+        await queue.remove_job_scheduler("s")
+
+
+@PLACES
+async def test_a_slot_that_found_the_queue_full_is_fired_later(relay: Relay, name: str, events: Reader) -> None:
+    async with Queue[Any, Any](name, relay) as queue:
+        trouble = Trouble(relay, "fireScheduler", QueueFull("full"), 1)
+        made = await queue.upsert_job_scheduler("s", every=0.3, missed="fire-all", limit=2)
+        assert made.next_at is not None
+        event = await events.next()
+        assert event.job_id == f"s@{round(made.next_at.timestamp() * 1000)}"
+        assert trouble.left == 0
+
+
+@PLACES
+async def test_a_firing_whose_answer_was_lost_is_not_repeated(relay: Relay, name: str, events: Reader) -> None:
+    async with Queue[Any, Any](name, relay) as queue:
+        trouble = Trouble(relay, "fireScheduler", StorageUnavailable("lost"), 2, after=True)
+        await queue.upsert_job_scheduler("s", every=0.5, limit=4, missed="fire-all")
+        ids = [(await events.next()).job_id for _ in range(4)]
+        assert len(set(ids)) == 4
+        assert trouble.left == 0
+        found = await queue.get_job_scheduler("s")
+    assert found is not None
+    assert found.fired == 4
+
+
+@PLACES
+async def test_closing_waits_for_no_server(relay: Relay, name: str) -> None:
+    queue: AnyQueue = Queue(name, relay)
+    await queue.upsert_job_scheduler("s", every=0.01)
+    reached = asyncio.Event()
+
+    async def hang(function: str, _args: Sequence[Arg]) -> None:
+        if function in ("takeSchedules", "fireScheduler", "leaveSchedules"):
+            reached.set()
+            await asyncio.sleep(60)
+
+    relay.before_call = hang
+    await soon(reached.wait())
+    await soon(queue.close(), 5)
+
+
+@PLACES
+async def test_a_queue_that_nobody_closes_can_vanish(storage: Storage, name: str) -> None:
+    queue: AnyQueue | None = Queue(name, storage)
+    assert queue is not None
+    await queue.upsert_job_scheduler("s", **FAR)
+    gone = weakref.ref(queue)
+    del queue
+    await asyncio.sleep(0.1)
+    gc.collect()
+    assert gone() is None

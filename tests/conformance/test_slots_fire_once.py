@@ -1,0 +1,235 @@
+"""Each slot of a job scheduler fires exactly once, whoever tries, comes, goes or dies."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from glidemq_async import (
+    JobScheduler,
+    Queue,
+)
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.scheduler_calls import DueScheduler
+from glidemq_async.storage import Storage
+from tests.places import Place
+from tests.workbench import PATIENCE, AnyQueue, listening, soon
+
+FAR: dict[str, Any] = {"cron": "0 0 1 1 *"}
+
+
+def base_of(queue: AnyQueue) -> str:
+    return f"glide:{{{queue.name}}}"
+
+
+async def scheduler_of(queue: AnyQueue, scheduler_id: str = "s") -> JobScheduler[Any]:
+    found = await queue.get_job_scheduler(scheduler_id)
+    assert found is not None
+    return found
+
+
+async def ended_schedule(queue: AnyQueue, scheduler_id: str = "s") -> JobScheduler[Any]:
+    """Wait until a scheduler has ended."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = await scheduler_of(queue, scheduler_id)
+            if found.next_at is None:
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def slots(queue: AnyQueue, scheduler_id: str = "s") -> list[int]:
+    """The slots whose jobs are in the queue, in order; each job is counted."""
+    found: list[int] = []
+    for state in ("waiting", "completed", "active", "delayed"):
+        found += [
+            int(job.id.rpartition("@")[2])
+            async for job in queue.iter_jobs(state)
+            if job.id.startswith(f"{scheduler_id}@")
+        ]
+    return sorted(found)
+
+
+def are_every(found: list[int], interval: int) -> bool:
+    return [b - a for a, b in pairwise(found)] == [interval] * (len(found) - 1)
+
+
+@asynccontextmanager
+async def crowd(storage: Storage, name: str, count: int) -> AsyncGenerator[list[AnyQueue]]:
+    """Many processes' worth of open queues."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Queue[Any, Any](name, storage)) for _ in range(count)]
+
+
+@pytest.mark.everywhere
+async def test_many_who_fire_the_same_slots_add_each_job_once(queue: AnyQueue, storage: Storage) -> None:
+    callers = [Functions(storage, base_of(queue)) for _ in range(12)]
+    await queue.upsert_job_scheduler("s", every=0.05, limit=20)
+
+    async def race(functions: Functions) -> int:
+        won = 0
+        async with asyncio.timeout(PATIENCE):
+            while (await scheduler_of(queue)).next_at is not None:
+                reply = await functions.take_schedules("nobody", [])
+                for due in reply.due:
+                    won += await functions.fire_scheduler(due, [due.slot], 0, due.slot + 50)
+        return won
+
+    await asyncio.gather(*(race(functions) for functions in callers))
+    found = await slots(queue)
+    assert len(found) == 20
+    assert are_every(found, 50)
+    over = await scheduler_of(queue)
+    assert (over.fired, over.skipped) == (20, 0)
+
+
+async def test_many_processes_that_upsert_and_fire_add_each_job_once(storage: Storage, name: str) -> None:
+    async with crowd(storage, name, 10) as queues:
+        await asyncio.gather(
+            *(each.upsert_job_scheduler("s", every=0.05, limit=30, missed="fire-all") for each in queues)
+        )
+        over = await ended_schedule(queues[0])
+        found = await slots(queues[0])
+    assert (len(found), over.skipped) == (30, 0)
+    assert are_every(found, 50)
+
+
+async def test_a_closed_process_gives_up_its_role_at_once(storage: Storage, name: str, place: Place) -> None:
+    async with Queue[Any, Any](name, storage) as second:
+        first: AnyQueue = Queue(name, storage)
+        await first.upsert_job_scheduler("s", every=0.05)
+        async with listening(second) as events:
+            await events.next()
+            await first.close()
+            assert await place.ask("HGET", f"glide:{{{name}}}:schedules_timer", "first") is None
+
+
+async def test_processes_that_come_and_go_leave_no_slot_out(storage: Storage, name: str) -> None:
+    """Each closes while it is first; whoever is there takes over."""
+    async with Queue[Any, Any](name, storage) as watcher:
+        await watcher.upsert_job_scheduler("s", every=0.1, limit=30, missed="fire-all")
+        while (await scheduler_of(watcher)).next_at is not None:
+            async with Queue[Any, Any](name, storage) as passing:
+                await passing.upsert_job_scheduler("s", every=0.1, limit=30, missed="fire-all")
+                await asyncio.sleep(random.uniform(0.05, 0.4))
+        found = await slots(watcher)
+        assert (await scheduler_of(watcher)).skipped == 0
+    assert len(found) == 30
+    assert are_every(found, 100)
+
+
+async def test_a_second_process_takes_over_when_the_first_one_dies(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as queue:
+        dead = Functions(storage, base_of(queue))
+        await queue.upsert_job_scheduler("s", every=0.3, limit=8, missed="fire-all")
+        first_slot = (await scheduler_of(queue)).next_at
+        for _ in range(4):
+            # A process that says it comes first, and never comes.
+            [seen] = (await dead.get_schedulers(["s"]))[1]
+            assert seen is not None
+            await dead.leave_schedules("dead")
+            await dead.take_schedules("dead", [])
+            await asyncio.sleep(0.35)
+        over = await ended_schedule(queue)
+        found = await slots(queue)
+    assert first_slot is not None
+    assert over.fired == len(found) == 8
+    assert over.skipped == 0
+    assert are_every(found, 300)
+
+
+async def test_a_slot_is_refused_to_whoever_saw_another_schedule(queue: AnyQueue, storage: Storage) -> None:
+    functions = Functions(storage, base_of(queue))
+    await queue.upsert_job_scheduler("s", every=0.001, end=datetime.now(tz=UTC) + timedelta(days=1))
+    async with asyncio.timeout(PATIENCE):
+        while not (due := (await functions.take_schedules("nobody", [])).due):
+            pass
+    await queue.upsert_job_scheduler("s", **FAR)
+    assert not await functions.fire_scheduler(due[0], [due[0].slot], 0, due[0].slot + 1)
+    await queue.remove_job_scheduler("s")
+    await queue.upsert_job_scheduler("s", **FAR)
+    assert not await functions.fire_scheduler(due[0], [due[0].slot], 0, due[0].slot + 1)
+
+
+async def test_a_slot_that_has_not_come_is_not_fired(queue: AnyQueue, storage: Storage) -> None:
+    functions = Functions(storage, base_of(queue))
+    made = await queue.upsert_job_scheduler("s", every=3600)
+    assert made.next_at is not None
+    _, [seen] = await functions.get_schedulers(["s"])
+    assert seen is not None
+    assert seen.next is not None
+    due = DueScheduler("s", seen.record[b"rev"].decode(), seen.next, b"", "default")
+    assert not await functions.fire_scheduler(due, [seen.next], 0, seen.next + 3_600_000)
+    assert await slots(queue) == []
+
+
+async def test_rapid_upserts_of_many_leave_one_schedule(storage: Storage, name: str) -> None:
+    async with crowd(storage, name, 6) as queues:
+        await asyncio.gather(
+            *(each.upsert_job_scheduler("s", every=1000 + n % 3, data=n) for n in range(10) for each in queues)
+        )
+        [left] = await queues[0].get_job_schedulers()
+        assert left.schedule.every in (1000, 1001, 1002)
+        assert left.next_at is not None
+        assert await slots(queues[0]) == []
+
+
+DYING = """
+import asyncio, sys
+from glidemq_async import Queue
+
+async def main():
+    async with Queue(sys.argv[1], sys.argv[2]) as queue:
+        await queue.upsert_job_scheduler("s", every=0.2, missed="fire-all")
+        print("ready", flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+@asynccontextmanager
+async def another_process(name: str, url: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """A process that has just made the scheduler and is the first to fire it; killed at the end, if not before."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", DYING, name, url, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert await soon(process.stdout.readline()) == b"ready\n"
+        yield process
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+        await process.wait()
+
+
+@pytest.mark.only_on("redis7")
+async def test_a_process_that_is_killed_takes_no_slot_with_it(storage: Storage, name: str, place: Place) -> None:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(another_process(name, place.url))
+        queue: AnyQueue = await stack.enter_async_context(Queue(name, storage))
+        # Long enough for this process to come round and be the second one.
+        await asyncio.sleep(0.8)
+        first.kill()
+        async with listening(queue) as events:
+            for _ in range(5):
+                await events.next()
+            async with another_process(name, place.url) as third:
+                await asyncio.sleep(0.3)
+                third.kill()
+            for _ in range(15):
+                await events.next()
+        await queue.remove_job_scheduler("s")
+        found = await slots(queue)
+    assert len(found) > 20
+    assert are_every(found, 200), found

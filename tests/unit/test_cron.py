@@ -1,0 +1,301 @@
+"""Cron expressions, compared with a matcher that looks at every minute, and with what Vixie cron does."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from croniter import croniter
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from glidemq_async.cron import parse_cron
+
+MADRID = ZoneInfo("Europe/Madrid")
+SPRING = datetime(2026, 3, 28, 12, tzinfo=UTC)
+AUTUMN = datetime(2026, 10, 24, 12, tzinfo=UTC)
+# A place, and a day before its clock is set: both hemispheres, half an hour, two hours, a skipped day, none at all.
+CHANGES = [
+    ("Europe/Madrid", SPRING),
+    ("Europe/Madrid", AUTUMN),
+    ("America/New_York", datetime(2026, 3, 7, 20, tzinfo=UTC)),
+    ("America/New_York", datetime(2026, 10, 31, 20, tzinfo=UTC)),
+    ("Australia/Lord_Howe", datetime(2026, 4, 4, 5, tzinfo=UTC)),
+    ("Australia/Lord_Howe", datetime(2026, 10, 3, 5, tzinfo=UTC)),
+    ("Antarctica/Troll", datetime(2026, 3, 28, 12, tzinfo=UTC)),
+    ("Antarctica/Troll", datetime(2026, 10, 24, 12, tzinfo=UTC)),
+    ("Pacific/Apia", datetime(2011, 12, 29, 20, tzinfo=UTC)),
+    ("America/Sao_Paulo", datetime(2018, 11, 3, 12, tzinfo=UTC)),
+    ("Asia/Kolkata", datetime(2026, 2, 28, 12, tzinfo=UTC)),
+]
+NAMES = {"jan": 1, "feb": 2, "mar": 3, "oct": 10, "dec": 12, "sun": 0, "mon": 1, "fri": 5, "sat": 6}
+
+
+def number(text: str) -> int:
+    return NAMES[text] if text in NAMES else int(text)
+
+
+def matches(field: str, value: int, low: int, high: int) -> bool:
+    """Whether one field of an expression accepts a value; weekdays come as 0 to 6."""
+    for item in field.split(","):
+        body, _, step_text = item.partition("/")
+        first, _, last = body.partition("-")
+        begin, end = low, high
+        if body != "*":
+            begin = number(first)
+            end = number(last) if last else high if step_text else begin
+        step = int(step_text or 1)
+        accepted = range(begin, end + 1, step)
+        if value in accepted or ((low, high) == (0, 7) and value == 0 and 7 in accepted):
+            return True
+    return False
+
+
+def local_match(expression: str, local: datetime) -> bool:
+    minute, hour, day, month, weekday = expression.split()
+    days = matches(day, local.day, 1, 31)
+    weekdays = matches(weekday, local.isoweekday() % 7, 0, 7)
+    on_day = days and weekdays if day[0] == "*" or weekday[0] == "*" else days or weekdays
+    return (
+        on_day
+        and matches(minute, local.minute, 0, 59)
+        and matches(hour, local.hour, 0, 23)
+        and matches(month, local.month, 1, 12)
+    )
+
+
+def offset(local: datetime) -> int:
+    return int((local.utcoffset() or timedelta()).total_seconds()) // 60
+
+
+def every_minute(expression: str, zone: ZoneInfo, start: datetime, minutes: int) -> list[datetime]:
+    """What Vixie cron does, looking at the clock each minute."""
+    minute, hour, *_ = expression.split()
+    fixed = minute[0] != "*" and hour[0] != "*"
+    found: list[datetime] = []
+    for n in range(minutes):
+        instant = start + timedelta(minutes=n)
+        local = instant.astimezone(zone)
+        shown = [] if fixed and local.fold else [local]
+        before = (instant - timedelta(minutes=1)).astimezone(zone)
+        jump = offset(local) - offset(before)
+        if fixed and jump > 0:
+            shown += [local - timedelta(minutes=m) for m in range(1, jump + 1)]
+        if any(local_match(expression, at) for at in shown):
+            found.append(instant)
+    return found
+
+
+def after(expression: str, zone: ZoneInfo, start: datetime, end: datetime) -> list[datetime]:
+    cron = parse_cron(expression, zone)
+    found: list[datetime] = []
+    at = cron.after(int(start.timestamp()) - 1)
+    while at is not None and at < end.timestamp():
+        found.append(datetime.fromtimestamp(at, UTC))
+        at = cron.after(at)
+    return found
+
+
+def upto(expression: str, zone: ZoneInfo, start: datetime, end: datetime) -> list[datetime]:
+    cron = parse_cron(expression, zone)
+    found: list[datetime] = []
+    at = cron.upto(int(end.timestamp()) - 1)
+    while at is not None and at >= start.timestamp():
+        found.append(datetime.fromtimestamp(at, UTC))
+        at = cron.upto(at - 1)
+    return found[::-1]
+
+
+def items(low: int, high: int) -> st.SearchStrategy[str]:
+    number = st.integers(low, high)
+    pair = st.tuples(number, number).map(sorted).map(lambda two: f"{two[0]}-{two[1]}")
+    step = st.integers(1, high + 3)
+    stepped = st.tuples(st.one_of(pair, number.map(str), st.just("*")), step).map(lambda two: f"{two[0]}/{two[1]}")
+    return st.one_of(number.map(str), pair, stepped)
+
+
+def field(low: int, high: int, *more: str) -> st.SearchStrategy[str]:
+    some = st.lists(st.one_of(items(low, high), *(st.just(one) for one in more)), min_size=1, max_size=3)
+    return st.one_of(st.just("*"), some.map(",".join))
+
+
+EXPRESSIONS = st.tuples(
+    field(0, 59),
+    st.one_of(field(0, 23), field(0, 3)),
+    field(1, 31),
+    st.one_of(st.just("*"), field(1, 12, "jan", "feb-oct", "dec")),
+    field(0, 7, "sun", "mon", "sun-fri", "sat"),
+).map(" ".join)
+
+
+@settings(deadline=None)
+@given(EXPRESSIONS, st.sampled_from(CHANGES))
+@example("30 2 * * *", CHANGES[0])
+@example("30 2 * * *", CHANGES[1])
+@example("*/7 * * * *", CHANGES[0])
+@example("*/7 * * * *", CHANGES[1])
+@example("0 0 * * 1-1", CHANGES[0])
+@example("0 0 */2 * 1", CHANGES[0])
+def test_cron_fires_as_if_it_looked_at_the_clock_each_minute(expression: str, change: tuple[str, datetime]) -> None:
+    zone, start = ZoneInfo(change[0]), change[1]
+    minutes = 36 * 60
+    end = start + timedelta(minutes=minutes)
+    try:
+        parse_cron(expression)
+    except ValueError as error:
+        assert "matches no day" in str(error)  # noqa: PT017 - the 31st of February
+        return
+    expected = every_minute(expression, zone, start, minutes)
+    assert after(expression, zone, start, end) == expected
+    assert upto(expression, zone, start, end) == expected
+
+
+@settings(deadline=None)
+@given(EXPRESSIONS, st.integers(0, 4_000_000_000))
+def test_backwards_is_the_inverse_of_forwards(expression: str, instant: int) -> None:
+    try:
+        cron = parse_cron(expression, MADRID)
+    except ValueError:
+        return
+    found = cron.after(instant)
+    assert found is not None
+    assert found > instant
+    assert cron.upto(found) == found
+    earlier = cron.upto(found - 1)
+    assert earlier is None or earlier <= instant
+
+
+@settings(deadline=None)
+@given(EXPRESSIONS, st.integers(0, 4_000_000_000))
+def test_croniter_agrees_where_it_reads_cron(expression: str, instant: int) -> None:
+    if re.search(r"\b(\d+)-\1\b", expression):  # it takes a range of one value for all values
+        return
+    if any(word[0] == "*" and word != "*" for word in expression.split()[2:5:2]):  # and */2 for a restricted day
+        return
+    try:
+        cron = parse_cron(expression)
+    except ValueError:
+        return
+    start = datetime.fromtimestamp(instant, UTC)
+    expected = croniter(expression, start, max_years_between_matches=50).get_next(datetime)
+    assert cron.after(instant) == int(expected.timestamp())
+
+
+@settings(deadline=None)
+@given(st.integers(0, 59), st.integers(0, 59), st.integers(0, 4_000_000_000))
+def test_a_sixth_field_in_front_is_the_seconds(second: int, minute: int, instant: int) -> None:
+    found = parse_cron(f"{second} {minute} * * * *").after(instant)
+    assert found is not None
+    assert (found % 60, found // 60 % 60) == (second, minute)
+    assert instant < found <= instant + 3600
+
+
+def local(expression: str, start: datetime, count: int, zone: ZoneInfo = MADRID) -> list[str]:
+    cron, at = parse_cron(expression, zone), int(start.timestamp())
+    shown: list[str] = []
+    for _ in range(count):
+        found = cron.after(at)
+        assert found is not None
+        at = found
+        shown.append(datetime.fromtimestamp(at, zone).strftime("%d %H:%M%z"))
+    return shown
+
+
+def test_a_time_that_is_skipped_in_spring_runs_after_the_gap() -> None:
+    assert local("30 2 * * *", SPRING, 2) == ["29 03:00+0200", "30 02:30+0200"]
+
+
+def test_times_that_fall_together_after_the_gap_run_once() -> None:
+    assert local("0,20,40 2,3 * * *", SPRING, 4) == [
+        "29 03:00+0200",
+        "29 03:20+0200",
+        "29 03:40+0200",
+        "30 02:00+0200",
+    ]
+
+
+def test_a_time_that_comes_twice_in_autumn_runs_once() -> None:
+    assert local("30 2 * * *", AUTUMN, 2) == ["25 02:30+0200", "26 02:30+0100"]
+
+
+def test_a_job_of_every_half_hour_goes_by_elapsed_time() -> None:
+    assert local("*/30 1-3 * * *", SPRING, 4) == ["29 01:00+0100", "29 01:30+0100", "29 03:00+0200", "29 03:30+0200"]
+    assert local("*/30 2 * * *", AUTUMN, 4) == ["25 02:00+0200", "25 02:30+0200", "25 02:00+0100", "25 02:30+0100"]
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 1 *"),
+        ("@monthly", "0 0 1 * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("@daily", "0 0 * * *"),
+        ("@midnight", "0 0 * * *"),
+        ("@HOURLY", "0 * * * *"),
+        ("0 0 * * 7", "0 0 * * sun"),
+        ("0 0 * * 5-7", "0 0 * * sun,fri,sat"),
+        ("0 0 * JAN-Mar Mon", "0 0 * 1,2,3 1"),
+        ("0 22-2 * * *", "0 0,1,2,22,23 * * *"),
+        ("5/20 * * * *", "5,25,45 * * * *"),
+        ("0 0 * 3-3 *", "0 0 * 3 *"),
+        ("  0   0 * * * ", "0 0 * * *"),
+    ],
+)
+def test_forms_that_mean_the_same(short: str, long: str) -> None:
+    one, two = parse_cron(short), parse_cron(long)
+    at = other = 1_700_000_000
+    for _ in range(100):
+        at, other = one.after(at) or 0, two.after(other) or 0
+        assert at == other > 0
+
+
+def test_days_are_either_of_two_restricted_ones() -> None:
+    found = [at.strftime("%a %d") for at in after("0 0 13 * fri", ZoneInfo("UTC"), SPRING, SPRING + timedelta(days=31))]
+    assert found == ["Fri 03", "Fri 10", "Mon 13", "Fri 17", "Fri 24"]
+
+
+def test_a_day_field_that_begins_with_a_star_restricts_together_with_the_other() -> None:
+    found = [at.strftime("%a %d") for at in after("0 0 */2 * 1", ZoneInfo("UTC"), SPRING, SPRING + timedelta(days=31))]
+    assert found == ["Mon 13", "Mon 27"]
+
+
+def test_the_29th_of_february_is_found_across_a_century_without_one() -> None:
+    last = int(datetime(2096, 3, 1, tzinfo=UTC).timestamp())
+    assert parse_cron("0 0 29 2 *").after(last) == int(datetime(2104, 2, 29, tzinfo=UTC).timestamp())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has 0 fields"),
+        ("* * * *", "has 4 fields"),
+        ("* * * * * * *", "has 7 fields"),
+        ("60 * * * *", "'60 * * * *' is not valid"),
+        ("* 24 * * *", "not valid"),
+        ("* * 0 * *", "not valid"),
+        ("* * 32 * *", "not valid"),
+        ("* * * 13 *", "not valid"),
+        ("* * * * 8", "not valid"),
+        ("*/0 * * * *", "not valid"),
+        ("-1 * * * *", "'-1' is no minute"),
+        ("1.5 * * * *", "'1.5' is no minute"),
+        ("1, * * * *", "'' is no minute"),
+        ("R * * * *", "'r' is no minute"),
+        ("* H * * *", "'h' is no hour"),
+        ("* * L * *", "'l' is no day of month"),
+        ("* * * * fri#2", "'fri#2' is no day of week"),
+        ("* * ? * *", "'?' is no day of month"),
+        ("* * * mon *", "'mon' is no month"),
+        ("\u0663 * * * *", "is no minute"),
+        ("@reboot", "unknown: the short forms are @yearly"),
+        ("@every 5m", "unknown"),
+        ("0 0 30 2 *", "matches no day"),
+    ],
+)
+def test_what_is_no_cron_expression_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)) as caught:
+        parse_cron(text)
+    assert repr(text) in str(caught.value)
