@@ -21,6 +21,7 @@ class ClaimingQueue(Queue):
     def __init__(self, now: int, *, step: int) -> None:
         super().__init__(now, step=step)
         self._passed = Counter[str]()
+        self._first = ""  # the line from which the last claim that had a choice began
 
     def claim(self, worker: str, slots: int, lock: int, started: Sequence[str], still: Collection[str]) -> list[Job]:
         """A worker was answered these jobs; still: the jobs that wait after that. Nothing moves while paused.
@@ -47,6 +48,8 @@ class ClaimingQueue(Queue):
         self._check_order({name for name, jobs in taken.items() if jobs}, len(started) < allowed)
         free = allowed - sum(job.id in started for name in BACK for job in taken.get(name, ()))
         self._check_turns(before, {name for name, jobs in taken.items() if jobs}, free)
+        line_of = {job.id: name.partition(" ")[0] for name, jobs in taken.items() if name not in BACK for job in jobs}
+        self._check_first(before, [line_of[id_] for id_ in started if id_ in line_of], {*line_of.values()})
         self.usage.starts += [self.now] * len(started) if self.limits.rate else []
         jobs = [self.jobs[id_] for id_ in started]
         for job in jobs:
@@ -125,3 +128,12 @@ class ClaimingQueue(Queue):
                 assert name.startswith("key ") or free < 3, f"{name} got nothing of {free} slots"
                 most = KEY_PASSED_OVER if name.startswith("key ") else MOST_PASSED_OVER
                 assert self._passed[name] <= most, f"{name} was passed over {self._passed[name]} times"
+
+    def _check_first(self, before: set[str], order: list[str], touched: set[str]) -> None:
+        """The line that came first the last time does not come first again, if another one can."""
+        several = [{"keys": "key"}.get(name, name) for name in before if not name.startswith("key ")]
+        if not order or order[0] not in several or several == ["plain"]:
+            return
+        others = [name for name in several if name != order[0] and (name in order or name not in touched)]
+        assert order[0] != self._first or not others, f"{order[0]} came first again, before {others}"
+        self._first = order[0]

@@ -156,7 +156,7 @@ class QueueMachine(RuleBasedStateMachine):
         if swept:
             self.sweep(5, 0, 30_000, "once")
 
-    @action(4, new=st.lists(st.tuples(IDS, st.sampled_from(NEW)), min_size=1, max_size=4), delivery=DELIVERY)
+    @action(8, new=st.lists(st.tuples(IDS, st.sampled_from(NEW)), min_size=1, max_size=4), delivery=DELIVERY)
     def add(self, new: list[tuple[str, NewJob]], delivery: Delivery) -> None:
         jobs = list[NewJob]()
         for id_, kind in new:
@@ -204,7 +204,7 @@ class QueueMachine(RuleBasedStateMachine):
     @action(2, number=NUMBER, token=NUMBER, kind=st.sampled_from(["progress", "data", "log"]), delivery=DELIVERY)
     def update(self, number: int, token: int, kind: Literal["progress", "data", "log"], delivery: Delivery) -> None:
         self.made += 1
-        id_, lease, stale = self.pick(number, "active"), "", self.stale_tokens()
+        id_, lease, stale = self.pick(number, "active", *READY), "", self.stale_tokens()
         job = self.model.jobs.get(id_)
         if token % 3 == 1 and job is not None:
             lease = job.token
