@@ -11,6 +11,7 @@ local FIRST_STEP = 8
 local LARGEST_STEP = 512
 local MAX_BYTES = 1048576
 local REFUSED_BYTES = 4096       -- what a job that is not started counts for, so that a call never walks many of them
+local TURNS = {'stream', 'lifo', 'ready'}
 
 -- The fields of a claimed job as its worker gets them, with id and entry; what: see record.lua. Answers nil when
 -- there is no record, else also the job's last claim.
@@ -195,13 +196,12 @@ function source.prioritized(base, consumer, count, call, out)
 end
 
 function source.ready(base, consumer, count, call, out)
+  keyed.review(base, call)
   local batch = {what = 'w'}
   batch.ids, batch.keys = keyed.pop(base, count, call)
   local found, bytes = start_in_lane(base, consumer, batch, call, out)
-  -- A job that could not be started has freed its key: the next one of it may start in this call.
-  if not call.touched then return found, bytes end
-  keyed.review(base, call)
-  return count, bytes
+  -- A job that was refused leaves its place in its key to the next one.
+  return call.touched and count or found, bytes
 end
 
 -- Take from one source in growing steps, so that large payloads stop it early, until it is dry or `upto` jobs are
@@ -218,17 +218,22 @@ local function take_from(name, base, consumer, upto, bytes, call, out)
   return bytes, false
 end
 
--- Several sources have jobs: each gets its share, and which of them comes first changes from call to call. The count of
--- turns is used for nothing else: one that other calls moved on could fall on the same source again and again.
-local function take_turns(names, base, consumer, slots, call, out)
-  local bytes = 0
-  local turn = redis.call('HINCRBY', base .. ':meta', 'turn', 1)
-  while #names > 0 and #out < slots and bytes < MAX_BYTES do
-    local at, dry = turn % #names + 1, nil
-    local share = math.ceil((slots - #out) / #names)
-    bytes, dry = take_from(names[at], base, consumer, math.min(slots, #out + share), bytes, call, out)
-    if dry then table.remove(names, at) else turn = turn + 1 end
+-- Several sources have jobs: each gets its share, beginning after the one that came first the last time.
+local function take_turns(base, consumer, slots, call, out)
+  local last, names, bytes, at, first = call.seen.turn, {}, 0, 1, nil
+  for i = last, last + 2 do
+    local turn = i % #TURNS + 1
+    if turn == 1 or call.seen[TURNS[turn]] then names[#names + 1] = turn end
   end
+  while #names > 0 and #out < slots and bytes < MAX_BYTES do
+    if at > #names then at = 1 end
+    local before, dry = #out, nil
+    local share = math.ceil((slots - before) / #names)
+    bytes, dry = take_from(TURNS[names[at]], base, consumer, math.min(slots, before + share), bytes, call, out)
+    if #out > before then first = first or names[at] end
+    if dry then table.remove(names, at) else at = at + 1 end
+  end
+  if first and first ~= last then redis.call('HSET', base .. ':meta', 'turn', first) end
   return bytes
 end
 
@@ -240,10 +245,7 @@ function claim.take(base, consumer, slots, call)
   if seen.returned then bytes = take_from('returned', base, consumer, slots, bytes, call, out) end
   if #out < slots and bytes < MAX_BYTES then
     if seen.lifo or seen.ready then
-      local names = {'stream'}
-      if seen.lifo then names[#names + 1] = 'lifo' end
-      if seen.ready then names[#names + 1] = 'ready' end
-      bytes = bytes + take_turns(names, base, consumer, slots, call, out)
+      bytes = bytes + take_turns(base, consumer, slots, call, out)
     else
       bytes = take_from('stream', base, consumer, slots, bytes, call, out)
     end

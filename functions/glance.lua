@@ -19,12 +19,12 @@ local function look(base, keys, from, upto, seen)
   look(base, keys, middle + 1, upto, seen)
 end
 
--- Answers { paused, touched, dead_letter, keep = { completed, failed }, <structure> = true if it exists }. A call notes
--- here what it creates itself.
+-- Answers { paused, touched, turn, dead_letter, keep = { completed, failed }, <structure> = true if it exists }. A call
+-- notes here what it creates itself.
 function glance.at(base)
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched',
-    'dead_letter')
-  local seen = {paused = meta[1] == '1', touched = meta[4] == '1',
+    'dead_letter', 'turn')
+  local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
     dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil,
     keep = {completed = meta[2] or '', failed = meta[3] or ''}}
   local keys = {}

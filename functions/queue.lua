@@ -3,7 +3,8 @@
 --   setPaused  lane number "1" | "0" -> "ok"
 -- A `meta` that is not ours, of another layout or mode, is refused with INCOMPATIBLE and nothing is written.
 --   meta  hash  owner, layout, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once used), events,
---               keep_completed, keep_failed, schedulers (once used), and the state of the sweep
+--               keep_completed, keep_failed, turn (which source of a claim came first), schedulers (once used), and the
+--               state of the sweep
 
 local OWNER = 'glidemq_async'
 local LAYOUT = '1'

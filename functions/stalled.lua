@@ -36,6 +36,7 @@ local function mend_lane(base, call)
   for _, row in ipairs(redis.call('XRANGE', lane, '-', '+', 'COUNT', 1000)) do
     local id, key, entry = entries.find(lane, row[1])
     redis.call('XDEL', lane, row[1])
+    limits.freed(1, call)
     if key then keyed.release(base, id, key, call) end
     if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
       returned.push(base, id, entry, call)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
 import hypothesis.strategies as st
 
-from tests.model.parts import NewJob, Settled, State
+from tests.model.parts import READY, Dedup, NewJob, Settled, State
 
 START_MS = 1_800_000_000_000
 STEP = 4
@@ -19,23 +20,62 @@ DELIVERY = st.sampled_from(["once", "once", "once", "twice", "lost"])
 Change = Literal["removeJob", "retryJob", "revokeJob", "promoteJob"]
 CHANGES: tuple[Change, ...] = ("removeJob", "retryJob", "revokeJob", "promoteJob")
 FITS: dict[Change, tuple[State, ...]] = {
-    "removeJob": ("waiting", "active", "delayed", "completed", "failed"),
+    "removeJob": (*READY, "active", "delayed"),
     "retryJob": ("failed", "completed"),
     "revokeJob": ("active",),
     "promoteJob": ("delayed",),
 }
 IDS = st.sampled_from(["", "", "", "a", "b", "1", "2", "5", "9"])
-NEW = (
+PLAIN = (
     NewJob(), NewJob(), NewJob(), NewJob(lease=20_000), NewJob(delay=1), NewJob(delay=20_000), NewJob(at=START_MS - 5),
     NewJob(at=START_MS + 70_000), NewJob(ttl=5_000), NewJob(ttl=10_000, delay=20_000), NewJob(ttl=70_000, delay=1),
     NewJob(reply="r1"), NewJob(reply="r2", delay=7_000, ttl=7_000),
 )  # fmt: skip
+DEDUPS = (
+    Dedup("d", "simple"), Dedup("d", "simple", 7_000), Dedup("d", "throttle", 7_000), Dedup("d", "debounce", 7_000),
+    Dedup("d", "debounce"), Dedup("e", "simple", 20_000), Dedup("e", "throttle", 20_000), Dedup("e", "debounce"),
+)  # fmt: skip
+VARIETY = 120
+
+
+def _various() -> tuple[NewJob, ...]:
+    """Every option beside every other, always the same ones."""
+    chance, jobs = random.Random(4), list[NewJob]()
+    for _ in range(VARIETY):
+        job = chance.choice([NewJob(), NewJob(), *PLAIN])
+        way = chance.choice(["plain", "prioritized", "lifo", "key", "key", "key"])
+        if way == "prioritized":
+            job = job._replace(priority=chance.choice([1, 2, 2]))
+        elif way == "lifo":
+            job = job._replace(lifo=True)
+        elif way == "key":
+            key, cost, priority = (
+                chance.choice("xxy"),
+                chance.choice([1_000, 1_000, 500, 3_000]),
+                chance.choice([0, 0, 1]),
+            )
+            job = job._replace(key=key, cost=cost, priority=priority)
+        jobs.append(job._replace(dedup=chance.choice(DEDUPS)) if chance.random() < 0.35 else job)
+    return tuple(jobs)
+
+
+NEW = (*[NewJob()] * 24, *PLAIN, *PLAIN, *_various())
+LIMITS = st.sampled_from([
+    *[("concurrency", "1"), ("concurrency", "2"), ("concurrency", "3"), ("rate", "1 7000"), ("rate", "2 7000")],
+    *[("concurrency", "")] * 5, *[("rate", "")] * 4,
+])  # fmt: skip
+KEY_LIMITS = st.sampled_from([
+    ("concurrency", "1"), ("concurrency", "2"), ("concurrency", "3"), ("concurrency", ""), ("rate", "1 14000"),
+    ("rate", "3 14000"), ("rate", ""), ("rate", ""), ("bucket", "2000 100"), ("bucket", "1000 1000"),
+    ("bucket", ""), ("bucket", ""),
+])  # fmt: skip
 ENDS = (
     Settled("c", "", ""), Settled("c", "", "", retention=(0, 0)), Settled("c", "", "", retention=(1, -1)),
     Settled("c", "", "", retention=(2, -1)), Settled("c", "", "", retention=(-1, 5_000)), Settled("f", "", ""),
     Settled("f", "", "", retention=(1, 60_000)), Settled("f", "", "", retention=(0, -1)), Settled("r", "", ""),
     Settled("r", "", "", delay=1), Settled("r", "", "", delay=20_000), Settled("d", "", "", delay=7_000),
-    Settled("b", "", ""), Settled("b", "", ""),
+    Settled("b", "", ""), Settled("b", "", ""), Settled("l", "", "", delay=7_000), Settled("l", "", "", delay=1),
+    Settled("l", "", "", delay=20_000),
 )  # fmt: skip
 RUN = st.tuples(st.sampled_from(["held"] * 7 + ["stale", "missing", "again"]), NUMBER, st.sampled_from(ENDS))
 RUNS = st.lists(RUN, min_size=1, max_size=4)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TypeVar
 
+from tests.model.claims import BACK
 from tests.model.driver import SINGLE_KEYS, Snapshot
-from tests.model.model import Queue
-from tests.model.parts import Event, Job
+from tests.model.lines import Lines as Queue
+from tests.model.parts import READY, Event, Job
 
 T = TypeVar("T")
-DETAILED = frozenset({"added", "failed", "retrying", "stalled", "waiting", "removed", "dropped"})
+DETAILED = frozenset(
+    {"added", "failed", "retrying", "stalled", "waiting", "removed", "dropped", "limited", "changed", "duplicate",
+     "key-paused", "key-resumed"}
+)  # fmt: skip
+OWNED = frozenset(
+    {"job", "logs", "call", "keyq", "keyrun", "keyrest", "key", "keyrate", "keybucket", "dedup", "metrics"}
+)
 
 
 def same(what: str, stored: T, expected: T) -> None:
@@ -51,6 +58,21 @@ def created(added: str | None, entry: str) -> int:
     return int(added) if added else int(entry[1:].partition("-")[0])
 
 
+def _entry(token: str) -> str:
+    """The lease without saying whether the job has a key."""
+    return "l" + token[1:] if token.startswith("k") else token
+
+
+def route(text: str | None) -> tuple[object, ...]:
+    """How a job waits, without its place."""
+    if not text:
+        return ()
+    kind, *words = text.split()
+    if kind == "k":
+        return kind, int(words[0]), int(words[2]), words[3]
+    return (kind, *map(int, words))
+
+
 def _unpack(line: str) -> list[Event]:
     kind, *words = line.split("\x1f")
     if kind not in DETAILED:
@@ -65,19 +87,22 @@ class Comparer:
         self.reader = EventReader()
         self.tokens: dict[str, str] = {}  # every lease ever seen -> its job
         self.added: dict[str, int] = {}
+        self._known: dict[str, Job] = {}
 
     def compare(self, seen: Snapshot, model: Queue) -> None:
         """Find any difference between the two."""
         _compare_keys(seen, model)
         self._learn_tokens(seen, model)
+        _compare_lines(seen, model)
         _compare_places(seen, model)
+        _compare_readiness(seen, model)
         _compare_marks(seen, model)
         for job in model.jobs.values():
             if not job.torn:
                 _compare_record(seen.records[job.id], job)
                 same(f"log lines of job {job.id}", seen.logs.get(job.id, []), job.logs)
                 self._compare_added(seen.records[job.id], job)
-        self.added = {id_: added for id_, added in self.added.items() if id_ in model.jobs}
+        self._known = {id_: job for id_, job in self._known.items() if id_ in model.jobs}
         events = Counter(self.reader.read(seen.events))
         same("events", events - Counter(model.events), Counter[Event]())
         same("missing events", Counter(model.events) - events, Counter[Event]())
@@ -90,14 +115,16 @@ class Comparer:
                 state, _, token = seen.records[job.id]["place"].partition(" ")
                 same(f"state of job {job.id}", state, "active")
                 assert token not in self.tokens, f"the lease {token} of job {job.id} was given out before"
-                same(f"origin of the lease of job {job.id}", token[0], "l" if job.returned else "s")
+                same(f"origin of the lease of job {job.id}", token[0], job.letter)
                 self.tokens[token] = job.id
                 job.token = token
 
     def _compare_added(self, record: dict[str, str], job: Job) -> None:
         """The time of creation is told by the record or by its first stream entry, and never changes."""
         added = created(record.get("added"), record["place"].partition(" ")[2])
-        same(f"time of creation of job {job.id}", added, self.added.setdefault(job.id, added))
+        if self._known.get(job.id) is not job:  # another one of that id
+            self._known[job.id], self.added[job.id] = job, added
+        same(f"time of creation of job {job.id}", added, self.added[job.id])
 
 
 def _compare_keys(seen: Snapshot, model: Queue) -> None:
@@ -106,20 +133,51 @@ def _compare_keys(seen: Snapshot, model: Queue) -> None:
     same("jobs that have log lines", set(seen.logs), {job.id for job in model.jobs.values() if job.logs})
     for key in seen.keys:
         kind = key.partition(":")[0]
-        assert kind in ("job", "logs", "call", "metrics") or key in SINGLE_KEYS, f"a key without an owner: {key}"
+        assert kind in OWNED or key in SINGLE_KEYS, f"a key without an owner: {key}"
+
+
+def _compare_lines(seen: Snapshot, model: Queue) -> None:
+    lines = {name: [job.id for job in line] for name, line in model.lines().items()}
+    stored = {"plain": [id_ for entry, id_ in seen.stream.items() if entry not in seen.stream_pending]}
+    stored |= {"lifo": seen.lifo, "prioritized": seen.prioritized}
+    stored |= {f"key {key}": line for key, line in seen.keyq.items()}
+    for name in ("back from the line", "back from the lane"):
+        # How the two stand to each other is told by the time of their entries, which may be the same.
+        stored[name] = [id_ for id_ in seen.returned if id_ in lines.get(name, ())]
+    for name in {*lines, *stored}:
+        same(name, stored.get(name, []), lines.get(name, []))
+    same("number of those that came back", len(seen.returned), sum(len(lines.get(name, ())) for name in BACK))
+    keyed = sorted((job for job in model.having("key-waiting")), key=lambda job: job.seat)
+    same("all that wait in lines of keys", seen.keyed, [job.id for job in keyed])
+
+
+def _compare_readiness(seen: Snapshot, model: Queue) -> None:
+    """Keys are ready, or sleep until the right instant, exactly when they should."""
+    held = model.held_back()
+    same("keys that are ready or sleep", sorted([*seen.ready, *seen.sleeping]), sorted(held))
+    for key in seen.ready:
+        assert held[key] <= model.now, f"key {key} is ready, but held back until {held[key]}, now is {model.now}"
+    for key, until in seen.sleeping.items():
+        same(f"instant of the sleeping key {key}", max(until, model.now), held[key])
+    jobs = model.jobs.values()
+    running, resting = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    for job in jobs:
+        if job.key is not None and job.state == "active":
+            running[job.key].add(job.id)
+        if job.key is not None and job.state == "delayed" and job.resting:
+            resting[job.key].add(job.id)
+    same("running jobs of keys", seen.keyrun, running)
+    same("resting jobs of keys", seen.keyrest, resting)
+    same("resting jobs", seen.resting, {id_: key for key, ids in resting.items() for id_ in ids})
 
 
 def _compare_places(seen: Snapshot, model: Queue) -> None:
-    waiting = model.waiting()
-    line = [id_ for entry, id_ in seen.stream.items() if entry not in seen.stream_pending]
-    same("the line", line, [job.id for job in waiting if not job.returned])
-    same("what came back", seen.returned, [job.id for job in waiting if job.returned])
     same("scheduled", seen.scheduled, [(job.id, job.due) for job in model.scheduled()])
     same("completed", seen.completed, [(job.id, job.ended) for job in model.ended("completed")])
     same("failed", seen.failed, [(job.id, job.ended) for job in model.ended("failed")])
     pending = {f"s{entry}": worker for entry, worker in seen.stream_pending.items()}
     pending |= {f"l{entry}": worker for entry, worker in seen.lane_pending.items()}
-    same("running", pending, {job.token: job.worker for job in model.having("active")})
+    same("running", pending, {_entry(job.token): job.worker for job in model.having("active")})
     same("entries of the lane", set(seen.lane), set(seen.lane_pending))
 
 
@@ -128,6 +186,8 @@ def _compare_marks(seen: Snapshot, model: Queue) -> None:
     same("expiry", seen.expiry, {job.id: job.expires for job in jobs if job.expires is not None})
     same("held", seen.held, {job.id: job.held for job in jobs if job.held is not None})
     same("revoking", seen.revoking, {job.id for job in jobs if job.revoking})
+    same("owners of deduplication ids", seen.dedup, model.owners)
+    same("jobs whose end frees one", seen.deduped, model.marks)
     same("waiters", seen.waiters, {job.id: job.waiters for job in jobs if job.waiters})
 
 
@@ -144,6 +204,9 @@ def _compare_record(record: dict[str, str], job: Job) -> None:
     }
     stored |= {name: record.get(name) for name in ("result", "error", "reason", "progress")}
     same(f"record of job {job.id}", stored, {name: getattr(job, name) for name in stored})
+    same(f"route of job {job.id}", route(record.get("route")), job.route)
+    if job.state in READY:
+        same(f"place of job {job.id}", (entry == "r", entry == "i"), (job.returned, job.line_name == "lifo"))
     if job.state == "active":
         same(f"lease of job {job.id}", entry, job.token)
     fence, _, lock, *_ = record.get("claim", "0 0 0").split()

@@ -29,9 +29,12 @@ Delivery = Literal["once", "twice", "lost"]
 BASE = "model:{queue}"
 IDEMPOTENT = frozenset({"openQueue", "renewLeases", "awaitJob", "forgetReply"})
 STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "stream", "lane")
+KEYS = ("x", "y")
+"""The keys of keyed jobs."""
 SINGLE_KEYS = frozenset(
-    {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking"}
-)
+    {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking",
+     "sequence", "turn", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped"}
+)  # fmt: skip
 AGE_GRAIN_MS = 7000
 """Pending entries age in multiples of this, so that the few real milliseconds of a test never matter."""
 
@@ -113,6 +116,22 @@ class Snapshot:
     workers: set[str]
     idle: dict[str, int]
     events: list[tuple[str, dict[str, str]]]
+    lifo: list[str]
+    prioritized: list[str]
+    keyed: list[str]
+    ready: list[str]
+    sleeping: dict[str, int]
+    resting: dict[str, str]
+    deduped: dict[str, str]
+    keyq: dict[str, list[str]]
+    keyrun: dict[str, set[str]]
+    keyrest: dict[str, set[str]]
+    dedup: dict[str, tuple[int, str]]
+
+    def waiting(self) -> set[str]:
+        """The jobs that wait for their claim."""
+        stream = {id_ for entry, id_ in self.stream.items() if entry not in self.stream_pending}
+        return stream.union(self.returned, self.lifo, self.prioritized, *self.keyq.values())
 
 
 def _text(value: object) -> str:
@@ -126,6 +145,15 @@ def _list(value: object) -> list[object]:
 def _pairs(flat: object) -> list[tuple[str, str]]:
     words = [_text(word) for word in _list(flat)]
     return list(zip(words[::2], words[1::2], strict=True))
+
+
+def _texts(words: object) -> list[str]:
+    return [_text(word) for word in _list(words)]
+
+
+def _owner(text: str) -> tuple[int, str]:
+    ends, _, owner = text.partition(" ")
+    return int(ends), owner
 
 
 def _scores(flat: object) -> list[tuple[str, int]]:
@@ -206,6 +234,8 @@ class Driver:
             cursor, some = run(functions.check_places(structure, "", 1000))
             assert cursor == "", f"{structure} has more members than a test may have"
             found += some
+        for key in KEYS:
+            found += run(functions.check_key(key))
         return found + run(functions.check_records(ids))
 
     def snapshot(self) -> Snapshot:
@@ -214,6 +244,9 @@ class Driver:
         events = [(_text(entry), dict(_pairs(fields))) for entry, fields in map(_list, _list(raw[17]))]
         if events:
             self._last_event = events[-1][0]
+        lines: dict[str, dict[str, object]] = {"keyq": {}, "keyrun": {}, "keyrest": {}, "dedup": {}}
+        for kind, name, line in map(_list, _list(raw[25])):
+            lines[_text(kind)][_text(name)] = line
         return Snapshot(
             keys=[_text(key)[len(BASE) + 1 :] for key in _list(raw[0])],
             records={_text(id_): dict(_pairs(flat)) for id_, flat in map(_list, _list(raw[1]))},
@@ -233,6 +266,17 @@ class Driver:
             workers={name for name, _ in _pairs(raw[15])},
             idle=dict(_scores(raw[16])),
             events=events,
+            lifo=_texts(raw[18])[::-1],
+            prioritized=[member[16:] for member in _texts(raw[19])],
+            keyed=_texts(raw[20]),
+            ready=[key for key, _ in _pairs(raw[21])],
+            sleeping=dict(_scores(raw[22])),
+            resting=dict(_pairs(raw[23])),
+            deduped=dict(_pairs(raw[24])),
+            keyq={name: [member[16:] for member in _texts(line)] for name, line in lines["keyq"].items()},
+            keyrun={name: set(_texts(line)) for name, line in lines["keyrun"].items()},
+            keyrest={name: set(_texts(line)) for name, line in lines["keyrest"].items()},
+            dedup={name: _owner(_text(line)) for name, line in lines["dedup"].items()},
         )
 
 

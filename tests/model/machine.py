@@ -20,6 +20,8 @@ from tests.model.choices import (
     DELIVERY,
     FITS,
     IDS,
+    KEY_LIMITS,
+    LIMITS,
     NEW,
     NUMBER,
     RUNS,
@@ -30,8 +32,8 @@ from tests.model.choices import (
     action,
 )  # fmt: skip
 from tests.model.compare import Comparer, same
-from tests.model.driver import BASE, Delivery, Driver, run
-from tests.model.parts import NewJob, Settled, State
+from tests.model.driver import BASE, KEYS, Delivery, Driver, Snapshot, run
+from tests.model.parts import READY, Job, NewJob, Settled, State
 from tests.model.upkeep import TimedQueue
 from tests.model.wakeups import SECOND_LATER_MS, Wakeups
 from tests.model.worker import Unanswered, Worker, add_request, as_claimed, claimed_fields, run_args
@@ -59,6 +61,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.wakeups = Wakeups(self.driver.ears, ["w1", "w2", "w3"])  # w4 only polls
         self.told: list[tuple[str, str]] = []
         self.made = 0
+        self.sleeping: dict[str, int] = {}
+        self.taken = 0
+        self.plain = False
         self.dirty = False
 
     # Helpers.
@@ -78,11 +83,13 @@ class QueueMachine(RuleBasedStateMachine):
         stale = [(id_, token) for token, id_ in self.comparer.tokens.items() if token not in running]
         return [one for one in stale if one[0] in self.model.jobs] or stale
 
-    def look(self) -> None:
+    def look(self, seen: Snapshot | None = None) -> None:
         """Compare everything stored with the model."""
         self.dirty = False
-        self.wakeups.ask()
-        seen = self.driver.snapshot()
+        if seen is None:
+            self.wakeups.ask()
+            seen = self.driver.snapshot()
+        self.sleeping = seen.sleeping
         self.comparer.compare(seen, self.model)
         same("what workers were told", self.wakeups.hear(), self.told)
         self.told.clear()
@@ -93,7 +100,8 @@ class QueueMachine(RuleBasedStateMachine):
         if self.dirty:
             self.look()
         type(self).steps += 1
-        if self.steps % 10 == 0:
+        self.taken += 1  # not the sum over examples: one that is repeated must do the same again
+        if self.taken % 10 == 0:
             self.check()
 
     def check(self) -> None:
@@ -101,20 +109,31 @@ class QueueMachine(RuleBasedStateMachine):
         torn = {job.id for job in self.model.jobs.values() if job.torn}
         found = self.driver.findings([*self.model.jobs])
         same("findings", [one for one in found if one.subject not in torn], [])
-        states: tuple[State, ...] = ("waiting", "active", "delayed", "completed", "failed")
-        counts = {state: len(self.model.having(state)) for state in states}
+        states: tuple[State, ...] = (*READY, "active", "delayed", "completed", "failed")
+        counts: dict[str, int] = {state: len(self.model.having(state)) for state in states}
+        limited = len(self.sleeping)  # the first one of each key that sleeps
+        counts |= {"rate-limited": limited, "key-waiting": counts["key-waiting"] - limited}
         same("counts", run(self.functions.count_jobs()), counts)
         same("paused", run(self.functions.is_paused()), self.model.paused)
-        orders = {"waiting": self.model.waiting(), "delayed": self.model.scheduled()}
-        orders |= {state: self.model.ended(state)[::-1] for state in ("completed", "failed")}
         for state in states:
-            listed = self.listed(state)
-            if state == "active":
-                same("listed as active", set(listed), {job.id for job in self.model.having("active")})
-            else:
-                same(f"listed as {state}", listed, [job.id for job in orders[state]])
+            self.check_listed(state)
 
-    def listed(self, state: State) -> list[str]:
+    def check_listed(self, state: State) -> None:
+        listed, there = self.listed(state), [job.id for job in self.model.having(state)]
+        if state == "key-waiting":
+            # One without a record may be in both.
+            listed = [*{*listed, *self.listed("rate-limited")}]
+        same(f"listed as {state}", sorted(listed), sorted(there))
+        lines = [*self.model.lines().values()] if state in ("waiting", "prioritized") else []
+        if state in ("completed", "failed"):
+            lines = [self.model.ended(state)[::-1]]
+        elif state == "delayed":
+            lines = [self.model.scheduled()]
+        for line in lines:
+            ids = [job.id for job in line if job.state == state]
+            same(f"order of those listed as {state}", [id_ for id_ in listed if id_ in ids], ids)
+
+    def listed(self, state: State | Literal["rate-limited"]) -> list[str]:
         ids, cursor = list[str](), ""
         while True:
             cursor, some = run(self.functions.list_jobs(state, cursor, 3))
@@ -130,19 +149,22 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Users.
 
-    @initialize(swept=st.sampled_from([True, True, False]))
-    def first_sweep(self, swept: bool) -> None:
+    @initialize(plain=st.sampled_from([False, False, True]), swept=st.sampled_from([True, True, False]))
+    def begin(self, plain: bool, swept: bool) -> None:
+        """In some runs only plain jobs without limits: what is done to many of them is seen sooner."""
+        self.plain = plain
         if swept:
             self.sweep(5, 0, 30_000, "once")
 
-    @action(4, new=st.lists(st.tuples(IDS, st.sampled_from(NEW)), min_size=1, max_size=4), delivery=DELIVERY)
+    @action(8, new=st.lists(st.tuples(IDS, st.sampled_from(NEW)), min_size=1, max_size=4), delivery=DELIVERY)
     def add(self, new: list[tuple[str, NewJob]], delivery: Delivery) -> None:
         jobs = list[NewJob]()
         for id_, kind in new:
             there = self.model.jobs.get(id_)
             if there is None or not there.torn:
                 self.made += 1
-                jobs.append(kind._replace(id=id_, name=f"n{self.made}", data=f"d{self.made}"))
+                one = kind._replace(priority=0, lifo=False, key=None, dedup=None) if self.plain else kind
+                jobs.append(one._replace(id=id_, name=f"n{self.made}", data=f"d{self.made}"))
         if jobs:
             self.driver.delivery = delivery
             reply = run(self.functions.add_jobs([add_request(job) for job in jobs]))
@@ -182,7 +204,7 @@ class QueueMachine(RuleBasedStateMachine):
     @action(2, number=NUMBER, token=NUMBER, kind=st.sampled_from(["progress", "data", "log"]), delivery=DELIVERY)
     def update(self, number: int, token: int, kind: Literal["progress", "data", "log"], delivery: Delivery) -> None:
         self.made += 1
-        id_, lease, stale = self.pick(number, "active"), "", self.stale_tokens()
+        id_, lease, stale = self.pick(number, "active", *READY), "", self.stale_tokens()
         job = self.model.jobs.get(id_)
         if token % 3 == 1 and job is not None:
             lease = job.token
@@ -207,7 +229,8 @@ class QueueMachine(RuleBasedStateMachine):
     @action(2, number=NUMBER)
     def tear(self, number: int) -> None:
         """Somebody deletes a record by hand."""
-        whole = [job for job in self.model.jobs.values() if not (job.over or job.torn)]
+        # What a waiting job costs is read when its key is looked at, and nobody looks when a record is torn.
+        whole = [job for job in self.model.jobs.values() if not (job.over or job.torn or self.is_weighed(job))]
         if not whole:
             return
         running = [job for job in whole if job.state == "active"]
@@ -218,6 +241,49 @@ class QueueMachine(RuleBasedStateMachine):
             self.driver.wire.send("UNLINK", f"{BASE}:job:{id_}")
             self.model.tear(id_)
             self.dirty = True
+
+    def is_weighed(self, job: Job) -> bool:
+        return job.state == "key-waiting" and self.model.limits_of(job.key or "").bucket is not None
+
+    @action(3, number=NUMBER, priority=st.sampled_from([0, 1, 2]), delivery=DELIVERY)
+    def change_priority(self, number: int, priority: int, delivery: Delivery) -> None:
+        id_ = self.pick(number, *READY, "delayed")
+        self.driver.delivery, self.dirty = delivery, True
+        word = run(self.functions.change_priority(id_, priority))
+        same("answer of changePriority", word, self.model.change_priority(id_, priority))
+
+    @action(2, number=NUMBER, delay=st.sampled_from([0, 0, 1, 7_000, 20_000]), delivery=DELIVERY)
+    def change_delay(self, number: int, delay: int, delivery: Delivery) -> None:
+        id_ = self.pick(number, *READY, "delayed")
+        self.driver.delivery, self.dirty = delivery, True
+        word = run(self.functions.change_delay(id_, delay))
+        same("answer of changeDelay", word, self.model.change_delay(id_, delay))
+
+    # Limits.
+
+    @action(1, limit=LIMITS, delivery=DELIVERY)
+    def limit(self, limit: tuple[str, str], delivery: Delivery) -> None:
+        if self.plain:
+            return
+        self.driver.delivery, self.dirty = delivery, True
+        run(self.functions.set_limits(**{limit[0]: limit[1]}))
+        self.model.set_limit(*limit)
+
+    @action(3, key=st.sampled_from(["", "x", "x", "y"]), limit=KEY_LIMITS, delivery=DELIVERY)
+    def limit_key(self, key: str, limit: tuple[str, str], delivery: Delivery) -> None:
+        if self.plain:
+            return
+        self.driver.delivery, self.dirty = delivery, True
+        run(self.functions.set_key_limits(key, **{limit[0]: limit[1]}))
+        self.model.set_key_limit(key, *limit)
+        if not key:
+            run(self.functions.review_keys())
+
+    @action(1, key=st.sampled_from(KEYS), ms=st.sampled_from([0, 7_000, 20_000]), delivery=DELIVERY)
+    def pause_key(self, key: str, ms: int, delivery: Delivery) -> None:
+        self.driver.delivery, self.dirty = delivery, True
+        run(self.functions.pause_key(key, ms))
+        self.model.pause_key(key, ms)
 
     # Workers.
 
@@ -257,12 +323,15 @@ class QueueMachine(RuleBasedStateMachine):
         self.wakeups.calls(name)
         reply = run(self.functions.settle_and_claim(request))
         refused = self.model.settle(settled)
-        jobs = self.model.claim(name, slots, worker.lock)
+        self.wakeups.ask()
+        seen = self.driver.snapshot()
+        started = [str(job[4] or b"", "utf-8") for job in reply.jobs]
+        jobs = self.model.claim(name, slots, worker.lock, started, seen.waiting())
         call = worker.unanswered = Unanswered(request, refused, jobs, slots)
         if call.free:
             due = self.model.next_due()
             call.due = {due, due and due + SECOND_LATER_MS, 0} if worker.listens else {due}
-        self.look()
+        self.look(seen)
         # Only now are the names of the new leases known.
         call.tokens = [job.token for job in jobs]
         if answered:
@@ -323,7 +392,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.dirty = True
 
     @action(
-        1,
+        2,
         name=WORKERS,
         what=st.sampled_from(["crash", "crash and close", "close", "old number", "shutdown", "shutdown"]),
         delivery=DELIVERY,

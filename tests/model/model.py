@@ -1,56 +1,27 @@
 """The rules of one queue in plain Python: what every call does to the jobs, and what it answers.
 
-Read it top to bottom to learn the queue; upkeep.py goes on with time and leases. No storage, no bytes on a
-wire: those are the library's, and machine.py compares the two after each step.
+lines.py tells how jobs wait; read on here, then claims.py, then upkeep.py with time and leases. No storage, no bytes
+on a wire: those are the library's, and machine.py compares the two after each step.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 
-from tests.model.parts import DEFAULT_RETENTION, Event, Final, Job, NewJob, Retention, Settled, State
+from tests.model.lines import Lines
+from tests.model.parts import DEFAULT_RETENTION, Dedup, Final, Job, NewJob, Retention, Settled
 
 HOLD_MS = 60_000
 """A result somebody waits for stays readable at least this long."""
 
 
-class Queue:
+class Queue(Lines):
     """One queue."""
 
     def __init__(self, now: int, *, step: int) -> None:
-        self.now: int = now
-        self.step = step  # how many due or expired jobs one call handles at most
-        self.jobs: dict[str, Job] = {}
-        self.paused = False
-        self.events: list[Event] = []
+        super().__init__(now, step=step)
         self.keep: dict[Final, Retention | None] = {"completed": None, "failed": None}  # applied last
-        self.line = itertools.count(1)
         self.last_id = 0
-
-    # Looking.
-
-    def get(self, id_: str) -> Job | None:
-        """The job, unless its record is gone."""
-        job = self.jobs.get(id_)
-        return None if job is None or job.torn else job
-
-    def having(self, *states: State) -> list[Job]:
-        return [job for job in self.jobs.values() if job.state in states]
-
-    def waiting(self) -> list[Job]:
-        """In the order in which they will be claimed: what came back first, then first in, first out."""
-        return sorted(self.having("waiting"), key=lambda job: (not job.returned, job.line))
-
-    def scheduled(self) -> list[Job]:
-        return sorted(self.having("delayed"), key=lambda job: (job.due, job.id))
-
-    def ended(self, state: State) -> list[Job]:
-        """Oldest first."""
-        return sorted(self.having(state), key=lambda job: (job.ended or 0, job.id))
-
-    def note(self, kind: str, id_: str, detail: str = "") -> None:
-        self.events.append(Event(kind, id_, detail))
 
     # Adding.
 
@@ -62,37 +33,73 @@ class Queue:
         outcomes = dict[int, str]()
         custom = {one.id for one in new}
         for position, (one, id_) in enumerate(zip(new, named, strict=True)):
+            word, owner = self._in_the_way(one)
+            if word:
+                assert id_ == owner, f"the job in the way is {owner}, named {id_}"
+                outcomes[position] = word
+                self.note("duplicate", owner, one.dedup.id if one.dedup else "")
+                continue
             if one.id:
                 assert id_ == one.id, f"asked for the id {one.id}, named {id_}"
             else:
                 assert int(id_) > self.last_id, f"the generated id {id_} follows {self.last_id}"
                 assert id_ not in {*self.jobs, *custom}, f"the generated id {id_} is a custom one"
                 self.last_id = int(id_)
-            there = self.get(id_)
-            if there is not None:
-                outcomes[position] = "completed" if there.state == "completed" else "duplicate"
-            else:
-                self._create(id_, one)
+            self._create(id_, one)
         return outcomes
 
+    def _in_the_way(self, one: NewJob) -> tuple[str, str]:
+        """Why this one is not added, and for whom; a job that waits gives way to a debounced one."""
+        replaced = ""
+        if one.dedup:
+            word, owner = self._owner(one.dedup)
+            if word in ("duplicate", "completed"):
+                return word, owner
+            replaced = owner
+        there = self.get(one.id)
+        if there is not None and self._is_gone(there):
+            del self.jobs[one.id]
+        elif there is not None and there.id != replaced:
+            return ("completed" if there.state == "completed" else "duplicate"), there.id
+        if replaced:
+            self.remove(replaced, "replaced")
+        return "", ""
+
+    def _owner(self, wanted: Dedup) -> tuple[str, str]:
+        ends, id_ = self.owners.get(wanted.id, (1, ""))
+        if 0 < ends <= self.now:
+            return "", ""
+        owner = self.get(id_)
+        if wanted.mode == "throttle":
+            over = owner is not None and owner.state == "completed" and not self._is_gone(owner)
+            return ("completed" if over else "duplicate"), id_
+        if owner is None or owner.over:
+            return "", ""
+        if wanted.mode == "simple":
+            return "duplicate", id_
+        return ("", "") if owner.state == "active" else ("replace", id_)
+
     def _create(self, id_: str, one: NewJob) -> None:
-        job = self.jobs[id_] = Job(id_, one.name, one.data, one.lease)
+        job = Job(id_, one.name, one.data, one.lease, one.priority, one.lifo, one.key, one.cost)
+        self.jobs[id_] = job
         due = one.at or (self.now + one.delay if one.delay else 0)
         if one.ttl:
             job.expires = self.now + one.ttl
         if one.reply:
             job.waiters = [one.reply]
+        if one.dedup:
+            ends = self.now + one.dedup.ttl if one.dedup.ttl and one.dedup.mode != "debounce" else 0
+            self.owners[one.dedup.id] = ends, id_
+            if one.dedup.mode != "throttle":
+                self.marks[id_] = one.dedup.id
         self.note("added", id_, one.name)
         if due > self.now:
             job.state, job.due = "delayed", due
             self.note("delayed", id_)
         else:
-            self._to_line(job)
+            self.to_line(job)
 
-    def _to_line(self, job: Job) -> None:
-        job.state, job.returned, job.line = "waiting", False, next(self.line)
-
-    # Settling and claiming.
+    # Settling.
 
     def settle(self, runs: Sequence[Settled]) -> dict[int, str]:
         """End runs; answer why some were refused. A refused run changes nothing."""
@@ -104,6 +111,8 @@ class Queue:
                 state = self._apply(job, run)
                 if state:
                     ended.setdefault((state, run.retention), []).append(job)
+        if ended:
+            self.release_held(sum(map(len, ended.values())))
         for (state, retention), jobs in ended.items():
             self._store(state, retention, jobs)
         return refused
@@ -115,16 +124,17 @@ class Queue:
             job = self.jobs.get(run.id)
             if job is None or job.torn:
                 refused[position] = "missing"
-                self._clean(job)
+                self._clean(job, run.id)
                 if job is not None and job.state == "active" and job.token == run.token:
-                    del self.jobs[run.id]  # nothing is left of it now
+                    self.forget(job)  # nothing is left of it now
             elif job.state != "active" or job.token != run.token or run.token in seen:
                 refused[position] = "stale"
             seen.add(run.token)
         return refused
 
-    def _clean(self, job: Job | None) -> None:
+    def _clean(self, job: Job | None, id_: str) -> None:
         """What stood beside a record that was deleted by hand goes when that is found out."""
+        self.free_dedup(id_)
         if job is not None:
             job.expires, job.revoking, job.waiters, job.logs = None, False, [], []
 
@@ -141,74 +151,49 @@ class Queue:
             job.error, job.reason = run.payload, reason
         if verb == "f":
             return "failed"
-        if verb == "b":
-            self._come_back(job)
+        if verb == "l":
+            self._hold_back(job, run.delay)
+        if verb in "bl":
+            self.come_back(job)
+            self.note("returned" if verb == "b" else "limited", job.id, str(run.delay) if verb == "l" else "")
         elif verb == "r" and run.delay == 0:
-            self._to_line(job)
+            self.to_line(job)
         else:
-            job.state, job.due = "delayed", self.now + run.delay
+            job.state, job.due, job.resting = "delayed", self.now + run.delay, job.key is not None
         if verb == "r":
             self.note("retrying", job.id, f"{run.delay} {run.reason}")
         elif verb == "d":
             self.note("delayed", job.id)
         return None
 
-    def _come_back(self, job: Job) -> None:
-        """Unfinished and unjudged: to the head, in the original order."""
-        job.state, job.returned = "waiting", True
-        self.note("returned", job.id)
-
-    def claim(self, worker: str, slots: int, lock: int) -> list[Job]:
-        """Start up to `slots` jobs. Nothing moves while the queue is paused."""
-        if self.paused:
-            return []
-        self._promote_due()
-        started = list[Job]()
-        for job in self.waiting():
-            if len(started) == slots:
-                break
-            if job.expires is not None and job.expires <= self.now:
-                self._expire(job)
-            elif job.torn:
-                del self.jobs[job.id]
-                self.note("dropped", job.id, "missing")
-            else:
-                self._start(job, worker, lock)
-                started.append(job)
-        return started
-
-    def _start(self, job: Job, worker: str, lock: int) -> None:
-        job.state, job.token, job.worker, job.idle = "active", "?", worker, 0
-        job.fence += 1
-        job.lock = job.lease or lock
-        job.expires = None  # it started in time
-        self.note("active", job.id)
-
-    def _promote_due(self) -> None:
-        for job in [job for job in self.scheduled() if job.due <= self.now][: self.step]:
-            if job.torn:
-                del self.jobs[job.id]
-            else:
-                self._to_line(job)
-                self.note("waiting", job.id)
-
-    def next_due(self) -> int:
-        """When a worker should look again by itself; 0: it need not."""
-        scheduled = self.scheduled()
-        return scheduled[0].due if scheduled and not self.paused else 0
+    def _hold_back(self, job: Job, delay: int) -> None:
+        """Somebody outside said wait: the job's key does, or for an unkeyed job the queue."""
+        if job.key is not None:
+            key = self.keys[job.key]
+            key.paused_until = max(key.paused_until, self.now + delay)
+        else:
+            self.gate = max(self.gate, self.now + delay)
 
     # Ends.
 
-    def _fail(self, job: Job, reason: str) -> None:
+    def fail(self, job: Job, reason: str) -> None:
         """Failed by the queue, not by a run: no failure is counted."""
         job.reason = reason
+        self.release_held(1)
         self._store("failed", None, [job])
 
-    def _expire(self, job: Job) -> None:
-        if job.torn:
-            del self.jobs[job.id]
-        else:
-            self._fail(job, "expired")
+    def release_held(self, ended: int | None = None) -> None:
+        """Records that nobody may still be reading go, if nothing else keeps them. Who adds some clears some."""
+        held = [job for job in self.jobs.values() if job.held is not None and job.held <= self.now]
+        held.sort(key=lambda job: (job.held or 0, job.id))
+        for job in held if ended is None else held[: 10 + 2 * ended]:
+            job.held = None
+            if job.drop:
+                del self.jobs[job.id]
+
+    def _is_gone(self, job: Job) -> bool:
+        """Its time is over, and only nobody has removed it yet."""
+        return job.drop and job.held is not None and job.held <= self.now
 
     def _store(self, state: Final, retention: tuple[int, int] | None, jobs: list[Job]) -> None:
         """Tell the waiters, then keep what the policy keeps; a job somebody waited for stays a while.
@@ -217,7 +202,8 @@ class Queue:
         """
         count, age = retention or DEFAULT_RETENTION[state]
         for job in jobs:
-            job.state, job.ended, job.expires, job.revoking = state, self.now, None, False
+            job.state, job.ended, job.expires, job.revoking, job.resting = state, self.now, None, False, False
+            self.free_dedup(job.id)
             self.note(state, job.id, (job.reason or "") if state == "failed" else "")
             waited, job.waiters = bool(job.waiters), []
             if waited:
@@ -246,12 +232,12 @@ class Queue:
 
     # What users do.
 
-    def remove(self, id_: str) -> str:
+    def remove(self, id_: str, detail: str = "") -> str:
         job = self.get(id_)
         if job is None:
             return "missing"
-        del self.jobs[id_]
-        self.note("removed", id_, job.state)
+        self.forget(job)
+        self.note("removed", id_, detail or job.state)
         return "ok"
 
     def retry(self, id_: str) -> str:
@@ -261,10 +247,13 @@ class Queue:
             return "missing"
         if not job.over:
             return f"state {job.state}"
+        if self._is_gone(job):
+            del self.jobs[id_]
+            return "missing"
         job.failures = job.stalls = 0
         job.ended = job.result = job.error = job.reason = job.progress = job.held = None
         job.drop = False
-        self._to_line(job)
+        self.to_line(job)
         self.note("waiting", id_, "retried")
         return "ok"
 
@@ -279,7 +268,7 @@ class Queue:
             job.revoking = True
             self.note("revoking", id_)
             return "revoking"
-        self._fail(job, "revoked")
+        self.fail(job, "revoked")
         return "revoked"
 
     def promote(self, id_: str) -> str:
@@ -288,8 +277,38 @@ class Queue:
             return "missing"
         if job.state != "delayed":
             return f"state {job.state}"
-        self._to_line(job)
+        self.to_line(job)
         self.note("waiting", id_, "promoted")
+        return "ok"
+
+    def change_priority(self, id_: str, priority: int) -> str:
+        """In its line it stands as if it came now; in its key's line it keeps its place among equals."""
+        job = self.get(id_)
+        if job is None:
+            return "missing"
+        if not (job.waits or job.state == "delayed"):
+            return f"state {job.state}"
+        if priority != job.priority:
+            job.priority = priority
+            job.lifo = False
+            if job.waits:
+                self.to_line(job)
+            self.note("changed", id_, f"priority {priority}")
+        return "ok"
+
+    def change_delay(self, id_: str, delay: int) -> str:
+        """It starts so long from now; 0: as soon as it can. A keyed job that waited gives up its place."""
+        job = self.get(id_)
+        if job is None:
+            return "missing"
+        if not (job.waits or job.state == "delayed"):
+            return f"state {job.state}"
+        if delay == 0:
+            return self.promote(id_) if job.state == "delayed" else "ok"
+        if job.waits:
+            job.state, job.seat = "delayed", 0
+        job.due = self.now + delay
+        self.note("changed", id_, f"delay {delay}")
         return "ok"
 
     def update(self, id_: str, token: str, kind: str, value: str) -> str:
@@ -314,7 +333,7 @@ class Queue:
         if job is None:
             return "missing"
         if job.over:
-            return job.state
+            return "missing" if self._is_gone(job) else job.state
         job.waiters = [*(one for one in job.waiters if one != channel), channel]
         return "waiting"
 

@@ -1,6 +1,7 @@
 """What the model speaks of: a job, what is asked of a queue, and what a queue reports.
 
-The rules themselves are in model.py (adding, claiming, ending) and upkeep.py (time, leases, recovery).
+The rules themselves are in lines.py (waiting, keys, limits), model.py (adding, ending, users), claims.py (what a claim
+may answer) and upkeep.py (time, leases, recovery).
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-State = Literal["waiting", "active", "delayed", "completed", "failed"]
+State = Literal["waiting", "prioritized", "key-waiting", "active", "delayed", "completed", "failed"]
 Final = Literal["completed", "failed"]
 FINAL: tuple[Final, Final] = ("completed", "failed")
+READY: tuple[State, ...] = ("waiting", "prioritized", "key-waiting")
+"""The states of a job that waits for its claim."""
 
 Retention = tuple[int, int]
 """How many, and for how many ms; -1 = without limit."""
@@ -21,6 +24,14 @@ class Event(NamedTuple):
     kind: str
     id: str
     detail: str = ""
+
+
+class Dedup(NamedTuple):
+    """Of several adds with this id, one job."""
+
+    id: str
+    mode: Literal["simple", "throttle", "debounce"]
+    ttl: int | None = None
 
 
 class NewJob(NamedTuple):
@@ -34,10 +45,19 @@ class NewJob(NamedTuple):
     at: int | None = None
     ttl: int | None = None
     reply: str | None = None
+    priority: int = 0
+    lifo: bool = False
+    key: str | None = None
+    cost: int = 1_000  # thousandths of a token
+    dedup: Dedup | None = None
+
+    def __repr__(self) -> str:
+        given = {name: value for name, value in self._asdict().items() if value != self._field_defaults[name]}
+        return f"NewJob({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
 class Settled(NamedTuple):
-    """A run that ended. Verbs: c complete, f fail, r retry, d delay, b hand back."""
+    """A run that ended. Verbs: c complete, f fail, r retry, d delay, b hand back, l limited."""
 
     verb: str
     id: str
@@ -48,19 +68,27 @@ class Settled(NamedTuple):
     reason: str = "error"
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     id: str
     name: str
     data: str
     lease: int | None  # the job's own; else the claiming worker's
+    priority: int = 0
+    lifo: bool = False
+    key: str | None = None
+    cost: int = 1_000
     state: State = "waiting"
     line: int = 0  # its place in the line: grows with each entry into the line
-    returned: bool = False  # came back unfinished: stands before the line, in the order of `line`
+    seat: int = 0  # its place in its key's line, kept when it comes back; 0: none yet
+    returned: bool = False  # came back unfinished: stands before the line
+    laned: bool = False  # its last run did not begin in the plain line
+    resting: bool = False  # waits for its next attempt, and keeps its place in its key's line
     due: int = 0
     expires: int | None = None  # must start before this
     # The present or last run.
     token: str = ""  # the lease, named by the server; "?" until it was seen
+    letter: str = "s"  # where the run stands
     worker: str = ""
     fence: int = 0
     lock: int = 0
@@ -84,3 +112,23 @@ class Job:
     @property
     def over(self) -> bool:
         return self.state in FINAL
+
+    @property
+    def waits(self) -> bool:
+        return self.state in READY
+
+    @property
+    def route(self) -> tuple[object, ...]:
+        """How it waits."""
+        if self.key is not None:
+            return "k", self.priority, self.cost, self.key
+        return ("p", self.priority) if self.priority else ("l",) if self.lifo else ()
+
+    @property
+    def line_name(self) -> str:
+        """The line in which a job that waits stands: each is claimed from its head."""
+        if self.key is not None:
+            return f"key {self.key}"
+        if self.returned:
+            return "back from the lane" if self.laned else "back from the line"
+        return "prioritized" if self.priority else "lifo" if self.lifo else "plain"

@@ -32,15 +32,20 @@ local function sorted_set(key)
   return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
 end
 
+local LINES = {keyq = {'ZRANGE', 0, -1}, keyrun = {'SMEMBERS'}, keyrest = {'SMEMBERS'}, dedup = {'GET'}}
+
 -- base event: everything, read without the library's own readers; events after the given entry.
 register('modelProbe', function(base, args)
   local keys = redis.call('KEYS', base .. ':*')
-  local records, logs = {}, {}
+  local records, logs, lines = {}, {}, {}
   for _, key in ipairs(keys) do
     local id = string.match(key, ':job:(.*)$')
     if id then records[#records + 1] = {id, redis.call('HGETALL', key)} end
     id = string.match(key, ':logs:(.*)$')
     if id then logs[#logs + 1] = {id, redis.call('LRANGE', key, 0, -1)} end
+    local kind, name = string.match(string.sub(key, #base + 2), '^(%a+):(.*)$')
+    local look = LINES[kind]
+    if look then lines[#lines + 1] = {kind, name, look[2] and redis.call(look[1], key, look[2], look[3]) or redis.call(look[1], key)} end
   end
   return {
     keys,
@@ -61,5 +66,13 @@ register('modelProbe', function(base, args)
     redis.call('HGETALL', base .. ':workers'),
     sorted_set(base .. ':idle'),
     redis.call('XRANGE', base .. ':events', '(' .. args[1], '+'),
+    redis.call('ZRANGE', base .. ':lifo', 0, -1),
+    redis.call('ZRANGE', base .. ':prioritized', 0, -1),
+    redis.call('ZRANGE', base .. ':keyed', 0, -1),
+    sorted_set(base .. ':ready'),
+    sorted_set(base .. ':sleeping'),
+    redis.call('HGETALL', base .. ':resting'),
+    redis.call('HGETALL', base .. ':deduped'),
+    lines,
   }
 end)

@@ -32,9 +32,24 @@ def call(driver: Driver) -> Call:
     return settle_and_claim
 
 
-def add(driver: Driver, count: int, **extra: int) -> list[str]:
+def add(driver: Driver, count: int, **extra: object) -> list[str]:
     packed = msgpack.packb(extra) if extra else b""
     return run(driver.functions.add_jobs([AddRequest("", "n", b"", b"", packed)] * count)).ids
+
+
+def ids_of(reply: SettleReply) -> list[str]:
+    return [str(job[4] or b"", "utf-8") for job in reply.jobs]
+
+
+def end(verb: str, reply: SettleReply, option: str = "") -> list[Arg]:
+    """The words that end all runs of a claim."""
+    return [word for job in reply.jobs for word in (verb, job[4] or b"", job[5] or b"", b"", option)]
+
+
+def woken(wakeups: Wakeups, name: str) -> bool:
+    wakeups.ask()
+    wakeups.hear()
+    return wakeups.woken(name)
 
 
 def test_jobs_that_become_due_wake_others_when_the_caller_is_full(driver: Driver, call: Call) -> None:
@@ -104,4 +119,81 @@ def test_a_destroyed_group_does_not_wedge_the_queue(driver: Driver, call: Call) 
         seen.add((jobs[0][4] or b"").decode())
     assert seen == set(ids)
     assert run(driver.functions.count_jobs())["completed"] == 3
+    assert driver.findings(ids) == []
+
+
+def test_a_job_that_is_too_late_does_not_hide_the_next_one_of_its_key(driver: Driver, call: Call) -> None:
+    add(driver, 1, key="x", ttl=1_000)
+    second = add(driver, 1, key="x")
+    driver.set_clock(START_MS + 1_000)
+    assert ids_of(call("w1", 2)) == second, "the first one is too late, the second one can start, and w1 is idle"
+
+
+@pytest.mark.parametrize("how", ["removed", "stalled", "closed"])
+def test_a_run_that_ends_without_its_worker_makes_room_in_the_queue(driver: Driver, call: Call, how: str) -> None:
+    wakeups = Wakeups(driver.ears, ["w1", "w2"])
+    run(driver.functions.set_limits(concurrency="1"))
+    add(driver, 2)
+    held = ids_of(call("w1", 1))
+    call("w2", 1)
+    assert not woken(wakeups, "w2")
+    if how == "removed":
+        run(driver.functions.change_job("removeJob", held[0]))
+    elif how == "closed":
+        run(driver.functions.change_job("revokeJob", held[0]))
+        run(driver.functions.close_worker("w1"))
+    else:
+        run(driver.functions.sweep(0, 0, 10**9, resume=False))
+        driver.set_clock(START_MS + 40_000)
+        driver.age(49_000)
+        reply = run(driver.functions.sweep(0, 0, 10**9, resume=False))
+        assert reply is not None
+        assert reply.failed == held
+    assert woken(wakeups, "w2"), "there is room for the second job, and w2 sleeps"
+
+
+def test_a_debounced_add_that_is_refused_replaces_nothing(driver: Driver, call: Call) -> None:
+    dedup = {"id": "d", "mode": "debounce"}
+    request = AddRequest("", "n", b"", b"", msgpack.packb({"dedup": dedup}))
+    run(driver.functions.add_jobs([request._replace(id="waits"), AddRequest("taken", "n", b"", b"", b"")]))
+    assert run(driver.functions.add_jobs([request._replace(id="taken")])).outcomes == {0: "duplicate"}
+    assert set(ids_of(call("w1", 5))) == {"waits", "taken"}
+
+
+@pytest.mark.parametrize("others", [{"lifo": True}, {"key": "x"}])
+def test_lines_that_are_filled_at_every_claim_take_turns(driver: Driver, call: Call, others: dict[str, object]) -> None:
+    """Adding and claiming go in step, and both count."""
+    run(driver.functions.set_key_limits("", concurrency="9"))
+    plain, started, held = {*add(driver, 30)}, list[str](), list[Arg]()
+    add(driver, 1, **others)
+    for _ in range(6):
+        add(driver, 1, **others)
+        reply = call("w1", 1, *held)
+        started += ids_of(reply)
+        held = end("c", reply)
+    assert 2 <= len(plain & {*started}) <= 4, "two lines, six claims of one job each"
+
+
+def test_a_claim_of_many_jobs_that_are_too_late_ends_and_goes_on_at_once(driver: Driver, call: Call) -> None:
+    for _ in range(3):
+        add(driver, 1_000, ttl=1_000)
+    good = add(driver, 1)
+    driver.set_clock(START_MS + 1_000)
+    first = call("w1", 1)
+    assert (first.jobs, first.due) == ([], START_MS + 1_000)
+    counts = run(driver.functions.count_jobs())
+    assert 0 < counts["failed"] < 3_000
+    while not (reply := call("w1", 1)).jobs:
+        assert reply.due == START_MS + 1_000
+    assert ids_of(reply) == good
+
+
+def test_a_destroyed_group_does_not_hold_a_key(driver: Driver, call: Call) -> None:
+    ids = add(driver, 2, key="x")
+    assert ids_of(call("w1", 2)) == ids[:1]
+    driver.wire.send("XGROUP", "DESTROY", f"{BASE}:lane", "workers")
+    run(driver.functions.sweep(9, 0, 10**9, resume=False))
+    first = call("w2", 2)
+    assert ids_of(first) == ids[:1]
+    assert ids_of(call("w2", 2, *end("c", first))) == ids[1:]
     assert driver.findings(ids) == []

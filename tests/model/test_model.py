@@ -13,9 +13,9 @@ import pytest
 from tests.model.driver import Driver
 from tests.model.running import library, run_machine
 
-STEPS = int(os.environ.get("GLIDEMQ_MODEL_STEPS", "36000"))
+STEPS = int(os.environ.get("GLIDEMQ_MODEL_STEPS", "60000"))
 SEED = os.environ.get("GLIDEMQ_MODEL_SEED")
-PARTS = 4
+PARTS = 8
 
 
 @pytest.mark.timeout(600 + STEPS // 100)

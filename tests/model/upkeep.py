@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.model.model import Queue
+from tests.model.claims import ClaimingQueue
 from tests.model.parts import DEFAULT_RETENTION, FINAL, Job
 
 FORGET_WORKER_MS = 300_000
 SHORTEST_LEASE_MS = 1_000
 
 
-class TimedQueue(Queue):
+class TimedQueue(ClaimingQueue):
     """A queue whose clock moves."""
 
     def __init__(self, now: int, *, step: int) -> None:
@@ -62,7 +62,7 @@ class TimedQueue(Queue):
         for job in self.having("active"):
             idle = min(job.idle, self.now - self.settled_since)
             if job.torn and idle >= SHORTEST_LEASE_MS:
-                del self.jobs[job.id]
+                self.forget(job)
                 self.note("dropped", job.id, "missing")
             elif not job.torn and idle >= job.lock:
                 (recovered if self._stall(job, max_stalled) else failed).add(job.id)
@@ -73,16 +73,13 @@ class TimedQueue(Queue):
         job.stalls += 1
         self.note("stalled", job.id, str(job.stalls))
         if job.revoking or job.stalls > max_stalled:
-            self._fail(job, "revoked" if job.revoking else "stalled")
+            self.fail(job, "revoked" if job.revoking else "stalled")
             return False
-        job.state, job.returned = "waiting", True
+        self.come_back(job)
         return True
 
     def _tidy(self) -> None:
-        for job in [job for job in self.jobs.values() if job.held is not None and job.held <= self.now]:
-            job.held = None
-            if job.drop:
-                del self.jobs[job.id]
+        self.release_held()
         for state in FINAL:
             self._discard_older(state, (self.keep[state] or DEFAULT_RETENTION[state])[1])
         expired = [job for job in self.jobs.values() if job.expires is not None and job.expires <= self.now]
@@ -90,7 +87,7 @@ class TimedQueue(Queue):
             if job.torn:
                 job.expires = None  # found out when it is claimed
             else:
-                self._fail(job, "expired")
+                self.fail(job, "expired")
         running = {job.worker for job in self.having("active")}
         for worker, seen in list(self.alive.items()):
             if seen <= self.now - FORGET_WORKER_MS and worker not in running:
@@ -102,10 +99,12 @@ class TimedQueue(Queue):
         count = 0
         for job in [job for job in self.having("active") if job.worker == worker]:
             if job.torn:
-                del self.jobs[job.id]
+                self.forget(job)
+                self.note("dropped", job.id, "missing")
             elif job.revoking:
-                self._fail(job, "revoked")
+                self.fail(job, "revoked")
             else:
-                self._come_back(job)
+                self.come_back(job)
+                self.note("returned", job.id)
                 count += 1
         return count

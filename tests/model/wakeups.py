@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tests.model.driver import BASE, Connection, Snapshot
-from tests.model.model import Queue
+from tests.model.lines import Lines
 
 SECOND_LATER_MS = 100
 """A second worker sleeps a little longer than the first, in case that one is dead."""
@@ -107,9 +107,10 @@ class Wakeups:
             sleeper.asleep = sleeper.woken = False
             self._dead.add(name)
 
-    def check(self, seen: Snapshot, model: Queue, unanswered: set[str]) -> None:
+    def check(self, seen: Snapshot, model: Lines, unanswered: set[str]) -> None:
         """Nobody sleeps over a job that can start, and somebody's alarm is set for the next one that is due."""
-        ready = len(model.waiting())
+        # Of a key one counts: whoever takes it wakes the next.
+        ready = model.allowance(len(model.having("waiting", "prioritized")) + len(seen.ready))
         self._lost = self._lost if ready else 0
         sleepers = {name: one for name, one in self._sleepers.items() if one.asleep}
         for one in sleepers.values():
@@ -120,7 +121,7 @@ class Wakeups:
             return
         coming = self._lost + sum(one.slots for one in awake)
         assert ready <= coming, f"{ready} jobs can start, slots woken for them: {coming}, asleep: {sleepers}"
-        due = model.next_due()
+        due = model.next_due(seen.sleeping)
         alarms = [one.alarm for one in sleepers.values() if one.alarm]
         if due and not awake and not self._lost and not self._dead & set(seen.idle):
             assert any(alarm <= max(due, model.now) + SECOND_LATER_MS for alarm in alarms), (

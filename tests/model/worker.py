@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgpack
 
 from glidemq_async.functions.callers import AddRequest, Arg, ClaimedJob, Lane, SettleRequest
-from tests.model.compare import created
+from tests.model.compare import created, route
 from tests.model.parts import Job, NewJob, Settled
+
+DEFAULT_COST = 1_000
 
 
 class Worker:
@@ -43,8 +45,12 @@ class Unanswered:
 
 
 def add_request(job: NewJob) -> AddRequest:
-    named = {"delay": job.delay, "at": job.at, "ttl": job.ttl, "reply": job.reply}
+    named: dict[str, object] = {"delay": job.delay, "at": job.at, "ttl": job.ttl, "reply": job.reply}
+    named |= {"priority": job.priority or None, "lifo": job.lifo or None, "key": job.key}
+    named |= {"cost": job.cost if job.cost != DEFAULT_COST else None}
     extra = {name: value for name, value in named.items() if value is not None}
+    if job.dedup is not None:
+        extra["dedup"] = {name: value for name, value in job.dedup._asdict().items() if value is not None}
     opts = b"" if job.lease is None else msgpack.packb({"l": job.lease})
     return AddRequest(job.id, job.name, job.data.encode(), opts, msgpack.packb(extra) if extra else b"")
 
@@ -56,6 +62,7 @@ def run_args(run: Settled) -> list[Arg]:
         "f": f"{policy};retries_exhausted;{run.reason}",
         "r": f"{run.delay} {run.reason}",
         "d": str(run.delay),
+        "l": str(run.delay),
         "b": "",
     }
     return [run.verb, run.id, run.token, run.payload, option[run.verb]]
@@ -63,10 +70,10 @@ def run_args(run: Settled) -> list[Arg]:
 
 def claimed_fields(fields: ClaimedJob) -> tuple[object, ...]:
     name, data, _, fence, id_, entry, *history = [value.decode(errors="replace") if value else None for value in fields]
-    failures, stalls, added, progress = history or [None, None, None, None]
+    failures, stalls, added, progress, way, _ = history or [None] * 6
     since = created(added, entry or "")
-    return name, data, int(fence or 0), id_, entry, int(failures or 0), int(stalls or 0), progress, since
+    return name, data, int(fence or 0), id_, entry, int(failures or 0), int(stalls or 0), progress, since, route(way)
 
 
 def as_claimed(job: Job, since: int) -> tuple[object, ...]:
-    return job.name, job.data, job.fence, job.id, job.token, job.failures, job.stalls, job.progress, since
+    return job.name, job.data, job.fence, job.id, job.token, job.failures, job.stalls, job.progress, since, job.route

@@ -1,0 +1,139 @@
+"""What a claim may answer. Whose turn it is among several lines is the server's choice; here are its bounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from tests.model.model import Queue
+from tests.model.parts import Job
+
+BACK = ("back from the lane", "back from the line")
+MOST_PASSED_OVER = 2
+"""A line that could start a job is passed over at most so often in a row."""
+KEY_PASSED_OVER = 3
+"""A key may be passed over once more when it could not start for a moment between two claims."""
+
+
+class ClaimingQueue(Queue):
+    """A queue whose jobs are claimed."""
+
+    def __init__(self, now: int, *, step: int) -> None:
+        super().__init__(now, step=step)
+        self._passed = Counter[str]()
+        self._first = ""  # the line from which the last claim that had a choice began
+
+    def claim(self, worker: str, slots: int, lock: int, started: Sequence[str], still: Collection[str]) -> list[Job]:
+        """A worker was answered these jobs; still: the jobs that wait after that. Nothing moves while paused.
+
+        What left the lines without a start was too late, or had no record any more.
+        """
+        if self.paused:
+            assert not started, f"{started} started while the queue is paused"
+            return []
+        self.promote_due()
+        allowed = self.allowance(slots) if slots else 0
+        before, lines = self._turns(), self.lines()
+        taken = {name: [job for job in line if job.id not in still] for name, line in lines.items()}
+        for name, jobs in taken.items():
+            head = [job.id for job in lines[name][: len(jobs)]]
+            assert head == [job.id for job in jobs], f"{[job.id for job in jobs]} left {name}, at its head stood {head}"
+            assert (order := [job.id for job in jobs if job.id in started]) == [
+                one for one in started if one in head
+            ], f"started from {name}: {started}, there the order was {order}"
+            for job in jobs:
+                self._take(job, worker if job.id in started else None, lock)
+        assert set(started) <= {job.id for jobs in taken.values() for job in jobs}, f"{started} did not all wait"
+        assert len(started) <= allowed, f"{started} started, allowed were {allowed}"
+        self._check_order({name for name, jobs in taken.items() if jobs}, len(started) < allowed)
+        free = allowed - sum(job.id in started for name in BACK for job in taken.get(name, ()))
+        self._check_turns(before, {name for name, jobs in taken.items() if jobs}, free)
+        line_of = {job.id: name.partition(" ")[0] for name, jobs in taken.items() if name not in BACK for job in jobs}
+        self._check_first(before, [line_of[id_] for id_ in started if id_ in line_of], {*line_of.values()})
+        self.usage.starts += [self.now] * len(started) if self.limits.rate else []
+        jobs = [self.jobs[id_] for id_ in started]
+        for job in jobs:
+            job.line = job.line or next(self.line)  # if it comes back it stands there by this start
+        return jobs
+
+    def _take(self, job: Job, worker: str | None, lock: int) -> None:
+        key = job.key
+        if key is not None:
+            opens = self.opens_at(key, job)
+            assert opens <= self.now, f"job {job.id} left the line of key {key}, held back until {opens}"
+            assert self.room(key), f"job {job.id} left the line of key {key}, which has no room"
+            # It was taken before anybody saw that it is too late: it has paid.
+            self.keys[key].usage.start(self.limits_of(key), 0 if job.torn else job.cost, self.now)
+        late = job.expires is not None and job.expires <= self.now
+        assert (worker is None) == (late or job.torn), f"job {job.id} left its line, too late: {late}, torn: {job.torn}"
+        if worker is not None:
+            self._start(job, worker, lock)
+        elif job.torn and not late:
+            self.forget(job)
+            self.note("dropped", job.id, "missing")
+        else:
+            self._expire(job)
+
+    def _start(self, job: Job, worker: str, lock: int) -> None:
+        if job.key is not None:
+            job.letter = "k"
+        elif job.returned:
+            job.letter = "l"
+        else:
+            job.laned = job.lifo or job.priority > 0
+            job.letter = "l" if job.laned else "s"
+            job.line = 0 if job.laned else job.line
+        job.state, job.token, job.worker, job.idle = "active", "?", worker, 0
+        job.fence += 1
+        job.lock = job.lease or lock
+        job.expires = None  # it started in time
+        self.note("active", job.id)
+
+    def _expire(self, job: Job) -> None:
+        if job.torn:
+            self.forget(job)
+            self.note("dropped", job.id, "missing")
+        else:
+            self.fail(job, "expired")
+
+    def _check_order(self, touched: set[str], dry: bool) -> None:
+        """What goes first went first; a worker with a free slot left nothing that it could start."""
+        lines = self.lines()
+        back = [job.id for name in BACK for job in lines[name]]
+        turns = [job.id for name in ("plain", "lifo") for job in lines[name]]
+        turns += [f"first of key {key}" for key in self.startable_keys()]
+        if dry or touched - set(BACK):
+            assert not back, f"{back} came back and was passed over for {touched}"
+        if dry or "prioritized" in touched:
+            assert not turns, f"{turns} can start and was passed over for {touched}"
+        if dry:
+            assert not lines["prioritized"], f"{[job.id for job in lines['prioritized']]} can start and was left"
+
+    def _turns(self) -> set[str]:
+        """The lines that take turns and have a job that can start; each key also for itself."""
+        lines, keys = self.lines(), self.startable_keys()
+        return {name for name in ("plain", "lifo") if lines[name]} | {"keys" for _ in keys} | {f"key {k}" for k in keys}
+
+    def _check_turns(self, before: set[str], touched: set[str], free: int) -> None:
+        """No line and no key starves; in a claim that has a slot for each line each has its share."""
+        keys = {name for name in touched if name.startswith("key ")}
+        served = keys | (touched & {"plain", "lifo"}) | {"keys" for _ in keys}
+        waits = before & self._turns()
+        for name in {"plain", "lifo", "keys", *self._passed, *before}:
+            rivals = keys if name.startswith("key ") else served - keys
+            if name in served or name not in waits:
+                self._passed[name] = 0
+            elif rivals:
+                self._passed[name] += 1
+                assert name.startswith("key ") or free < 3, f"{name} got nothing of {free} slots"
+                most = KEY_PASSED_OVER if name.startswith("key ") else MOST_PASSED_OVER
+                assert self._passed[name] <= most, f"{name} was passed over {self._passed[name]} times"
+
+    def _check_first(self, before: set[str], order: list[str], touched: set[str]) -> None:
+        """The line that came first the last time does not come first again, if another one can."""
+        several = [{"keys": "key"}.get(name, name) for name in before if not name.startswith("key ")]
+        if not order or order[0] not in several or several == ["plain"]:
+            return
+        others = [name for name in several if name != order[0] and (name in order or name not in touched)]
+        assert order[0] != self._first or not others, f"{order[0]} came first again, before {others}"
+        self._first = order[0]

@@ -1,0 +1,201 @@
+"""How jobs wait: the lines and their order, the keys, and what limits hold back.
+
+The lines of a queue, each claimed from its head:
+    back         jobs that come back unfinished, before all others
+    plain        first in, first out
+    lifo         last in, first out
+    key k        the jobs of one key, by priority and place; no more of them run than the key allows
+    prioritized  by priority, only while no other line has a job that can start
+plain, lifo and the keys take turns.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping
+
+from tests.model.limits import Key, Limits, Usage
+from tests.model.parts import READY, Event, Job, State
+
+
+class Lines:
+    """The jobs of one queue, and where they stand."""
+
+    def __init__(self, now: int, *, step: int) -> None:
+        self.now: int = now
+        self.step = step  # how many due or expired jobs one call handles at most
+        self.jobs: dict[str, Job] = {}
+        self.paused = False
+        self.events: list[Event] = []
+        self.line = itertools.count(1)
+        self.limits = Limits()
+        self.usage = Usage()
+        self.gate = 0  # nothing starts before that instant
+        self.common = Limits()  # of keys without their own
+        self.keys: dict[str, Key] = defaultdict(Key)
+        self.owners: dict[str, tuple[int, str]] = {}  # deduplication id -> instant it ends (0: none), job
+        self.marks: dict[str, str] = {}  # job -> the deduplication id that its end frees
+
+    # Looking.
+
+    def get(self, id_: str) -> Job | None:
+        """The job, unless its record is gone."""
+        job = self.jobs.get(id_)
+        return None if job is None or job.torn else job
+
+    def having(self, *states: State) -> list[Job]:
+        return [job for job in self.jobs.values() if job.state in states]
+
+    def lines(self) -> dict[str, list[Job]]:
+        """Who waits, from the head of each line."""
+        lines = defaultdict[str, list[Job]](list)
+        for job in self.having(*READY):
+            lines[job.line_name].append(job)
+        for name, line in lines.items():
+            line.sort(key=_place, reverse=name == "lifo")
+        return lines
+
+    def scheduled(self) -> list[Job]:
+        return sorted(self.having("delayed"), key=lambda job: (job.due, job.id))
+
+    def ended(self, state: State) -> list[Job]:
+        """Oldest first."""
+        return sorted(self.having(state), key=lambda job: (job.ended or 0, job.id))
+
+    def note(self, kind: str, id_: str, detail: str = "") -> None:
+        self.events.append(Event(kind, id_, detail))
+
+    def forget(self, job: Job) -> None:
+        """Nothing of it is left."""
+        del self.jobs[job.id]
+        self.free_dedup(job.id)
+
+    def free_dedup(self, id_: str) -> None:
+        """An owner that ends or goes frees its deduplication id."""
+        wanted = self.marks.pop(id_, None)
+        if wanted is not None and self.owners.get(wanted, (0, ""))[1] == id_:
+            del self.owners[wanted]
+
+    # Waiting.
+
+    def to_line(self, job: Job) -> None:
+        """It may start: into its line. A keyed job that had a place in its key's line takes it again."""
+        job.returned = job.resting = False
+        if job.key is not None:
+            job.state, job.seat = "key-waiting", job.seat or next(self.line)
+        else:
+            job.state, job.line = "prioritized" if job.priority else "waiting", next(self.line)
+
+    def come_back(self, job: Job) -> None:
+        """Unfinished and unjudged: to its old place in the order, before all that did not start yet."""
+        if job.key is not None:
+            self.to_line(job)
+        else:
+            job.state, job.returned = "waiting", True
+
+    # Keys.
+
+    def limits_of(self, key: str) -> Limits:
+        return self.keys[key].own.over(self.common)
+
+    def room(self, key: str) -> int:
+        """How many more jobs of the key may run. One at a time, it waits for a job that rests."""
+        most = self.limits_of(key).concurrency or 1
+        mine = [job for job in self.jobs.values() if job.key == key]
+        if most == 1 and any(job.state == "delayed" and job.resting for job in mine):
+            return 0
+        return max(0, most - sum(job.state == "active" for job in mine))
+
+    def opens_at(self, key: str, head: Job) -> int:
+        """When pause, window and bucket let this job of the key start: now, or later."""
+        state, limits = self.keys[key], self.limits_of(key)
+        instants = [self.now, state.paused_until]
+        if limits.rate:
+            instants.append(state.usage.left(limits.rate, self.now)[1])
+        if limits.bucket:
+            # Nobody knows any more what a job without a record would cost.
+            instants.append(state.usage.affordable_at(limits.bucket, 0 if head.torn else head.cost, self.now))
+        return max(instants)
+
+    def held_back(self) -> dict[str, int]:
+        """The keys of which a job waits and may run, and when their heads may start."""
+        found = dict[str, int]()
+        for name, line in self.lines().items():
+            key = name.removeprefix("key ")
+            if key != name and line and self.room(key):
+                found[key] = self.opens_at(key, line[0])
+        return found
+
+    def startable_keys(self) -> set[str]:
+        return {key for key, at in self.held_back().items() if at <= self.now}
+
+    def set_key_limit(self, key: str, name: str, value: str) -> None:
+        if key:
+            self.keys[key].own = self.keys[key].own.changed(name, value)
+        else:
+            self.common = self.common.changed(name, value)
+
+    def pause_key(self, key: str, length: int) -> None:
+        """0 ends the pause."""
+        self.keys[key].paused_until = self.now + length if length else 0
+        self.note("key-paused" if length else "key-resumed", key, str(length))
+
+    # The limits of the queue.
+
+    def set_limit(self, name: str, value: str) -> None:
+        self.limits = self.limits.changed(name, value)
+        if self.limits.rate is None:
+            self.usage.starts.clear()
+
+    def is_full(self) -> bool:
+        """Only the end of a run makes room."""
+        most = self.limits.concurrency
+        return self.gate <= self.now and most is not None and len(self.having("active")) >= most
+
+    def queue_opens_at(self) -> int:
+        """When gate and window let a job start: now, or later."""
+        if self.gate > self.now:
+            return self.gate
+        return self.usage.left(self.limits.rate, self.now)[1] if self.limits.rate else self.now
+
+    def allowance(self, slots: int) -> int:
+        """How many of so many jobs the limits of the queue let start now."""
+        if self.queue_opens_at() > self.now or self.is_full():
+            return 0
+        if self.limits.rate:
+            slots = min(slots, self.usage.left(self.limits.rate, self.now)[0])
+        if self.limits.concurrency is not None:
+            slots = min(slots, self.limits.concurrency - len(self.having("active")))
+        return slots
+
+    # Time.
+
+    def promote_due(self) -> None:
+        for job in [job for job in self.scheduled() if job.due <= self.now][: self.step]:
+            if job.torn:
+                self.forget(job)
+                self.note("dropped", job.id, "missing")
+            else:
+                self.to_line(job)
+                self.note("waiting", job.id)
+
+    def next_due(self, sleeping: Mapping[str, int] | None = None) -> int:
+        """When a worker that finds nothing should look again by itself; 0: it need not.
+
+        sleeping: keys that nobody looked at since these instants were told, if not as it is now.
+        """
+        if self.paused or self.is_full():
+            return 0
+        opens, held = self.queue_opens_at(), self.held_back()
+        if opens > self.now and (self.startable_keys() or self.having("waiting", "prioritized")):
+            return opens
+        instants = sleeping.values() if sleeping is not None else [at for at in held.values() if at > self.now]
+        dues = [*(job.due for job in self.scheduled()[:1]), *instants]
+        return max(min(dues), opens if opens > self.now else 0) if dues else 0
+
+
+def _place(job: Job) -> tuple[int, int]:
+    if job.key is not None:
+        return job.priority, job.seat
+    return 0 if job.returned else job.priority, job.line
