@@ -74,5 +74,16 @@ def source(*, testing: bool = False) -> str:
     folder = files(__package__ or "glidemq_async.functions")
     names = (*FILES, "testing") if testing else FILES
     parts = [f"#!lua name={LIBRARY}\nlocal VERSION = '{VERSION}'"]
-    parts += [(folder / f"{name}.lua").read_text(encoding="utf-8") for name in names]
+    parts += [_block(name, (folder / f"{name}.lua").read_text(encoding="utf-8")) for name in names]
     return "\n".join(parts)
+
+
+def _block(name: str, text: str) -> str:
+    """Return a file as a block whose only name outside is the table of its own name.
+
+    Lua allows 200 local names side by side, and all files together have more. `base` is the common ground of all.
+    """
+    if name == "base":
+        return text
+    body = text.replace(f"\nlocal {name} = ", f"\n{name} = ", 1)
+    return f"local {name}\ndo\n{body}end" if body != text else f"do\n{text}end"
