@@ -20,8 +20,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "a swept entry is not deleted": (
-        "  entries.drop(stream, {raw})\n  limits.freed(1, call)\n  if key then keyed.release(base, id, key, call) end\n  if active",
-        "  limits.freed(1, call)\n  if key then keyed.release(base, id, key, call) end\n  if active",
+        "  entries.drop(stream, {raw})\n  if key then keyed.release(base, id, key, call) end\n  limits.freed(1, call)\n  if active",
+        "  if key then keyed.release(base, id, key, call) end\n  limits.freed(1, call)\n  if active",
     ),
     "a due job stays scheduled": ("    if #due > 0 then in_chunks('ZREM', key, nil, due) end\n", ""),
     "a promoted job stays scheduled": ("  redis.call('ZREM', base .. ':scheduled', id)", ""),
