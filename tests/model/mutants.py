@@ -147,18 +147,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if key then keyed.release(base, id, key, call) end\nend\n\nlocal leave",
         "end\n\nlocal leave",
     ),
-    "a job that is too late hides the next of its key": (
-        "return call.touched and count or found, bytes",
-        "return found, bytes",
-    ),
     "a keyed job that comes back loses its place": ("  if route.sequence == 0 then", "  if true then"),
     "later jobs pass one that rests": ("if left > 0 and concurrency == 1 and", "if false and"),
     "a resting job holds a wider key": ("concurrency == 1 and call.seen.resting", "call.seen.resting"),
     "a pause holds nothing": ("  if call.seen.pauses then at", "  if false then at"),
-    "a shorter pause ends a longer one": (
-        "  if at > before then redis.call('ZADD', pauses, digits(at), key) end",
-        "  redis.call('ZADD', pauses, digits(at), key)",
-    ),
     "a start stays in the window": ("digits(now - length))", "digits(now - length - 1))"),
     "one start must leave a lowered window": (
         "redis.call('ZRANGE', key, started - max, started - max, 'WITHSCORES')",
@@ -167,7 +159,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a bucket stays empty": (" + math.floor((now - kept[2]) * bucket.refill / 1000)", ""),
     "a job pays too much": ("tokens_in(key, bucket, now) - cost", "tokens_in(key, bucket, now) - cost - 1"),
     "a dear job waits for a larger bucket": ("math.min(cost, bucket.capacity) - tokens_in", "cost - tokens_in"),
-    "a key takes every slot": ("local share = math.max(1, math.floor(left * 2 / #popped))", "local share = left"),
     "own limits hide the common ones": ("    if not own[2] then own[2], own[3] = common[2], common[3] end\n", ""),
     "a common limit is not looked at": ("    if route then keyed.touch(call, route.key) end\n", ""),
     "a limit of a key is not looked at": ("  if key ~= '' then keyed.touch(call, key) end\n", ""),
@@ -183,10 +174,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "starts of the queue are not counted": (
         "  if length then limits.note_starts(base, base .. ':rate', n, tonumber(length), call) end\n",
-        "",
-    ),
-    "room made without a settle wakes nobody": (
-        "  if call.seen.limits then call.startable = call.startable + 1 end\n",
         "",
     ),
     "nobody's alarm is set for a limit": (
@@ -214,6 +201,16 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
 RARE: Final = frozenset(
     {
         "a timer is left to nobody",
+        "early progress is lost",
+        "the sweep loses its cursor",
+        "a removed run goes on",
+        "what was added wakes nobody",
+        "one start must leave a lowered window",
+        "a common limit is not looked at",
+        "a running job is replaced",
+        "an add that is refused replaces",
+        "deduplication lasts an instant too long",
+        "the end of any owner frees the id",
         "a resumed queue wakes nobody",
         "a renewal hides an outage",
         "a held record is trimmed",
