@@ -35,12 +35,15 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "request.remember(base, args[1], args[2], {refused, claimed, due})",
         "request.remember(base, args[1], args[2], {refused, {}, due})",
     ),
-    "one job too many is kept": ("redis.call('ZCARD', key) - count", "redis.call('ZCARD', key) - count - 1"),
-    "one job too few is kept": ("redis.call('ZCARD', key) - count", "redis.call('ZCARD', key) - count + 1"),
+    "one job too many is kept": (
+        "ordinary(base, key, now, seen) - count",
+        "ordinary(base, key, now, seen) - count - 1",
+    ),
+    "one job too few is kept": ("ordinary(base, key, now, seen) - count", "ordinary(base, key, now, seen) - count + 1"),
     "a held record is trimmed": ("  if seen.held then", "  if false then"),
     "a held record stays for ever": (
-        "if redis.call('HGET', base .. ':job:' .. id, 'drop') then",
-        "if false then",
+        "redis.call('HEXISTS', base .. ':job:' .. id, 'drop') == 1 and record.place(base, id)",
+        "false",
     ),
     "what comes back loses its order": (
         "redis.call('ZADD', base .. ':returned', position, id)",
@@ -191,8 +194,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "if ends ~= 0 and ends < now then",
     ),
     "throttling ends with the job": (
-        "  if wanted.mode == 'throttle' then return state",
-        "  if false then return state",
+        "  if wanted.mode == 'throttle' then\n    if state",
+        "  if false then\n    if state",
     ),
     "a running job is replaced": ("  if state ~= 'active' and not refused then", "  if not refused then"),
     "an add that is refused replaces": ("  if state ~= 'active' and not refused then", "  if state ~= 'active' then"),
