@@ -54,7 +54,7 @@ def _various() -> tuple[NewJob, ...]:
                 chance.choice([1_000, 1_000, 500, 3_000]),
                 chance.choice([0, 0, 1]),
             )
-            job = job._replace(key=key, cost=cost, priority=priority)
+            job = job._replace(key=key, cost=cost, priority=priority, ttl=chance.choice([job.ttl, job.ttl, 5_000]))
         jobs.append(job._replace(dedup=chance.choice(DEDUPS)) if chance.random() < 0.35 else job)
     return tuple(jobs)
 

@@ -35,12 +35,15 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "request.remember(base, args[1], args[2], {refused, claimed, due})",
         "request.remember(base, args[1], args[2], {refused, {}, due})",
     ),
-    "one job too many is kept": ("redis.call('ZCARD', key) - count", "redis.call('ZCARD', key) - count - 1"),
-    "one job too few is kept": ("redis.call('ZCARD', key) - count", "redis.call('ZCARD', key) - count + 1"),
+    "one job too many is kept": (
+        "ordinary(base, key, now, seen) - count",
+        "ordinary(base, key, now, seen) - count - 1",
+    ),
+    "one job too few is kept": ("ordinary(base, key, now, seen) - count", "ordinary(base, key, now, seen) - count + 1"),
     "a held record is trimmed": ("  if seen.held then", "  if false then"),
     "a held record stays for ever": (
-        "if redis.call('HGET', base .. ':job:' .. id, 'drop') then",
-        "if false then",
+        "redis.call('HEXISTS', base .. ':job:' .. id, 'drop') == 1 and record.place(base, id)",
+        "false",
     ),
     "what comes back loses its order": (
         "redis.call('ZADD', base .. ':returned', position, id)",
@@ -147,18 +150,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if key then keyed.release(base, id, key, call) end\nend\n\nlocal leave",
         "end\n\nlocal leave",
     ),
-    "a job that is too late hides the next of its key": (
-        "return call.touched and count or found, bytes",
-        "return found, bytes",
-    ),
     "a keyed job that comes back loses its place": ("  if route.sequence == 0 then", "  if true then"),
     "later jobs pass one that rests": ("if left > 0 and concurrency == 1 and", "if false and"),
     "a resting job holds a wider key": ("concurrency == 1 and call.seen.resting", "call.seen.resting"),
     "a pause holds nothing": ("  if call.seen.pauses then at", "  if false then at"),
-    "a shorter pause ends a longer one": (
-        "  if at > before then redis.call('ZADD', pauses, digits(at), key) end",
-        "  redis.call('ZADD', pauses, digits(at), key)",
-    ),
     "a start stays in the window": ("digits(now - length))", "digits(now - length - 1))"),
     "one start must leave a lowered window": (
         "redis.call('ZRANGE', key, started - max, started - max, 'WITHSCORES')",
@@ -167,7 +162,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a bucket stays empty": (" + math.floor((now - kept[2]) * bucket.refill / 1000)", ""),
     "a job pays too much": ("tokens_in(key, bucket, now) - cost", "tokens_in(key, bucket, now) - cost - 1"),
     "a dear job waits for a larger bucket": ("math.min(cost, bucket.capacity) - tokens_in", "cost - tokens_in"),
-    "a key takes every slot": ("local share = math.max(1, math.floor(left * 2 / #popped))", "local share = left"),
     "own limits hide the common ones": ("    if not own[2] then own[2], own[3] = common[2], common[3] end\n", ""),
     "a common limit is not looked at": ("    if route then keyed.touch(call, route.key) end\n", ""),
     "a limit of a key is not looked at": ("  if key ~= '' then keyed.touch(call, key) end\n", ""),
@@ -185,10 +179,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if length then limits.note_starts(base, base .. ':rate', n, tonumber(length), call) end\n",
         "",
     ),
-    "room made without a settle wakes nobody": (
-        "  if call.seen.limits then call.startable = call.startable + 1 end\n",
-        "",
-    ),
     "nobody's alarm is set for a limit": (
         "  if call.open_at and places.ready_count(base) > 0 then return call.open_at end\n",
         "",
@@ -204,8 +194,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "if ends ~= 0 and ends < now then",
     ),
     "throttling ends with the job": (
-        "  if wanted.mode == 'throttle' then return state",
-        "  if false then return state",
+        "  if wanted.mode == 'throttle' then\n    if state",
+        "  if false then\n    if state",
     ),
     "a running job is replaced": ("  if state ~= 'active' and not refused then", "  if not refused then"),
     "an add that is refused replaces": ("  if state ~= 'active' and not refused then", "  if state ~= 'active' then"),
@@ -214,6 +204,16 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
 RARE: Final = frozenset(
     {
         "a timer is left to nobody",
+        "early progress is lost",
+        "the sweep loses its cursor",
+        "a removed run goes on",
+        "what was added wakes nobody",
+        "one start must leave a lowered window",
+        "a common limit is not looked at",
+        "a running job is replaced",
+        "an add that is refused replaces",
+        "deduplication lasts an instant too long",
+        "the end of any owner frees the id",
         "a resumed queue wakes nobody",
         "a renewal hides an outage",
         "a held record is trimmed",
