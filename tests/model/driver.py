@@ -35,6 +35,8 @@ SINGLE_KEYS = frozenset(
     {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking",
      "sequence", "turn", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped"}
 )  # fmt: skip
+SEQUENCE_DIGITS = 16
+"""What stands before the id of a delayed or prioritized job."""
 AGE_GRAIN_MS = 7000
 """Pending entries age in multiples of this, so that the few real milliseconds of a test never matter."""
 
@@ -256,7 +258,7 @@ class Driver:
             lane=_entries(raw[5]),
             lane_pending=_pending(raw[6]),
             returned=[id_ for id_, _ in _pairs(raw[7])],
-            scheduled=_scores(raw[8]),
+            scheduled=[(member[SEQUENCE_DIGITS:], due) for member, due in _scores(raw[8])],
             completed=_scores(raw[9]),
             failed=_scores(raw[10]),
             expiry=dict(_scores(raw[11])),

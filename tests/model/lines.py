@@ -57,7 +57,8 @@ class Lines:
         return lines
 
     def scheduled(self) -> list[Job]:
-        return sorted(self.having("delayed"), key=lambda job: (job.due, job.id))
+        """What is due at one instant comes in the order in which it was put off."""
+        return sorted(self.having("delayed"), key=lambda job: (job.due, job.line))
 
     def ended(self, state: State) -> list[Job]:
         """Oldest first."""
@@ -86,6 +87,10 @@ class Lines:
             job.state, job.seat = "key-waiting", job.seat or next(self.line)
         else:
             job.state, job.line = "prioritized" if job.priority else "waiting", next(self.line)
+
+    def put_off(self, job: Job, due: int) -> None:
+        """It waits for its time."""
+        job.state, job.due, job.line = "delayed", due, next(self.line)
 
     def come_back(self, job: Job) -> None:
         """Unfinished and unjudged: to its old place in the order, before all that did not start yet."""

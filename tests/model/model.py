@@ -94,7 +94,7 @@ class Queue(Lines):
                 self.marks[id_] = one.dedup.id
         self.note("added", id_, one.name)
         if due > self.now:
-            job.state, job.due = "delayed", due
+            self.put_off(job, due)
             self.note("delayed", id_)
         else:
             self.to_line(job)
@@ -159,7 +159,8 @@ class Queue(Lines):
         elif verb == "r" and run.delay == 0:
             self.to_line(job)
         else:
-            job.state, job.due, job.resting = "delayed", self.now + run.delay, job.key is not None
+            self.put_off(job, self.now + run.delay)
+            job.resting = job.key is not None
         if verb == "r":
             self.note("retrying", job.id, f"{run.delay} {run.reason}")
         elif verb == "d":
@@ -306,8 +307,8 @@ class Queue(Lines):
         if delay == 0:
             return self.promote(id_) if job.state == "delayed" else "ok"
         if job.waits:
-            job.state, job.seat = "delayed", 0
-        job.due = self.now + delay
+            job.seat = 0
+        self.put_off(job, self.now + delay)
         self.note("changed", id_, f"delay {delay}")
         return "ok"
 
