@@ -223,10 +223,10 @@ end
 
 -- A job of the key that was taken cannot start: what it was charged goes back.
 function keyed.refund(base, id, key, call)
-  if not call.seen.limited then return end
-  redis.call('ZPOPMAX', base .. ':keyrate:' .. key)
-  local bucket, route = base .. ':keybucket:' .. key, keyed.route_of(base, id)
-  if route and exists(bucket) then redis.call('HINCRBY', bucket, 'tokens', digits(route.cost)) end
+  local limits_now = keyed.limits_of(base, key, call)
+  if limits_now.max then redis.call('ZPOPMAX', base .. ':keyrate:' .. key) end
+  local route = limits_now.bucket and keyed.route_of(base, id)
+  if route then redis.call('HINCRBY', base .. ':keybucket:' .. key, 'tokens', digits(route.cost)) end
 end
 
 -- The job waits in `scheduled` for its next attempt, and at one at a time its key with it.

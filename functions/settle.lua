@@ -195,6 +195,14 @@ local function settle_runs(base, args, n, call)
   return answer
 end
 
+-- The caller's slots are full. Wake others for what is left of the jobs that became startable: it may have taken jobs that
+-- it was woken for. Under limits of the queue more may start because an instant has come, which only this call sees.
+local function pass_on(base, startable, call)
+  if startable == 0 and not (call.seen.limits and exists(base .. ':idle')) then return end
+  local ready = places.ready_count(base)
+  wakeup.wake(base, call.seen.limits and limits.allowance(base, ready, call) or math.min(startable, ready))
+end
+
 -- Claim, or register as idle, or leave. Answers the claimed jobs and the next due instant.
 local function claim_or_wait(base, caller, call)
   local consumer, slots, seen = caller.consumer, caller.slots, call.seen
@@ -218,11 +226,7 @@ local function claim_or_wait(base, caller, call)
   else
     due = wakeup.settle_down(base, caller, slots - #jobs, call)
   end
-  -- What the caller took may be jobs it had been woken for: what is left counts, not how many it took.
-  startable = math.max(startable, call.startable)
-  if startable > 0 and (more or #jobs == slots) then
-    wakeup.wake(base, math.min(startable, places.ready_count(base)))
-  end
+  if more or #jobs == slots then pass_on(base, math.max(startable, call.startable), call) end
   return jobs, due
 end
 

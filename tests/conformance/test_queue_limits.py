@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -323,3 +324,21 @@ async def test_limits_are_those_of_the_queue(queue: AnyQueue, storage: Storage, 
         hands = Hands(other, place)
         assert len(await hands.claim(5)) == 3
         await hands.leave()
+
+
+async def test_when_the_window_opens_as_many_workers_wake_as_may_start(queue: AnyQueue) -> None:
+    gate = Gate()
+
+    async def hold_the_later_ones(job: AnyJob) -> Any:
+        return await gate(job) if job.data else None
+
+    await queue.set_global_rate_limit(RateLimit(4, 0.5))
+    async with AsyncExitStack() as stack:
+        for _ in range(4):
+            await stack.enter_async_context(worker_of(queue, hold_the_later_ones))
+        for job in await queue.add_bulk([("n", 0)] * 4):
+            await ended(job)
+        await queue.add_bulk([("n", 1)] * 4)
+        for _ in range(4):
+            await gate.running()
+        gate.release()

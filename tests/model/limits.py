@@ -64,6 +64,13 @@ class Usage:
             self.tokens = self.tokens_at(limits.bucket, now) - cost
             self.paid_at = now
 
+    def take_back(self, limits: Limits, cost: int) -> None:
+        """The last one did not start after all."""
+        if limits.rate:
+            self.starts.pop()
+        if self.tokens is not None and limits.bucket:
+            self.tokens += cost
+
 
 @dataclass
 class Key:

@@ -32,6 +32,7 @@ class Lines:
         self.limits = Limits()
         self.usage = Usage()
         self.gate = 0  # nothing starts before that instant
+        self.behind = False  # the last claim left due jobs to the next one
         self.common = Limits()  # of keys without their own
         self.keys: dict[str, Key] = defaultdict(Key)
         self.owners: dict[str, tuple[int, str]] = {}  # deduplication id -> instant it ends (0: none), job
@@ -177,7 +178,9 @@ class Lines:
     # Time.
 
     def promote_due(self) -> None:
-        for job in [job for job in self.scheduled() if job.due <= self.now][: self.step]:
+        due = [job for job in self.scheduled() if job.due <= self.now][: self.step]
+        self.behind = len(due) == self.step
+        for job in due:
             if job.torn:
                 self.forget(job)
                 self.note("dropped", job.id, "missing")

@@ -331,6 +331,8 @@ class QueueMachine(RuleBasedStateMachine):
         if call.free:
             due = self.model.next_due()
             call.due = {due, due and due + SECOND_LATER_MS, 0} if worker.listens else {due}
+            if self.model.behind:
+                call.due = {self.model.now}
         self.look(seen)
         # Only now are the names of the new leases known.
         call.tokens = [job.token for job in jobs]

@@ -111,6 +111,8 @@ class Wakeups:
         """Nobody sleeps over a job that can start, and somebody's alarm is set for the next one that is due."""
         # Of a key one counts: whoever takes it wakes the next.
         ready = model.allowance(len(model.having("waiting", "prioritized")) + len(seen.ready))
+        if ready and (model.gate or any(model.limits)):
+            ready = 1  # whoever finds the queue open again wakes the next
         self._lost = self._lost if ready else 0
         sleepers = {name: one for name, one in self._sleepers.items() if one.asleep}
         for one in sleepers.values():
