@@ -1,10 +1,10 @@
 -- add: the only way in.
 --   addJob    lane number n { id name data opts extra }*n -> { now, first, ids, outcomes }
---     id      '' for a generated one; extra: '' or cmsgpack { delay | at, ttl, reply, priority, lifo, key, cost, dedup },
---             ms, a reply channel, thousandths of a token, { id, ttl, mode } (see dedup.lua)
+--     id      '' for a generated one; extra: '' or cmsgpack { delay | at, ttl, reply, priority, lifo, key, cost,
+--             dedup }, ms, a reply channel, thousandths of a token, { id, ttl, mode } (see dedup.lua)
 --     first   the first generated id when all generated ids follow each other; else '' and `ids` lists them in order
---     outcomes  flat { position, word, id }: positions (from 1) that were not added: "duplicate" or "completed", and the
---             job that stands in the way
+--     outcomes  flat { position, word, id }: positions (from 1) that were not added: "duplicate" or "completed", and
+--             the job that stands in the way
 -- O(n). Refused as a whole when memory is full; nothing is written before every argument has been read.
 
 local add = {}
@@ -64,8 +64,8 @@ local function is_taken(base, id)
   return state == 'completed' and 'completed' or 'duplicate'
 end
 
--- The word for an add whose deduplication id has an owner in the way, and that owner. No word and an owner: the job that
--- the add replaces.
+-- The word for an add whose deduplication id has an owner in the way, and that owner. No word and an owner: the job
+-- that the add replaces.
 local function is_duplicate(base, wanted, call)
   local owner = dedup.owner(base, wanted, call.now)
   if not owner then return nil end
@@ -79,8 +79,8 @@ local function is_duplicate(base, wanted, call)
   return nil, state ~= 'active' and owner or nil
 end
 
--- The word for an add that another job stands in the way of, and that job; or nil, and what it replaces is gone. id: the
--- add's own one or ''.
+-- The word for an add that another job stands in the way of, and that job; or nil, and what it replaces is gone. id:
+-- the add's own one or ''.
 local function in_the_way(base, id, extra, call)
   local word, owner
   if extra and extra.dedup then word, owner = is_duplicate(base, extra.dedup, call) end

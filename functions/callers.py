@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 ClaimedJob: TypeAlias = list[bytes | None]
-"""name, data, opts, fence, id, entry, and for a job with a history: failures, stalls, added, progress, route."""
+"""name, data, opts, fence, id, entry; of a job that is not fresh also failures, stalls, added, progress, route, letter."""
 
 
 class AddRequest(NamedTuple):
@@ -293,7 +293,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
         return _findings(await self.read("checkRecords", list(ids)))
 
     async def check_queue(self) -> list[Finding]:
-        """Check the marks beside the records."""
+        """Check the marks beside the records, and that no job is both completed and failed."""
         return _findings(await self.read("checkQueue"))
 
 

@@ -16,13 +16,11 @@ local function route_with(route, priority)
   return kind == 'l' and route or nil
 end
 
-local STARTS_LATER = {waiting = true, delayed = true, prioritized = true, ['key-waiting'] = true}
-
 -- The state, when it fits; else nil and the word.
 local function changeable(base, id)
   local state = record.place(base, id)
   if not state then return nil, 'missing' end
-  if not STARTS_LATER[state] then return nil, 'state ' .. state end
+  if not places.is_unstarted(state) then return nil, 'state ' .. state end
   return state
 end
 

@@ -6,7 +6,7 @@
 --     The lines of one key agree with the records, and it stands in `ready` or `sleeping` exactly if it should.
 --   checkRecords  id… -> flat { invariant, id, text }
 --     Every record stands in exactly the structure its place names, and its fields fit its state.
---   checkQueue    -> flat { invariant, subject, text }     marks, caps and consumers
+--   checkQueue    -> flat { invariant, subject, text }     marks, and jobs both completed and failed
 -- Invariant numbers are those of ARCHITECTURE.md. Each function sees one instant, so what it finds is true.
 
 local checking = {}

@@ -4,7 +4,7 @@
 -- Order: `returned`; then `stream`, `lifo` and the lines of keys in turn, so that none of them starves another; then,
 -- when none of these has a job that can start, `prioritized`. Bounded by slots, by bytes, and by jobs that cannot be
 -- started (expired ones, say).
---   meta  hash  turn: how many claims met several sources
+--   meta  hash  turn: which of TURNS came first in the last claim that met several of them
 
 local claim = {}
 local FIRST_STEP = 8
@@ -219,8 +219,8 @@ local function take_from(name, base, consumer, upto, bytes, call, out)
 end
 
 -- Several sources have jobs: each gets its share, beginning after the one that came first the last time.
-local function take_turns(base, consumer, slots, call, out)
-  local last, names, bytes, at, first = call.seen.turn, {}, 0, 1, nil
+local function take_turns(base, consumer, slots, bytes, call, out)
+  local last, names, at, first = call.seen.turn, {}, 1, nil
   for i = last, last + 2 do
     local turn = i % #TURNS + 1
     if turn == 1 or call.seen[TURNS[turn]] then names[#names + 1] = turn end
@@ -245,7 +245,7 @@ function claim.take(base, consumer, slots, call)
   if seen.returned then bytes = take_from('returned', base, consumer, slots, bytes, call, out) end
   if #out < slots and bytes < MAX_BYTES then
     if seen.lifo or seen.ready then
-      bytes = bytes + take_turns(base, consumer, slots, call, out)
+      bytes = take_turns(base, consumer, slots, bytes, call, out)
     else
       bytes = take_from('stream', base, consumer, slots, bytes, call, out)
     end

@@ -124,7 +124,8 @@ do
       at = last[1]
     end
     local over = in_pieces(step, function(n)
-      local found, raw, ids = redis.call('XRANGE', stream, '(' .. reading.last_delivered(stream), at, 'COUNT', n), {}, {}
+      local after, raw, ids = '(' .. reading.last_delivered(stream), {}, {}
+      local found = redis.call('XRANGE', stream, after, at, 'COUNT', n)
       for i, entry in ipairs(found) do
         local id = entry[2][2]
         raw[i] = entry[1]

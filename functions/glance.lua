@@ -38,7 +38,12 @@ end
 --   seen       see above
 --   lines      events noted so far, see events.lua
 --   startable  how many jobs became startable, see wakeup.lua
---   touched    keys whose readiness must be looked at again, see keyed.lua
+--   touched, entered, key_limits, slept   of keyed.lua: keys to look at again, jobs not yet in `keyed`, limits read so
+--              far, whether a key went to sleep
+--   sequence   the last number given, see order.lua
+--   open_at, full   when more may start, or that only the end of a run makes room, see limits.lua
+--   behind     due jobs or keys may be left, see scheduled.lua
+--   lock       of a claim: the caller's lease, ms
 function glance.call(base)
   return {now = clock.now(), seen = glance.at(base), lines = {}, startable = 0}
 end

@@ -6,8 +6,6 @@
 --   moved  zset  id -> failed ms: dead letters of other queues that have not ended here; the newest 100,000
 
 local inbox = {}
-local letters = {}
-
 do
   local FIELDS = 7
   local MOST_TOKENS = 10000
@@ -34,7 +32,7 @@ do
   end
 
   -- Delete moved letters that nobody works on. Answers how many.
-  function letters.drop(base, ids, call)
+  function inbox.drop_letters(base, ids, call)
     local dropped = 0
     for _, id in ipairs(ids) do
       local state = record.place(base, id)
@@ -54,7 +52,7 @@ do
     local over = math.min(redis.call('ZCARD', key) - MOST_MOVED, MOST_JOBS)
     if over <= 0 then return end
     local oldest = redis.call('ZRANGE', key, 0, over - 1)
-    letters.drop(base, oldest, call)
+    inbox.drop_letters(base, oldest, call)
     in_chunks('ZREM', key, nil, oldest)
   end
 

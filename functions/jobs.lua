@@ -5,21 +5,17 @@
 --   promoteJob  lane number id -> word     delayed -> waiting now
 -- word: "ok" (or as above), "missing", or "state <state>" when the job is in a state the operation does not fit.
 
-
-local function finished(state)
-  return state == 'completed' or state == 'failed'
-end
-
-local function stop_run(base, entry)
+-- Tell the worker that runs this entry.
+local function tell_run(base, entry, word)
   local consumer = entries.consumer_of(base, entry)
-  if consumer then wakeup.tell(base, consumer, 'x ' .. entry) end
+  if consumer then wakeup.tell(base, consumer, word) end
 end
 
 request.register('removeJob', function(base, args)
   local id = args[3]
   local state, entry = record.place(base, id)
   if not state then return 'missing' end
-  if state == 'active' then stop_run(base, entry) end
+  if state == 'active' then tell_run(base, entry, 'x ' .. entry) end
   local call = glance.call(base)
   removal.remove(base, id, state, call)
   wakeup.finish(base, call)
@@ -30,7 +26,7 @@ request.register('retryJob', function(base, args)
   local id = args[3]
   local state = record.place(base, id)
   if not state then return 'missing' end
-  if not finished(state) then return 'state ' .. state end
+  if not places.is_final(state) then return 'state ' .. state end
   if finish.remove_over(base, id) then return 'missing' end
   local call = glance.call(base)
   removal.start_anew(base, id, 'retried', call)
@@ -42,12 +38,11 @@ request.register('revokeJob', function(base, args)
   local id = args[3]
   local state, entry = record.place(base, id)
   if not state then return 'missing' end
-  if finished(state) then return 'state ' .. state end
+  if places.is_final(state) then return 'state ' .. state end
   local call = glance.call(base)
   if state == 'active' then
     redis.call('SADD', base .. ':revoking', id)
-    local consumer = entries.consumer_of(base, entry)
-    if consumer then wakeup.tell(base, consumer, 'r ' .. id) end
+    tell_run(base, entry, 'r ' .. id)
     events.note(call.lines, 'revoking', id)
     events.write(base, call.lines, call.now)
     return 'revoking'

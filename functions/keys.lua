@@ -9,6 +9,7 @@
 --   reviewKeys    lane number cursor -> next cursor | ''          after the default limits of keys have changed
 -- A change holds at once: keys are looked at again, and workers woken if more may start now.
 
+local STEP = 200
 local FIELDS = {concurrency = {'concurrency'}, rate = {'rate_max', 'rate_ms'}, bucket = {'capacity', 'refill'}}
 
 -- Write the named limits into a hash: every one is checked before the first is written.
@@ -84,11 +85,11 @@ end, {'allow-oom'})
 request.register('reviewKeys', function(base, args)
   local call = glance.call(base)
   local step = redis.call('ZRANGEBYSCORE', base .. ':keyed', '(' .. digits(integer('cursor', args[3])), '+inf',
-    'WITHSCORES', 'LIMIT', 0, 200)
+    'WITHSCORES', 'LIMIT', 0, STEP)
   for i = 1, #step, 2 do
     local route = keyed.route_of(base, step[i])
     if route then keyed.touch(call, route.key) end
   end
   wakeup.finish(base, call)
-  return #step == 400 and digits(tonumber(step[400])) or ''
+  return #step == 2 * STEP and digits(tonumber(step[#step])) or ''
 end, {'allow-oom'})

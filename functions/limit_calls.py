@@ -43,11 +43,11 @@ class LimitCalls(Caller):
         await self.once("setKeyLimits", [key, *_flat(limits)])
 
     async def get_key_limits(self, key: str) -> KeyLimits:
-        """Return what was set for a key itself."""
+        """Return what was set for a key itself ("" = for all without their own)."""
         return KeyLimits(*_numbers(await self.read("getKeyLimits", [key])))
 
     async def pause_key(self, key: str, length_ms: int) -> None:
-        """Let no job of a key start for so long; 0 ends a pause."""
+        """Let no job of a key start for `length_ms` from now on; 0 ends a pause."""
         await self.once("pauseKey", [key, length_ms])
 
     async def review_keys(self) -> None:

@@ -1,8 +1,8 @@
 -- metrics: how many jobs ended in each minute of the last day, and how long they ran.
 --   metrics:<state>:<hour>  hash  "<minute>:n" jobs that ended so, "<minute>:ms" their runs' total; state: completed or
 --                                 failed; hour: since 1970; minute: 0 to 59. It collects itself after 25 hours.
---   getMetrics  state from to -> { minute since 1970, n, ms }…   from and to in ms, both minutes included; '' = the last
---                                                               24 hours; only minutes in which a job ended
+--   getMetrics  state from to -> { minute since 1970, n, ms }…   from and to in ms, both minutes included; '' = the
+--                                                               last 24 hours; only minutes in which a job ended
 
 local metrics = {}
 

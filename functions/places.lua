@@ -18,13 +18,23 @@ do
   end
 end
 
--- Give up the entry of a run. What hangs on the run goes too.
-function places.drop_run(base, id, entry, call)
-  local stream, raw = entries.stream_of(base, entry)
-  local _, key = entries.find(stream, raw)
+function places.is_final(state)
+  return state == 'completed' or state == 'failed'
+end
+
+-- Whether a job in this state has still to start; nil is no state.
+function places.is_unstarted(state)
+  return state and state ~= 'active' and not places.is_final(state)
+end
+
+-- Give up an entry without a settle: what its run held goes too. Answers its job and the entry with its letter, nil
+-- when there is no such entry.
+function places.give_up(base, stream, raw, call)
+  local id, key, entry = entries.find(stream, raw)
   entries.drop(stream, {raw})
   if key then keyed.release(base, id, key, call) end
   limits.freed(1, call)
+  return id, entry
 end
 
 local leave = {}
@@ -48,7 +58,10 @@ leave['key-waiting'] = function(base, id, _, call)
   keyed.leave(base, id, call)
 end
 
-leave.active = places.drop_run
+function leave.active(base, _, entry, call)
+  local stream, raw = entries.stream_of(base, entry)
+  places.give_up(base, stream, raw, call)
+end
 
 function leave.delayed(base, id, entry, call)
   redis.call('ZREM', base .. ':scheduled', entry .. id)

@@ -3,8 +3,8 @@
 --   setPaused  lane number "1" | "0" -> "ok"
 -- A `meta` that is not ours, of another layout or mode, is refused with INCOMPATIBLE and nothing is written.
 --   meta  hash  owner, layout, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once used), events,
---               keep_completed, keep_failed, turn (which source of a claim came first), schedulers (once used), and the
---               state of the sweep
+--               keep_completed, keep_failed, turn (which source of a claim came first), schedulers (once used), the
+--               state of the sweep, and of the outbox: dead_letter, relaying, outbox_last
 
 local OWNER = 'glidemq_async'
 local LAYOUT = '1'

@@ -6,8 +6,8 @@
 --     route                how the job waits when it is ready, see routes.lua; absent for a plain one
 --     (The field under which a stream entry holds the id tells what a claim has to read: "i" name and data alone,
 --     "o" options too, "h" a job with a history. Each field less saves its share of every claim.)
---     claim                "<fence> <started ms> <lock ms> [<order>]" of the last claim ("0 0 0" before the first one of
---                          a job that was added with a delay); order: see returned.lua. A job without it was never
+--     claim                "<fence> <started ms> <lock ms> [<order>]" of the last claim ("0 0 0" before the first one
+--                          of a job that was added with a delay); order: see returned.lua. A job without it was never
 --                          claimed: of the fields below it can only have what a user wrote or ended.
 --     added                created at, ms; absent while the first stream entry still tells it
 --     failures, stalls     runs that ended in failure; leases that ran out

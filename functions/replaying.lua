@@ -139,7 +139,7 @@ do
     local ids = {}
     for i = 3, #args do ids[#ids + 1] = args[i] end
     local call = glance.call(base)
-    local dropped = letters.drop(base, ids, call)
+    local dropped = inbox.drop_letters(base, ids, call)
     wakeup.finish(base, call)
     return dropped
   end, {'allow-oom'})

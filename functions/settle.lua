@@ -9,14 +9,15 @@
 --              l limited  (option: "<delay ms>": back, and its key, or for an unkeyed job the queue, starts nothing
 --                         until then; no attempt is counted)
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
---     flags    letters: "e" echo to the caller's own channel, `listeners` is then how many received it, else -1;
+--     flags    letters: "e" echo to the caller's own channel, to prove that its link delivers;
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may stand in `idle`
 --     ran      "<ms> <ms>": how long the runs that are now completed took together, and those that are now failed
 --     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
---     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress route
---              letter
---     posted   1: the call wrote to the outbox, which is to be relayed
+--     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress
+--              route letter
 --     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
+--     listeners  how many received the echo; -1: none was asked for
+--     posted   1: the call wrote to the outbox, which is to be relayed
 -- The fence: an entry that XACK still finds pending is the job's present lease, for a reclaimed, returned or removed
 -- job has lost its entry. One count over the batch proves all; only if it is short is each record asked.
 -- O(n + slots), both bounded by the caller.
@@ -195,8 +196,9 @@ local function settle_runs(base, args, n, call)
   return answer
 end
 
--- The caller's slots are full. Wake others for what is left of the jobs that became startable: it may have taken jobs that
--- it was woken for. Under limits of the queue more may start because an instant has come, which only this call sees.
+-- The caller has no slot left. Wake others for what is left of the jobs that became startable: it may have taken jobs
+-- that it was woken for. Under limits of the queue more may start because an instant has come, which only this call
+-- sees.
 local function pass_on(base, startable, call)
   if startable == 0 and not (call.seen.limits and exists(base .. ':idle')) then return end
   local ready = places.ready_count(base)

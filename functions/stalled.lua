@@ -34,10 +34,7 @@ local function mend_lane(base, call)
   if not redis.pcall('XPENDING', lane, GROUP).err then return end
   entries.ensure_group(lane)
   for _, row in ipairs(redis.call('XRANGE', lane, '-', '+', 'COUNT', 1000)) do
-    local id, key, entry = entries.find(lane, row[1])
-    redis.call('XDEL', lane, row[1])
-    limits.freed(1, call)
-    if key then keyed.release(base, id, key, call) end
+    local id, entry = places.give_up(base, lane, row[1], call)
     if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
       returned.push(base, id, entry, call)
       events.note(call.lines, 'returned', id)
@@ -68,14 +65,12 @@ end
 
 -- Look at one pending entry that was not renewed for `idle` ms.
 local function sweep_entry(base, stream, raw, idle, max_stalled, call, report)
-  local id, key, entry = entries.find(stream, raw)
+  local id, _, entry = entries.find(stream, raw)
   -- pcall: a key of another type, put there by hand, must not stop the sweep of all others.
   local place = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
   local active = id and place == 'active ' .. entry
   if active and idle < lease_of(base, id) then return end
-  entries.drop(stream, {raw})
-  if key then keyed.release(base, id, key, call) end
-  limits.freed(1, call)
+  places.give_up(base, stream, raw, call)
   if active then
     recover(base, id, entry, max_stalled, call, report)
   elseif id and place == 'waiting ' .. entry then
@@ -117,14 +112,12 @@ function stalled.forget(base, consumer, call)
   wakeup.leave(base, consumer, call)
 end
 
-local STARTS_LATER = {waiting = true, delayed = true, prioritized = true, ['key-waiting'] = true}
-
 -- Expire jobs nobody came for.
 local function expire_waiting(base, call)
   local ids = redis.call('ZRANGEBYSCORE', base .. ':expiry', '-inf', call.now, 'LIMIT', 0, STEP)
   for _, id in ipairs(ids) do
     if (call.seen.posted or 0) > POSTED_BYTES then return end
-    if STARTS_LATER[record.place(base, id)] then
+    if places.is_unstarted((record.place(base, id))) then
       finish.fail(base, id, places.leave(base, id, call), 'expired', call)
     else
       redis.call('ZREM', base .. ':expiry', id)
@@ -174,10 +167,7 @@ local function close_worker(base, args)
     local rows = pending(stream, '-', consumer)
     if #rows == STEP then more = 1 end
     for _, row in ipairs(rows) do
-      local id, key, entry = entries.find(stream, row[1])
-      entries.drop(stream, {row[1]})
-      if key then keyed.release(base, id, key, call) end
-      limits.freed(1, call)
+      local id, entry = places.give_up(base, stream, row[1], call)
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
           finish.fail(base, id, entry, 'revoked', call)

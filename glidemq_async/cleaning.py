@@ -1,4 +1,4 @@
-"""Removing and retrying jobs, one or many, in bounded steps."""
+"""Removing and retrying jobs, one or many, in bounded steps, and how long a result stays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SWEPT_AT_ONCE: Final = 200
 
 
 class Cleaning(Inspection[Data, Result]):
-    """The methods of Queue that remove jobs or start them anew.
+    """The methods of Queue that remove jobs, start them anew, or change how long a result stays (`update_result_ttl`).
 
     Those for many jobs work in steps of some milliseconds of the server's time and let others in between, however
     many jobs there are. One that is cut off has done a part; calling it again does the rest.

@@ -22,7 +22,7 @@ _ALL: Final = 2**31 - 1
 
 
 class DeadLetters(Inspection[Data, Result]):
-    """The methods of Queue for this.
+    """The methods of Queue for dead letters.
 
     The dead letters of a queue are the jobs that failed in it for good (state `failed`, but for revoked ones, which
     are somebody's wish), for as long as their retention keeps them, and those that other queues moved to it.

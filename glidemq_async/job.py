@@ -410,6 +410,7 @@ class Job(Generic[Data, Result]):
         """
         number = check_priority("priority", priority)
         self._check_word(await self._client.functions.change_priority(self.id, number), "change the priority of")
+        self._route = self._route._replace(priority=number, lifo=self._route.lifo and not number)
 
     async def change_delay(self, delay: float | timedelta) -> None:
         """Let a job that has not started wait `delay` seconds from now on; 0 = it may start at once.

@@ -28,7 +28,7 @@ _EVERY_KEY: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """What was set for a key itself, None where nothing was; `paused_until` is the end of a pause."""
+    """What was set for a key itself, None where nothing was; `paused_until` is the end of a pause, in UTC."""
 
     concurrency: int | None
     rate_limit: RateLimit | None
@@ -44,7 +44,10 @@ class Limits(QueuePart[Data, Result]):
     """
 
     async def set_global_concurrency(self, concurrency: int | None) -> None:
-        """Let at most so many jobs of the queue run at once, on all workers together; None removes the limit."""
+        """Let at most so many jobs of the queue run at once, on all workers together; None removes the limit.
+
+        Raises TypeError or ValueError for what is no number of at least 1.
+        """
         text = "" if concurrency is None else str(positive_number("concurrency", concurrency))
         await self.connect()
         await self._client.functions.set_limits(concurrency=text)
@@ -55,7 +58,10 @@ class Limits(QueuePart[Data, Result]):
         return (await self._client.functions.get_limits()).concurrency
 
     async def set_global_rate_limit(self, rate_limit: RateLimit) -> None:
-        """Let at most so many jobs of the queue start in any window, on all workers together."""
+        """Let at most `max` jobs of the queue start in any window of `duration` seconds, on all workers together.
+
+        Raises TypeError for what is no RateLimit; `remove_global_rate_limit` ends it.
+        """
         _check("rate_limit", rate_limit, RateLimit)
         await self.connect()
         await self._client.functions.set_limits(rate=rate_limit.to_wire())
@@ -79,10 +85,11 @@ class Limits(QueuePart[Data, Result]):
         rate_limit: RateLimit | _Unchanged | None = UNCHANGED,
         token_bucket: TokenBucket | _Unchanged | None = UNCHANGED,
     ) -> None:
-        """Limit the jobs of one key; `key=None` sets what holds for keys without a limit of their own.
+        """Limit the jobs of one key; `key=None` sets each limit for the keys that have none of that kind themselves.
 
         What is not given stays, None removes it. A key without any limit runs one job at a time, without a rate.
-        With a rate limit and a token bucket both must let a job start. Raises TypeError or ValueError.
+        With a rate limit and a token bucket both must let a job start. Raises TypeError or ValueError for a bad key or
+        limit, and TypeError when nothing is given.
         """
         limits: dict[str, str] = {}
         if not isinstance(concurrency, _Unchanged):
@@ -100,13 +107,19 @@ class Limits(QueuePart[Data, Result]):
             await self._client.functions.review_keys()
 
     async def get_key_limits(self, key: str | None) -> KeyLimits:
-        """Return what was set for a key itself, or with None for keys without limits of their own."""
+        """Return what was set for a key itself, or with None for the keys that do not set it themselves.
+
+        Raises TypeError or ValueError for a bad key.
+        """
         name = _EVERY_KEY if key is None else check_id("key", key)
         await self.connect()
         return _key_limits(await self._client.functions.get_key_limits(name))
 
     async def pause_key(self, key: str, seconds: float | timedelta) -> None:
-        """Let no job of a key start for so long from now on; 0 ends a pause. Jobs that run go on."""
+        """Let no job of a key start for `seconds` from now on; 0 ends a pause. Jobs that run go on.
+
+        It takes the place of a pause that the key has. Raises TypeError or ValueError for a bad key or duration.
+        """
         check_id("key", key)
         length = to_ms("seconds", seconds)
         await self.connect()

@@ -62,12 +62,12 @@ def refuse_unknown(found: Collection[str], valid: Collection[str]) -> None:
             raise TypeError(f"unknown job option {name!r}: {hint}")
 
 
-def whole_number(name: str, value: object, *, least: int) -> int:
-    """Accept an int of at least `least`, no bool."""
+def whole_number(name: str, value: object, *, least: int, most: int = _LARGEST) -> int:
+    """Accept an int from `least` to `most`, no bool."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {value!r}")
-    if not least <= value <= _LARGEST:
-        raise ValueError(f"{name} must be from {least} to {_LARGEST}, got {value!r}")
+    if not least <= value <= most:
+        raise ValueError(f"{name} must be from {least} to {most}, got {value!r}")
     return value
 
 
@@ -87,10 +87,7 @@ def positive_real(name: str, value: object) -> float:
 
 def priority(name: str, value: object) -> int:
     """Accept a priority: 0 is the most urgent."""
-    number = whole_number(name, value, least=0)
-    if number > MAX_PRIORITY:
-        raise ValueError(f"{name} must be from 0 to {MAX_PRIORITY}, got {value!r}")
-    return number
+    return whole_number(name, value, least=0, most=MAX_PRIORITY)
 
 
 def boolean(name: str, value: object) -> bool:

@@ -81,7 +81,7 @@ class JobScheduler(Generic[Data]):
 
 
 class Schedulers(QueuePart[Data, Result]):
-    """The methods of Queue for this."""
+    """The methods of Queue for job schedulers."""
 
     _defaults: JobOptions
 

@@ -179,8 +179,9 @@ class Worker(Generic[Data, Result]):
     async def run(self, *, until_empty: bool = False) -> None:
         """Work until `stop()`, SIGTERM or SIGINT; then let running jobs end and hand back what is left.
 
-        With `until_empty` it returns when nothing can be claimed any more; delayed jobs are left alone, but the
-        retries of jobs it ran are waited for. It returns at once when the queue is paused. Raises what `start` raises.
+        With `until_empty` it returns when nothing can be claimed any more: delayed jobs, and those that a rate, a
+        window or a pause holds back, are left alone, but the retries of jobs it ran are waited for. It returns at
+        once when the queue is paused. Raises what `start` raises.
         """
         with stop_on_signals(self.stop if self._handle_signals else None):
             try:
