@@ -60,10 +60,10 @@ def test_without_options_everything_is_default() -> None:
 
 
 def test_values_are_kept_in_one_form() -> None:
-    options = JobOptions(delay=timedelta(minutes=1), backoff=2, keep_completed=True, keep_failed=5, ttl=1.5)
+    options = JobOptions(delay=timedelta(minutes=1), backoff=2, keep_completed=True, keep_failed=5, ttl=90.5)
     assert options.delay == 60
     assert options.delay_ms == 60_000
-    assert options.ttl_ms == 1500
+    assert options.ttl_ms == 90_500
     assert options.backoff == Backoff.fixed(2)
     assert options.keep_completed == KeepJobs()
     assert options.keep_failed == KeepJobs(count=5)
@@ -210,7 +210,7 @@ def test_only_what_is_not_default_is_stored() -> None:
     assert JobOptions().to_wire() == b""
     assert JobOptions.from_wire(b"") == JobOptions()
     assert JobOptions(attempts=1, headers={}, timeout=None).to_wire() == b""
-    assert JobOptions(job_id="a", delay=5, ttl=3, durability="fsync").to_wire() == b""
+    assert JobOptions(job_id="a", delay=5, ttl=30, durability="fsync").to_wire() == b""
     stored = JobOptions(
         attempts=3, backoff=1, timeout=2, lock_duration=30, keep_completed=True, keep_failed=9, result_ttl=0.5
     ).to_wire()
