@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 ClaimedJob: TypeAlias = list[bytes | None]
-"""name, data, opts, fence, id, entry; of a job that is not fresh also failures, stalls, added, progress, route, letter."""
+"""name, data, opts, fence, id, entry, and unless the job is fresh: failures, stalls, added, progress, route, letter."""
 
 
 class AddRequest(NamedTuple):
