@@ -64,6 +64,11 @@ local function is_taken(base, id)
   return state == 'completed' and 'completed' or 'duplicate'
 end
 
+local function has_started(base, id)
+  local last = redis.call('HGET', base .. ':job:' .. id, 'claim')
+  return last and last ~= '0 0 0'
+end
+
 -- The word for an add whose deduplication id has an owner in the way, and that owner. No word and an owner: the job
 -- that the add replaces.
 local function is_duplicate(base, wanted, call)
@@ -74,9 +79,12 @@ local function is_duplicate(base, wanted, call)
     if state == 'completed' and not finish.is_over(base, owner) then return 'completed', owner end
     return 'duplicate', owner
   end
-  if not state or state == 'completed' or state == 'failed' then return nil end
+  if not places.is_unstarted(state) and state ~= 'active' then return nil end
+  -- Too late to start, and only not yet failed for it.
+  local late = call.seen.expiry and redis.call('ZSCORE', base .. ':expiry', owner)
+  if late and tonumber(late) <= call.now then return nil end
   if wanted.mode == 'simple' then return 'duplicate', owner end
-  return nil, state ~= 'active' and owner or nil
+  return nil, not has_started(base, owner) and owner or nil
 end
 
 -- The word for an add that another job stands in the way of, and that job; or nil, and what it replaces is gone. id:

@@ -56,6 +56,14 @@ do
     in_chunks('ZREM', key, nil, oldest)
   end
 
+  -- Where every job needs a key a dead letter keeps the one it had; without one, the letters of a queue share theirs.
+  local function with_key(job)
+    local letter, extra = cmsgpack.unpack(job.letter), job.extra or {}
+    local key = string.match(letter[7] or '', '^k %d+ %d+ %d+ (.*)$')
+    extra.key = extra.key or key or letter[1]
+    return extra
+  end
+
   local function parse(base, args)
     local n = integer('count', args[3])
     if n < 1 or n > MOST_JOBS or #args ~= 3 + n * FIELDS then
@@ -68,9 +76,8 @@ do
       if args[at + 6] ~= '' then job.extra = cmsgpack.unpack(args[at + 6]) end
       job.letter = args[at + 7]
       if job.letter ~= '' then job.failed_at = integer('failed', cmsgpack.unpack(job.letter)[6]) end
-      if mode == 'keyed' and not (job.extra and job.extra.key) then
-        fail('INCOMPATIBLE', 'the queue is of mode keyed, and job ' .. job.id .. ' has no key')
-      end
+      if mode == 'keyed' and job.letter ~= '' then job.extra = with_key(job) end
+      add.check_mode(mode, 1, {job.extra})
       tokens[i], list[i] = args[at + 1], job
     end
     return tokens, list

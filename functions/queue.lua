@@ -8,9 +8,18 @@
 
 local OWNER = 'glidemq_async'
 local LAYOUT = '1'
+local OURS = {'events', 'seen_at', 'schedulers', 'dead_letter', 'relaying', 'outbox_last', 'turn', 'numeric_ids',
+  'touched', 'keep_completed', 'keep_failed'}
 
 local function refuse(base, asked, found)
   fail('INCOMPATIBLE', base .. ': asked for ' .. asked .. ', found ' .. found)
+end
+
+local function has_field_of_ours(key)
+  for _, value in ipairs(redis.call('HMGET', key, unpack(OURS))) do
+    if value then return true end
+  end
+  return false
 end
 
 local function check_meta(base, mode)
@@ -24,9 +33,9 @@ local function check_meta(base, mode)
     return false
   end
   if kind ~= 'hash' then refuse(base, 'a queue of ' .. OWNER, 'a ' .. kind .. ' at ' .. key) end
-  local meta = redis.call('HMGET', key, 'owner', 'layout', 'mode', 'events', 'seen_at')
-  -- After FLUSHALL under running workers our own calls make it anew, without an owner but with these fields.
-  local is_ours = meta[1] == OWNER or (not meta[1] and (meta[4] or meta[5]))
+  local meta = redis.call('HMGET', key, 'owner', 'layout', 'mode')
+  -- After FLUSHALL or an obliteration our own calls may make it anew, without an owner but with one of these fields.
+  local is_ours = meta[1] == OWNER or (not meta[1] and has_field_of_ours(key))
   if not is_ours then
     refuse(base, 'a queue of ' .. OWNER, 'data of ' .. (meta[1] or 'another library'))
   end

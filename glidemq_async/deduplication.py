@@ -21,10 +21,9 @@ class Deduplication:
 
     - "simple": while the job has not ended, an add is a duplicate of it; at most for `ttl`, if one is given.
     - "throttle": for `ttl` after an add that made a job, every further add is a duplicate, even if the job has ended.
-    - "debounce": an add replaces the job of the last one while that has not started, or waits for its next attempt, so
-      the last of a burst runs, with its data. The job is delayed by `ttl` unless the add says `delay` or `at`. If the
-      last one is running or has ended, the add makes a new job. Whoever waits for the result of a replaced job gets
-      JobNotFound.
+    - "debounce": an add replaces the job of the last one while that has never started, so the last of a burst runs,
+      with its data. The job is delayed by `ttl` unless the add says `delay` or `at`. If the last one has started or
+      ended, the add makes a new job. Whoever waits for the result of a replaced job gets JobNotFound.
 
     Raises TypeError or ValueError for a bad id, ttl or mode.
     """

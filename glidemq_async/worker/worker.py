@@ -46,6 +46,8 @@ from glidemq_async.worker.sweeping import Sweeper
 CANCEL_SECONDS: Final = 0.5
 """How long cancelled handlers may take to end at shutdown before they are left behind."""
 SIGN_ON_SECONDS: Final = 10.0
+HELD_BACK_SECONDS: Final = 0.5
+"""How often a worker that runs until nothing waits looks whether jobs are still held back."""
 RELEASE_SECONDS: Final = 5.0
 """How long storing the last outcomes and signing off may take when the server is slow or away."""
 
@@ -179,9 +181,9 @@ class Worker(Generic[Data, Result]):
     async def run(self, *, until_empty: bool = False) -> None:
         """Work until `stop()`, SIGTERM or SIGINT; then let running jobs end and hand back what is left.
 
-        With `until_empty` it returns when nothing can be claimed any more: delayed jobs, and those that a rate, a
-        window or a pause holds back, are left alone, but the retries of jobs it ran are waited for. It returns at
-        once when the queue is paused. Raises what `start` raises.
+        With `until_empty` it returns when no job waits any more: those that a limit or the pause of their key holds
+        back are waited for, and so are the retries of jobs it ran; delayed jobs are left alone. It returns at once
+        when the queue is paused. Raises what `start` raises.
         """
         with stop_on_signals(self.stop if self._handle_signals else None):
             try:
@@ -329,11 +331,22 @@ class Worker(Generic[Data, Result]):
                 break
             if not self._loop.found_nothing.is_set():  # something came meanwhile
                 continue
-            if asked_at >= self._feedback.retries_due:
+            if asked_at < self._feedback.retries_due:
+                self._loop.found_nothing.clear()
+                loop.call_at(self._feedback.retries_due, self._loop.wake)
+                continue
+            if not await self._left_waiting():
                 break
+            # A limit, a pause of their key or a run elsewhere holds them back. This worker is woken when it may take
+            # one; it looks by itself too, for others may take them all.
             self._loop.found_nothing.clear()
-            loop.call_at(self._feedback.retries_due, self._loop.wake)
+            loop.call_later(HELD_BACK_SECONDS, self._loop.wake)
         self._listeners.tell("drained")
+
+    async def _left_waiting(self) -> bool:
+        """Whether jobs wait that are not delayed."""
+        counts = await self._client.functions.count_jobs()
+        return any(counts[state] for state in ("waiting", "prioritized", "key-waiting", "rate-limited"))
 
     async def _or_stopped(self, event: Coroutine[Any, Any, object]) -> None:
         """Wait for an event, or for the worker to be stopped."""

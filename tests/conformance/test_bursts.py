@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from glidemq_async import RateLimit
 from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, soon, worker_of
 
 
@@ -82,3 +83,12 @@ async def test_failures_do_not_stop_a_burst(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number) for number in range(20)])
     await soon(worker_of(queue, fail, concurrency=3).run(until_empty=True))
     assert (await queue.get_job_counts())["failed"] == 20
+
+
+async def test_what_a_limit_holds_back_is_waited_for(queue: AnyQueue) -> None:
+    await queue.set_key_limits("k", rate_limit=RateLimit(1, 0.1))
+    await queue.pause_key("paused", 0.2)
+    jobs = [await queue.add("n", number, key="k") for number in range(3)] + [await queue.add("n", key="paused")]
+    await worker_of(queue, echo).run(until_empty=True)
+    for job in jobs:
+        assert await job.get_state() == "completed"

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import Deduplication, JobFailed, JobNotFound, JobOptions
 from tests.timed import HOUR, MINUTE, SECOND, Timed
-from tests.workbench import AnyJob, AnyQueue, Gate, counts, echo, ended, told, worker_of
+from tests.workbench import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, told, worker_of
 
 SIMPLE = Deduplication("d")
 
@@ -349,3 +349,29 @@ async def test_both_the_id_and_the_deduplication_are_looked_at(queue: AnyQueue) 
     assert (await queue.add("n", 3, job_id="a", deduplication=Deduplication("e"))).id == first.id
     assert (await queue.add("n", 4, deduplication=Deduplication("e"))).outcome == "added"
     assert await queue.count() == 2
+
+
+async def test_regression_debounce_leaves_a_job_that_has_run(queue: AnyQueue) -> None:
+    burst = Deduplication("d", ttl=0.05, mode="debounce")
+
+    async def fail_first(job: AnyJob) -> Any:
+        if job.attempts_made == 0 and job.data == "first":
+            raise ValueError("no")
+        return job.data
+
+    async with worker_of(queue, fail_first) as worker:
+        retrying = Heard(worker, "retrying")
+        first = await queue.add("n", "first", attempts=2, backoff=0.5, deduplication=burst)
+        await retrying.next()
+        second = await queue.add("n", "second", deduplication=burst)
+        assert second.outcome == "added"
+        assert [await first.result(10), await second.result(10)] == ["first", "second"]
+
+
+async def test_regression_a_job_that_is_too_late_stands_in_nobodys_way(timed: Timed) -> None:
+    once = Deduplication("d")
+    late = await timed.queue.add("n", 1, ttl=1, deduplication=once)
+    await timed.clock.advance(2 * SECOND)
+    again = await timed.queue.add("n", 2, deduplication=once)
+    assert (again.outcome, again.id != late.id) == ("added", True)
+    assert (await timed.queue.add("n", 3, deduplication=once)).id == again.id

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import IncompatibleQueueError, JobOptions, Queue, Worker
+from glidemq_async import IncompatibleQueueError, JobOptions, Queue, UnrecoverableError, Worker
 from glidemq_async.storage import Storage
-from tests.workbench import AnyQueue, counts, echo, worker_of
+from tests.workbench import AnyJob, AnyQueue, counts, echo, worker_of
 
 
 @pytest.mark.everywhere
@@ -94,3 +94,17 @@ def test_what_is_no_mode(storage: Storage, mode: Any) -> None:
         Queue[Any, Any]("q", storage, mode=mode)
     with pytest.raises((ValueError, TypeError), match="mode"):
         Worker("q", echo, storage, mode=mode)
+
+
+async def test_dead_letters_reach_a_queue_of_mode_keyed_with_a_key(queue: AnyQueue, storage: Storage) -> None:
+    async def give_up(job: AnyJob) -> None:
+        raise UnrecoverableError(str(job.data))
+
+    async with Queue[Any, Any](f"{queue.name}-dead", storage, mode="keyed") as dead:
+        await queue.add_bulk([("n", "keyed", JobOptions(key="k")), ("n", "plain")])
+        async with worker_of(queue, give_up, dead_letter_queue=dead.name):
+            async with asyncio.timeout(10):
+                while await dead.count() < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        found = {job.data: job.key for job in await dead.get_dead_letter_jobs()}
+        assert found == {"keyed": "k", "plain": queue.name}

@@ -226,3 +226,15 @@ async def test_an_empty_queue(queue: AnyQueue, place: Place) -> None:
 async def test_refusals(queue: AnyQueue) -> None:
     with pytest.raises(TypeError, match="force must be True or False, got 'yes'"):
         await queue.obliterate("yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def test_regression_a_client_that_stayed_open_makes_the_queue_anew(queue: AnyQueue, storage: Storage) -> None:
+    await queue.add("n")
+    async with Queue[Any, Any](queue.name, storage) as other:
+        await other.connect()
+        await queue.obliterate()
+        await other.upsert_job_scheduler("s", every=60)
+        await queue.add("n")
+        async with Queue[Any, Any](queue.name, storage) as third:
+            assert await third.count() == 1
+        await other.remove_job_scheduler("s")

@@ -75,9 +75,11 @@ class Queue(Lines):
             return ("completed" if over else "duplicate"), id_
         if owner is None or owner.over:
             return "", ""
+        if owner.state != "active" and owner.expires is not None and owner.expires <= self.now:
+            return "", ""  # too late to start, and only not yet failed for it
         if wanted.mode == "simple":
             return "duplicate", id_
-        return ("", "") if owner.state == "active" else ("replace", id_)
+        return ("", "") if owner.fence else ("replace", id_)
 
     def _create(self, id_: str, one: NewJob) -> None:
         job = Job(id_, one.name, one.data, one.lease, one.priority, one.lifo, one.key, one.cost)
