@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from glidemq_async import Queue, QueueFull, StorageUnavailable
+from glidemq_async import Queue, QueueFull, StorageUnavailable, timekeeping
 from glidemq_async.storage import Arg, Storage
 from tests.relay import Relay
 from tests.workbench import AnyQueue, Reader, echo, listening, soon, worker_of
@@ -52,20 +54,45 @@ class Trouble:
 
 
 @PLACES
-async def test_a_queue_without_schedulers_makes_no_call_for_them(relay: Relay, name: str) -> None:
-    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo):
+@pytest.mark.parametrize("scheduled", [False, True])
+async def test_only_a_queue_with_schedulers_makes_calls_for_them(
+    relay: Relay, storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch, scheduled: bool
+) -> None:
+    monkeypatch.setattr(timekeeping, "FIRST_LOOK", (0.05, 0.1))
+    monkeypatch.setattr(timekeeping, "BEHIND", (0.05, 0.1))
+    if scheduled:
+        async with Queue[Any, Any](name, storage) as maker:
+            await maker.upsert_job_scheduler("s", **FAR)
+    # A short lease: the worker sweeps some times meanwhile, and each sweep tells of the next slot.
+    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo, lock_duration=1):
         assert await queue.add_and_wait("n", 1, wait_timeout=10) == 1
-        await asyncio.sleep(1.5)
-    assert not [call for call in relay.calls if "chedule" in call]
+        await asyncio.sleep(1)
+    assert relay.calls.count("sweep") > 0
+    assert bool([call for call in relay.calls if "chedule" in call]) == scheduled
 
 
 @PLACES
-async def test_schedulers_that_wait_cost_next_to_nothing(relay: Relay, name: str) -> None:
+async def test_schedulers_that_wait_cost_a_call_per_patrol(
+    relay: Relay, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timekeeping, "PATROL", (0.2, 0.2))
+    rounds = defaultdict[Arg, list[float]](list)
+    enough = asyncio.Event()
+
+    async def note(function: str, args: Sequence[Arg]) -> None:
+        if function == "takeSchedules":
+            times = rounds[args[0]]  # of one process
+            times.append(asyncio.get_running_loop().time())
+            if len(times) == 4:
+                enough.set()
+
     async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo):
         await queue.upsert_job_scheduler("s", **FAR)
-        relay.calls.clear()
-        await asyncio.sleep(2)
-        assert relay.calls.count("takeSchedules") <= 2
+        relay.before_call = note
+        await soon(enough.wait())
+        relay.before_call = None
+    for times in rounds.values():
+        assert all(after - before > 0.19 for before, after in pairwise(times)), times
 
 
 @PLACES

@@ -53,21 +53,23 @@ DEFECTS = {
     ),
     "a zombie frees the slot of its successor": Defect(
         "concurrency",
-        "local _, key = entries.find(base .. ':lane', string.sub(entry, 2))\n      if key then",
-        "local key = keyed.route_of(base, id)\n      key = key and key.key\n      if key then",
+        "local key = found[raw[i]]\n    if key then",
+        "local key = keyed.route_of(base, id)\n    key = key and key.key\n    if key then",
         zombies=25,
     ),
     "the queue does not count plain jobs": Defect(
         "concurrency",
-        "entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')",
-        "entries.pending_count(base .. ':lane')",
+        "entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')\n    local left",
+        "entries.pending_count(base .. ':lane')\n    local left",
     ),
     "a window holds one more": Defect(
         "rate", "if started < max then return max - started end", "if started <= max then return max - started + 1 end"
     ),
     "a bucket fills twice as fast": Defect("bucket", "* bucket.refill / 1000)", "* bucket.refill / 500)"),
     "a resting job is passed": Defect("order", "if left > 0 and concurrency == 1 and call.seen.resting", "if false"),
-    "what comes back goes to the end": Defect("order", "if route.sequence == 0 then", "if true then"),
+    "what comes back goes to the end": Defect(
+        "order", "if route.sequence ~= 0 then return false end", "if false then return false end"
+    ),
     "a pause stops nothing": Defect("pause", "if call.seen.pauses then at =", "if false then at ="),
 }
 

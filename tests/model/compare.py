@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TypeVar
 
+from glidemq_async.queue_events import WITH_DETAIL
 from tests.model.claims import BACK
 from tests.model.driver import SINGLE_KEYS, Snapshot
 from tests.model.lines import Lines as Queue
 from tests.model.parts import READY, Event, Job
 
 T = TypeVar("T")
-DETAILED = frozenset(
-    {"added", "failed", "retrying", "stalled", "waiting", "removed", "dropped", "limited", "changed", "duplicate",
-     "key-paused", "key-resumed"}
-)  # fmt: skip
 OWNED = frozenset(
     {"job", "logs", "call", "keyq", "keyrun", "keyrest", "key", "keyrate", "keybucket", "dedup", "metrics"}
 )
@@ -75,7 +72,7 @@ def route(text: str | None) -> tuple[object, ...]:
 
 def _unpack(line: str) -> list[Event]:
     kind, *words = line.split("\x1f")
-    if kind not in DETAILED:
+    if kind not in WITH_DETAIL:
         return [Event(kind, id_) for id_ in words]
     return [Event(kind, id_, detail) for id_, detail in zip(words[::2], words[1::2], strict=True)]
 

@@ -33,7 +33,7 @@ KEYS = ("x", "y")
 """The keys of keyed jobs."""
 SINGLE_KEYS = frozenset(
     {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking",
-     "sequence", "turn", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped"}
+     "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """What stands before the id of a delayed or prioritized job."""

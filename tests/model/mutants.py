@@ -20,11 +20,14 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "a swept entry is not deleted": (
-        "  entries.drop(stream, {raw})\n  if key then keyed.release(base, id, key, call) end\n  limits.freed(1, call)\n  if active",
-        "  if key then keyed.release(base, id, key, call) end\n  limits.freed(1, call)\n  if active",
+        "  places.give_up(base, stream, raw, call)\n  if active",
+        (
+            "  local _, key = entries.find(stream, raw)\n  if key then keyed.release(base, id, key, call) end\n"
+            "  limits.freed(1, call)\n  if active"
+        ),
     ),
     "a due job stays scheduled": ("    if #due > 0 then in_chunks('ZREM', key, nil, due) end\n", ""),
-    "a promoted job stays scheduled": ("  redis.call('ZREM', base .. ':scheduled', id)", ""),
+    "a promoted job stays scheduled": ("  redis.call('ZREM', base .. ':scheduled', entry .. id)\n", ""),
     "a delayed job is early": (
         "scheduled.push(base, id, call.now + delay, call)\n  local route",
         "scheduled.push(base, id, call.now + delay - 1, call)\n  local route",
@@ -101,18 +104,18 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  end\n  events.note(call.lines, 'added'",
     ),
     "a resumed queue wakes nobody": ("  if paused == '0' then call.startable = places.ready_count(base) end\n", ""),
-    "a removed run goes on": ("if state == 'active' then stop_run(base, entry) end", ""),
+    "a removed run goes on": ("if state == 'active' then tell_run(base, entry, 'x ' .. entry) end", ""),
     "early progress is lost": (
-        "local what = whats and not call.seen.touched and whats[i] or 'h'",
-        "local what = whats and whats[i] or 'h'",
+        "local what = not call.seen.touched and (whats and whats[i] or batch.what) or 'h'",
+        "local what = whats and whats[i] or batch.what or 'h'",
     ),
     "the time of creation is lost": (
         "redis.call('HSETNX', base .. ':job:' .. id, 'added'",
         "redis.call('HGET', base .. ':job:' .. id, 'added'",
     ),
     "equal priorities lose their order": (
-        "local sequence = order.text(order.next(base, call))",
-        "local sequence = order.text(1e15 - order.next(base, call))",
+        "local sequence = order.text(order.next(base, call))\n  redis.call('ZADD', base .. ':prioritized'",
+        "local sequence = order.text(1e15 - order.next(base, call))\n  redis.call('ZADD', base .. ':prioritized'",
     ),
     "the last in is the last out": (
         "redis.call('ZPOPMAX', base .. ':lifo', count)",
@@ -129,28 +132,34 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a keyed job that is put off keeps its place": ("  parsed.sequence = 0\n", ""),
     "a promoted job goes on resting": (
-        "  redis.call('ZREM', base .. ':scheduled', id)\n  keyed.wake_up(base, id, call)",
-        "  redis.call('ZREM', base .. ':scheduled', id)",
+        "  redis.call('ZREM', base .. ':scheduled', entry .. id)\n  keyed.wake_up(base, id, call)",
+        "  redis.call('ZREM', base .. ':scheduled', entry .. id)",
     ),
     "a due job goes on resting": ("  keyed.wake_up(base, id, call)\n  if not kept[1]", "  if not kept[1]"),
     "the end of a run does not look at its key": (
         "  redis.call('SREM', base .. ':keyrun:' .. key, id)\n  keyed.touch(call, key)",
         "  redis.call('SREM', base .. ':keyrun:' .. key, id)",
     ),
-    "a stalled job holds its key": ("  if key then keyed.release(base, id, key, call) end\n  if active", "  if active"),
+    "a stalled job holds its key": (
+        "  places.give_up(base, stream, raw, call)\n  if active",
+        "  entries.drop(stream, {raw})\n  limits.freed(1, call)\n  if active",
+    ),
     "a closed worker holds its keys": (
-        "      if key then keyed.release(base, id, key, call) end\n      if id and exists",
-        "      if id and exists",
+        "local id, entry = places.give_up(base, stream, row[1], call)",
+        (
+            "local id, _, entry = entries.find(stream, row[1])\n      entries.drop(stream, {row[1]})\n"
+            "      limits.freed(1, call)"
+        ),
     ),
     "a refused job holds its key": (
-        "  if key then keyed.release(base, id, key, call) end\n  local kind",
-        "  local kind",
+        "    keyed.release(base, id, key, call)\n    keyed.refund(base, id, key, call)",
+        "    keyed.refund(base, id, key, call)",
     ),
     "a removed run holds its key": (
-        "  if key then keyed.release(base, id, key, call) end\nend\n\nlocal leave",
-        "end\n\nlocal leave",
+        "  local stream, raw = entries.stream_of(base, entry)\n  places.give_up(base, stream, raw, call)",
+        "  local stream, raw = entries.stream_of(base, entry)\n  entries.drop(stream, {raw})\n  limits.freed(1, call)",
     ),
-    "a keyed job that comes back loses its place": ("  if route.sequence == 0 then", "  if true then"),
+    "a keyed job that comes back loses its place": ("  if route.sequence ~= 0 then return false end\n", ""),
     "later jobs pass one that rests": ("if left > 0 and concurrency == 1 and", "if false and"),
     "a resting job holds a wider key": ("concurrency == 1 and call.seen.resting", "call.seen.resting"),
     "a pause holds nothing": ("  if call.seen.pauses then at", "  if false then at"),
@@ -165,7 +174,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "own limits hide the common ones": ("    if not own[2] then own[2], own[3] = common[2], common[3] end\n", ""),
     "a common limit is not looked at": ("    if route then keyed.touch(call, route.key) end\n", ""),
     "a limit of a key is not looked at": ("  if key ~= '' then keyed.touch(call, key) end\n", ""),
-    "a key sleeps on": ("  for _, key in ipairs(keys) do keyed.touch(call, key) end\nend", "end"),
+    "a key sleeps on": (
+        "  for _, key in ipairs(keys) do keyed.touch(call, key) end\n  return #keys == KEYS_A_STEP",
+        "  return #keys == KEYS_A_STEP",
+    ),
     "runs in the lane are not counted": (
         "entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')\n    local left",
         "entries.pending_count(base .. ':stream')\n    local left",
@@ -197,25 +209,27 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if wanted.mode == 'throttle' then\n    if state",
         "  if false then\n    if state",
     ),
-    "a running job is replaced": ("  if state ~= 'active' and not refused then", "  if not refused then"),
-    "an add that is refused replaces": ("  if state ~= 'active' and not refused then", "  if state ~= 'active' then"),
+    "a running job is replaced": ("return nil, not has_started(base, owner) and owner or nil", "return nil, owner"),
+    "an add that is refused replaces": (
+        "  if word then return word, id end\n  if owner then removal.remove(base, owner, 'replaced', call) end",
+        "  if owner then removal.remove(base, owner, 'replaced', call) end\n  if word then return word, id end",
+    ),
 }
 
 RARE: Final = frozenset(
     {
         "a timer is left to nobody",
         "early progress is lost",
-        "the sweep loses its cursor",
+        "a promoted job goes on resting",
+        "a removed run holds its key",
         "a removed run goes on",
         "what was added wakes nobody",
         "one start must leave a lowered window",
         "a common limit is not looked at",
         "a running job is replaced",
-        "an add that is refused replaces",
         "deduplication lasts an instant too long",
         "the end of any owner frees the id",
         "a resumed queue wakes nobody",
-        "a renewal hides an outage",
         "a held record is trimmed",
         "logs outlive the job",
     }

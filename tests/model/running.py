@@ -15,19 +15,29 @@ from tests.model.machine import QueueMachine
 
 STEPS_PER_EXAMPLE = 80
 Change = tuple[str, str]
-SMALLER_STEPS = {"PROMOTE_STEP": STEP, "STEP": STEP, "FIRST_STEP": 2}
+SMALLER_STEPS = {"scheduled": ("PROMOTE_STEP", STEP), "stalled": ("STEP", STEP), "claim": ("FIRST_STEP", 2)}
+"""By Lua file: a constant of it, and its value in these tests."""
 
 
 def library(changes: Sequence[Change] = ()) -> str:
     """The test build with its steps made small, so that they are seen, and with these changes."""
     text = loader.source(testing=True)
-    for name, value in SMALLER_STEPS.items():
-        text, count = re.subn(rf"^local {name} = \d+$", f"local {name} = {value}", text, flags=re.MULTILINE)
-        assert count == 1, f"the Lua names {name} {count} times"
+    for file, (name, value) in SMALLER_STEPS.items():
+        block = _block(text, file)
+        smaller, count = re.subn(rf"^local {name} = \d+$", f"local {name} = {value}", block, flags=re.MULTILINE)
+        assert count == 1, f"{file}.lua names {name} {count} times"
+        text = text.replace(block, smaller)
     for old, new in changes:
         assert text.count(old) == 1, f"found {text.count(old)} times, expected once in the Lua: {old!r}"
         text = text.replace(old, new)
     return text
+
+
+def _block(text: str, file: str) -> str:
+    """What this file is in the whole text: from its heading to that of the next file."""
+    found = re.search(rf"^-- {file}: .*?(?=^do\n-- \w+: |\Z)", text, flags=re.MULTILINE | re.DOTALL)
+    assert found is not None, f"the Lua has no block that is headed {file}"
+    return found[0]
 
 
 def run_machine(driver: Driver, steps: int, number: int, *, shrink: bool = True) -> int:

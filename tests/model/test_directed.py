@@ -197,3 +197,30 @@ def test_a_destroyed_group_does_not_hold_a_key(driver: Driver, call: Call) -> No
     assert ids_of(first) == ids[:1]
     assert ids_of(call("w2", 2, *end("c", first))) == ids[1:]
     assert driver.findings(ids) == []
+
+
+def test_a_new_common_limit_is_looked_at_for_each_key(driver: Driver, call: Call) -> None:
+    ids = add(driver, 2, key="x")
+    assert ids_of(call("w1", 5)) == ids[:1]
+    run(driver.functions.set_key_limits("", concurrency="2"))
+    run(driver.functions.review_keys())
+    assert ids_of(call("w1", 5)) == ids[1:]
+
+
+def test_a_debounced_add_leaves_a_running_job_alone(driver: Driver, call: Call) -> None:
+    dedup = {"id": "d", "mode": "debounce"}
+    [first] = add(driver, 1, dedup=dedup)
+    reply = call("w1", 1)
+    assert ids_of(reply) == [first]
+    [second] = add(driver, 1, dedup=dedup)
+    after = call("w1", 1, *end("c", reply))
+    assert (after.refused, ids_of(after)) == ({}, [second])
+
+
+def test_the_worker_of_a_removed_run_is_told(driver: Driver, call: Call) -> None:
+    wakeups = Wakeups(driver.ears, ["w1"])
+    [first] = add(driver, 1)
+    [job] = call("w1", 1).jobs
+    assert run(driver.functions.change_job("removeJob", first)) == "ok"
+    wakeups.ask()
+    assert wakeups.hear() == [("w1", f"x {str(job[5] or b'', 'utf-8')}")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -14,6 +14,17 @@ from glidemq_async.functions.loader import FILES
 
 ROOT = Path(glidemq_async.__file__).parent
 MOST_LINES = 600
+MOST_COLUMNS = 120
+BESIDE = ("tests", "benchmarks", "examples")
+"""Folders beside the library whose files are to be readable too."""
+LUA_OWN = frozenset(
+    re.findall(
+        r"\w+",
+        "and break cmsgpack do else elseif end error for function if in ipairs local math next not or os pairs pcall "
+        "redis repeat return select string table then tonumber tostring type unpack until while",
+    )
+)
+"""What Lua itself or the server gives a name to."""
 
 # From the ground up: modules and packages of the library. Its own __init__ stands on the faces' floor.
 LAYERS = (
@@ -115,19 +126,69 @@ def test_what_runs_apart_imports_nothing_of_the_library() -> None:
     assert imports()[ALONE] == frozenset()
 
 
-def test_a_lua_file_uses_only_what_stands_above_it() -> None:
+@cache
+def lua() -> Mapping[str, str]:
+    """The code of each Lua file that is joined: without comments and texts."""
     texts = {name: (ROOT / "functions" / f"{name}.lua").read_text(encoding="utf-8") for name in FILES}
-    owners = {name: number for number, name in enumerate(FILES) if f"\nlocal {name} = " in texts[name]}
+    return {name: re.sub(r"--[^\n]*|'[^'\n]*'", "", text) for name, text in texts.items()}
+
+
+def _owners() -> dict[str, int]:
+    """The files that others use by their name, and where they stand."""
+    return {name: number for number, name in enumerate(FILES) if f"\nlocal {name} = " in lua()[name]}
+
+
+def _declared(code: str) -> set[str]:
+    """The names that stand for something of the file's own somewhere in it."""
+    found = re.findall(r"\blocal\s+(?!function\b)([\w\s,]+?)\s*(?:=|\n|;|$)", code)
+    found += re.findall(r"\blocal function (\w+)", code)
+    found += re.findall(r"\bfunction\b[^(\n]*\(([^)]*)\)", code)
+    found += re.findall(r"\bfor\s+([\w\s,]+?)\s*(?:=|\bin\b)", code)
+    return {name for names in found for name in re.findall(r"\w+", names)}
+
+
+def _used(code: str) -> set[str]:
+    """The names whose fields are asked for, or that are called."""
+    return set(re.findall(r"(?<![\w.:])([A-Za-z_]\w*)\s*[.(\[]", code)) - LUA_OWN
+
+
+def test_a_lua_file_uses_only_what_stands_above_it() -> None:
+    owners = _owners()
     for number, name in enumerate(FILES):
-        code = re.sub(r"--[^\n]*|'[^'\n]*'", "", texts[name])
         for other, place in owners.items():
             if place > number:
-                assert not re.search(rf"(?<![\w.]){other}\.", code), f"{name}.lua uses {other}.lua, joined after it"
+                assert not re.search(rf"(?<![\w.]){other}\.", lua()[name]), (
+                    f"{name}.lua uses {other}.lua, joined after it"
+                )
     assert len(owners) > 10
 
 
+def test_a_lua_file_shows_others_only_the_table_of_its_name() -> None:
+    # Each file is joined as a block of its own: whatever else it declares ends with it.
+    shown = _owners().keys() | _declared(lua()["base"])
+    strange = {name: _used(code) - _declared(code) - shown for name, code in lua().items()}
+    assert {name: names for name, names in strange.items() if names} == {}
+
+
+def test_the_walk_through_the_lua_sees_what_is_not_declared() -> None:
+    code = "local a, b = 1, 2\nfunction a.run(c)\n  for i, d in pairs(c) do b(d.x, e.y, f(i), g[1]) end\nend"
+    assert _used(code) - _declared(code) == {"e", "f", "g"}
+
+
+def test_no_lua_line_is_too_wide_to_read() -> None:
+    wide = [
+        f"{path.name}:{number}"
+        for path in sorted((ROOT / "functions").glob("*.lua"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > MOST_COLUMNS
+    ]
+    assert not wide, wide
+
+
 def test_no_file_is_too_long_to_read_in_one_sitting() -> None:
-    paths = [*sources().values(), *(ROOT / "functions").glob("*.lua")]
+    beside = [path for folder in BESIDE for path in (ROOT.parent / folder).rglob("*.py")]
+    paths = [*sources().values(), *(ROOT / "functions").glob("*.lua"), *beside]
+    assert Path(__file__) in beside
     sizes = {str(path): len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
     assert len([name for name in sizes if name.endswith(".lua")]) > len(FILES)
     assert {name: size for name, size in sizes.items() if size > MOST_LINES} == {}

@@ -1,0 +1,30 @@
+"""Shorthands of the tests of dead letters: handlers that fail, and what the queues keep of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glidemq_async import DeadLetter, UnrecoverableError
+from tests.workbench import AnyJob, AnyQueue, soon, worker_of
+
+
+async def fail(job: AnyJob) -> None:
+    raise ValueError(f"no {job.data}")
+
+
+async def hopeless(job: AnyJob) -> None:
+    raise UnrecoverableError("never")
+
+
+async def ids_of(queue: AnyQueue, **options: Any) -> list[str]:
+    return [job.id for job in await queue.get_dead_letter_jobs(**options)]
+
+
+async def letters_of(queue: AnyQueue) -> list[DeadLetter]:
+    found = [job.dead_letter for job in await queue.get_dead_letter_jobs()]
+    return [letter for letter in found if letter is not None]
+
+
+async def run_all(queue: AnyQueue, handler: Any, **options: Any) -> None:
+    """Run what is there with one worker until nothing is left."""
+    await soon(worker_of(queue, handler, **options).run(until_empty=True))
