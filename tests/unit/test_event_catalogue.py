@@ -10,6 +10,7 @@ import glidemq_async
 from glidemq_async.queue_events import WITH_DETAIL, EventKind
 
 ROOT = Path(glidemq_async.__file__).parent
+PAGE = Path(__file__).parents[2] / "docs" / "events.md"
 KINDS = frozenset[str](get_args(EventKind))
 
 
@@ -22,7 +23,7 @@ def _lua_table(name: str) -> str:
 
 def _rows() -> list[tuple[set[str], str]]:
     """The table of the page: the kinds of each row, and its detail."""
-    text = (ROOT.parent / "docs" / "events.md").read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
     return [(set(re.findall(r"`([^`]+)`", row[0])), row[2].strip()) for row in rows]
 
