@@ -40,7 +40,7 @@ demo: $(STAMP)
 	$(BIN)/glidemq demo $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not crash" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow and not crash" $(ARGS)
 
 # Alone on the machine: several of its rules are time limits.
 crash: $(STAMP)

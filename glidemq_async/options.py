@@ -179,8 +179,6 @@ class JobOptions:
             put(self, name, _CHECKS[name](name, given[name]) if name in given else default)
         if self.delay is not None and self.at is not None:
             raise ValueError(f"delay={self.delay!r} and at={self.at!r} exclude each other: give one of them")
-        if self.ttl is not None and self.delay is not None and self.ttl <= self.delay:
-            raise ValueError(f"ttl={self.ttl!r} ends before delay={self.delay!r} does: the job could never start")
         if self.lifo and (self.priority or self.key is not None):
             other = f"key={self.key!r}" if self.key is not None else f"priority={self.priority!r}"
             raise ValueError(f"lifo and {other} exclude each other: give one of them")

@@ -88,7 +88,8 @@ async def test_a_delayed_job_without_a_record_is_told_when_it_is_dropped(queue: 
     base = f"glide:{{{queue.name}}}"
     job = await queue.add("n", delay=60)
     await place.ask("DEL", f"{base}:job:{job.id}")
-    await place.ask("ZADD", f"{base}:scheduled", 1, job.id)
+    [member] = cast("list[bytes]", await place.ask("ZRANGE", f"{base}:scheduled", 0, -1))
+    await place.ask("ZADD", f"{base}:scheduled", 1, member.decode())
     hands = Hands(queue, place)
     assert await hands.claim() == []
     assert ("dropped", "missing") in await told(queue, job.id)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Deduplication, JobOptions, Queue, RateLimit, RateLimited, TokenBucket
+from glidemq_async import JobOptions, Queue, RateLimit, RateLimited, TokenBucket
 from glidemq_async.storage import Storage
 from tests.relay import Relay
 from tests.timed import MINUTE, Timed
@@ -182,13 +182,10 @@ async def test_every_end_of_a_run_elsewhere_wakes_for_the_next_of_its_key(timed:
 
 
 @pytest.mark.untidy
-@pytest.mark.parametrize("way", ["removed", "revoked", "put off", "promoted", "replaced"])
+@pytest.mark.parametrize("way", ["removed", "revoked", "put off", "promoted"])
 async def test_a_key_that_no_longer_waits_for_a_retry_wakes(timed: Timed, way: str) -> None:
     queue = timed.queue
-    options: dict[str, Any] = (
-        {"deduplication": Deduplication("d", mode="debounce"), "delay": 0} if way == "replaced" else {}
-    )
-    first = await queue.add("n", 0, key="k", attempts=3, **options)
+    first = await queue.add("n", 0, key="k", attempts=3)
     second = await queue.add("n", 1, key="k")
     [hold] = await timed.hands.claim()
     await timed.hands.settle(hold, "r", "600000 no")
@@ -201,10 +198,8 @@ async def test_a_key_that_no_longer_waits_for_a_retry_wakes(timed: Timed, way: s
                 await first.revoke()
             case "put off":
                 await first.change_delay(0.2)
-            case "promoted":
-                await first.promote()
             case _:
-                await queue.add("n", 2, key="k", **options)
+                await first.promote()
         assert await second.result(5) == 1
 
 

@@ -209,7 +209,7 @@ async def test_a_run_that_ends_otherwise_after_its_revocation_has_its_ttl_too(ti
     job = await timed.queue.add("n", 1, attempts=3, result_ttl=3_600)
     [hold] = await timed.hands.claim()
     await job.revoke()
-    await timed.hands.settle(hold, verb, " t3600000;broken" if verb == "f" else None)
+    await timed.hands.settle(hold, verb, " t3600000;retries_exhausted;broken" if verb == "f" else None)
     assert (await ended(job)).failed_reason == "revoked"
     await timed.advance(HOUR - 1_000)
     assert await timed.queue.get_job(job.id) is not None

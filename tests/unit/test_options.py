@@ -281,10 +281,3 @@ def test_debounce_delays_by_its_ttl_unless_told_otherwise() -> None:
     with pytest.raises(ValueError, match="debounce needs a ttl, a delay or an at"):
         build(deduplication=Deduplication("d", mode="debounce"))
     assert build(deduplication=Deduplication("d", mode="debounce"), delay=1).delay == 1
-
-
-def test_a_time_to_live_that_ends_before_the_delay_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"ttl=1.0 ends before delay=5.0 does"):
-        JobOptions(ttl=1, delay=5)
-    with pytest.raises(ValueError, match="could never start"):
-        merge(JobOptions(ttl=2), {"delay": 2})
