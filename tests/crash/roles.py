@@ -36,7 +36,7 @@ from tests.crash.journal import Journal
 KEEP_ALL = KeepJobs()
 #: A point of the handler itself; the others are the library's.
 MID_HANDLER = "run.mid_handler"
-# Nothing is moved to another queue here: relays that are cut off are tried in tests/conformance/test_dead_letters.py.
+# Nothing is moved to another queue here: relays that are cut off are tried in tests/conformance/test_outbox.py.
 POINTS = sorted({name for name in failpoints.NAMES if not name.startswith("relay.")} | {MID_HANDLER})
 ADD_POINTS = [point for point in POINTS if point.startswith("add.")]
 SHUTDOWN_POINTS = [point for point in POINTS if point.startswith("shutdown.")]

