@@ -35,6 +35,8 @@ _FIELDS: Final = ("second", "minute", "hour", "day of month", "month", "day of w
 _WHOLE: Final = (range(60), range(60), range(24), range(1, 32), range(1, 13), range(7))
 _ITEM: Final = re.compile(r"(\*|(\w+)(?:-(\w+))?)(/[0-9]+)?")
 
+_WEEKDAY: Final = 5
+_LAST_WEEKDAY: Final = 7
 _FIRST_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - local time, on purpose
 _FARTHEST_DAYS: Final = 50 * 366
@@ -88,6 +90,9 @@ def _checked_item(text: str, position: int, item: str) -> str:
     if len(values) == 2 and values[0] == values[1]:
         # croniter takes a range of one value for all values.
         return str(values[0])
+    if position == _WEEKDAY and step and len(values) == 1 and values[0] < _LAST_WEEKDAY:
+        # "1/2" runs to the end of the week, which is a Sunday; croniter would end it on Saturday.
+        return f"{values[0]}-{_LAST_WEEKDAY}{step}"
     return f"{'-'.join(map(str, values)) or whole}{step or ''}"
 
 

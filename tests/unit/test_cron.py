@@ -138,6 +138,9 @@ EXPRESSIONS = st.tuples(
 @example("*/7 * * * *", CHANGES[1])
 @example("0 0 * * 1-1", CHANGES[0])
 @example("0 0 */2 * 1", CHANGES[0])
+@example("* * * * 1/1", CHANGES[0])
+@example("0 0 * * 0/3", CHANGES[0])
+@example("0 0 * * 5/2", CHANGES[0])
 def test_cron_fires_as_if_it_looked_at_the_clock_each_minute(expression: str, change: tuple[str, datetime]) -> None:
     zone, start = ZoneInfo(change[0]), change[1]
     minutes = 36 * 60
