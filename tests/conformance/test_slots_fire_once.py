@@ -47,14 +47,13 @@ async def ended_schedule(queue: AnyQueue, scheduler_id: str = "s") -> JobSchedul
 
 
 async def slots(queue: AnyQueue, scheduler_id: str = "s") -> list[int]:
-    """The slots whose jobs are in the queue, in order; each job is counted."""
-    found: list[int] = []
-    for state in ("waiting", "completed", "active", "delayed"):
-        found += [
-            int(job.id.rpartition("@")[2])
-            async for job in queue.iter_jobs(state)
-            if job.id.startswith(f"{scheduler_id}@")
-        ]
+    """The slots whose jobs are in the queue, in order."""
+    found: set[int] = set()
+    # In the order in which a job moves: one that moves on meanwhile is met again, and none is missed.
+    for state in ("delayed", "waiting", "active", "completed"):
+        async for job in queue.iter_jobs(state):
+            if job.id.startswith(f"{scheduler_id}@"):
+                found.add(int(job.id.rpartition("@")[2]))
     return sorted(found)
 
 
