@@ -17,7 +17,7 @@ function dedup.forget(base, ids)
     if d then
       local key = base .. ':dedup:' .. d
       local kept = redis.call('GET', key)
-      if kept and string.match(kept, '^%d+ (.*)$') == id then redis.call('DEL', key) end
+      if kept and string.match(kept, '^%d+ (.*)$') == id then redis.call('UNLINK', key) end
       redis.call('HDEL', marks, id)
     end
   end

@@ -36,7 +36,7 @@ end
 
 request.register('setLimits', function(base, args)
   set(base .. ':limits', args, 3)
-  if not redis.call('HGET', base .. ':limits', 'rate_max') then redis.call('DEL', base .. ':rate') end
+  if not redis.call('HGET', base .. ':limits', 'rate_max') then redis.call('UNLINK', base .. ':rate') end
   local call = glance.call(base)
   call.startable = places.ready_count(base)
   limits.allowance(base, call.startable, call)

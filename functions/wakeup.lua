@@ -54,7 +54,7 @@ function wakeup.register(base, consumer, slots, call)
   local timer = base .. ':timer'
   if not due then
     -- A name that stays there would stand for an alarm that nobody has set.
-    if call.seen.timer then redis.call('DEL', timer) end
+    if call.seen.timer then redis.call('UNLINK', timer) end
     return 0
   end
   local holders = redis.call('HMGET', timer, 'first', 'second', 'due')
@@ -100,7 +100,7 @@ function wakeup.leave(base, consumer, call)
   local holder = redis.call('HGET', timer, 'first')
   -- The one that was told to take over may be leaving too: whoever leaves last sees to it that somebody holds it.
   if holder and holder ~= consumer and is_idle(base, holder) then return end
-  redis.call('DEL', timer)
+  redis.call('UNLINK', timer)
   if wakeup.next_due(base, call) then retime(base, consumer) end
 end
 

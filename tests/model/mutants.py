@@ -197,7 +197,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "nobody's alarm is set for a key": ("  if awake and (not due or awake < due) then due = awake end\n", ""),
     "an owner that ends keeps its id": (
-        "      if kept and string.match(kept, '^%d+ (.*)$') == id then redis.call('DEL', key) end\n",
+        "      if kept and string.match(kept, '^%d+ (.*)$') == id then redis.call('UNLINK', key) end\n",
         "",
     ),
     "the end of any owner frees the id": ("if kept and string.match(kept, '^%d+ (.*)$') == id then", "if kept then"),
