@@ -14,24 +14,31 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 ARGS ?=
 
-# benchmarks/ and examples/ once they hold code; pyright follows a link only when it is named (see `types`).
-TYPED := glidemq_async tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
+# Tests start hundreds of interpreters, and Spark starts more: each would compile the library anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test crash bench nightly lint format types wheel check clean
+# benchmarks/ and examples/ once they hold code; pyright follows a link only when it is named (see `types`).
+TYPED := glidemq_async pyspark_glidemq tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
+
+.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-spark nightly lint format types wheel check clean
 
 help:
 	@echo "make demo     run the demonstration (ARGS='...' are passed on)"
+	@echo "make demo-spark  the same with Spark: jobs in bulk, the pipeline over their events, its report (needs Java 17)"
 	@echo "make test     run the fast tests (ARGS='tests/unit -k name' narrows them)"
+	@echo "make test-spark  those of Spark alone, which make test also runs where it finds Java"
+	@echo "make test-spark-versions  the same with older versions of Spark (VERSIONS='4.0 4.1 4.2')"
 	@echo "make check    lint, types and test"
 	@echo "make crash    the crash tests: 1,000 kills and 20,000 jobs"
 	@echo "make nightly  every test, the slow ones too, and a crash report of 20 times the size"
 	@echo "make bench    run the benchmarks"
+	@echo "make bench-spark  those of Spark, which make bench leaves out (needs Java 17; ARGS='--rows 20000' for less)"
 	@echo "make lint | format | types | wheel | clean"
 
 $(STAMP): pyproject.toml setup.py
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with the venv module is needed: make PYTHON=/path/to/python" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[cli,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[cli,dev,spark,spark-connect]'
 	@touch $@
 
 install: $(STAMP)
@@ -39,19 +46,44 @@ install: $(STAMP)
 demo: $(STAMP)
 	$(BIN)/glidemq demo $(ARGS)
 
+demo-spark: $(STAMP)
+	$(BIN)/glidemq pipeline demo $(ARGS)
+
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow and not crash" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/spark -m "not slow and not crash and not spark" $(ARGS)
+	@$(if $(ARGS),,$(MAKE) test-spark)
+
+# One session of Spark for all of them, so in one process.
+test-spark: $(STAMP)
+	@if java -version >/dev/null 2>&1; then \
+		$(BIN)/python -m pytest -p no:xdist -m "spark and not slow" $(or $(ARGS),tests/spark); \
+	else \
+		echo "!!! no Java here: the tests of Spark did NOT run (install a JRE, version 17 or newer)" >&2; \
+	fi
+
+# Older versions leave sockets of their own to the garbage collector.
+test-spark-versions:
+	for version in $(or $(VERSIONS),4.0 4.1 4.2); do \
+		$(PYTHON) -m venv build/spark-$$version && \
+		build/spark-$$version/bin/python -m pip install --quiet --editable '.[cli,dev,spark,spark-connect]' "pyspark==$$version.*" && \
+		build/spark-$$version/bin/python -m pytest -p no:xdist -m "spark and not slow" tests/spark $(ARGS) \
+			-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning || exit 1; \
+	done
 
 # Alone on the machine: several of its rules are time limits.
 crash: $(STAMP)
 	$(BIN)/python -m pytest -m crash -p no:xdist tests/crash $(ARGS)
 
 nightly: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not crash" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not crash and not spark" $(ARGS)
+	$(BIN)/python -m pytest -p no:xdist -m spark tests/spark
 	GLIDEMQ_CRASH_SCALE=$(or $(SCALE),20) $(BIN)/python -m tests.crash report docs/reports/crash.md
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-spark: $(STAMP)
+	$(BIN)/python -m benchmarks --only spark $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

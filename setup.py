@@ -6,7 +6,7 @@ repository and are installed as glidemq_async.functions and glidemq_async.execut
 
 from setuptools import find_packages, setup
 
-own = find_packages(include=["glidemq_async", "glidemq_async.*"])
+own = find_packages(include=["glidemq_async", "glidemq_async.*", "pyspark_glidemq"])
 mapped = find_packages(include=["functions", "functions.*", "executors", "executors.*"])
 
 # A set: the links inside glidemq_async/ show the mapped packages a second time (an sdist has no links).

@@ -5,6 +5,9 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 
+TOPS = {"glidemq_async", "pyspark_glidemq"}
+"""What may be imported: the package, and the module whose name Spark looks for."""
+
 
 def check(wheel: Path, source: Path) -> list[str]:
     """Return what is wrong with the wheel, compared with the tree it was built from."""
@@ -12,7 +15,7 @@ def check(wheel: Path, source: Path) -> list[str]:
         names = [name for name in archive.namelist() if not name.endswith("/")]
     faults = [f"twice in the wheel: {name}" for name, times in Counter(names).items() if times > 1]
     tops = {name.split("/")[0] for name in names}
-    foreign = {top for top in tops if top != "glidemq_async" and not top.endswith(".dist-info")}
+    foreign = {top for top in tops if top not in TOPS and not top.endswith(".dist-info")}
     faults += [f"importable under a bare name: {top}" for top in sorted(foreign)]
     faults += [f"missing from the wheel: {name}" for name in sorted(expected(source) - set(names))]
     return faults
@@ -23,10 +26,11 @@ def expected(source: Path) -> set[str]:
     files = {"glidemq_async/py.typed"}
     for folder, target in [
         ("glidemq_async", ""),
+        ("pyspark_glidemq", ""),
         ("functions", "glidemq_async/"),
         ("executors", "glidemq_async/"),
     ]:
-        for pattern in ("*.py", "*.lua"):
+        for pattern in ("*.py", "*.lua", "*.j2"):
             found = (source / folder).rglob(pattern)
             files |= {target + path.relative_to(source).as_posix() for path in found}
     return files

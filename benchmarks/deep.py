@@ -70,13 +70,22 @@ class Driven:
             claimed += slots
             settled = []
             for job in reply.jobs:
-                settled += ("c", job[4] or b"", job[5] or b"", ENDED, "")
+                settled += ("c", job[4] or b"", _token(job), ENDED, "")
 
     async def change(self, change: str, job_id: str) -> str:
         """Make one change to a waiting job; answers its word."""
         if change == "change_priority":
             return await self.functions.change_priority(job_id, 7)
         return await self.functions.change_job("revokeJob" if change == "revoke" else "removeJob", job_id)
+
+
+def _token(job: Sequence[bytes | None]) -> bytes:
+    """The lease token of a claimed job, of a keyed one with its key behind it, as workers send it."""
+    entry = job[5] or b""
+    if not entry.startswith(b"k"):
+        return entry
+    *_, key = (job[10] or b"").split(b" ", 4)
+    return entry + b" " + key
 
 
 async def _turns(bench: Bench, kind: str, queues: Sequence[tuple[str, Driven]], chunks: int) -> Rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -140,11 +141,20 @@ def surroundings(load_before: float) -> dict[str, str]:
         "commit": _commit(),
         "processor": f"{_processor()}, {_cores()} cores",
         "load": f"{load_before:.1f} before the first round (above {_cores() / 2:g} means that others worked here)",
+        "pace": f"{pace()} (60 ms where the targets were set)",
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
         "server": _server_version(),
         "packages": ", ".join(f"{name} {version(name)}" for name in ("redis", "hiredis", "uvloop", "msgpack")),
     }
+
+
+def pace() -> str:
+    """How fast the processor is just now: clouds give less of it when they are full, and all times grow with that."""
+    start, total = time.process_time(), 0
+    for number in range(1_000_000):
+        total += number
+    return f"a million additions in Python took {(time.process_time() - start) * 1000:.0f} ms"
 
 
 def load() -> float:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from . import adding, clearing, deep, draining, kinds, naive, raw, waiting
+from . import adding, blocking, clearing, deep, draining, kinds, naive, processes, raw, services, typed, waiting
 from .meter import Rows
 from .sizes import Sizes
 
@@ -16,10 +16,13 @@ RUNS: Final[dict[str, Callable[..., Awaitable[Rows]]]] = {
         adding.add_one_by_one,
         adding.add_with_callers,
         adding.add_bulk,
+        blocking.add_sync,
         draining.drain_1,
         draining.drain_10,
         draining.drain_100,
         draining.whole_life,
+        typed.drain_tasks,
+        typed.drain_laden_tasks,
         raw.raw,
         raw.raw_batched,
         raw.raw_bare,
@@ -29,8 +32,11 @@ RUNS: Final[dict[str, Callable[..., Awaitable[Rows]]]] = {
         waiting.delayed_start,
         waiting.request_reply,
         waiting.idle_crowd,
+        processes.subprocess_trip,
+        processes.subprocess_start,
         clearing.drain_steps,
         clearing.clean_steps,
+        services.fastapi_service,
     )
 } | {**kinds.LIFE_RUNS, **deep.DEEP_RUNS}
 
@@ -55,9 +61,12 @@ SCENARIOS: Final = (
     Scenario("add_one_by_one", lambda s: (s.add_one,)),
     Scenario("add_with_callers", lambda s: (s.add_callers,)),
     Scenario("add_bulk", lambda s: (s.bulk,)),
+    Scenario("add_sync", lambda s: (max(s.add_one, 100),)),
     Scenario("drain_1", lambda s: (s.drain_1,)),
     Scenario("drain_10", lambda s: (s.drain_10,)),
     Scenario("drain_100", lambda s: (s.many,)),
+    Scenario("drain_tasks", lambda s: (s.many,)),
+    Scenario("drain_laden_tasks", lambda s: (s.many,)),
     Scenario("raw", lambda s: (s.many,)),
     Scenario("raw_batched", lambda s: (s.many,)),
     Scenario("raw_bare", lambda s: (s.many,)),
@@ -70,7 +79,10 @@ SCENARIOS: Final = (
     Scenario("delayed_start", lambda s: (s.delayed,)),
     Scenario("request_reply", lambda s: (s.requests,)),
     Scenario("idle_crowd", lambda s: (s.crowd, s.crowd_jobs), rounds=2),
+    Scenario("subprocess_trip", lambda s: (s.requests,)),
+    Scenario("subprocess_start", lambda s: (s.starts,), rounds=2),
     *(Scenario(run, lambda s: (s.deep, s.changes), rounds=1) for run in deep.DEEP_RUNS),
     Scenario("drain_steps", lambda s: (s.clear,), rounds=1),
     Scenario("clean_steps", lambda s: (s.clear,), rounds=1),
+    Scenario("fastapi_service", lambda s: (s.drain_10,), rounds=2),
 )

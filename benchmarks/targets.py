@@ -88,6 +88,16 @@ DEEP_TARGETS: Final = (
     ),
 )
 
+SERVICE_TARGETS: Final = (
+    Target(
+        "add in the FastAPI example, 200 clients, 1,000 requests/s, p99",
+        _found("FastAPI, 200 clients, 1,000/s: add", "p99_us"),
+        "<=",
+        10_000,
+        "µs",
+    ),
+)
+
 TARGETS: Final = (
     Target(
         "server time of a whole life (20 µs where naive takes 28)",
@@ -109,6 +119,13 @@ TARGETS: Final = (
         ">=",
         0.5,
         "x raw",
+    ),
+    Target(
+        "drain of typed tasks at concurrency 100",
+        lambda f: f.ratio("drain, typed tasks", "drain, concurrency 100", "rate"),
+        ">=",
+        0.75,
+        "x the bare worker",
     ),
     Target(
         "adding with 50 callers",
@@ -152,9 +169,17 @@ TARGETS: Final = (
         10_000,
         "µs",
     ),
+    Target(
+        "subprocess, a small job there and back, p50",
+        _found("subprocess: there and back", "p50_us"),
+        "<=",
+        1_500,
+        "µs",
+    ),
     *IDLE_TARGETS,
     *LIFE_TARGETS,
     *DEEP_TARGETS,
+    *SERVICE_TARGETS,
 )
 
 

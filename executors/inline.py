@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from glidemq_async.executors.protocol import Handler
 from glidemq_async.job import Job
@@ -12,6 +12,8 @@ from glidemq_async.job import Job
 
 class InlineExecutor:
     """Awaits the handler in the loop. A timeout or an abort cancels it with CancelledError."""
+
+    runs_here: Final = True
 
     @property
     def occupied(self) -> int:

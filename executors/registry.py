@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
-import inspect
+import os
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Any, Final
 
+from glidemq_async.executors.calls import is_coroutine_function
 from glidemq_async.executors.inline import InlineExecutor
-from glidemq_async.executors.protocol import Executor
+from glidemq_async.executors.permissions import Permissions
+from glidemq_async.executors.protocol import ChecksHandlers, Executor
 from glidemq_async.executors.thread import ThreadExecutor
 
 GROUP: Final = "glidemq_async.executors"
-BUILT_IN: Final = ("inline", "thread")
+BUILT_IN: Final = ("inline", "thread", "subprocess")
 
 
-def open_executor(spec: str | Executor | None, handler: Callable[..., Any], concurrency: int) -> Executor:
+def open_executor(
+    spec: str | Executor | None, handler: Callable[..., Any], concurrency: int, permissions: Permissions | None = None
+) -> Executor:
     """Return the executor of a worker: the one given, the one of that name, or what fits the handler.
 
-    An entry point of the group "glidemq_async.executors" is called with the concurrency. Raises ValueError for an
-    unknown name, TypeError for a plain function on the inline executor, which would block the event loop.
+    "subprocess" is told the `permissions` when there are some. An entry point of the group "glidemq_async.executors" is
+    called with the concurrency, and with `permissions=` when there are some.
+
+    Raises ValueError for an unknown name, TypeError for a handler that it cannot run: a plain function on the inline
+    executor, which would block the event loop, or one that the processes of the subprocess executor could not find; and
+    for permissions of a tier of this process, which could not hold them.
     """
-    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__ is a coroutine function too
-    )
+    executor = _open(spec, handler, concurrency, permissions)
+    if isinstance(executor, ChecksHandlers):
+        executor.check_handler(handler)
+    return executor
+
+
+def check_permissions(spec: str | Executor | None, permissions: Permissions | None) -> None:
+    """Raise TypeError for permissions beside what cannot hold them, or can be given them no more."""
+    if permissions is None:
+        return
+    if spec in (None, "inline", "thread") or isinstance(spec, InlineExecutor | ThreadExecutor):
+        raise TypeError(f"executor={spec!r} cannot enforce permissions: use executor='subprocess'")
+    if not isinstance(spec, str):
+        raise TypeError(
+            f"permissions beside executor={spec!r}, which is made already: give them to the executor, as in "
+            "SubprocessExecutor(n, permissions=...), and leave them out here"
+        )
+
+
+def _open(
+    spec: str | Executor | None, handler: Callable[..., Any], concurrency: int, permissions: Permissions | None
+) -> Executor:
+    check_permissions(spec, permissions)
+    is_async = is_coroutine_function(handler)
     if spec is None:
         spec = "inline" if is_async else "thread"
     if not isinstance(spec, str):
@@ -36,14 +64,21 @@ def open_executor(spec: str | Executor | None, handler: Callable[..., Any], conc
         if is_async:
             raise TypeError(f"{handler!r} is a coroutine function, threads run plain ones: use executor='inline'")
         return ThreadExecutor(concurrency)
-    return _registered(spec, concurrency)
+    if spec == "subprocess":
+        from glidemq_async.executors.subprocess import SubprocessExecutor
+
+        return SubprocessExecutor(min(concurrency, os.cpu_count() or 1), permissions=permissions)
+    return _registered(spec, concurrency, permissions)
 
 
-def _registered(name: str, concurrency: int) -> Executor:
+def _registered(name: str, concurrency: int, permissions: Permissions | None) -> Executor:
+    given = {} if permissions is None else {"permissions": permissions}
+    from importlib.metadata import entry_points
+
     known = entry_points(group=GROUP)
     for found in known:
         if found.name == name:
-            executor: Executor = found.load()(concurrency)
+            executor: Executor = found.load()(concurrency, **given)
             return executor
     names = ", ".join([*BUILT_IN, *sorted(found.name for found in known)])
     raise ValueError(f"unknown executor {name!r}; the known ones are {names}")

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from glidemq_async.executors.daemon_threads import DaemonThreads
+from glidemq_async.executors.deadlines import waiting
 from glidemq_async.executors.protocol import Handler
 from glidemq_async.job import Job
 
@@ -20,18 +21,29 @@ _log = logging.getLogger(__name__)
 
 
 class ThreadExecutor:
-    """Runs the handler in a thread, with the context variables of the run.
+    """Runs the handler in one of at most `threads` threads, with the context variables of the run.
+
+    What a worker claims beyond that waits for a thread, and its timeout begins when it gets one. `job.sync` has the
+    job's own calls for plain functions.
 
     A thread cannot be interrupted: on a timeout or an abort `job.abort` is set, the run is given up and reported,
     and its thread keeps its slot until the function returns. What it returns then is thrown away.
     """
 
+    runs_here: Final = True
+
     def __init__(self, threads: int) -> None:
         if threads < 1:
             raise ValueError(f"threads must be at least 1, got {threads!r}")
-        self._pool = DaemonThreads(threads)
-        self._given_up: set[Future[object]] = set()
+        self._threads = threads
         self._freed: Callable[[], None] = lambda: None
+        self._renew()
+
+    def _renew(self) -> None:
+        self._pool = DaemonThreads(self._threads)
+        self._free = asyncio.Semaphore(self._threads)
+        self._given_up: set[Future[object]] = set()
+        self._stopped = False
 
     @property
     def occupied(self) -> int:
@@ -39,11 +51,16 @@ class ThreadExecutor:
         return len(self._given_up)
 
     async def start(self, freed: Callable[[], None]) -> None:
-        """Threads start when they are needed."""
+        """Threads start when they are needed. One worker after another may use it, in one loop after another."""
+        if self._stopped:
+            self._renew()
         self._freed = freed
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
         """Call the handler in a thread and wait for it, at most `timeout` seconds (then TimeoutError)."""
+        free, given_up = self._free, self._given_up
+        with waiting():
+            await free.acquire()
         # The signal must exist before the thread looks for it: making it is not thread-safe.
         abort = job.abort
         context = contextvars.copy_context()
@@ -59,18 +76,22 @@ class ThreadExecutor:
             if isinstance(error, TimeoutError):
                 raise TimeoutError(f"the run took longer than its timeout of {timeout:g} s") from error
             raise
+        finally:
+            if future not in given_up:
+                free.release()
 
     def _give_up(self, future: Future[object], job: Job[Any, Any]) -> None:
         # wrap_future has tried to cancel it: one that had not begun never runs.
         if future.cancelled() or future.cancel():
             return
         self._given_up.add(future)
-        loop = asyncio.get_running_loop()
-        future.add_done_callback(lambda done: _in_loop(loop, partial(self._returned, done)))
+        loop, free = asyncio.get_running_loop(), self._free
+        future.add_done_callback(lambda done: _in_loop(loop, partial(self._returned, done, free)))
         _log.warning("job %s: its thread cannot be interrupted and keeps its slot until it returns", job.id)
 
-    def _returned(self, future: Future[object]) -> None:
+    def _returned(self, future: Future[object], free: asyncio.Semaphore) -> None:
         self._given_up.discard(future)
+        free.release()
         self._freed()
 
     async def stop(self, grace: float) -> None:
@@ -79,6 +100,7 @@ class ThreadExecutor:
         if waiting and grace > 0:
             await asyncio.wait(waiting, timeout=grace)
         self._pool.stop()
+        self._stopped = True
 
 
 def _plain(value: object) -> object:

@@ -1,5 +1,5 @@
 -- add: the only way in.
---   addJob    lane number n { id name data opts extra }*n -> { now, first, ids, outcomes }
+--   addJob    lane number n { id name data opts extra }*n incarnation -> { now, first, ids, outcomes }
 --     id      '' for a generated one; extra: '' or cmsgpack { delay | at, ttl, reply, priority, lifo, key, cost,
 --             dedup }, ms, a reply channel, thousandths of a token, { id, ttl, mode } (see dedup.lua)
 --     first   the first generated id when all generated ids follow each other; else '' and `ids` lists them in order
@@ -10,12 +10,14 @@
 local add = {}
 local FIELDS = 5
 
-local function parse(args)
-  local n = integer('count', args[3])
-  if n < 1 or #args ~= 3 + n * FIELDS then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' jobs') end
+-- Read an argument list that holds, from args[from] on, n { id name data opts extra }*n incarnation.
+function add.parse(args, from)
+  local n = integer('count', args[from])
+  local over = #args - from - n * FIELDS    -- 1 with the incarnation
+  if n < 1 or over < 0 or over > 1 then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' jobs') end
   local extras, generated, numeric = {}, 0, nil
   for i = 1, n do
-    local at = 3 + (i - 1) * FIELDS
+    local at = from + (i - 1) * FIELDS
     local id = args[at + 1]
     if id == '' then
       generated = generated + 1
@@ -25,7 +27,7 @@ local function parse(args)
     end
     if args[at + 5] ~= '' then extras[i] = cmsgpack.unpack(args[at + 5]) end
   end
-  return n, extras, generated, numeric
+  return {args = args, from = from, n = n, extras = extras, generated = generated, numeric = numeric}
 end
 
 -- Reserve generated ids. They are consecutive unless a custom id that looks like one was ever used.
@@ -111,10 +113,11 @@ local function store_with_extra(base, id, name, data, opts, extra, call)
     redis.call('HSET', base .. ':waiters', id, extra.reply)
     call.seen.waiters = true
   end
-  if extra.dedup then dedup.own(base, extra.dedup, id, call) end
+  local deduped = extra.dedup and dedup.own(base, extra.dedup, id, call)
   local route, place
   local write, delayed = {'HSET', key, 'name', name, 'data', data}, due and due > now
   if opts ~= '' then write[7], write[8] = 'opts', opts end
+  if deduped then write[#write + 1], write[#write + 2] = 'dedup', deduped end
   if delayed then
     place = scheduled.push(base, id, due, call)
     write[#write + 1], write[#write + 2] = 'claim', '0 0 0'
@@ -132,9 +135,10 @@ end
 
 -- Write a job under an id that is free.
 local function store(base, id, name, data, opts, extra, call)
-  local delayed = false
+  local delayed, told = false, name
   if extra then
     delayed = store_with_extra(base, id, name, data, opts, extra, call)
+    if extra.key then told = name .. RS .. extra.key end
   else
     local key = base .. ':job:' .. id
     redis.call('HSET', key, 'name', name, 'data', data, 'place',
@@ -142,7 +146,7 @@ local function store(base, id, name, data, opts, extra, call)
     if opts ~= '' then redis.call('HSET', key, 'opts', opts) end
     call.startable = call.startable + 1
   end
-  events.note(call.lines, 'added', id, name)
+  events.note(call.lines, 'added', id, told)
   if delayed then events.note(call.lines, 'delayed', id) end
 end
 
@@ -172,34 +176,44 @@ function add.check_mode(mode, n, extras)
   end
 end
 
-local function add_jobs(base, args)
-  local n, extras, generated, numeric = parse(args)
+-- Add the jobs of a parsed list but for those at the positions in `known`; quiet: no event tells of duplicates; new:
+-- the caller knows that all have ids of their own under which there is no job, and that no id comes twice.
+-- Answers the call, which the caller ends with wakeup.finish, and first, ids and outcomes as told above.
+function add.all(base, jobs, known, quiet, new)
+  local args, from, n, extras = jobs.args, jobs.from, jobs.n, jobs.extras
   local call, outcomes = {now = clock.now(), lines = {}, startable = 0}, {}
-  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode')
+  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
+  incarnation.check(args[from + 1 + n * FIELDS], meta[4])
   add.check_mode(meta[3], n, extras)
   -- A plain add needs to know nothing else of its queue.
-  call.seen = next(extras) and glance.at(base) or {paused = meta[1] == '1'}
-  local first, ids = allocate(base, generated, numeric, meta[2] == '1')
-  local counter, nth = tonumber(first), 0
+  call.seen = next(extras) and glance.at(base) or {paused = meta[1] == '1', limits = meta[5] == '1'}
+  local first, ids = allocate(base, jobs.generated, jobs.numeric, meta[2] == '1')
+  local counter, nth, text_of = tonumber(first), 0, counting()
   for i = 1, n do
-    local at = 3 + (i - 1) * FIELDS
+    local at = from + (i - 1) * FIELDS
     local own, extra = args[at + 1], extras[i]
     local id = own
     if own == '' then
       nth = nth + 1
-      id = ids and ids[nth] or digits(counter + nth - 1)
+      id = ids and ids[nth] or text_of(counter + nth - 1)
     end
-    local word, owner = in_the_way(base, own, extra, call)
-    if word then
-      local k = #outcomes
-      outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, word, owner
-      events.note(call.lines, 'duplicate', owner, extra and extra.dedup and extra.dedup.id)
-    else
-      store(base, id, args[at + 2], args[at + 3], args[at + 4], extra, call)
+    if not (known and known[i]) then
+      local word, owner
+      if not new then word, owner = in_the_way(base, own, extra, call) end
+      if word then
+        local k = #outcomes
+        outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, word, owner
+        if not quiet then events.note(call.lines, 'duplicate', owner, extra and extra.dedup and extra.dedup.id) end
+      else
+        store(base, id, args[at + 2], args[at + 3], args[at + 4], extra, call)
+      end
     end
   end
-  wakeup.finish(base, call)
-  return {call.now, first, ids or {}, outcomes}
+  return call, first, ids, outcomes
 end
 
-request.register('addJob', add_jobs)
+request.register('addJob', function(base, args)
+  local call, first, ids, outcomes = add.all(base, add.parse(args, 3))
+  wakeup.finish(base, call)
+  return {call.now, first, ids or {}, outcomes}
+end)

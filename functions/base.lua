@@ -9,16 +9,18 @@
 
 local GROUP = 'workers'          -- the one consumer group of `stream` and `lane`
 local SEP = '\31'                -- unit separator: ids and names never hold control characters
+local RS = '\30'                 -- record separator, between the parts of one word
 
 local function fail(code, text)
   return error({err = 'GLIDEMQ ' .. code .. ' ' .. text})
 end
 
--- Milliseconds since the epoch by the server's clock. A field of a table so that a test build can shift it.
+-- Milliseconds since the epoch by the server's clock, and the microseconds beyond them. A field of a table so that a
+-- test build can shift it.
 local clock = {}
 function clock.now()
   local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000)
+  return t[1] * 1000 + math.floor(t[2] / 1000), t[2] % 1000
 end
 
 local function integer(name, text)
@@ -29,9 +31,37 @@ local function integer(name, text)
   return n
 end
 
+local counting
+
 -- A whole number as text. (%d, for formatting a double costs several times as much; exact below 2^53 either way.)
 local function digits(n)
   return string.format('%d', n)
+end
+
+do
+  local tails = {}               -- '000' to '999', as far as they were needed
+
+  local function tail_of(n)
+    local tail = tails[n]
+    if not tail then
+      tail = string.format('%03d', n)
+      tails[n] = tail
+    end
+    return tail
+  end
+
+  -- A function that answers whole numbers as text that mostly follow each other. Of a thousand of them one is
+  -- formatted, which costs several times as much as joining two texts.
+  function counting()
+    local high, head
+    return function(n)
+      if n < 1000 then return digits(n) end
+      local low = n % 1000
+      local wanted = n - low
+      if wanted ~= high then high, head = wanted, digits(wanted / 1000) end
+      return head .. tail_of(low)
+    end
+  end
 end
 
 -- Some builds refuse `unpack` of more than about a thousand values: long argument lists are sent in pieces.

@@ -5,6 +5,7 @@ No policy lives here: what to send and what an answer means is decided by the qu
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, cast
@@ -23,9 +24,11 @@ from glidemq_async.functions.calling import (
 )
 from glidemq_async.functions.cleaning_calls import CleaningCalls
 from glidemq_async.functions.dead_letter_calls import DeadLetterCalls, Delivery, MovedLetter, Posted, Revival
+from glidemq_async.functions.history_calls import HistoryCalls
 from glidemq_async.functions.inspection_calls import InspectionCalls
 from glidemq_async.functions.limit_calls import LimitCalls
 from glidemq_async.functions.scheduler_calls import SchedulerCalls
+from glidemq_async.functions.write_calls import WriteCalls, WriteReply
 
 __all__ = [
     "AddReply",
@@ -47,6 +50,7 @@ __all__ = [
     "SettleRequest",
     "SweepReply",
     "Wait",
+    "WriteReply",
 ]
 
 ClaimedJob: TypeAlias = list[bytes | None]
@@ -82,11 +86,16 @@ class SettleRequest:
     number: int
     args: list[Arg]
 
+    @property
+    def incarnation(self) -> str:
+        """Of the queue that the call is meant for."""
+        return cast("str", self.args[-1])
+
 
 class SettleReply(NamedTuple):
     """What `settleAndClaim` answered; `due` is the instant (server ms) at which to claim again, 0 = when woken.
 
-    `posted`: the call wrote to the outbox.
+    `posted`: the call wrote to the outbox. `past`: microseconds beyond `now`.
     """
 
     now: int
@@ -95,6 +104,12 @@ class SettleReply(NamedTuple):
     due: int
     listeners: int
     posted: bool
+    past: int
+
+    @property
+    def wait(self) -> float:
+        """Seconds from the answer until `due`."""
+        return (self.due - self.now) / 1000 - self.past / 1e6
 
 
 class SweepReply(NamedTuple):
@@ -116,6 +131,8 @@ class QueueState(NamedTuple):
     paused: bool
     has_schedulers: bool
     """Whether the queue ever had a job scheduler."""
+    incarnation: str
+    """What tells this queue from one of the same name before or after it."""
 
 
 class Finding(NamedTuple):
@@ -131,15 +148,24 @@ def _findings(flat: object) -> list[Finding]:
     return [Finding(*three) for three in zip(items, items, items, strict=True)]
 
 
-class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, InspectionCalls):
+class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, HistoryCalls, InspectionCalls, WriteCalls):
     """Every function of one queue; those of a feature with a file of its own are in its base class."""
 
-    async def open_queue(self, mode: str | None) -> QueueState:
-        """Check that the stored queue is ours, and make it ready."""
-        reply = cast("list[bytes | None]", await self._storage.call("openQueue", self._base, [mode or ""]))
-        layout, stored_mode, paused, schedulers = reply
+    async def open_queue(self, mode: str | None, dead_letter_queue: str | None = None) -> QueueState:
+        """Check that the stored queue is ours, make it ready, and declare what is given.
+
+        From then on adds and claims are meant for this queue: they are refused as UNDECLARED when it is gone.
+        """
+        args: list[Arg] = [mode or "", uuid.uuid4().hex[:16], dead_letter_queue or ""]
+        reply = cast("list[bytes | None]", await self._storage.call("openQueue", self._base, args))
+        layout, stored_mode, paused, schedulers, incarnation = reply
+        self.incarnation = text(incarnation)
         return QueueState(
-            text(layout), stored_mode.decode() if stored_mode else None, paused == b"1", schedulers is not None
+            text(layout),
+            stored_mode.decode() if stored_mode else None,
+            paused == b"1",
+            schedulers is not None,
+            self.incarnation,
         )
 
     async def add_jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
@@ -147,6 +173,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
         args: list[Arg] = [len(jobs)]
         for job in jobs:
             args += job
+        args.append(self.incarnation)
         now, first, listed, outcomes = cast("list[object]", await self.once("addJob", args, wait=wait))
         generated = _generated_ids(text(first), texts(listed))
         ids = [job.id or next(generated) for job in jobs]
@@ -176,16 +203,20 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
         number = lane.next()
         ran = f"{ran_ms[0]} {ran_ms[1]}"
         head: list[Arg] = [lane.name, number, consumer, slots, lock_ms, flags, ran, runs]
-        return SettleRequest(lane, number, head + settled)
+        return SettleRequest(lane, number, [*head, *settled, self.incarnation])
+
+    def readdress(self, request: SettleRequest) -> None:
+        """Let a call that was refused as UNDECLARED be meant for the queue that is open now."""
+        request.args[-1] = self.incarnation
 
     async def settle_and_claim(self, request: SettleRequest) -> SettleReply:
         """Make or repeat a settleAndClaim call."""
         reply = await self._storage.call("settleAndClaim", self._base, request.args)
-        now, refused, jobs, due, listeners, posted = cast(
-            "tuple[int, list[object], list[ClaimedJob], int, int, int]", reply
+        now, refused, jobs, due, listeners, posted, past = cast(
+            "tuple[int, list[object], list[ClaimedJob], int, int, int, int]", reply
         )
         words = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
-        return SettleReply(now, words, jobs, due, listeners, posted == 1)
+        return SettleReply(now, words, jobs, due, listeners, posted == 1, past)
 
     async def renew_leases(
         self, consumer: str, info: bytes, held: Sequence[tuple[str, str]], timeout: float
@@ -263,6 +294,10 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Insp
     async def get_records(self, ids: Sequence[str]) -> list[Record]:
         """Return the record of each id, {} where there is none. At most 1,000 ids."""
         return [record(flat) for flat in cast("list[object]", await self.read("getRecords", list(ids)))]
+
+    async def get_heads(self, ids: Sequence[str]) -> list[Record]:
+        """Return what is small of each record, and the `size` of its data; {} where there is none. At most 1,000."""
+        return [record(flat) for flat in cast("list[object]", await self.read("getHeads", list(ids)))]
 
     async def list_jobs(self, state: str, cursor: str, count: int) -> tuple[str, list[str]]:
         """Return a step of the ids in a state, and the cursor of the next step ("" after the last)."""

@@ -49,7 +49,7 @@ local function give_up_place(base, id, key)
   local route = redis.call('HGET', key, 'route')
   if not route or string.sub(route, 1, 1) ~= 'k' then return end
   local parsed = keyed.parse(route)
-  parsed.sequence = 0
+  parsed.sequence = '0'
   redis.call('HSET', key, 'route', keyed.format(parsed))
 end
 

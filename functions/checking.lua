@@ -64,17 +64,17 @@ end
 local function stands(base, id, state, entry)
   if state == 'completed' or state == 'failed' then return redis.call('ZSCORE', base .. ':' .. state, id) end
   if state == 'delayed' then return redis.call('ZSCORE', base .. ':scheduled', entry .. id) end
-  if entry == 'r' then return redis.call('ZSCORE', base .. ':returned', id) end
-  if entry == 'i' then return redis.call('ZSCORE', base .. ':lifo', id) end
-  if state == 'prioritized' then return redis.call('ZSCORE', base .. ':prioritized', entry .. id) end
   if state == 'key-waiting' then
     local route = keyed.route_of(base, id)
     return route and redis.call('ZSCORE', base .. ':keyed', id)
-      and redis.call('ZSCORE', base .. ':keyq:' .. route.key, order.text(route.sequence) .. id)
+      and redis.call('ZSCORE', base .. ':keyq:' .. route.key, route.sequence .. entry .. id)
   end
+  if entry == 'r' then return redis.call('ZSCORE', base .. ':returned', id) end
+  if entry == 'i' then return redis.call('ZSCORE', base .. ':lifo', id) end
+  if state == 'prioritized' then return redis.call('ZSCORE', base .. ':prioritized', entry .. id) end
   local stream, raw = entries.stream_of(base, entry)
   local holder, key, full = entries.find(stream, raw)
-  if key and redis.call('SISMEMBER', base .. ':keyrun:' .. key, id) == 0 then return false end
+  if key and redis.call('HEXISTS', base .. ':running', key) == 0 then return false end
   return holder == id and full == entry and is_pending(stream, raw) == (state == 'active')
 end
 
@@ -115,13 +115,13 @@ register('checkRecords', function(base, args)
 end, {'no-writes'})
 
 -- Every member of one of a key's sets is a job of this key in that state.
-local function check_members(base, key, members, state, letter, report)
+local function check_members(base, key, members, state, report)
   for _, id in ipairs(members) do
     local route = keyed.route_of(base, id)
-    local now, entry = record.place(base, id)
+    local now = record.place(base, id)
     if not route or route.key ~= key then
       found(report, 'I6', id, 'in a line of key ' .. key .. ' but not a job of it')
-    elseif now ~= state or (letter and string.sub(entry, 1, 1) ~= letter) then
+    elseif now ~= state then
       found(report, 'I6', id, 'in a line of key ' .. key .. ' as ' .. state .. ' but its place is ' .. now)
     end
   end
@@ -145,11 +145,10 @@ end
 register('checkKey', function(base, args)
   local key, report, waiting = args[1], {}, {}
   for i, member in ipairs(redis.call('ZRANGE', base .. ':keyq:' .. key, 0, 999)) do
-    waiting[i] = string.sub(member, 17)
+    waiting[i] = string.sub(member, 18)
   end
-  check_members(base, key, waiting, 'key-waiting', nil, report)
-  check_members(base, key, redis.call('SRANDMEMBER', base .. ':keyrun:' .. key, 1000), 'active', 'k', report)
-  check_members(base, key, redis.call('SRANDMEMBER', base .. ':keyrest:' .. key, 1000), 'delayed', nil, report)
+  check_members(base, key, waiting, 'key-waiting', report)
+  check_members(base, key, redis.call('SRANDMEMBER', base .. ':keyrest:' .. key, 1000), 'delayed', report)
   check_ready(base, key, report)
   return report
 end, {'no-writes'})
@@ -182,8 +181,28 @@ local function check_both_final(base, report)
   end
 end
 
+-- As many runs of each key are counted as stand in `lane`, if it is short enough to look at.
+local function check_running(base, report)
+  local lane, runs = base .. ':lane', {}
+  if redis.call('XLEN', lane) > 1000 then return end
+  for _, entry in ipairs(redis.call('XRANGE', lane, '-', '+')) do
+    local key = entry[2][4]
+    if key then runs[key] = (runs[key] or 0) + 1 end
+  end
+  local counted = redis.call('HGETALL', base .. ':running')
+  for i = 1, #counted, 2 do
+    local key, count = counted[i], tonumber(counted[i + 1])
+    if count ~= runs[key] then
+      found(report, 'I6', key, count .. ' runs are counted and ' .. (runs[key] or 0) .. ' stand in lane')
+    end
+    runs[key] = nil
+  end
+  for key, count in pairs(runs) do found(report, 'I6', key, count .. ' runs stand in lane and none is counted') end
+end
+
 register('checkQueue', function(base)
   local report = {}
+  check_running(base, report)
   check_marks(base, report)
   check_both_final(base, report)
   return report

@@ -48,11 +48,25 @@ function read.w(key, id, entry)
   return {job[1], job[2], job[3], '1', id, entry, false, false, job[5], false, job[6], job[7]}
 end
 
--- The lease of a job that asks for one of its own (opts, "l"), else the worker's.
+-- A keyed job that never ran: as by read.i and read.o, and what only a stream entry would tell.
+function read.fi(key, id, entry)
+  local job = redis.pcall('HMGET', key, 'name', 'data', 'added', 'route')
+  if not (job[1] and job[2]) then return nil end
+  return {job[1], job[2], false, '1', id, entry, false, false, job[3], false, job[4], false}
+end
+
+function read.fo(key, id, entry)
+  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'added', 'route')
+  if not (job[1] and job[2]) then return nil end
+  return {job[1], job[2], job[3], '1', id, entry, false, false, job[4], false, job[5], false}
+end
+
+-- The lease of a job that asks for one of its own (opts, "l"), else the worker's; as text.
 local function lease_of(opts, lock)
   if not opts or not string.find(opts, '\161l', 1, true) then return lock end
   local readable, options = pcall(cmsgpack.unpack, opts)
-  return readable and type(options) == 'table' and tonumber(options.l) or lock
+  local own = readable and type(options) == 'table' and tonumber(options.l)
+  return own and digits(own) or lock
 end
 
 -- Mark one job as running; since: " <started ms> ". Answers nil when it has no record.
@@ -83,7 +97,7 @@ end
 -- A job that cannot be started: its time is over, there is no record, or one that somebody damaged.
 local function refuse(base, id, entry, key, expired, call)
   if key then
-    keyed.release(base, id, key, call)
+    keyed.release(base, {key}, call)
     keyed.refund(base, id, key, call)
   end
   local kind = redis.call('TYPE', base .. ':job:' .. id).ok
@@ -99,7 +113,7 @@ end
 -- batch: { ids, entries } and, as far as the source has them, { whats, orders, keys }, each by position; `what` holds
 -- for all.
 local function start_batch(base, batch, call, out)
-  local ids, lines, lock = batch.ids, call.lines, call.lock
+  local ids, lines, lock = batch.ids, call.lines, digits(call.lock)
   local whats, orders, keys = batch.whats, batch.orders, batch.keys
   local expired, gone, bytes = expired_among(base, ids, call.now, call.seen), {}, 0
   local since, posted = ' ' .. digits(call.now) .. ' ', call.seen.posted or 0
@@ -197,8 +211,7 @@ end
 
 function source.ready(base, consumer, count, call, out)
   keyed.review(base, call)
-  local batch = {what = 'w'}
-  batch.ids, batch.keys = keyed.pop(base, count, call)
+  local batch = keyed.pop(base, count, call)
   local found, bytes = start_in_lane(base, consumer, batch, call, out)
   -- A job that was refused leaves its place in its key to the next one.
   return call.touched and count or found, bytes

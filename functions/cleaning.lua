@@ -96,6 +96,7 @@ do
         going[#going + 1] = member
         if verdict ~= 'stray' then ids[#ids + 1] = id end
         if verdict == 'go' and leaving[structure] then leaving[structure](base, id, step) end
+        if verdict == 'lost' and structure == 'scheduled' then keyed.wake_up(base, id, step) end
       end
     end
     in_chunks('ZREM', base .. ':' .. structure, nil, going)
@@ -104,15 +105,37 @@ do
     return staying, ids
   end
 
-  -- Walk through a zset; at: how many members were passed over. Answers where to go on, nil at the end.
+  -- Where a walk stands in a zset between two steps: "<score> <member>" of the last one that it passed over, '' before
+  -- the first. (A number would lead beyond others when some of those that it counts have left.)
+  local function position_at(key, passed, reversed)
+    if passed == 0 then return '' end
+    local at = digits(passed - 1)
+    local last = redis.call(reversed and 'ZREVRANGE' or 'ZRANGE', key, at, at, 'WITHSCORES')
+    return last[2] .. ' ' .. last[1]
+  end
+
+  -- How many members stand up to that position now.
+  local function passed_at(key, position, reversed)
+    local score, member = string.match(position, '^(%S+) (.*)$')
+    if not score then return 0 end
+    local mark = member .. SEP    -- stands directly behind it
+    redis.call('ZADD', key, score, mark)
+    local passed = redis.call(reversed and 'ZREVRANK' or 'ZRANK', key, mark)
+    redis.call('ZREM', key, mark)
+    if reversed and redis.call('ZSCORE', key, member) == score then passed = passed + 1 end
+    return passed
+  end
+
+  -- Walk through a zset from a position on. Answers where to go on, nil at the end.
   local function walk_zset(base, structure, at, bound, step)
-    local passed = tonumber(at) or 0
+    local key = base .. ':' .. structure
+    local passed = passed_at(key, at, false)
     local over = in_pieces(step, function(n)
-      local members = redis.call('ZRANGE', base .. ':' .. structure, digits(passed), digits(passed + n - 1))
+      local members = redis.call('ZRANGE', key, digits(passed), digits(passed + n - 1))
       if #members > 0 then passed = passed + (take_members(base, structure, members, bound, step)) end
       return #members
     end)
-    return not over and digits(passed) or nil
+    return not over and position_at(key, passed, false) or nil
   end
 
   -- Walk through the entries of `stream` that wait; at: the last entry there was.
@@ -149,7 +172,7 @@ do
         raw[i] = row[1]
         local id, key, entry = entries.find(stream, row[1])
         if id then
-          if key then keyed.release(base, id, key, step) end
+          if key then keyed.release(base, {key}, step) end
           if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
             wakeup.tell(base, row[2], 'x ' .. entry)
             ids[#ids + 1] = id
@@ -221,13 +244,14 @@ do
     local state, step, retried = args[4], begin(base, args[6]), 0
     if state ~= 'completed' and state ~= 'failed' then fail('ARGUMENT', 'cannot retry state ' .. state) end
     local key = base .. ':' .. state
-    local bound, left, passed = string.match(args[3], '^(%d+) (%d+) (%d+)$')
+    local bound, left, position = string.match(args[3], '^(%d+) (%d+) (.*)$')
     if not bound then
       -- The number keeps a job that ends again within the same millisecond from starting for ever.
       local limit, there = integer('limit', args[5]), redis.call('ZCARD', key)
-      bound, left, passed = step.now, limit < 0 and there or math.min(limit, there), 0
+      bound, left, position = step.now, limit < 0 and there or math.min(limit, there), ''
     end
     bound, left = tonumber(bound), tonumber(left)
+    local passed = passed_at(key, position, true)
     local over = in_pieces(step, function(wanted)
       local n = math.min(wanted, left - retried)
       if n == 0 then return 0 end
@@ -249,7 +273,7 @@ do
     wakeup.finish(base, step)
     left = left - retried
     local more = not over and left > 0
-    return {more and digits(bound) .. ' ' .. digits(left) .. ' ' .. digits(passed) or '', retried}
+    return {more and digits(bound) .. ' ' .. digits(left) .. ' ' .. position_at(key, passed, true) or '', retried}
   end)
 
   -- The number of jobs in any place, and of entries of runs.
@@ -290,6 +314,7 @@ do
     return {number and number .. ' ' .. total .. ' ' .. rest or 'told ' .. total, step.removed, 0}
   end, {'allow-oom'})
 
+  local OF_WRITES = {write = true, written = true, transaction = true}
   local ALWAYS = {call = true, metrics = true, key = true, keyrate = true, keybucket = true}
 
   register('sweepRemains', function(base, args)
@@ -298,6 +323,7 @@ do
       local kind, rest = string.match(name, '^([^:]*):(.*)$')
       local free = unused or ALWAYS[kind]
       if kind == 'job' or kind == 'logs' then free = not checking.stands(base, rest) end
+      if OF_WRITES[kind] then free = not writes.stands(base, kind, rest) end
       if free then keys[#keys + 1] = base .. ':' .. name end
     end
     return in_chunks('UNLINK', nil, nil, keys)

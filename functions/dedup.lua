@@ -4,6 +4,7 @@
 -- Modes   simple    a duplicate while the owner has not ended (at most ttl)
 --         throttle  a duplicate until ttl after the owner's add, whatever became of it
 --         debounce  replaces the owner while that has not started; else a new owner
+--   job:{id}   field dedup  the same text with d instead of the id, of a job that may own d again when it starts anew
 -- The stored instant decides; the key's own expiry only collects what nobody asks for again.
 
 local dedup = {}
@@ -33,13 +34,34 @@ function dedup.owner(base, wanted, now)
   return owner
 end
 
-function dedup.own(base, wanted, id, call)
-  local key, ends = base .. ':dedup:' .. wanted.id, wanted.ttl and call.now + wanted.ttl or 0
-  if wanted.mode == 'debounce' then ends = 0 end
+local function take(base, d, ends, id, call)
+  local key = base .. ':dedup:' .. d
   redis.call('SET', key, digits(ends) .. ' ' .. id)
-  if ends ~= 0 then redis.call('PEXPIRE', key, wanted.ttl + KEPT_LONGER_MS) end
-  if wanted.mode ~= 'throttle' then
-    redis.call('HSET', base .. ':deduped', id, wanted.id)
-    call.seen.deduped = true
-  end
+  if ends ~= 0 then redis.call('PEXPIRE', key, digits(ends - call.now + KEPT_LONGER_MS)) end
+end
+
+local function mark(base, d, id, call)
+  redis.call('HSET', base .. ':deduped', id, d)
+  call.seen.deduped = true
+end
+
+-- The job that is being added owns its deduplication id. Answers its record's field, nil for a throttle: that one lasts
+-- whatever becomes of the job.
+function dedup.own(base, wanted, id, call)
+  local ends = wanted.ttl and wanted.mode ~= 'debounce' and call.now + wanted.ttl or 0
+  take(base, wanted.id, ends, id, call)
+  if wanted.mode == 'throttle' then return nil end
+  mark(base, wanted.id, id, call)
+  return digits(ends) .. ' ' .. wanted.id
+end
+
+-- A job that had ended starts anew: it owns its id again, unless its time is over or another one owns it.
+function dedup.own_again(base, id, call)
+  local kept = redis.call('HGET', base .. ':job:' .. id, 'dedup')
+  if not kept then return end
+  local ends, d = string.match(kept, '^(%d+) (.*)$')
+  ends = tonumber(ends)
+  if (ends ~= 0 and ends <= call.now) or dedup.owner(base, {id = d}, call.now) then return end
+  take(base, d, ends, id, call)
+  mark(base, d, id, call)
 end

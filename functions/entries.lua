@@ -9,12 +9,18 @@ function entries.stream_of(base, entry)
   return base .. (string.sub(entry, 1, 1) == 's' and ':stream' or ':lane'), string.sub(entry, 2)
 end
 
--- Acknowledge and delete entries of one stream. Answers how many were pending.
+-- Acknowledge entries of one stream. Answers how many were pending.
+function entries.acknowledge(stream, raw)
+  return #raw > 0 and in_chunks('XACK', stream, GROUP, raw) or 0
+end
+
+function entries.delete(stream, raw)
+  if #raw > 0 then in_chunks('XDEL', stream, nil, raw) end
+end
+
 function entries.drop(stream, raw)
-  if #raw == 0 then return 0 end
-  local acknowledged = in_chunks('XACK', stream, GROUP, raw)
-  in_chunks('XDEL', stream, nil, raw)
-  return acknowledged
+  entries.acknowledge(stream, raw)
+  entries.delete(stream, raw)
 end
 
 -- The job of an entry, its key if it has one, and the entry with its letter; nil when there is no such entry.
@@ -33,10 +39,10 @@ do
     return #a < #b
   end
 
-  -- The keys of entries of keyed jobs, by entry; none for an entry that is gone. What is settled together was mostly
-  -- claimed together: one range finds it, and only what runs of others stand between is asked for one by one.
+  -- The keys of those entries of keyed jobs that still stand, one for each. What is settled together was mostly claimed
+  -- together: one range finds it, and only what runs of others stand between is asked for one by one.
   function entries.keys_of(lane, raw)
-    local found, first, last = {}, raw[1], raw[1]
+    local keys, found, first, last = {}, {}, raw[1], raw[1]
     if #raw > 1 then
       for _, entry in ipairs(raw) do
         if before(entry, first) then first = entry elseif before(last, entry) then last = entry end
@@ -46,9 +52,11 @@ do
       end
     end
     for _, entry in ipairs(raw) do
-      if not found[entry] then found[entry] = select(2, entries.find(lane, entry)) end
+      if found[entry] == nil then found[entry] = select(2, entries.find(lane, entry)) or false end
+      if found[entry] then keys[#keys + 1] = found[entry] end
+      found[entry] = false         -- an entry that is named twice is released once
     end
-    return found
+    return keys
   end
 end
 

@@ -1,24 +1,26 @@
 -- events: what happened, as a capped stream that readers can resume and count their losses on.
 --   events  stream  one entry per call: seq (number of its first event), n, t (ms), e (the events).
 --     e: a line per kind, in the order of KINDS: kind SEP id SEP id …
---        kinds with a detail: kind SEP id SEP detail SEP …
+--        kinds with a detail: kind SEP id SEP detail SEP …; the detail of `added` is the name, or name RS key
 --   meta    hash    `events`: how many events were ever written.
 -- Ids and details hold no control characters. Trimmed from the head only, by number of events and by bytes, never by
--- XDEL: readers count what they missed.
+-- XDEL: readers count what they missed. Readers that hold their events are noted in `positions`, see history.lua.
 
 local events = {}
 local MAX_EVENTS = 100000
 local MAX_BYTES = 16 * 1024 * 1024
 local CHECK_EVENTS = 1024          -- how often the caps are looked at, in events
 local LARGE = 65536                -- and after each entry of so many bytes
+local HELD = 4                     -- for a reader that holds them, at most so many times as much is kept
 
 -- The catalogue; true: the kind has a detail. What a job can only do after another thing stands after it.
 local DETAIL = {added = true, failed = true, ['dead-lettered'] = true, retrying = true, stalled = true, waiting = true,
   removed = true, dropped = true, limited = true, changed = true, duplicate = true, ['key-paused'] = true,
-  ['key-resumed'] = true, drained = true, cleaned = true, obliterated = true, skipped = true}
+  ['key-resumed'] = true, drained = true, cleaned = true, obliterated = true, skipped = true,
+  written = true}
 local KINDS = {'paused', 'resumed', 'key-paused', 'key-resumed', 'skipped', 'added', 'duplicate', 'delayed', 'stalled',
   'waiting', 'completed', 'failed', 'dead-lettered', 'retrying', 'returned', 'limited', 'revoking', 'changed', 'active',
-  'progress', 'updated', 'removed', 'dropped', 'drained', 'cleaned', 'obliterated'}
+  'progress', 'updated', 'removed', 'dropped', 'drained', 'cleaned', 'written', 'obliterated'}
 
 -- Note one event; `lines` is the collection of one call, by kind.
 function events.note(lines, kind, id, detail)
@@ -32,13 +34,69 @@ function events.note(lines, kind, id, detail)
   if DETAIL[kind] then line[n + 2] = detail or '' end
 end
 
-local function trim(key, total)
-  local oldest = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
-  if not oldest then return end
-  local over = math.max((total - oldest[2][2]) / MAX_EVENTS, redis.call('MEMORY', 'USAGE', key) / MAX_BYTES)
-  if over > 1 then
-    redis.call('XTRIM', key, 'MAXLEN', math.max(1, math.floor(redis.call('XLEN', key) / over)))
+-- The first entry from this id on, and the number of its first event; nil when there is none.
+function events.first_from(key, id)
+  local found = redis.call('XRANGE', key, id, '+', 'COUNT', 1)[1]
+  if found then return found[1], tonumber(found[2][2]) end
+end
+
+do
+  -- Halve the range of one part of the ids: the highest number whose first entry from there on is not beyond `seq`.
+  local function highest(key, low, high, id_of, part, seq)
+    while low < high do
+      local middle = math.ceil((low + high) / 2)
+      local entry, number = events.first_from(key, id_of(middle))
+      local found = entry and number <= seq and part(entry)
+      if found and found <= high then low = math.max(found, middle) else high = middle - 1 end
+    end
+    return low
   end
+
+  local function ms_of(entry) return tonumber(string.match(entry, '^%d+')) end
+  local function number_of(entry) return tonumber(string.match(entry, '%d+$')) end
+
+  -- The entry that holds the event of this number, and the number of its first event; the oldest entry if that is
+  -- younger, nil if no such event was written yet. Looks at a few dozen entries at most.
+  function events.entry_of(key, seq)
+    local first, number = events.first_from(key, '-')
+    local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+    if not first or seq >= last[2][2] + last[2][4] then return nil end
+    if seq < number then return first, number end
+    local ms = highest(key, ms_of(first), ms_of(last[1]), digits, ms_of, seq)
+    local text = digits(ms)
+    local from = number_of(events.first_from(key, text .. '-0'))
+    local upto = number_of(redis.call('XREVRANGE', key, text, '-', 'COUNT', 1)[1][1])
+    local function id_of(n) return text .. '-' .. digits(n) end
+    -- What stands in a later millisecond is no entry of this one.
+    local function within(entry) return ms_of(entry) == ms and number_of(entry) or nil end
+    return events.first_from(key, id_of(highest(key, from, upto, id_of, within, seq)))
+  end
+end
+
+-- The number of the first event that a reader holds, nil if none does.
+local function first_held(base)
+  local first
+  for _, noted in ipairs(redis.call('HVALS', base .. ':positions')) do
+    local n, hold = string.match(noted, '^[^' .. SEP .. ']*' .. SEP .. '(%d+)' .. SEP .. '%d+' .. SEP .. '(.?)')
+    if hold == '1' then first = math.min(first or math.huge, tonumber(n)) end
+  end
+  return first
+end
+
+local function trim(base, key, total)
+  local _, oldest = events.first_from(key, '-')
+  if not oldest then return end
+  local over = math.max((total - oldest) / MAX_EVENTS, redis.call('MEMORY', 'USAGE', key) / MAX_BYTES)
+  if over <= 1 then return end
+  local held = first_held(base)
+  if not held then
+    redis.call('XTRIM', key, 'MAXLEN', math.max(1, math.floor(redis.call('XLEN', key) / over)))
+    return
+  end
+  local surplus = total - oldest
+  local wanted, forced = total - surplus / over, total - surplus / over * HELD
+  local entry = events.entry_of(key, math.floor(math.max(math.min(wanted, held), forced)))
+  if entry then redis.call('XTRIM', key, 'MINID', entry) end
 end
 
 local function joined(lines)
@@ -64,7 +122,7 @@ function events.write(base, lines, now)
   local key = base .. ':events'
   local total = redis.call('HINCRBY', base .. ':meta', 'events', n)
   redis.call('XADD', key, '*', 'seq', total - n, 'n', n, 't', now, 'e', text)
-  if total % CHECK_EVENTS < n or #text > LARGE then trim(key, total) end
+  if total % CHECK_EVENTS < n or #text > LARGE then trim(base, key, total) end
 end
 
 -- Write a single event.

@@ -233,13 +233,17 @@ function finish.store(base, done, now, seen, run_ms)
   for state, n in pairs(counts) do metrics.count(base, state, n, run_ms and run_ms[state] or 0, now) end
 end
 
--- The policy of a job that the server itself ends: the default, or the time to live of its options ("r").
+-- The policy of a job that the server itself fails, as its worker would say it: by its options the time to live ("r")
+-- or what is kept of failed jobs ("f"), else the default.
 function finish.own_policy(base, id)
   local opts = redis.call('HGET', base .. ':job:' .. id, 'opts')
-  if not opts or not string.find(opts, '\161r', 1, true) then return '' end
+  if not opts or not string.find(opts, '\161[rf]') then return '' end
   local readable, options = pcall(cmsgpack.unpack, opts)
-  local ttl = readable and type(options) == 'table' and tonumber(options.r)
-  return ttl and ttl >= 1 and ' t' .. digits(ttl) or ''
+  if not readable or type(options) ~= 'table' then return '' end
+  local ttl, keep = tonumber(options.r), type(options.f) == 'table' and options.f or {}
+  if ttl and ttl >= 1 then return ' t' .. digits(ttl) end
+  local count, age = tonumber(keep[1]), tonumber(keep[2])
+  return count and age and digits(count) .. ' ' .. digits(age) or ''
 end
 
 -- Fail a job that has just left its place, for a reason of the server's. The record must exist.

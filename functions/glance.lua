@@ -4,7 +4,8 @@
 
 local glance = {}
 local STRUCTURES = {'waiters', 'expiry', 'revoking', 'held', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
-  'sleeping', 'resting', 'pauses', 'limited', 'limits', 'deduped', 'timer', 'outbox', 'moved'}
+  'sleeping', 'resting', 'pauses', 'limited', 'limits', 'deduped', 'timer', 'outbox', 'moved',
+  'running'}
 
 -- Note which of keys[from..upto] exist. Few of them do, so halving finds them with few commands.
 local function look(base, keys, from, upto, seen)
@@ -19,13 +20,13 @@ local function look(base, keys, from, upto, seen)
   look(base, keys, middle + 1, upto, seen)
 end
 
--- Answers { paused, touched, turn, dead_letter, keep = { completed, failed }, <structure> = true if it exists }. A call
--- notes here what it creates itself.
+-- Answers { paused, touched, turn, dead_letter, incarnation, keep = { completed, failed }, <structure> = true if it
+-- exists }. A call notes here what it creates itself.
 function glance.at(base)
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched',
-    'dead_letter', 'turn')
+    'dead_letter', 'turn', 'incarnation')
   local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
-    dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil,
+    dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil, incarnation = meta[7],
     keep = {completed = meta[2] or '', failed = meta[3] or ''}}
   local keys = {}
   for i, name in ipairs(STRUCTURES) do keys[i] = base .. ':' .. name end
@@ -34,16 +35,17 @@ function glance.at(base)
 end
 
 -- What one call of a function carries along:
---   now        ms
+--   now, past  ms, and the microseconds beyond them
 --   seen       see above
 --   lines      events noted so far, see events.lua
 --   startable  how many jobs became startable, see wakeup.lua
 --   touched, entered, key_limits, slept   of keyed.lua: keys to look at again, jobs not yet in `keyed`, limits read so
 --              far, whether a key went to sleep
---   sequence   the last number given, see order.lua
+--   block, nth, number   the numbers given so far, see order.lua
 --   open_at, full   when more may start, or that only the end of a run makes room, see limits.lua
 --   behind     due jobs or keys may be left, see scheduled.lua
 --   lock       of a claim: the caller's lease, ms
 function glance.call(base)
-  return {now = clock.now(), seen = glance.at(base), lines = {}, startable = 0}
+  local now, past = clock.now()
+  return {now = now, past = past, seen = glance.at(base), lines = {}, startable = 0}
 end

@@ -1,6 +1,7 @@
 -- keyed: jobs of one key start in order, and no more of them at once than the key allows (1 unless told otherwise).
---   keyq:{k}     zset  waiting jobs of the key: <16 digits of sequence><id> -> priority inside the key
---   keyrun:{k}   set   running jobs of the key; how many is its size
+--   keyq:{k}     zset  waiting jobs of the key: <16 digits of sequence><letter><id> -> priority inside the key;
+--                      letter: what a claim has to read, see record.lua
+--   running      hash  key -> how many jobs of it run; none of a key that is not in it
 --   keyrest:{k}  set   jobs of the key that wait, in `scheduled`, for the next attempt; `resting` hash: id -> key
 --   keyed        zset  all waiting keyed jobs: id -> sequence
 --   ready        zset  keys of which a job can start now -> turn; served in turns, a served key goes to the end
@@ -17,14 +18,16 @@
 local keyed = {}
 local KEYS_AT_ONCE = 64
 local KEYS_A_STEP = 200
+local LETTER, MEMBER = 17, 18    -- where letter and id begin in a member of a line
+local READ = {i = 'fi', o = 'fo', h = 'h'}
 
 function keyed.parse(route)
   local priority, sequence, cost, key = string.match(route, '^k (%d+) (%d+) (%d+) (.*)$')
-  return {priority = priority, sequence = tonumber(sequence), cost = tonumber(cost), key = key}
+  return {priority = priority, sequence = sequence, cost = cost, key = key}
 end
 
 function keyed.format(route)
-  return 'k ' .. route.priority .. ' ' .. digits(route.sequence) .. ' ' .. digits(route.cost) .. ' ' .. route.key
+  return 'k ' .. route.priority .. ' ' .. route.sequence .. ' ' .. route.cost .. ' ' .. route.key
 end
 
 -- The route of a keyed job; nil for any other and for one without a record.
@@ -81,8 +84,8 @@ end
 
 local function cost_of_first(base, queue)
   local first = redis.call('ZRANGE', queue, 0, 0)[1]
-  local route = keyed.route_of(base, string.sub(first, 17))
-  return route and route.cost or 0
+  local route = keyed.route_of(base, string.sub(first, MEMBER))
+  return route and tonumber(route.cost) or 0
 end
 
 -- The first instant at which pause, window and bucket let the first waiting job start.
@@ -103,7 +106,7 @@ end
 -- How many more jobs of the key may run beside those that do.
 function keyed.room(base, key, limits_now, call)
   local concurrency = limits_now.concurrency or 1
-  local left = concurrency - redis.call('SCARD', base .. ':keyrun:' .. key)
+  local left = concurrency - (call.seen.running and redis.call('HGET', base .. ':running', key) or 0)
   if left > 0 and concurrency == 1 and call.seen.resting and exists(base .. ':keyrest:' .. key) then return 0 end
   return left
 end
@@ -126,11 +129,11 @@ do
   end
 
   -- How many more jobs of a key that has waiting ones may start now or, second answer, from when on; 0 for none.
-  local function start_of(base, key, running, call)
+  local function start_of(base, key, runs, call)
     local limits_now, left = keyed.limits_of(base, key, call), 1
     if call.seen.limited or call.seen.resting then
       left = keyed.room(base, key, limits_now, call)
-    elseif running[key] then
+    elseif runs then
       left = 0
     end
     return left, left > 0 and open_at(base, key, limits_now, call)
@@ -144,12 +147,12 @@ do
     call.touched = nil
     keyed.write_entered(base, call)
     local waiting, ready, not_ready, sleeping, awake = existing(base, ':keyq:', touched), {}, {}, {}, {}
-    local running = next(waiting) and not (seen.limited or seen.resting) and existing(base, ':keyrun:', touched)
-    for _, key in ipairs(touched) do
+    local running = next(waiting) and keyed.running(base, touched, call)
+    for i, key in ipairs(touched) do
       local left, at = 0, false
-      if waiting[key] then left, at = start_of(base, key, running, call) end
+      if waiting[key] then left, at = start_of(base, key, running and running[i], call) end
       if at == call.now then
-        ready[#ready + 1], ready[#ready + 2] = digits(order.next(base, call)), key
+        ready[#ready + 1], ready[#ready + 2] = order.next(base, call), key
         call.startable = call.startable
           + (left > 1 and math.min(left, redis.call('ZCARD', base .. ':keyq:' .. key)) or 1)
       else
@@ -176,20 +179,20 @@ end
 
 -- Give a job that waits for the first time its sequence. Answers whether it got one.
 function keyed.arrive(base, route, call)
-  if route.sequence ~= 0 then return false end
+  if route.sequence ~= '0' then return false end
   route.sequence = order.next(base, call)
   return true
 end
 
 -- Let a job wait in its key's line; a job that was there before takes its old place. Answers its place.
-function keyed.enter(base, id, route, call)
-  local sequence = order.text(route.sequence)
-  redis.call('ZADD', base .. ':keyq:' .. route.key, route.priority, sequence .. id)
+function keyed.enter(base, id, route, call, letter)
+  local sequence = route.sequence
+  redis.call('ZADD', base .. ':keyq:' .. route.key, route.priority, sequence .. letter .. id)
   local entered = call.entered or {}
   call.entered = entered
   entered[#entered + 1], entered[#entered + 2] = sequence, id
   keyed.touch(call, route.key)
-  return 'key-waiting -'
+  return 'key-waiting ' .. letter
 end
 
 -- `keyed` is written once a call, by its review or before a job leaves its line.
@@ -200,25 +203,34 @@ end
 
 -- Take a waiting job out of its key's line.
 function keyed.leave(base, id, call)
-  local route = keyed.route_of(base, id)
+  local kept = redis.call('HMGET', base .. ':job:' .. id, 'route', 'place')
+  local route, letter = keyed.parse(kept[1]), string.sub(kept[2], -1)
   keyed.write_entered(base, call)
-  redis.call('ZREM', base .. ':keyq:' .. route.key, order.text(route.sequence) .. id)
+  redis.call('ZREM', base .. ':keyq:' .. route.key, route.sequence .. letter .. id)
   redis.call('ZREM', base .. ':keyed', id)
   keyed.touch(call, route.key)
 end
 
--- A run of a key's job is over, however it ended.
-function keyed.release(base, id, key, call)
-  redis.call('SREM', base .. ':keyrun:' .. key, id)
-  keyed.touch(call, key)
+-- How many jobs of each key run, false for none; nil if no keyed job of the queue does.
+function keyed.running(base, keys, call)
+  return call.seen.running and redis.call('HMGET', base .. ':running', unpack(keys)) or nil
 end
 
--- The same for several; found: the key of each entry that still stands.
-function keyed.release_all(base, ids, raw, found, call)
-  for i, id in ipairs(ids) do
-    local key = found[raw[i]]
-    if key then keyed.release(base, id, key, call) end
+-- Runs of these keys are over, however they ended. A key stands there as often as runs of it have ended; the caller
+-- has made sure that each of them was running.
+function keyed.release(base, keys, call)
+  local hash, ended, names = base .. ':running', {}, {}
+  for _, key in ipairs(keys) do
+    if not ended[key] then names[#names + 1] = key end
+    ended[key] = (ended[key] or 0) + 1
+    keyed.touch(call, key)
   end
+  local over = {}
+  for i, count in ipairs(redis.call('HMGET', hash, unpack(names))) do
+    local left = (count or 0) - ended[names[i]]
+    if left > 0 then redis.call('HSET', hash, names[i], left) else over[#over + 1] = names[i] end
+  end
+  if over[1] then redis.call('HDEL', hash, unpack(over)) end
 end
 
 -- A job of the key that was taken cannot start: what it was charged goes back.
@@ -226,7 +238,7 @@ function keyed.refund(base, id, key, call)
   local limits_now = keyed.limits_of(base, key, call)
   if limits_now.max then redis.call('ZPOPMAX', base .. ':keyrate:' .. key) end
   local route = limits_now.bucket and keyed.route_of(base, id)
-  if route then redis.call('HINCRBY', base .. ':keybucket:' .. key, 'tokens', digits(route.cost)) end
+  if route then redis.call('HINCRBY', base .. ':keybucket:' .. key, 'tokens', route.cost) end
 end
 
 -- The job waits in `scheduled` for its next attempt, and at one at a time its key with it.
@@ -262,19 +274,53 @@ function keyed.pause(base, key, at, call)
   keyed.touch(call, key)
 end
 
--- The first job of a key without limits; such a key waits for the end of that run.
-local function take_one(base, key, call, ids, keys)
-  local first = redis.call('ZPOPMIN', base .. ':keyq:' .. key)[1]
-  if not first then return keyed.touch(call, key) end
-  local n, id = #ids + 1, string.sub(first, 17)
-  ids[n], keys[n] = id, key
-  redis.call('SADD', base .. ':keyrun:' .. key, id)
+-- A member that left its line.
+local function note_taken(out, member, key)
+  local n = #out.ids + 1
+  out.ids[n], out.keys[n], out.whats[n] = string.sub(member, MEMBER), key, READ[string.sub(member, LETTER, LETTER)]
+end
+
+local take_first
+
+do
+  -- Longer than any list may hold.
+  local FILLER = '--------------------------------------------------------------------------------------------------'
+
+  -- Keys of which none ran run one job each.
+  local function note_started(base, keys, call)
+    local hash, started = base .. ':running', {}
+    for i, key in ipairs(keys) do started[2 * i - 1], started[2 * i] = key, '1' end
+    -- A small hash is a list, and walked once for each key that a call asks for. One long value makes it a table, and
+    -- that it stays.
+    if not call.seen.running then redis.call('HSET', hash, SEP, FILLER) end
+    redis.call('HSET', hash, unpack(started))
+    if not call.seen.running then redis.call('HDEL', hash, SEP) end
+    call.seen.running = true
+  end
+
+  -- The first job of each of these keys, which have no limits: each then waits for the end of that run.
+  function take_first(base, popped, call, out)
+    local names, started = {}, {}
+    for i = 1, #popped, 2 do names[#names + 1] = popped[i] end
+    local running = keyed.running(base, names, call)
+    for i, key in ipairs(names) do
+      -- Limits that are no more may have let several of a key run.
+      local first = not (running and running[i]) and redis.call('ZPOPMIN', base .. ':keyq:' .. key)[1]
+      if first then
+        note_taken(out, first, key)
+        started[#started + 1] = key
+      else
+        keyed.touch(call, key)
+      end
+    end
+    if started[1] then note_started(base, started, call) end
+  end
 end
 
 -- Up to n jobs of a key with limits that is ready, moved to its running ones.
-local function take(base, key, n, call, ids, keys)
+local function take(base, key, n, call, out)
   local limits_now = keyed.limits_of(base, key, call)
-  local queue, running = base .. ':keyq:' .. key, base .. ':keyrun:' .. key
+  local queue = base .. ':keyq:' .. key
   n = math.min(n, keyed.room(base, key, limits_now, call))
   if limits_now.max then
     n = math.min(n, (limits.window(base .. ':keyrate:' .. key, limits_now.max, limits_now.length, call.now)))
@@ -290,13 +336,15 @@ local function take(base, key, n, call, ids, keys)
     -- Without a bucket all are taken at once.
     local popped = redis.call('ZPOPMIN', queue, bucket and 1 or n)
     for i = 1, #popped, 2 do
-      local id = string.sub(popped[i], 17)
-      ids[#ids + 1], keys[#keys + 1] = id, key
+      note_taken(out, popped[i], key)
       taken = taken + 1
     end
     if not bucket then break end
   end
-  if taken > 0 then redis.call('SADD', running, unpack(ids, #ids - taken + 1)) end
+  if taken > 0 then
+    redis.call('HINCRBY', base .. ':running', key, taken)
+    call.seen.running = true
+  end
   if limits_now.max and taken > 0 then
     limits.note_starts(base, base .. ':keyrate:' .. key, taken, limits_now.length, call)
   end
@@ -304,24 +352,21 @@ local function take(base, key, n, call, ids, keys)
   if limits_now.concurrency or taken == 0 then keyed.touch(call, key) end
 end
 
--- Take up to `count` jobs, key by key in turn. Answers their ids and keys.
+-- Take up to `count` jobs, key by key in turn. Answers { ids, keys, whats }, for each the reading of its record.
 function keyed.pop(base, count, call)
-  local ids, keys = {}, {}
-  while #ids < count do
-    local left = count - #ids
+  local out = {ids = {}, keys = {}, whats = {}}
+  while #out.ids < count do
+    local left = count - #out.ids
     local popped = redis.call('ZPOPMIN', base .. ':ready', math.min(left, KEYS_AT_ONCE))
     if #popped == 0 then break end
-    local share = math.max(1, math.floor(left * 2 / #popped))
-    for i = 1, #popped, 2 do
-      local n = math.min(share, count - #ids)
-      if n > 0 and not call.seen.limited then
-        take_one(base, popped[i], call, ids, keys)
-      else
-        take(base, popped[i], n, call, ids, keys)
-      end
+    if call.seen.limited then
+      local share = math.max(1, math.floor(left * 2 / #popped))
+      for i = 1, #popped, 2 do take(base, popped[i], math.min(share, count - #out.ids), call, out) end
+    else
+      take_first(base, popped, call, out)
     end
     keyed.review(base, call)
   end
-  if #ids > 0 then in_chunks('ZREM', base .. ':keyed', nil, ids) end
-  return ids, keys
+  in_chunks('ZREM', base .. ':keyed', nil, out.ids)
+  return out
 end

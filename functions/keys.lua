@@ -36,10 +36,11 @@ end
 
 request.register('setLimits', function(base, args)
   set(base .. ':limits', args, 3)
-  if not redis.call('HGET', base .. ':limits', 'rate_max') then redis.call('UNLINK', base .. ':rate') end
+  local length = redis.call('HGET', base .. ':limits', 'rate_ms')
+  if length then limits.keep_starts(base .. ':rate', tonumber(length)) else redis.call('UNLINK', base .. ':rate') end
+  limits.note_use(base)
   local call = glance.call(base)
   call.startable = places.ready_count(base)
-  limits.allowance(base, call.startable, call)
   wakeup.finish(base, call)
   return 'ok'
 end, {'allow-oom'})
@@ -47,6 +48,13 @@ end, {'allow-oom'})
 register('getLimits', function(base)
   return all_of(base .. ':limits', {'concurrency', 'rate_max', 'rate_ms', 'gate'})
 end, {'no-writes'})
+
+-- What is known of a key's last starts must not end sooner than its limits ask.
+local function keep_known(base, key, call)
+  local limits_now = keyed.limits_of(base, key, call)
+  limits.keep_starts(base .. ':keyrate:' .. key, limits_now.length)
+  limits.keep_tokens(base .. ':keybucket:' .. key, limits_now.bucket, call.now)
+end
 
 request.register('setKeyLimits', function(base, args)
   local key = args[3]
@@ -57,6 +65,7 @@ request.register('setKeyLimits', function(base, args)
     redis.call('SREM', base .. ':limited', key)
   end
   local call = glance.call(base)
+  if key ~= '' then keep_known(base, key, call) end
   if key ~= '' then keyed.touch(call, key) end
   wakeup.finish(base, call)
   return 'ok'
@@ -89,6 +98,7 @@ request.register('reviewKeys', function(base, args)
   for i = 1, #step, 2 do
     local route = keyed.route_of(base, step[i])
     if route then keyed.touch(call, route.key) end
+    if route then keep_known(base, route.key, call) end
   end
   wakeup.finish(base, call)
   return #step == 2 * STEP and digits(tonumber(step[#step])) or ''

@@ -2,28 +2,41 @@
 -- keyed.lua uses for each key.
 --   limits  hash  of the queue: concurrency; rate_max, rate_ms (starts in any window of that length); gate (nothing
 --                 starts before that instant: a handler said RateLimited)
---   rate    zset  the starts of the last window: number -> started ms
+--   rate    zset  the last starts: number -> started ms. Those in the window, and some before it, as many and as long
+--                 as KEPT and KEPT_MS say: a longer window that is set later must know them
+--   meta    hash  limits: 1 while the first of these exists
 -- A limited job is not claimed; it never stands among the running while it waits.
 
 local limits = {}
+local KEPT = {queue = 1000, key = 50}
+local KEPT_MS = 86400000         -- of the queue; what is known of a key must end with its window, for keys are many
+local MOST_FORGOTTEN = 2000      -- at once; a call starts no more than 1,000
 local LONGEST_MS = 1e14    -- of what a rate may ask for; a server takes no much later instant
 
 -- How many more may start in the window, and when the next one may if that is none. The window holds its last instant
--- and not its first: a start at 0 ms leaves a window of 100 ms at 100 ms.
-function limits.window(key, max, length, now)
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', digits(now - length))
-  local started = redis.call('ZCARD', key)
+-- and not its first: a start at 0 ms leaves a window of 100 ms at 100 ms. kept: how many starts before the window stay.
+function limits.window(key, max, length, now, kept)
+  local before = redis.call('ZCOUNT', key, '-inf', digits(now - length))
+  local started = redis.call('ZCARD', key) - before
+  local over = before - (kept or KEPT.key)
+  -- Not for each one: that would be a command more for every call.
+  if over > 100 then redis.call('ZREMRANGEBYRANK', key, 0, math.min(over, MOST_FORGOTTEN) - 1) end
   if started < max then return max - started end
   -- After a lowered limit several starts must leave the window before the next one.
-  local leaving = redis.call('ZRANGE', key, started - max, started - max, 'WITHSCORES')
+  local leaving = redis.call('ZRANGE', key, -max, -max, 'WITHSCORES')
   return 0, tonumber(leaving[2]) + length
+end
+
+-- A window became longer, and what is known of its starts must not end with the old one.
+function limits.keep_starts(key, length)
+  if length then redis.call('PEXPIRE', key, digits(length + 1000), 'GT') end
 end
 
 function limits.note_starts(base, key, n, length, call)
   local members = {}
   for i = 1, n do
     members[2 * i - 1] = digits(call.now)
-    members[2 * i] = digits(order.next(base, call))
+    members[2 * i] = order.next(base, call)
   end
   in_chunks('ZADD', key, nil, members)
   redis.call('PEXPIRE', key, length + 1000)
@@ -43,11 +56,31 @@ function limits.affordable_at(key, bucket, cost, now)
   return missing <= 0 and now or now + math.min(math.ceil(missing * 1000 / bucket.refill), LONGEST_MS)
 end
 
+-- A bucket is forgotten when it is full again.
+local function expire_when_full(key, bucket, tokens)
+  local until_full = math.min(math.ceil((bucket.capacity - tokens) * 1000 / bucket.refill), LONGEST_MS)
+  redis.call('PEXPIRE', key, digits(until_full + 1000))
+end
+
 function limits.pay(key, bucket, cost, now)
   local left = tokens_in(key, bucket, now) - cost
   redis.call('HSET', key, 'tokens', digits(left), 'at', digits(now))
-  local until_full = math.min(math.ceil((bucket.capacity - left) * 1000 / bucket.refill), LONGEST_MS)
-  redis.call('PEXPIRE', key, digits(until_full + 1000))
+  expire_when_full(key, bucket, left)
+end
+
+-- A bucket is filled more slowly, or holds more, and what it lacks must not be forgotten when the old one would have
+-- been full.
+function limits.keep_tokens(key, bucket, now)
+  if bucket and exists(key) then expire_when_full(key, bucket, tokens_in(key, bucket, now)) end
+end
+
+-- An add looks at nothing but `meta`: there it finds whether it has to look at limits.
+function limits.note_use(base)
+  if exists(base .. ':limits') then
+    redis.call('HSET', base .. ':meta', 'limits', '1')
+  else
+    redis.call('HDEL', base .. ':meta', 'limits')
+  end
 end
 
 -- How many of `slots` jobs the queue's own limits let start now. Notes in `call`: open_at, when more may start; or
@@ -62,7 +95,7 @@ function limits.allowance(base, slots, call)
     return 0
   end
   if set[2] then
-    local left, at = limits.window(base .. ':rate', tonumber(set[2]), tonumber(set[3]), call.now)
+    local left, at = limits.window(base .. ':rate', tonumber(set[2]), tonumber(set[3]), call.now, KEPT.queue)
     allowed, call.open_at = math.min(allowed, left), at
   end
   if set[1] then
@@ -83,7 +116,7 @@ end
 function limits.started(base, n, call)
   if n == 0 or not call.seen.limits then return end
   local length = redis.call('HGET', base .. ':limits', 'rate_ms')
-  if length then limits.note_starts(base, base .. ':rate', n, tonumber(length), call) end
+  if length then limits.note_starts(base, base .. ':rate', n, math.max(tonumber(length), KEPT_MS), call) end
 end
 
 -- A handler was told by somebody outside to wait: nothing of the queue starts before then.
@@ -91,11 +124,14 @@ function limits.close_gate(base, at, call)
   local key = base .. ':limits'
   local before = tonumber(redis.call('HGET', key, 'gate') or 0)
   if at > before then redis.call('HSET', key, 'gate', digits(at)) end
+  redis.call('HSET', base .. ':meta', 'limits', '1')
   call.seen.limits = true
 end
 
 -- A gate that is open again need not be looked at by every claim.
 function limits.forget_gate(base, call)
   local gate = tonumber(redis.call('HGET', base .. ':limits', 'gate') or nil)
-  if gate and gate <= call.now then redis.call('HDEL', base .. ':limits', 'gate') end
+  if not gate or gate > call.now then return end
+  redis.call('HDEL', base .. ':limits', 'gate')
+  limits.note_use(base)
 end

@@ -19,6 +19,7 @@ VERSION: Final = "1.0.0"
 FILES: Final = (
     "base",
     "request",
+    "incarnation",
     "glance",
     "order",
     "events",
@@ -51,8 +52,10 @@ FILES: Final = (
     "results",
     "waiting",
     "queue",
+    "writes",
     "keys",
     "reading",
+    "history",
     "checking",
     "searching",
     "cleaning",

@@ -1,18 +1,19 @@
 -- order: the order of arrival of jobs that wait outside of the stream, and the turns of keys.
---   sequence  string  how many calls have asked for numbers
--- One INCR serves a call; numbers are exact below 2^53 and 16 digits wide as text, so that they sort as text too.
+--   sequence  string  how many blocks of numbers have been given to calls
+-- Numbers are texts of 16 digits, so that they sort as texts and as scores alike; exact below 2^53. One INCR serves a
+-- call.
 
 local order = {}
-local PER_CALL = 1024
+local PER_CALL = 1000
+local FIRST = 1e15               -- every number has 16 digits from here on
 
 -- A number above every one given before.
 function order.next(base, call)
-  local n = call.sequence and call.sequence + 1
-  if not n or n % PER_CALL == 0 then n = redis.call('INCR', base .. ':sequence') * PER_CALL end
-  call.sequence = n
-  return n
-end
-
-function order.text(n)
-  return string.format('%016d', n)
+  local nth = call.nth
+  if not nth or nth == PER_CALL then
+    call.block, nth = FIRST + redis.call('INCR', base .. ':sequence') * PER_CALL, 0
+    call.number = call.number or counting()
+  end
+  call.nth = nth + 1
+  return call.number(call.block + nth)
 end

@@ -1,8 +1,8 @@
 -- places: the table of states. Each state has exactly one structure; here a job is taken out of whichever holds it.
 --   waiting      "s…"  undelivered entry of `stream`     "r" member of `returned`     "i" member of `lifo`
 --   prioritized  "<16 digits>"  member of `prioritized`, with these digits before the id
---   key-waiting  "-"   member of its key's line and of `keyed`. The first one of a key in `sleeping` is told to users
---                      as rate-limited: it could start but for the key's pause or rate.
+--   key-waiting  "i" "o" "h"  member of its key's line, with this letter before the id, and of `keyed`. The first of
+--                      a key in `sleeping` is told to users as rate-limited: only the key's pause or rate holds it.
 --   active       "s…"  pending entry of `stream`         "l…" "k…" pending entry of `lane`
 --   delayed      "<16 digits>"  member of `scheduled`, with these digits before the id
 --   completed, failed  member of the zset of that name
@@ -32,7 +32,7 @@ end
 function places.give_up(base, stream, raw, call)
   local id, key, entry = entries.find(stream, raw)
   entries.drop(stream, {raw})
-  if key then keyed.release(base, id, key, call) end
+  if key then keyed.release(base, {key}, call) end
   limits.freed(1, call)
   return id, entry
 end

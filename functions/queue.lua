@@ -1,15 +1,18 @@
 -- queue: opening a queue, and pausing it.
---   openQueue  mode -> { layout, mode, paused, schedulers }   mode '' = whatever the queue is; idempotent
+--   openQueue  mode mark dead_letter -> { layout, mode, paused, schedulers, incarnation }   idempotent
+--     mode '' = whatever the queue is; mark: what a queue that begins with this call is called, see incarnation.lua;
+--     dead_letter: the queue that dead letters are moved to as well, '' = as it is
 --   setPaused  lane number "1" | "0" -> "ok"
 -- A `meta` that is not ours, of another layout or mode, is refused with INCOMPATIBLE and nothing is written.
---   meta  hash  owner, layout, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once used), events,
---               keep_completed, keep_failed, turn (which source of a claim came first), schedulers (once used), the
---               state of the sweep, and of the outbox: dead_letter, relaying, outbox_last
+--   meta  hash  owner, layout, incarnation, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once
+--               used), limits (while there are), events, keep_completed, keep_failed, turn (which source of a claim
+--               came first), schedulers (once used), the state of the sweep, and of the outbox: dead_letter, relaying,
+--               outbox_last; planned (see writes.lua)
 
 local OWNER = 'glidemq_async'
 local LAYOUT = '1'
 local OURS = {'events', 'seen_at', 'schedulers', 'dead_letter', 'relaying', 'outbox_last', 'turn', 'numeric_ids',
-  'touched', 'keep_completed', 'keep_failed'}
+  'touched', 'keep_completed', 'keep_failed', 'limits', 'planned'}
 
 local function refuse(base, asked, found)
   fail('INCOMPATIBLE', base .. ': asked for ' .. asked .. ', found ' .. found)
@@ -50,10 +53,12 @@ register('openQueue', function(base, args)
   if not redis.call('HGET', key, 'owner') then
     redis.call('HSET', key, 'owner', OWNER, 'layout', LAYOUT)
   end
+  if args[2] and args[2] ~= '' then redis.call('HSETNX', key, 'incarnation', args[2]) end
   if mode ~= '' then redis.call('HSETNX', key, 'mode', mode) end
+  if args[3] and args[3] ~= '' then redis.call('HSET', key, 'dead_letter', args[3]) end
   entries.ensure_group(base .. ':stream')
   entries.ensure_group(base .. ':lane')
-  return redis.call('HMGET', key, 'layout', 'mode', 'paused', 'schedulers')
+  return redis.call('HMGET', key, 'layout', 'mode', 'paused', 'schedulers', 'incarnation')
 end, {'allow-oom'})
 
 request.register('setPaused', function(base, args)

@@ -2,6 +2,8 @@
 --   version    -> text
 --   countJobs  -> flat { state, count }
 --   getRecords id… -> { flat record | {} }…                      at most 1,000 ids
+--   getHeads   id… -> { flat record | {} }…    the same without what may be large: data, opts, result, error; with
+--              `size`, how many bytes the data have
 --   listJobs   state cursor count -> { next cursor | '', ids }   at most 1,000 a step; '' starts; newest finished first
 --   listWorkers  silent_ms -> { name, last seen ms, info, running }…   heard of within so many ms; at most 1,000
 --   getLogs    id start stop -> { count, lines }
@@ -80,7 +82,7 @@ local function is_rate_limited(base, id)
   local route = keyed.route_of(base, id)
   if not route or not redis.call('ZSCORE', base .. ':sleeping', route.key) then return false end
   local first = redis.call('ZRANGE', base .. ':keyq:' .. route.key, 0, 0)[1]
-  return string.sub(first, 17) == id
+  return string.sub(first, 18) == id
 end
 
 list['key-waiting'] = function(base, cursor, count, ids)
@@ -98,7 +100,7 @@ list['rate-limited'] = function(base, cursor, count, ids)
   local keys = {}
   local next_cursor = by_rank(base .. ':sleeping', false, cursor, count, keys)
   for _, key in ipairs(keys) do
-    ids[#ids + 1] = string.sub(redis.call('ZRANGE', base .. ':keyq:' .. key, 0, 0)[1], 17)
+    ids[#ids + 1] = string.sub(redis.call('ZRANGE', base .. ':keyq:' .. key, 0, 0)[1], 18)
   end
   return next_cursor
 end
@@ -133,19 +135,39 @@ register('version', function() return VERSION end, {'no-writes'})
 
 register('countJobs', reading.counts, {'no-writes'})
 
-register('getRecords', function(base, args)
+local function whole(key)
+  return redis.call('HGETALL', key)
+end
+
+local HEAD = {'name', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'cause', 'letter',
+  'progress'}
+
+local function head(key)
+  local flat, values = {}, redis.call('HMGET', key, unpack(HEAD))
+  for i, value in ipairs(values) do
+    if value then flat[#flat + 1], flat[#flat + 2] = HEAD[i], value end
+  end
+  if flat[1] then flat[#flat + 1], flat[#flat + 2] = 'size', digits(redis.call('HSTRLEN', key, 'data')) end
+  return flat
+end
+
+local function records_of(base, args, read)
   if #args > 1000 then fail('ARGUMENT', 'at most 1000 records a call, found ' .. #args) end
   local records = {}
   local limited, held = exists(base .. ':sleeping'), exists(base .. ':held')
   for i, id in ipairs(args) do
-    local flat = held and finish.is_over(base, id) and {} or redis.call('HGETALL', base .. ':job:' .. id)
+    local flat = held and finish.is_over(base, id) and {} or read(base .. ':job:' .. id)
     records[i] = flat
     if limited and is_rate_limited(base, id) and record.place(base, id) == 'key-waiting' then
       flat[#flat + 1], flat[#flat + 2] = 'limited', '1'
     end
   end
   return records
-end, {'no-writes'})
+end
+
+register('getRecords', function(base, args) return records_of(base, args, whole) end, {'no-writes'})
+
+register('getHeads', function(base, args) return records_of(base, args, head) end, {'no-writes'})
 
 -- One step through the jobs in a state. Answers the cursor of the next one, and ids.
 function reading.step(base, state, cursor, count)

@@ -4,8 +4,9 @@
 --     place                "<state> <entry>": the only word on where the job stands, see places.lua. A running job's
 --                          entry is its lease token; a finished job keeps the entry of its last run.
 --     route                how the job waits when it is ready, see routes.lua; absent for a plain one
---     (The field under which a stream entry holds the id tells what a claim has to read: "i" name and data alone,
---     "o" options too, "h" a job with a history. Each field less saves its share of every claim.)
+--     (A letter beside the id of a waiting job, in its stream entry or its key's line, tells what a claim has to read:
+--     "i" name and data alone, "o" options too, "h" a job with a history. Each field less saves its share of every
+--     claim.)
 --     claim                "<fence> <started ms> <lock ms> [<order>]" of the last claim ("0 0 0" before the first one
 --                          of a job that was added with a delay); order: see returned.lua. A job without it was never
 --                          claimed: of the fields below it can only have what a user wrote or ended.
@@ -13,6 +14,7 @@
 --     failures, stalls     runs that ended in failure; leases that ran out
 --     ended, result, reason, error, progress
 --     cause, letter        why it failed for good; where it was moved here from: see dead_letters.lua
+--     dedup                the deduplication id that it owns or owned, see dedup.lua
 --     drop                 the record ends when its hold does, see `held` in finish.lua. "1": only somebody who may
 --                          still read the result keeps it; "t": it has a time to live of its own
 --   logs:{id} list

@@ -26,5 +26,6 @@ function removal.start_anew(base, id, how, call)
   if call.seen.held then redis.call('ZREM', base .. ':held', id) end
   redis.call('HDEL', key, 'failures', 'stalls', 'ended', 'result', 'reason', 'cause', 'error', 'progress', 'drop')
   redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
+  dedup.own_again(base, id, call)
   events.note(call.lines, 'waiting', id, how)
 end

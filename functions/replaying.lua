@@ -113,6 +113,14 @@ do
     return tokens, list
   end
 
+  -- What must be added anew has to fit a queue that was given a mode since.
+  local function check_modes(base, list)
+    local mode = redis.call('HGET', base .. ':meta', 'mode')
+    for _, job in ipairs(mode and list or {}) do
+      if not record.place(base, job.id) or finish.is_over(base, job.id) then add.check_mode(mode, 1, {job.extra}) end
+    end
+  end
+
   local function revive(base, job, call)
     local state = record.place(base, job.id)
     if not state or (state == 'failed' and finish.remove_over(base, job.id)) then
@@ -128,6 +136,7 @@ do
 
   request.register('reviveJobs', function(base, args)
     local tokens, list = parse(args)
+    check_modes(base, list)
     local known, call, words = inbox.known(base, tokens), glance.call(base), {}
     for i, job in ipairs(list) do words[i] = known[i] and 'seen' or revive(base, job, call) end
     inbox.remember(base, tokens, call.now)

@@ -11,7 +11,9 @@ local routes = {}
 
 -- A keyed job first gets its sequence when it waits.
 local function keyed_route(extra)
-  return {priority = extra.priority or 0, sequence = 0, cost = extra.cost or 1000, key = extra.key}
+  local priority, cost = extra.priority, extra.cost
+  return {priority = priority and digits(priority) or '0', sequence = '0', cost = cost and digits(cost) or '1000',
+    key = extra.key}
 end
 
 -- The route that options of an add ask for, nil for a plain job.
@@ -27,7 +29,7 @@ function routes.extra_of(route)
   local kind = string.sub(route, 1, 1)
   if kind == 'k' then
     local wanted = keyed.parse(route)
-    return {key = wanted.key, cost = wanted.cost, priority = tonumber(wanted.priority)}
+    return {key = wanted.key, cost = tonumber(wanted.cost), priority = tonumber(wanted.priority)}
   end
   if kind == 'l' then return {lifo = true} end
   return kind == 'p' and {priority = tonumber(string.sub(route, 3))} or nil
@@ -36,7 +38,7 @@ end
 local enter = {}
 
 function enter.p(base, id, route, call)
-  local sequence = order.text(order.next(base, call))
+  local sequence = order.next(base, call)
   redis.call('ZADD', base .. ':prioritized', string.sub(route, 3), sequence .. id)
   call.seen.prioritized = true
   call.startable = call.startable + 1
@@ -44,22 +46,22 @@ function enter.p(base, id, route, call)
 end
 
 function enter.l(base, id, _, call)
-  redis.call('ZADD', base .. ':lifo', digits(order.next(base, call)), id)
+  redis.call('ZADD', base .. ':lifo', order.next(base, call), id)
   call.seen.lifo = true
   call.startable = call.startable + 1
   return 'waiting i'
 end
 
-function enter.k(base, id, text, call)
+function enter.k(base, id, text, call, what)
   local route = keyed.parse(text)
   if keyed.arrive(base, route, call) then redis.call('HSET', base .. ':job:' .. id, 'route', keyed.format(route)) end
-  return keyed.enter(base, id, route, call)
+  return keyed.enter(base, id, route, call, what)
 end
 
--- Let a job wait that is ready. Answers its place, for the caller to write. what: the name of a plain job's stream
--- field, see record.lua.
+-- Let a job wait that is ready. Answers its place, for the caller to write. what: the letter of a plain or keyed job
+-- that tells what a claim has to read, see record.lua.
 function routes.enter(base, id, route, call, what)
-  if route then return enter[string.sub(route, 1, 1)](base, id, route, call) end
+  if route then return enter[string.sub(route, 1, 1)](base, id, route, call, what or 'h') end
   call.startable = call.startable + 1
   return 'waiting s' .. redis.call('XADD', base .. ':stream', '*', what or 'h', id)
 end
@@ -72,7 +74,7 @@ function routes.enter_first(base, id, extra, call, what)
   end
   local route = keyed_route(extra)
   keyed.arrive(base, route, call)
-  return keyed.enter(base, id, route, call), keyed.format(route)
+  return keyed.enter(base, id, route, call, what), keyed.format(route)
 end
 
 -- The same for a job whose record exists.

@@ -6,7 +6,7 @@ local PROMOTE_STEP = 200
 
 -- Answers the job's place, for the caller to write.
 function scheduled.push(base, id, due, call)
-  local sequence = order.text(order.next(base, call))
+  local sequence = order.next(base, call)
   redis.call('ZADD', base .. ':scheduled', digits(due), sequence .. id)
   call.seen.scheduled = true
   return 'delayed ' .. sequence

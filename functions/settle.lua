@@ -1,6 +1,7 @@
 -- settle: end N runs and claim M jobs in one call.
 --   settleAndClaim  lane number consumer slots lock flags ran n { verb id entry payload option }*n
---       -> { now, refused, jobs, due, listeners, posted }
+--                   incarnation
+--       -> { now, refused, jobs, due, listeners, posted, past }
 --     verb     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
 --              f fail     (payload: error, option: "<policy>;<cause>;<reason>", see dead_letters.lua)
@@ -12,11 +13,13 @@
 --     flags    letters: "e" echo to the caller's own channel, to prove that its link delivers;
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may stand in `idle`
 --     ran      "<ms> <ms>": how long the runs that are now completed took together, and those that are now failed
+--     entry    of a keyed job with its key behind it, "k<entry> <key>", which saves looking it up; it may be left out
 --     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
 --     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress
 --              route letter
 --     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
 --     listeners  how many received the echo; -1: none was asked for
+--     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
 --     posted   1: the call wrote to the outbox, which is to be relayed
 -- The fence: an entry that XACK still finds pending is the job's present lease, for a reclaimed, returned or removed
 -- job has lost its entry. One count over the batch proves all; only if it is short is each record asked.
@@ -47,9 +50,19 @@ check.l = check.d
 
 function check.b() end
 
+-- Part a token from the key behind it.
+local function split(args, i, entry)
+  local token, key = string.match(entry, '^(k%d+%-%d+) (.+)$')
+  if not token then fail('ARGUMENT', 'not a lease token: ' .. entry) end
+  args[HEAD + (i - 1) * FIELDS + 3] = token
+  args.keys = args.keys or {}
+  args.keys[i] = key
+end
+
 local function parse(args)
   local n = integer('count', args[HEAD])
-  if n < 0 or n > MAX_BATCH or #args ~= HEAD + n * FIELDS then
+  local over = #args - HEAD - n * FIELDS    -- 1 with the incarnation
+  if n < 0 or n > MAX_BATCH or over < 0 or over > 1 then
     fail('ARGUMENT', 'the argument list does not hold ' .. args[HEAD] .. ' runs')
   end
   if not string.find(args[HEAD - 1], '^%d+ %d+$') then
@@ -59,26 +72,35 @@ local function parse(args)
     local verb, _, entry, _, option = run_at(args, i)
     if not check[verb] then fail('ARGUMENT', 'unknown verb ' .. verb) end
     if option ~= '' or verb ~= 'c' then check[verb](option) end
-    if not string.find(entry, '^[slk]%d+-%d+$') then fail('ARGUMENT', 'not a lease token: ' .. entry) end
+    if not string.find(entry, '^[slk]%d+-%d+$') then split(args, i, entry) end
   end
   return n
 end
 
--- Acknowledge and delete the entries of all runs. Answers, by position, the runs whose entry was no longer theirs.
+-- Acknowledge and delete the entries of all runs, and release their keys. Answers whether every one of them was still
+-- pending.
 local function release_entries(base, args, n, call)
-  local stream, lane, of_keys, ids = {}, {}, {}, {}
+  local stream, lane, of_keys, keys, known = {}, {}, {}, {}, args.keys or {}
   for i = 1, n do
-    local _, id, entry = run_at(args, i)
+    local _, _, entry = run_at(args, i)
     local letter, raw = string.sub(entry, 1, 1), string.sub(entry, 2)
     local list = letter == 's' and stream or lane
     list[#list + 1] = raw
-    if letter == 'k' then of_keys[#of_keys + 1], ids[#ids + 1] = raw, id end
+    if letter == 'k' then of_keys[#of_keys + 1], keys[#keys + 1] = raw, known[i] end
   end
-  if ids[1] then keyed.release_all(base, ids, of_keys, entries.keys_of(base .. ':lane', of_keys), call) end
-  local refused = {}
-  local acknowledged = entries.drop(base .. ':stream', stream) + entries.drop(base .. ':lane', lane)
-  if acknowledged == n or not settle.fenced then return refused end
-  local settled = {}
+  local valid = entries.acknowledge(base .. ':stream', stream) + entries.acknowledge(base .. ':lane', lane) == n
+  -- The keys that runs name are taken at their word only if every one of them holds its lease.
+  if not valid or #keys < #of_keys then keys = of_keys[1] and entries.keys_of(base .. ':lane', of_keys) or {} end
+  entries.delete(base .. ':stream', stream)
+  entries.delete(base .. ':lane', lane)
+  if keys[1] then keyed.release(base, keys, call) end
+  return valid
+end
+
+-- Free what the runs held. Answers, by position, the runs whose entry was no longer theirs.
+local function release(base, args, n, call)
+  local refused, settled = {}, {}
+  if release_entries(base, args, n, call) or not settle.fenced then return refused end
   for i = 1, n do
     local _, id, entry = run_at(args, i)
     local place = redis.call('HGET', base .. ':job:' .. id, 'place')
@@ -173,7 +195,7 @@ end
 -- Settle the runs. Answers the refused ones, flat.
 local function settle_runs(base, args, n, call)
   if n == 0 then return {} end
-  local refused, done, seen = release_entries(base, args, n, call), {}, call.seen
+  local refused, done, seen = release(base, args, n, call), {}, call.seen
   local stamp = digits(call.now)
   local revoking = seen.revoking and base .. ':revoking'
   for i = 1, n do
@@ -239,6 +261,8 @@ local function first_call(base, args)
   local lock = integer('lock', args[5])
   local n = parse(args)
   local call = glance.call(base)
+  -- A worker that claims nothing has no use for a new queue: the runs of the old one are refused in any case.
+  if caller.slots > 0 then incarnation.check(args[HEAD + n * FIELDS + 1], call.seen.incarnation) end
   call.lock = lock
   local refused = settle_runs(base, args, n, call)
   limits.freed(n, call)
@@ -252,7 +276,7 @@ local function first_call(base, args)
   local claimed = {}
   for i, job in ipairs(jobs) do claimed[2 * i - 1], claimed[2 * i] = job[5], job[6] end
   request.remember(base, args[1], args[2], {refused, claimed, due})
-  return {call.now, refused, jobs, due, -1, seen.posted and 1 or 0}
+  return {call.now, refused, jobs, due, -1, seen.posted and 1 or 0, call.past or 0}
 end
 
 register('settleAndClaim', function(base, args)
@@ -260,7 +284,9 @@ register('settleAndClaim', function(base, args)
   local kept = request.replay(base, args[1], args[2])
   local answer
   if kept then
-    answer = {clock.now(), kept[1], claim.reread(base, kept[2]), kept[3], -1, exists(base .. ':outbox') and 1 or 0}
+    local now, past = clock.now()
+    local posted = exists(base .. ':outbox') and 1 or 0
+    answer = {now, kept[1], claim.reread(base, kept[2]), kept[3], -1, posted, past or 0}
   else
     answer = first_call(base, args)
   end

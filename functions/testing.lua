@@ -1,5 +1,8 @@
--- testing: switches that only a test build of the library has. Never part of the shipped source.
+-- testing: switches that only a test build of the library has. Never part of what servers for users load.
 --   testControl  name value -> "ok"    clock_shift: ms added to the server's time; unfenced: "1" switches fencing off
+--   testAdvance  ms -> { ms left, base… }    move the clock, but not past the next slot of a job scheduler: then the
+--                                            rest is left, and these queues have one to fire. Wakes all idle workers.
+--   testNow -> ms
 --   <base>:test  hash  the switches of one queue
 
 local real_now = clock.now
@@ -14,4 +17,45 @@ register('testControl', function(base, args)
   if args[1] == 'clock_shift' then switches.clock_shift = integer('clock_shift', args[2]) end
   if args[1] == 'unfenced' then settle.fenced = args[2] ~= '1' end
   return 'ok'
+end)
+
+-- Stream entries keep the real time, which must not be taken for the time at which a job was added. What a later add of
+-- the same call replaced has no record any more.
+local finish_call = wakeup.finish
+
+function wakeup.finish(base, call)
+  local added = switches.clock_shift ~= 0 and call.lines.added or {}
+  for i = 2, #added, 2 do
+    local key = base .. ':job:' .. added[i]
+    if exists(key) then redis.call('HSETNX', key, 'added', digits(call.now)) end
+    redis.call('HSET', base .. ':meta', 'touched', '1')
+  end
+  finish_call(base, call)
+end
+
+register('testNow', function() return (clock.now()) end)
+
+-- A test has a server of its own, so all queues may be looked for by the one structure each of them has.
+local function queues()
+  local bases = {}
+  for _, key in ipairs(redis.call('KEYS', '*:meta')) do bases[#bases + 1] = string.sub(key, 1, -6) end
+  return bases
+end
+
+register('testAdvance', function(_, args)
+  local now, bases, slots = clock.now(), queues(), {}
+  local target = now + integer('ms', args[1])
+  local at = target
+  for _, base in ipairs(bases) do
+    local slot = schedulers.next(base, {}, 0)
+    slots[base] = slot
+    if slot then at = math.min(at, math.max(slot, now)) end
+  end
+  switches.clock_shift = switches.clock_shift + at - now
+  local answer = {target - at}
+  for _, base in ipairs(bases) do
+    if slots[base] and slots[base] <= at then answer[#answer + 1] = base end
+    wakeup.wake(base, 1e9)
+  end
+  return answer
 end)

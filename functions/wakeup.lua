@@ -112,11 +112,13 @@ function wakeup.settle_down(base, caller, free, call)
 end
 
 -- What a function that changed something does last, unless it claims: keys are looked at, workers woken for what became
--- startable, a timer set for what will be, and what happened is told.
+-- startable and may start, a timer set for what will be, and what happened is told.
 function wakeup.finish(base, call)
   keyed.review(base, call)
   events.write(base, call.lines, call.now)
-  if call.seen.paused then return end
-  wakeup.wake(base, call.startable)
-  if call.seen.scheduled or call.seen.sleeping then wakeup.due_changed(base, nil, call) end
+  local seen = call.seen
+  if seen.paused then return end
+  -- While limits of the queue let nothing start, one worker's timer for the opening is all that is needed.
+  wakeup.wake(base, call.startable > 0 and limits.allowance(base, call.startable, call) or 0)
+  if seen.scheduled or seen.sleeping or call.open_at then wakeup.due_changed(base, nil, call) end
 end

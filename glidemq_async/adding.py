@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from glidemq_async import failpoints
+from glidemq_async.client import QueueClient
 from glidemq_async.errors import IncompatibleQueueError, QueueClosed
-from glidemq_async.functions.callers import AddReply, AddRequest, Functions, Wait
+from glidemq_async.functions.callers import AddReply, AddRequest, Wait
 from glidemq_async.storage.protocol import FunctionError
 
 MAX_JOBS: Final = 500
@@ -31,9 +31,8 @@ class Added(NamedTuple):
 class Adder:
     """The line of adds of one queue client and one durability."""
 
-    def __init__(self, functions: Functions, wait: Wait, refused: Callable[[FunctionError], Exception]) -> None:
-        self._functions = functions
-        self._refused = refused
+    def __init__(self, client: QueueClient, wait: Wait) -> None:
+        self._client = client
         self._wait: Wait = wait
         self._line: deque[tuple[AddRequest, asyncio.Future[Added]]] = deque()
         self._sending = False
@@ -102,13 +101,21 @@ class Adder:
     async def _call(self, jobs: list[AddRequest]) -> AddReply:
         if failpoints.armed:
             failpoints.hit("add.before_send")
-        try:
-            reply = await self._functions.add_jobs(jobs, self._wait)
-        except FunctionError as error:
-            raise self._refused(error) from None
+        reply = await self._answer(jobs)
         if failpoints.armed:
             failpoints.hit("add.after_reply")
         return reply
+
+    async def _answer(self, jobs: list[AddRequest]) -> AddReply:
+        while True:
+            functions = self._client.functions
+            meant = functions.incarnation
+            try:
+                return await functions.add_jobs(jobs, self._wait)
+            except FunctionError as error:
+                if error.code != "UNDECLARED":
+                    raise self._client.refused(error) from None
+            await self._client.open_again(meant)
 
     async def _send(self, batch: list[tuple[AddRequest, asyncio.Future[Added]]]) -> None:
         try:

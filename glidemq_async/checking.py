@@ -54,13 +54,19 @@ SINGLE_KEYS: Final = frozenset(
         "deduped",
         "schedules",
         "schedules_timer",
+        "running",
+        "writes",
+        "positions",
+        "losses",
     }
 )
-#: Keys of which there is one for each ordering key; the first three exist while jobs of it do.
-KEY_LINES: Final = frozenset({"keyq", "keyrun", "keyrest"})
+#: Keys of which there is one for each ordering key; the first two exist while jobs of it do.
+KEY_LINES: Final = frozenset({"keyq", "keyrest"})
 #: These expire by themselves, or stay until they are removed by the call that set them. "call": a reply kept for a
 #: repeated call has no other owner.
-FREE_STANDING: Final = frozenset({"call", "dedup", "key", "keyrate", "keybucket", "metrics"})
+FREE_STANDING: Final = frozenset(
+    {"call", "dedup", "key", "keyrate", "keybucket", "metrics", "write", "written", "transaction"}
+)
 OF_MANY: Final = KEY_LINES | FREE_STANDING | {"job", "logs", "scheduler"}
 
 

@@ -110,7 +110,10 @@ class Cleaning(Inspection[Data, Result]):
         their workers stop them. Claims are paused until the end; jobs that arrive meanwhile are removed too. Who
         reads events live hears `obliterated` with the number before the events go as well. Workers and other clients
         need not be closed: the next add begins a new queue, whose ids and events count from the start and which is
-        not paused; limits are gone. A worker makes its own keys (its name, its sign of life) again.
+        not paused; limits are gone, and so is what `set_dead_letter_queue` said. What a client declared when it was
+        made (its `mode`, a worker's `dead_letter_queue`) it declares again before its next add or claim; when another
+        one has declared another mode by then, that raises IncompatibleQueueError. A worker makes its own keys (its
+        name, its sign of life) again.
 
         The last keys are found by a scan of the server's keys, in steps. A call that was cut off leaves the queue
         paused: call it again.

@@ -13,8 +13,6 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final, cast
 
-from croniter import CroniterError, croniter
-
 __all__ = ["Cron", "parse_cron"]
 
 _DAY: Final = 86_400
@@ -62,6 +60,9 @@ def parse_cron(text: str, zone: tzinfo = UTC) -> Cron:
         )
     words = ["0", *words] if len(words) == 5 else words
     plain = [_checked(text, position, word) for position, word in enumerate(words)]
+    # Imported with the first cron expression: few processes meet one, and all would wait for it at their start.
+    from croniter import CroniterError, croniter
+
     try:
         # croniter takes the seconds last unless told otherwise, and with them at the end names no field wrongly.
         fields, _ = croniter.expand(" ".join(plain), second_at_beginning=True)
@@ -87,13 +88,25 @@ def _checked_item(text: str, position: int, item: str) -> str:
         raise ValueError(f"cron expression {text!r}: {item!r} is no {_FIELDS[position]}")
     whole, first, last, step = match.groups()
     values = [_number(text, position, item, value) for value in (first, last) if value]
-    if len(values) == 2 and values[0] == values[1]:
-        # croniter takes a range of one value for all values.
-        return str(values[0])
-    if position == _WEEKDAY and step and len(values) == 1 and values[0] < _LAST_WEEKDAY:
-        # "1/2" runs to the end of the week, which is a Sunday; croniter would end it on Saturday.
-        return f"{values[0]}-{_LAST_WEEKDAY}{step}"
+    if len(values) == 2:
+        begin, end = values
+        if position == _WEEKDAY and begin == _LAST_WEEKDAY > end:
+            values[0] = begin = 0
+        if begin == end:
+            # croniter takes a range of one value for all values.
+            return str(begin)
+        if end < begin and begin in _WHOLE[position] and end in _WHOLE[position]:
+            return _over_the_end(_WHOLE[position], begin, end, int(step[1:]) if step else 1) or item
+    if position == _WEEKDAY and step and len(values) == 1:
+        # "1/2" runs to the end of the week, which is a Sunday; croniter would end it on Saturday. "7/2" begins there.
+        return f"{values[0]}-{_LAST_WEEKDAY}{step}" if values[0] < _LAST_WEEKDAY else str(_LAST_WEEKDAY)
     return f"{'-'.join(map(str, values)) or whole}{step or ''}"
+
+
+def _over_the_end(whole: range, begin: int, end: int, step: int) -> str:
+    """Return the values of a range such as 22-2, which croniter counts wrongly with a step; "" for a step of zero."""
+    values = [*range(begin, whole.stop), *range(whole.start, end + 1)]
+    return ",".join(map(str, values[::step])) if step else ""
 
 
 def _number(text: str, position: int, item: str, value: str) -> int:

@@ -16,6 +16,7 @@ from glidemq_async.job import Job
 from glidemq_async.keys import check_name
 from glidemq_async.letter import CAUSES, DeadLetter, FailureCause
 from glidemq_async.option_checks import whole_number
+from glidemq_async.storage.protocol import FunctionError
 
 _REVOKED: Final = "revoked"
 _ALL: Final = 2**31 - 1
@@ -68,7 +69,8 @@ class DeadLetters(Inspection[Data, Result]):
         retention has removed that, it is added anew; then it is deleted here. One whose job was retried, or added
         again under that id, is only deleted. What a worker of this queue is running is left to it.
 
-        Done in bounded steps. Interrupted, it can be called again: nothing runs twice for it.
+        Done in bounded steps. Interrupted, it can be called again: nothing runs twice for it. Raises
+        IncompatibleQueueError when the queue of a moved one has got a `mode` since that it does not fit; it stays here.
         """
         if count is not None:
             whole_number("count", count, least=0)
@@ -104,7 +106,10 @@ class DeadLetters(Inspection[Data, Result]):
             ]
             origin = self._client.sibling(queue)
             await origin.open()
-            revived += (await origin.functions.revive_jobs(back)).count("ok")
+            try:
+                revived += (await origin.functions.revive_jobs(back)).count("ok")
+            except FunctionError as error:
+                raise origin.refused(error) from None
         if letters:
             await self._client.functions.drop_moved([one.id for one in letters])
         return revived

@@ -1,7 +1,7 @@
 """Every exception of the library, one tree; nothing else lives here.
 
-Each message says what was asked, what was found and what to do. Errors of the Redis client are mapped
-to these in storage/, so a caller never has to import the client to catch them.
+Each message says what was asked, what was found and what to do. Errors of connections
+and of the server are mapped to these in storage/.
 """
 
 # GlideMQError
@@ -11,6 +11,7 @@ to these in storage/, so a caller never has to import the client to catch them.
 # ├── QueueBusy
 # ├── PayloadTooLarge (ValueError)
 # ├── SerializationError (TypeError, ValueError)
+# │   └── CodecError
 # ├── JobNotFound (LookupError)
 # ├── SchedulerNotFound (LookupError)
 # ├── JobFailed
@@ -22,7 +23,9 @@ to these in storage/, so a caller never has to import the client to catch them.
 # ├── IncompatibleQueueError
 # ├── LibraryVersionError
 # ├── UnsupportedDurability
+# ├── UnknownTaskError (LookupError)
 # ├── ExecutorError
+# ├── HandlerError
 # ├── PermissionDenied
 # └── ControlFlow                    raised by a handler to say how its job goes on
 #     ├── UnrecoverableError
@@ -40,11 +43,13 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 __all__ = [
+    "CodecError",
     "ControlFlow",
     "CycleError",
     "EmbeddedServerMissing",
     "ExecutorError",
     "GlideMQError",
+    "HandlerError",
     "IncompatibleQueueError",
     "JobFailed",
     "JobNotFound",
@@ -62,6 +67,7 @@ __all__ = [
     "SchedulerNotFound",
     "SerializationError",
     "StorageUnavailable",
+    "UnknownTaskError",
     "UnrecoverableError",
     "UnsupportedDurability",
 ]
@@ -131,6 +137,13 @@ class SerializationError(GlideMQError, TypeError, ValueError):
         return type(self), (str(self), self.path)
 
 
+class CodecError(SerializationError):
+    """Raised when a codec refuses a payload: it was changed, its key is not known, or it is too large inside.
+
+    The text never holds keys or payloads.
+    """
+
+
 class JobNotFound(GlideMQError, LookupError):
     """Raised when a job's record does not exist: it never did, or it was removed or passed its retention."""
 
@@ -197,8 +210,39 @@ class UnsupportedDurability(GlideMQError):
     """Raised when the server cannot give the durability asked for, as "fsync" before version 7.2."""
 
 
+class UnknownTaskError(GlideMQError, LookupError):
+    """Raised for a job whose name is that of no task of the worker's app; nothing is ever imported by name.
+
+    It is a failure like another: the job's attempts and backoff count, so that another process may know the task.
+    """
+
+
 class ExecutorError(GlideMQError):
-    """Raised when what runs a handler broke, as opposed to the handler itself."""
+    """Raised when what runs a handler broke, as opposed to the handler itself.
+
+    `exit_status` is set when the process of the job ended before the job did: its exit status, or the negative number
+    of the signal that killed it.
+    """
+
+    def __init__(self, message: str, *, exit_status: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
+
+
+class HandlerError(GlideMQError):
+    """Stands for what a handler raised in another process, when its type is not known in this one.
+
+    `error_type` is the name of its type, `message` its text, `traceback` its traceback as text.
+    """
+
+    def __init__(self, error_type: str, message: str, traceback: str = "") -> None:
+        super().__init__(f"{error_type}: {message}" if message else error_type)
+        self.error_type = error_type
+        self.message = message
+        self.traceback = traceback
+
+    def __reduce__(self) -> tuple[Callable[..., HandlerError], tuple[object, ...]]:
+        return type(self), (self.error_type, self.message, self.traceback)
 
 
 class PermissionDenied(GlideMQError):

@@ -36,6 +36,9 @@ class Failure(NamedTuple):
 
 def failure_of(error: BaseException) -> Failure:
     """Describe an exception. Never raises: an exception whose text cannot be had is described by its type."""
+    remote = getattr(error, "remote_failure", None)
+    if isinstance(remote, Failure):  # it was raised in another process, and described there
+        return remote
     name = type(error).__name__
     message = trace = ""
     # Apart from each other: what formats a traceback reads more than the text, and may fail where that does not.

@@ -119,9 +119,10 @@ class Inspection(QueuePart[Data, Result]):
         for job_id, record in zip(ids, records, strict=True):
             if b"place" not in record:
                 continue
+            job = Job[Data, Result].from_record(self._client, job_id, record)
             if not with_data:
-                record[b"data"] = self._client.encode(None, "data")
-            jobs.append(Job[Data, Result].from_record(self._client, job_id, record))
+                job.leave_out_data()
+            jobs.append(job)
         return jobs
 
     async def get_job_counts(self) -> dict[State, int]:

@@ -15,14 +15,14 @@ from glidemq_async.queue_part import QueuePart
 from glidemq_async.rates import RateLimit, TokenBucket
 
 
-class _Unchanged:
+class Unchanged:
     """The default of what None would remove."""
 
     def __repr__(self) -> str:
         return "unchanged"
 
 
-UNCHANGED: Final = _Unchanged()
+UNCHANGED: Final = Unchanged()
 _EVERY_KEY: Final = ""
 
 
@@ -81,9 +81,9 @@ class Limits(QueuePart[Data, Result]):
         self,
         key: str | None,
         *,
-        concurrency: int | _Unchanged | None = UNCHANGED,
-        rate_limit: RateLimit | _Unchanged | None = UNCHANGED,
-        token_bucket: TokenBucket | _Unchanged | None = UNCHANGED,
+        concurrency: int | Unchanged | None = UNCHANGED,
+        rate_limit: RateLimit | Unchanged | None = UNCHANGED,
+        token_bucket: TokenBucket | Unchanged | None = UNCHANGED,
     ) -> None:
         """Limit the jobs of one key; `key=None` sets each limit for the keys that have none of that kind themselves.
 
@@ -92,11 +92,11 @@ class Limits(QueuePart[Data, Result]):
         limit, and TypeError when nothing is given.
         """
         limits: dict[str, str] = {}
-        if not isinstance(concurrency, _Unchanged):
+        if not isinstance(concurrency, Unchanged):
             limits["concurrency"] = "" if concurrency is None else str(positive_number("concurrency", concurrency))
-        if not isinstance(rate_limit, _Unchanged):
+        if not isinstance(rate_limit, Unchanged):
             limits["rate"] = _wire("rate_limit", rate_limit, RateLimit)
-        if not isinstance(token_bucket, _Unchanged):
+        if not isinstance(token_bucket, Unchanged):
             limits["bucket"] = _wire("token_bucket", token_bucket, TokenBucket)
         if not limits:
             raise TypeError("nothing to set: give concurrency, rate_limit or token_bucket")

@@ -53,13 +53,13 @@ _LARGEST: Final = 2**31 - 1
 _DURABILITIES: Final = ("default", "replicated", "fsync")
 
 
-def refuse_unknown(found: Collection[str], valid: Collection[str]) -> None:
-    """Raise TypeError when `found` holds a name that is not valid, with the nearest one that is."""
+def refuse_unknown(found: Collection[str], valid: Collection[str], of: str = "job") -> None:
+    """Raise TypeError when `found` holds a name that is not valid, with the nearest one that is; `of` says whose."""
     for name in found:
         if name not in valid:
             near = get_close_matches(name, valid, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(valid)}"
-            raise TypeError(f"unknown job option {name!r}: {hint}")
+            raise TypeError(f"unknown {of} option {name!r}: {hint}")
 
 
 def whole_number(name: str, value: object, *, least: int, most: int = _LARGEST) -> int:

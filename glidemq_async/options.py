@@ -201,6 +201,18 @@ class JobOptions:
         found = {name: getattr(self, name) for name in _DEFAULTS if name in self.given}
         return cast("JobOptionsDict", found)
 
+    def with_headers(self, headers: Mapping[str, str]) -> JobOptions:
+        """Return these options with other headers; raises what they raise for bad ones."""
+        if headers == self.headers:
+            return self
+        changed = object.__new__(JobOptions)
+        put = object.__setattr__
+        for name in _DEFAULTS:
+            put(changed, name, getattr(self, name))
+        put(changed, "headers", checks.headers("headers", headers))
+        put(changed, "given", self.given | {"headers"})
+        return changed
+
     @property
     def delay_ms(self) -> int | None:
         """The delay in milliseconds."""
@@ -282,11 +294,13 @@ class JobOptions:
 
         Raises SerializationError when the bytes are something else.
         """
-        # Most jobs of a queue have the same options; long ones carry headers, which differ.
-        return _read_short(data) if len(data) <= _SHORT else _read(data)
+        # Most jobs of a queue have the same options; headers differ.
+        return _read_short(data) if len(data) <= _SHORT and _HEADERS not in data else _read(data)
 
 
 _SHORT: Final = 128
+# The key of headers in msgpack.
+_HEADERS: Final = b"\xa1h"
 
 
 def merge(default: JobOptions, overrides: JobOptions | JobOptionsDict | Mapping[str, object]) -> JobOptions:

@@ -29,19 +29,24 @@ class Form(NamedTuple):
     keys: tuple[type, ...]
     ints: tuple[float, float]
     finite: bool
+    enums: bool
+    """Whether an Enum is taken for its value."""
 
 
+_EXTENSIONS: Final = (date, time, timedelta, Decimal, UUID)
 MSGPACK: Final = Form(
-    scalars=(type(None), bool, int, float, str, bytes, bytearray, memoryview),
-    keys=(type(None), bool, int, float, str, bytes),
+    scalars=(type(None), bool, int, float, str, bytes, bytearray, memoryview, *_EXTENSIONS),
+    keys=(type(None), bool, int, float, str, bytes, *_EXTENSIONS),
     ints=(-(2**63), 2**64 - 1),
     finite=False,
+    enums=True,
 )
 JSON: Final = Form(
     scalars=(type(None), bool, int, float, str),
     keys=(type(None), bool, int, float, str),
     ints=(-math.inf, math.inf),
     finite=True,
+    enums=False,
 )
 
 _HINTS: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
@@ -61,6 +66,8 @@ def locate(root: object, form: Form) -> Fault | None:
         value, path, depth = pending.pop()
         if depth > _MAX_DEPTH:
             return path[:60] + "…", "it is nested too deeply, or contains itself"
+        if form.enums and isinstance(value, Enum):
+            value = value.value
         if reason := _fault_of(value, form):
             return path, reason
         pending.extend(reversed(_children(value, path, depth + 1)))
@@ -88,7 +95,8 @@ def _fault_of(value: object, form: Form) -> str | None:
 
 
 def _fault_of_keys(entries: dict[object, object], form: Form) -> str | None:
-    for key in entries:
+    for entry in entries:
+        key = entry.value if form.enums and isinstance(entry, Enum) else entry
         if not isinstance(key, form.keys):
             names = ", ".join(kind.__name__ for kind in form.keys)
             return f"it has the key {_shown(key)}, a {_type_name(key)}; use one of {names}"

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, Unpack, cast
 
 import msgpack
 
+from glidemq_async import forks
 from glidemq_async.adding import Added, Adder
 from glidemq_async.checking import check_queue
 from glidemq_async.cleaning import Cleaning
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
+from glidemq_async.codecs import Codec
 from glidemq_async.dead_letters import DeadLetters
 from glidemq_async.errors import QueueClosed, ResultTimeout
 from glidemq_async.functions.callers import AddRequest, Finding, Wait
 from glidemq_async.generics import Data, Result
-from glidemq_async.job import Job, Outcome
+from glidemq_async.instrumentation import Addition, Instrumentation, instruments_of
+from glidemq_async.job import Job
+from glidemq_async.job_fields import Outcome
 from glidemq_async.keys import check_id
 from glidemq_async.limits import Limits
+from glidemq_async.loops import refuse_elsewhere
 from glidemq_async.option_checks import optional_seconds
 from glidemq_async.options import JobOptions, JobOptionsDict, merge
+from glidemq_async.queue_part import JobInput
 from glidemq_async.schedulers import Schedulers
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage
+from glidemq_async.sync import Blocking
+from glidemq_async.sync_queue import SyncQueue
 
 Mode: TypeAlias = Literal["global", "keyed"]
-JobInput: TypeAlias = "tuple[str, Data] | tuple[str, Data, JobOptions]"
 
 _NO_OPTIONS: Final = JobOptions()
 # The payload of a job that was added without one; a queue of another Data type passes its own.
@@ -48,8 +55,9 @@ class Queue(
     event loop that first uses it. `prefix` starts every key of the queue. `mode` is stored with the queue: in "keyed"
     every job has a `key`, in "global" none has one; None follows what is stored, and where nothing is, keys are free.
     `default_options` apply to every job that does not say otherwise.
-    `serializer` turns payloads into bytes (MsgpackSerializer), and is the same for all who use the queue;
-    `payload_limit` is in bytes, for one payload (1 MiB).
+    `serializer` turns payloads into bytes (MsgpackSerializer), and `codecs` compress, encrypt or sign these, in their
+    order; both are the same for all who use the queue. `payload_limit` is in bytes, for one payload as it is sent
+    (1 MiB). `instrumentation` hears of every add: see glidemq_async.telemetry.
 
     Raises ValueError for a bad name, StorageUnavailable when the server cannot be reached, IncompatibleQueueError
     when the stored queue is not ours.
@@ -64,18 +72,28 @@ class Queue(
         mode: Mode | None = None,
         default_options: JobOptions | None = None,
         serializer: Serializer | None = None,
+        codecs: Sequence[Codec] = (),
         payload_limit: int | None = None,
+        instrumentation: Sequence[Instrumentation] = (),
     ) -> None:
         if default_options is not None and not isinstance(default_options, JobOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"default_options must be JobOptions, got {default_options!r}")
         self._client = QueueClient(
-            name, storage, prefix=prefix, mode=mode, serializer=serializer, payload_limit=payload_limit
+            name, storage, prefix=prefix, mode=mode, serializer=serializer, codecs=codecs, payload_limit=payload_limit
         )
+        self._instruments = instruments_of(instrumentation)
+        self._add_one = self._add_and_tell if self._instruments else self._add
         self._defaults = default_options or _NO_OPTIONS
         self._adders: dict[Wait, Adder] = {}
         # Bound once: to subscript the class for each job would cost as much as to make the job.
         self._job_of = Job[Data, Result].from_add
         self._closed = False
+        forks.watch(self)
+
+    def after_fork(self) -> object:
+        """Start afresh in a forked child: what waits to be added is the parent's; see `forks`."""
+        adders, self._adders = self._adders, {}
+        return adders
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} on {self._client.storage.url}>"
@@ -85,6 +103,11 @@ class Queue(
         """Where the queue lives; pass it to other queues and workers to share its connections."""
         return self._client.storage
 
+    @property
+    def sync(self) -> SyncQueue[Data, Result]:
+        """The same methods for code without an event loop: `queue.sync.add(...)` waits, in any thread."""
+        return cast("SyncQueue[Data, Result]", Blocking(self, self._client.home))
+
     async def connect(self) -> None:
         """Connect and check the stored queue; idempotent. Every other method does it when needed."""
         if self._closed:
@@ -93,9 +116,13 @@ class Queue(
         self._client.keep_time()
 
     async def close(self) -> None:
-        """Send the adds that wait in line, then let go of the connections; idempotent."""
+        """Send the adds that wait in line, then let go of the connections; idempotent.
+
+        Raises RuntimeError while another loop, that the queue belongs to, runs.
+        """
         if self._closed:
             return
+        refuse_elsewhere(self._client.loop, repr(self))
         self._closed = True
         for adder in self._adders.values():
             await adder.close()
@@ -116,14 +143,15 @@ class Queue(
         """Add a job; once this returns it is stored and will reach exactly one final state.
 
         Options are those of JobOptions. `job.outcome` is "added", or "duplicate" / "completed" when a job with this
-        `job_id` or of the same deduplication stands in the way; the returned job is that one then. Concurrent adds
+        `job_id` or of the same deduplication stands in the way; the returned job is that one then, and `job.gone`
+        tells whether its record is gone already (a throttle outlives its job). Concurrent adds
         share calls, so many tasks adding at once are much faster than one after the other.
 
         Raises TypeError or ValueError for bad options, SerializationError, PayloadTooLarge (nothing is sent then),
         QueueFull, StorageUnavailable (the job may have been stored then: add it again with a `job_id` to be sure).
         """
         chosen = merge(self._defaults, options) if options else self._defaults
-        return await self._add(name, data, chosen, b"")
+        return await self._add_one(name, data, chosen, b"")
 
     async def add_bulk(self, jobs: Iterable[JobInput[Data]]) -> list[Job[Data, Result]]:
         """Add many jobs, (name, data) or (name, data, JobOptions) each; returns one job per input, in order.
@@ -131,15 +159,30 @@ class Queue(
         All inputs are checked before the first is sent. Calls hold up to 500 jobs; each call is stored as a whole.
         Raises what `add` raises.
         """
-        prepared: list[tuple[AddRequest, JobOptions]] = []
+        inputs: list[tuple[str, Data, JobOptions]] = []
         for item in jobs:
             _check_input(item)
-            given = merge(self._defaults, item[2]) if len(item) > 2 else self._defaults
-            prepared.append((self._request(item[0], item[1], given, b""), given))
+            inputs.append((item[0], item[1], merge(self._defaults, item[2]) if len(item) > 2 else self._defaults))
+        if not self._instruments or not inputs:
+            return await self._add_all(inputs)
+        additions = [Addition(self.name, name, options.headers) for name, _, options in inputs]
+        with self._instruments.adding(additions):
+            told = [
+                (name, data, options.with_headers(addition.headers))
+                for (name, data, options), addition in zip(inputs, additions, strict=True)
+            ]
+            added = await self._add_all(told)
+            for addition, job in zip(additions, added, strict=True):
+                addition.id, addition.outcome, addition.size = job.id, job.outcome, job.data_size
+        return added
+
+    async def _add_all(self, inputs: Sequence[tuple[str, Data, JobOptions]]) -> list[Job[Data, Result]]:
+        prepared = [(self._request(name, data, given, b""), given) for name, data, given in inputs]
         if self._client.state is None or self._closed:
             await self.connect()
         for _, given in prepared:
-            self._client.check_key(given.key)
+            if not self._client.fits(given.key):
+                await self._client.refuse_key(given.key)
         futures = [self._adder(options).submit(request) for request, options in prepared]
         added = await _all(futures)
         return [
@@ -167,7 +210,7 @@ class Queue(
                 await results.listen()
                 results.expect(chosen.job_id)
                 try:
-                    job = await self._add(name, data, chosen, results.channel.encode())
+                    job = await self._add_one(name, data, chosen, results.channel.encode())
                     asked = job.outcome == "added"
                     waiter = results.watch(job.id, asked=asked)
                 finally:
@@ -180,24 +223,36 @@ class Queue(
             ) from None
         return job.outcome_of(ended)
 
+    def add_prepared(self, name: str, data: Data, options: JobOptions) -> Coroutine[Any, Any, Job[Data, Result]]:
+        """Add a job with just these options, the queue's defaults left aside. For tasks. Raises what `add` raises."""
+        return self._add_one(name, data, options, b"")
+
     async def _add(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
         request = self._request(name, data, options, reply)
         if self._client.state is None or self._closed:
             await self.connect()
-        self._client.check_key(options.key)
+        if not self._client.fits(options.key):
+            await self._client.refuse_key(options.key)
         added = await self._adder(options).add(request)
         return await self._job(request, added, options)
+
+    async def _add_and_tell(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
+        addition = Addition(self.name, name, options.headers)
+        with self._instruments.adding([addition]):
+            job = await self._add(name, data, options.with_headers(addition.headers), reply)
+            addition.id, addition.outcome, addition.size = job.id, job.outcome, job.data_size
+        return job
 
     def _adder(self, options: JobOptions) -> Adder:
         wait: Wait = options.durability
         adder = self._adders.get(wait)
         if adder is None:
-            adder = self._adders[wait] = Adder(self._client.functions, wait, self._client.refused)
+            adder = self._adders[wait] = Adder(self._client, wait)
         return adder
 
     def _request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
         check_id("job name", name)
-        packed = self._client.encode(data, "data")
+        packed = self._client.encode(data, "data", name, options.job_id or "")
         if options is _NO_OPTIONS and not reply:
             return AddRequest("", name, packed, b"", b"")
         return AddRequest(options.job_id or "", name, packed, options.to_wire(), _extra(options, reply))
@@ -208,9 +263,8 @@ class Queue(
             if request.extra:
                 job.note_options(options, added.now)
             return job
-        existing = await self.get_job(added.id)
-        # It ended and was cleaned up between the two calls: the outcome is still what the add was told.
-        job = existing or Job[Data, Result].from_add(self._client, request, added.id, 0)
+        # A throttle outlives its job, and any job may have been removed between the two calls.
+        job = await self.get_job(added.id) or Job[Data, Result].from_gone(self._client, added.id)
         job.outcome = cast("Outcome", added.outcome)
         return job
 

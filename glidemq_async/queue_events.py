@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias, cast
+from typing import Final, Literal, Protocol, Self, TypeAlias, cast
 
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.durations import from_ms
 from glidemq_async.errors import QueueClosed
+from glidemq_async.loops import refuse_elsewhere
 from glidemq_async.storage import Storage, StreamEntry
+from glidemq_async.sync import BlockingIterable
 
 EventKind: TypeAlias = Literal[
     "added",
@@ -43,6 +45,7 @@ EventKind: TypeAlias = Literal[
     "key-resumed",
     "drained",
     "cleaned",
+    "written",
     "obliterated",
 ]
 #: The kinds whose stored form has a detail after each id, as in functions/events.lua.
@@ -64,13 +67,20 @@ WITH_DETAIL: Final = frozenset(
         "key-resumed",
         "drained",
         "cleaned",
+        "written",
         "obliterated",
     }
 )
 
 COUNT: Final = 200
 BLOCK_SECONDS: Final = 2.0
-_SEP: Final = "\x1f"
+SEP: Final = "\x1f"
+#: Between the name and the key of a keyed job that was added.
+KEY_SEP: Final = "\x1e"
+# The number of the next event is n, or _ANY when nobody knows. After an obliteration it is _OVER - n: that of a new
+# queue or, if jobs came in between and it goes on, n.
+_ANY: Final = -1
+_OVER: Final = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +91,10 @@ class QueueEvent:
     (retrying), the number of stalls (stalled), how it came (waiting: "", "promoted", "retried", "replayed"), the state
     it was in (removed; "replaced" when a later add took its place), the milliseconds of a limit (limited, key-paused,
     whose `job_id` is the key), what changed (changed: "priority 5", "delay 500"), the deduplication id (duplicate),
-    which slots of the scheduler `job_id` and why (skipped), or how many jobs went (drained, cleaned, obliterated).
-    `job_id` is "" where the queue is meant. `position` is where to resume after this event.
+    which slots of the scheduler `job_id` and why (skipped), "<state> <jobs> <write id>" of a write in bulk that ended
+    (written), or how many jobs went (drained, cleaned, obliterated).
+    `job_id` is "" where the queue is meant. `position` is where to resume after this event. `key` is the ordering key
+    of a job that was added with one.
     """
 
     kind: EventKind
@@ -90,14 +102,42 @@ class QueueEvent:
     at: datetime
     detail: str
     position: str
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EventGap:
-    """Events that were trimmed before they were read; `missed` says how many."""
+    """Events that were gone before they were read: trimmed, and then `missed` says how many, or obliterated.
 
-    missed: int
+    After an obliteration nobody knows how many there were: `missed` is None. What follows are the events of the next
+    queue of the same name.
+    """
+
+    missed: int | None
     position: str
+
+
+class SyncQueueEvents(Protocol):
+    """`events.sync`: what QueueEvents awaits, for code without an event loop; an iterator and a context manager.
+
+    Whoever waits for an event is let go by `close` from another thread.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def __iter__(self) -> Iterator[QueueEvent | EventGap]: ...
+
+    def connect(self) -> None:
+        """Connect, and fix the starting point of a reader that starts from now on; idempotent."""
+        ...
+
+    def close(self) -> None:
+        """End every iteration and let go of the connections; idempotent."""
+        ...
 
 
 class QueueEvents:
@@ -108,8 +148,9 @@ class QueueEvents:
                 ...
 
     Each event comes once, in the order of the server. After a break, pass the last event's `position` as `after`:
-    nothing is skipped silently, what was trimmed meanwhile is reported as an EventGap. `after="0"` reads all that
-    is kept. Raises StorageUnavailable when the server stays away; iterating again resumes.
+    nothing is skipped silently, what went unread meanwhile is reported as an EventGap. `after="0"` reads all that
+    is kept. Raises StorageUnavailable when the server stays away; iterating again resumes. Without an event loop:
+    `with QueueEvents("emails", url).sync as events: for event in events: ...`.
     """
 
     def __init__(
@@ -120,9 +161,9 @@ class QueueEvents:
         after: str | None = None,
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
-        self._client = QueueClient(queue, storage, prefix=prefix, mode=None, serializer=None, payload_limit=None)
+        self._client = QueueClient(queue, storage, prefix=prefix, mode=None)
         self._after = after
-        self._entry, self._index, self._next_seq = "", 0, -1
+        self._entry, self._index, self._next_seq = "", 0, _ANY
         self._reads: set[asyncio.Task[list[StreamEntry]]] = set()
         self._closed = False
         if after is not None:
@@ -132,6 +173,11 @@ class QueueEvents:
     def position(self) -> str:
         """Where to resume: after the last event that was handed out."""
         return f"{self._entry or '0-0'}/{self._index}/{self._next_seq}"
+
+    @property
+    def sync(self) -> SyncQueueEvents:
+        """The same for code without an event loop: an iterable that waits, in any thread."""
+        return cast("SyncQueueEvents", BlockingIterable(self, self._client.home))
 
     async def connect(self) -> None:
         """Connect, and fix the starting point of a reader that starts from now on; idempotent."""
@@ -144,7 +190,11 @@ class QueueEvents:
             self._entry, self._next_seq = await self._client.functions.last_event()
 
     async def close(self) -> None:
-        """End every iteration and let go of the connections; idempotent."""
+        """End every iteration and let go of the connections; idempotent.
+
+        Raises RuntimeError while another loop, that the reader belongs to, runs.
+        """
+        refuse_elsewhere(self._client.loop, f"the reader of the events of queue {self._client.queue!r}")
         self._closed = True
         for read in self._reads:
             read.cancel()
@@ -166,10 +216,18 @@ class QueueEvents:
         await self.connect()
         while not self._closed:
             # An entry of which only a part was handed out is read again: exclusive ids start one before it.
-            start = _before(self._entry) if self._index else self._entry
+            start = before(self._entry) if self._index else self._entry
             for entry, fields in await self._read(start):
                 for event in self._unpack(entry.decode(), fields):
                     yield event
+
+    def _follows(self, seq: int) -> bool:
+        """Whether an event of this number comes next."""
+        if self._next_seq == _ANY:
+            return True
+        if self._next_seq < _ANY:
+            return seq in (0, _OVER - self._next_seq)
+        return seq == self._next_seq
 
     async def _read(self, start: str) -> list[StreamEntry]:
         """Read the next entries; none when this reader is closed meanwhile."""
@@ -188,9 +246,10 @@ class QueueEvents:
 
     def _unpack(self, entry: str, fields: dict[bytes, bytes]) -> Iterator[QueueEvent | EventGap]:
         seq, skip = int(fields[b"seq"]), self._index if entry == self._entry else 0
-        if self._next_seq >= 0 and seq > self._next_seq:
-            missed = seq - self._next_seq
-            self._entry, self._index, self._next_seq = _before(entry), 0, seq
+        if not self._follows(seq + skip):
+            # Numbers go back when the queue was obliterated and began again.
+            missed = seq - self._next_seq if 0 <= self._next_seq < seq else None
+            self._entry, self._index, self._next_seq = before(entry), 0, seq
             yield EventGap(missed, self.position)
         at = from_ms(int(fields[b"t"]))
         index = 0
@@ -198,14 +257,19 @@ class QueueEvents:
             index += 1
             if index <= skip:
                 continue
-            self._entry, self._index, self._next_seq = entry, index, seq + index
-            yield QueueEvent(cast("EventKind", kind), job_id, at, detail, self.position)
+            following = seq + index
+            self._entry, self._index = entry, index
+            self._next_seq = _OVER - following if kind == "obliterated" else following
+            key = None
+            if kind == "added" and KEY_SEP in detail:
+                detail, _, key = detail.partition(KEY_SEP)  # noqa: PLW2901
+            yield QueueEvent(cast("EventKind", kind), job_id, at, detail, self.position, key)
         self._entry, self._index = entry, 0
 
 
 def _events(text: str) -> Iterator[tuple[str, str, str]]:
     for line in text.split("\n"):
-        kind, *words = line.split(_SEP)
+        kind, *words = line.split(SEP)
         if kind in WITH_DETAIL:
             for job_id, detail in zip(words[::2], words[1::2], strict=True):
                 yield kind, job_id, detail
@@ -214,7 +278,7 @@ def _events(text: str) -> Iterator[tuple[str, str, str]]:
                 yield kind, job_id, ""
 
 
-def _before(entry: str) -> str:
+def before(entry: str) -> str:
     """Return the largest stream id below this one."""
     ms, _, number = entry.partition("-")
     if int(number) > 0:
@@ -224,7 +288,7 @@ def _before(entry: str) -> str:
 
 def _parse_position(text: str) -> tuple[str, int, int]:
     if text == "0":
-        return "0-0", 0, -1
+        return "0-0", 0, _ANY
     try:
         entry, index, seq = text.split("/")
         ms, number = entry.split("-")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic
+from typing import Generic, TypeAlias
 
 from glidemq_async.client import QueueClient
 from glidemq_async.generics import Data, Result
+from glidemq_async.options import JobOptions
+
+JobInput: TypeAlias = "tuple[str, Data] | tuple[str, Data, JobOptions]"
+"""What `add_bulk` takes for one job."""
 
 
 class QueuePart(ABC, Generic[Data, Result]):

@@ -13,6 +13,8 @@ State: TypeAlias = Literal[
     "waiting", "active", "delayed", "prioritized", "key-waiting", "rate-limited", "completed", "failed"
 ]
 STATES: tuple[State, ...] = get_args(State)
+WAITING: Final[tuple[State, ...]] = ("waiting", "prioritized", "key-waiting", "rate-limited")
+"""The states of jobs that wait and are not delayed."""
 FINAL: frozenset[str] = frozenset({"completed", "failed"})
 
 

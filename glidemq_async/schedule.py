@@ -26,6 +26,7 @@ Missed: TypeAlias = Literal["skip", "fire-once", "fire-all"]
 Overlap: TypeAlias = Literal["allow", "skip"]
 
 MAX_CATCH_UP: Final = 1_000
+_CATCH_UP: Final = 100
 _LONGEST_EXPRESSION: Final = 512
 
 PROMPT_MS: Final = 5_000
@@ -40,7 +41,8 @@ class Schedule:
     """When a job scheduler adds its jobs. Give exactly one of `cron` and `every`.
 
     - `cron`: five fields, or six with the seconds first; names, ranges, steps, lists, 7 for Sunday, `@daily` and the
-      like. Two restricted day fields mean either of them. `tz` is the IANA name of its time zone, UTC by default.
+      like. Two restricted day fields mean either of them. `tz` is the IANA name of its time zone, UTC by default;
+      an interval has none.
     - `every`: seconds or a timedelta, at least a millisecond. Slots lie at `start + k * every` for ever, however late
       one of them was fired. Without `start` that is the instant of the first upsert, and the first slot comes one
       interval after it.
@@ -48,8 +50,8 @@ class Schedule:
     - `limit`: how many slots are fired in all.
     - `missed`: what to do about slots that passed while no process was there to fire them. "skip" (the default) lets
       them pass, "fire-once" adds one job for the newest of them, "fire-all" adds a job for each, for the newest
-      `catch_up` of them (1 to 1,000, 100 by default). Up to 5 seconds nothing counts as missed; after that all slots
-      that are due do, but for the newest one in its first 90 seconds.
+      `catch_up` of them (1 to 1,000, 100 by default; refused without "fire-all"). Up to 5 seconds nothing counts as
+      missed; after that all slots that are due do, but for the newest one in its first 90 seconds.
     - `overlap`: "skip" passes over a slot while the scheduler's last job has not ended; "allow" adds it.
 
     At a change of the clock cron jobs behave as Vixie cron's do: a fixed local time that is skipped runs at the first
@@ -60,12 +62,12 @@ class Schedule:
 
     cron: str | None = None
     every: float | timedelta | None = None
-    tz: str = "UTC"
+    tz: str | None = None
     start: datetime | None = None
     end: datetime | None = None
     limit: int | None = None
     missed: Missed = "skip"
-    catch_up: int = 100
+    catch_up: int | None = None
     overlap: Overlap = "allow"
 
     def __post_init__(self) -> None:
@@ -73,16 +75,26 @@ class Schedule:
             raise ValueError(f"give exactly one of cron and every, got cron={self.cron!r} and every={self.every!r}")
         if self.every is not None:
             object.__setattr__(self, "every", to_ms("every", self.every, allow_zero=False) / 1000)
-            if self.tz != "UTC":
+            if self.tz is not None:
                 raise ValueError(f"tz={self.tz!r} concerns cron only: an interval of seconds has no time zone")
+        elif self.tz is None:
+            object.__setattr__(self, "tz", "UTC")
         _one_of("missed", self.missed, get_args(Missed))
         _one_of("overlap", self.overlap, get_args(Overlap))
-        _up_to("catch_up", self.catch_up, MAX_CATCH_UP)
+        self._check_catch_up()
         if self.limit is not None:
             whole_number("limit", self.limit, least=1)
-        _zone(self.tz)
         _expression(self)
         self._check_bounds()
+
+    def _check_catch_up(self) -> None:
+        if self.missed == "fire-all" and self.catch_up is None:
+            object.__setattr__(self, "catch_up", _CATCH_UP)
+        if self.catch_up is None:
+            return
+        _up_to("catch_up", self.catch_up, MAX_CATCH_UP)
+        if self.missed != "fire-all":
+            raise ValueError(f"catch_up={self.catch_up} concerns missed='fire-all' only, got missed={self.missed!r}")
 
     def _check_bounds(self) -> None:
         start = None if self.start is None else instant_to_ms("start", self.start)
@@ -114,9 +126,9 @@ class Schedule:
 
     def to_wire(self, anchor: int) -> bytes:
         """Return the stored form; `anchor` is the instant of the first upsert."""
-        wire: _Wire = {"a": anchor, "m": self.missed, "u": self.catch_up, "o": self.overlap}
+        wire: _Wire = {"a": anchor, "m": self.missed, "u": self.catch_up or _CATCH_UP, "o": self.overlap}
         if self.cron is not None:
-            wire["c"], wire["z"] = self.cron, self.tz
+            wire["c"], wire["z"] = self.cron, self.tz or "UTC"
         if (every := self.every_ms) is not None:
             wire["e"] = every
         if self.start is not None:
@@ -135,12 +147,12 @@ class Schedule:
             schedule = cls(
                 cron=wire.get("c"),
                 every=wire["e"] / 1000 if "e" in wire else None,
-                tz=wire.get("z", "UTC"),
+                tz=wire.get("z") if "c" in wire else None,
                 start=from_ms(wire["s"]) if "s" in wire else None,
                 end=from_ms(wire["f"]) if "f" in wire else None,
                 limit=wire.get("n"),
                 missed=wire["m"],
-                catch_up=wire["u"],
+                catch_up=wire["u"] if wire["m"] == "fire-all" else None,
                 overlap=wire["o"],
             )
             return schedule, wire["a"]
@@ -227,7 +239,7 @@ class Slots:
         if prompt:
             return Plan(tuple(prompt), 0, self.after(prompt[-1]))
         if missed == "fire-all":
-            fire = self.newest(due - 1, now, catch_up)
+            fire = self.newest(due - 1, now, catch_up or _CATCH_UP)
         else:
             fire = self.newest(due - 1, now, 1)
             if missed == "skip" and fire and now - fire[0] > GRACE_MS:
@@ -256,7 +268,7 @@ def _expression(schedule: Schedule) -> Cron | None:
         raise TypeError(f"cron must be a str, not {schedule.cron!r}")
     if len(schedule.cron) > _LONGEST_EXPRESSION:
         raise ValueError(f"cron is {len(schedule.cron)} characters long, at most {_LONGEST_EXPRESSION} are allowed")
-    return parse_cron(schedule.cron, _zone(schedule.tz))
+    return parse_cron(schedule.cron, _zone("UTC" if schedule.tz is None else schedule.tz))
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -18,7 +18,8 @@ from glidemq_async.errors import SchedulerNotFound, SerializationError
 from glidemq_async.functions.callers import AddRequest, Record, Wait
 from glidemq_async.functions.scheduler_calls import SchedulerTemplate, StoredScheduler
 from glidemq_async.generics import Data, Result
-from glidemq_async.job import Job, Outcome
+from glidemq_async.job import Job
+from glidemq_async.job_fields import Outcome
 from glidemq_async.keys import MAX_ID_BYTES, check_id
 from glidemq_async.option_checks import refuse_unknown
 from glidemq_async.options import JobOptions, JobOptionsDict, merge
@@ -77,7 +78,8 @@ class JobScheduler(Generic[Data]):
     @property
     def data(self) -> Data:
         """The payload of its jobs. Raises SerializationError when the stored bytes cannot be decoded."""
-        return cast("Data", self._client.decode(self._data, f"data of scheduler {self.id}"))
+        what = f"data of scheduler {self.id}"
+        return cast("Data", self._client.payloads.decode(self._data, "data", self.name, "", what=what))
 
 
 class Schedulers(QueuePart[Data, Result]):
@@ -117,18 +119,19 @@ class Schedulers(QueuePart[Data, Result]):
         request = self._template(scheduler_id if name is None else name, data, job_options)
         wait: Wait = job_options.durability
         await self.connect()
-        self._client.check_key(job_options.key)
-        functions, keeper = self._client.functions, self._client.timekeeper
+        if not self._client.fits(job_options.key):
+            await self._client.refuse_key(job_options.key)
+        functions, timekeeper = self._client.functions, self._client.timekeeper
         while True:
             now, [seen] = await functions.get_schedulers([scheduler_id])
             anchor, next_slot = _continue(seen, wanted, now)
             spec = wanted.to_wire(anchor)
             template = SchedulerTemplate(spec, wanted.limit, wanted.overlap == "skip", *request[1:], wait)
-            told = await functions.upsert_scheduler(keeper.process, scheduler_id, seen, template, next_slot)
+            told = await functions.upsert_scheduler(timekeeper.process, scheduler_id, seen, template, next_slot)
             if told is not None:
                 break
         if told[1]:
-            keeper.expect((told[1] - told[0]) / 1000, holds_role=True)
+            timekeeper.expect((told[1] - told[0]) / 1000, holds_role=True)
         record: Record = {**(seen.record if seen else {}), **_fields(template)}
         return self._scheduler(StoredScheduler(scheduler_id, next_slot, record))
 
@@ -238,7 +241,7 @@ def _continue(seen: StoredScheduler | None, wanted: Schedule, now: int) -> tuple
 def _split(schedule: Schedule | None, options: SchedulerOptionsDict) -> tuple[Schedule, JobOptions]:
     given: dict[str, Any] = {**options}
     fields = {name: given.pop(name) for name in ScheduleDict.__annotations__ if name in given}
-    refuse_unknown(given, [*JobOptionsDict.__annotations__, *ScheduleDict.__annotations__])
+    refuse_unknown(given, [*JobOptionsDict.__annotations__, *ScheduleDict.__annotations__], "scheduler")
     if schedule is None:
         return Schedule(**fields), JobOptions(**given)
     if not isinstance(schedule, Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]

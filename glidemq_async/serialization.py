@@ -1,23 +1,23 @@
-"""How payloads and results become bytes and back, and the limit on their size.
+"""How payloads and results become bytes and back.
 
-Where inside a value an error lies is found in payload_faults.py, and only after encoding has failed.
+Where inside a value an error lies is found in payload_faults.py, and only after encoding has failed; the forms of
+dates, decimals and UUIDs are those of extension_types.py.
 """
 
 from __future__ import annotations
 
 import json
 import threading
+from enum import Enum
 from typing import Final, Protocol, cast, runtime_checkable
 
 import msgpack
 
-from glidemq_async.errors import PayloadTooLarge, SerializationError
+from glidemq_async.errors import SerializationError
+from glidemq_async.extension_types import from_extension, to_extension
 from glidemq_async.payload_faults import JSON, MSGPACK, locate
 
-__all__ = ["DEFAULT_LIMIT", "JsonSerializer", "MsgpackSerializer", "Serializer", "decode", "encode"]
-
-#: Bytes that one encoded value may have unless a queue says otherwise.
-DEFAULT_LIMIT: Final = 1024 * 1024
+__all__ = ["JsonSerializer", "MsgpackSerializer", "Serializer"]
 
 
 @runtime_checkable
@@ -37,11 +37,13 @@ class Serializer(Protocol):
 
 
 class MsgpackSerializer:
-    """The default: None, bool, int (64 bits), float, str, bytes, list and dict come back as they went.
+    """The default: None, bool, int (64 bits), float, str, bytes, list and dict come back as they went, and so do
+    datetime, date, time, timedelta, Decimal and UUID.
 
-    Tuples come back as lists, bytearray and memoryview as bytes, subclasses of these as their base. Keys may
-    be any of that but containers. datetime, Decimal, UUID, sets and other objects are refused with a
-    SerializationError that names the place and a way out.
+    Tuples come back as lists, bytearray and memoryview as bytes, subclasses of all these as their base, an Enum as
+    its value. A datetime or time with a time zone comes back with the zone's offset at that instant, not with its
+    name. Keys may be any of that but containers. Sets and other objects are refused with a SerializationError that
+    names the place and a way out.
     """
 
     def dumps(self, obj: object, /) -> bytes:
@@ -51,7 +53,7 @@ class MsgpackSerializer:
     def loads(self, data: bytes, /) -> object:
         """Return the value of msgpack bytes; raises SerializationError for anything malformed."""
         try:
-            return msgpack.unpackb(data, strict_map_key=False)
+            return msgpack.unpackb(data, strict_map_key=False, ext_hook=from_extension)
         # A map inside out (a list as a key) is a TypeError, all else that can be wrong a ValueError.
         except (ValueError, TypeError) as error:
             raise _undecodable("msgpack", data, error) from error
@@ -60,7 +62,8 @@ class MsgpackSerializer:
 class JsonSerializer:
     """JSON, for payloads that other languages or people read.
 
-    Tuples come back as lists and keys as str, as in the json module; bytes, NaN and infinities are refused.
+    Tuples come back as lists and keys as str, as in the json module; bytes, dates, decimals, UUIDs, NaN and
+    infinities are refused, because they would not come back.
     """
 
     def dumps(self, obj: object, /) -> bytes:
@@ -78,27 +81,11 @@ class JsonSerializer:
             raise _undecodable("JSON", data, error) from error
 
 
-def encode(serializer: Serializer, value: object, limit: int, what: str) -> bytes:
-    """Return the bytes of `value` if they are no more than `limit`; `what` names it in errors.
-
-    Raises SerializationError, and PayloadTooLarge with the size and the limit.
-    """
-    data = serializer.dumps(value)
-    if len(data) > limit:
-        raise PayloadTooLarge(what, len(data), limit)
-    return data
-
-
-def decode(serializer: Serializer, data: bytes, what: str) -> object:
-    """Return the value of stored bytes; any failure becomes a SerializationError that names `what`."""
-    try:
-        return serializer.loads(data)
-    except Exception as error:
-        raise SerializationError(f"{what} cannot be decoded: {error}") from error
-
-
 # The buffer of an encoder keeps the size of the largest value it met; beyond this a fresh one is cheaper.
 _LARGE: Final = 1024 * 1024
+
+# What an Enum's value is packed as without another look. An int may not fit, and is looked at.
+_NATIVE: Final = frozenset({type(None), bool, float, str, bytes, list, dict})
 
 _json: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -128,10 +115,16 @@ class _Encoder(threading.local):
         return msgpack.Packer(default=self._base_form, strict_types=True)
 
     def _base_form(self, obj: object) -> object:
-        """Return the plain form of what the packer does not take as it is: tuples and subclasses."""
+        """Return the plain form of what the packer does not take as it is: tuples, subclasses, dates and the like."""
+        if isinstance(obj, Enum):
+            obj = obj.value
+            if type(obj) in _NATIVE or (type(obj) is int and -(2**63) <= obj < 2**64):
+                return obj
         if isinstance(obj, tuple):
             self._met_tuple = True
             return list(cast("tuple[object, ...]", obj))
+        if (extension := to_extension(obj)) is not None:
+            return msgpack.ExtType(*extension)
         # A plain int comes here when it does not fit; returned as it is, it would come again without end.
         if type(obj) is int:
             raise TypeError("more than 64 bits")
@@ -142,9 +135,11 @@ def _has_tuple_key(root: object) -> bool:
     pending = [root]
     while pending:
         value = pending.pop()
+        if isinstance(value, Enum):
+            value = value.value
         if isinstance(value, dict):
             entries = cast("dict[object, object]", value)
-            if any(isinstance(key, tuple) for key in entries):
+            if any(isinstance(key.value if isinstance(key, Enum) else key, tuple) for key in entries):
                 return True
             pending.extend(entries.values())
         elif isinstance(value, (list, tuple)):

@@ -70,6 +70,10 @@ class Timekeeper:
         if not self._holds_role:
             self.expect(max(0.0, delay) + random.uniform(*BEHIND))
 
+    async def fire(self) -> None:
+        """Fire what is due now; for those who move the clock by hand."""
+        await self._come()
+
     async def close(self) -> None:
         """Stop, and give up a role at once; idempotent."""
         self._closed = True
@@ -95,9 +99,9 @@ class Timekeeper:
 
     @staticmethod
     def _ring(reference: weakref.ref[Timekeeper]) -> None:
-        keeper = reference()
-        if keeper is not None:
-            keeper.begin()
+        timekeeper = reference()
+        if timekeeper is not None:
+            timekeeper.begin()
 
     def begin(self) -> None:
         """Come now, unless that is happening already."""

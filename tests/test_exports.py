@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import inspect
 import pkgutil
+import re
+import subprocess
+import sys
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,12 +19,33 @@ import pytest
 
 import glidemq_async
 
-PUBLIC = ["glidemq_async", "glidemq_async.storage", "glidemq_async.executors", "glidemq_async.worker"]
+WITH_SPARK = importlib.util.find_spec("pyspark") is not None
+SPARK = ["glidemq_async.spark"]
+PUBLIC = [
+    "glidemq_async",
+    "glidemq_async.codecs",
+    "glidemq_async.executors",
+    "glidemq_async.executors.sandbox",
+    "glidemq_async.integrations.aiohttp",
+    "glidemq_async.integrations.fastapi",
+    "glidemq_async.integrations.starlette",
+    "glidemq_async.storage",
+    "glidemq_async.tasks",
+    "glidemq_async.telemetry",
+    "glidemq_async.testing",
+    "glidemq_async.worker",
+    *(SPARK if WITH_SPARK else []),
+]
+PARTS = {"glidemq_async.spark.pipeline", "glidemq_async.spark.pipeline.live", "glidemq_async.spark.pipeline.rollup"}
+"""Modules that users import from by themselves, and that their package does not."""
 
 
 def modules() -> list[ModuleType]:
-    names = [info.name for info in pkgutil.walk_packages(glidemq_async.__path__, "glidemq_async.")]
-    return [glidemq_async, *(importlib.import_module(name) for name in names if not name.endswith("__main__"))]
+    # A package of Spark cannot even be looked into where pyspark is missing.
+    walked = pkgutil.walk_packages(glidemq_async.__path__, "glidemq_async.", onerror=lambda _name: None)
+    names = [info.name for info in walked]
+    chosen = (name for name in names if WITH_SPARK or not name.startswith("glidemq_async.spark"))
+    return [glidemq_async, *(importlib.import_module(name) for name in chosen if not name.endswith("__main__"))]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -32,17 +58,61 @@ def test_what_is_exported_is_sorted_and_there(name: str) -> None:
     assert [each for each in exported if each.startswith("_")] == []
 
 
+def imports_for_users(module: ModuleType) -> dict[str, str]:
+    """The names that the `__init__` of a package imports, and where from; those for type checkers too."""
+    tree = ast.parse(Path(str(module.__file__)).read_text())
+    return {
+        alias.asname or alias.name: importlib.util.resolve_name("." * node.level + str(node.module), module.__name__)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module not in ("__future__", "typing", "glidemq_async")
+        for alias in node.names
+    }
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_everything_a_package_imports_for_its_users_is_exported(name: str) -> None:
     module = importlib.import_module(name)
-    tree = ast.parse(Path(str(module.__file__)).read_text())
-    imported = {
-        alias.asname or alias.name
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
-        for alias in node.names
-    }
-    assert imported <= set(module.__all__)
+    if hasattr(module, "__path__"):
+        assert imports_for_users(module).keys() == set(module.__all__)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_what_type_checkers_see_is_what_runs(name: str) -> None:
+    module = importlib.import_module(name)
+    for each, source in imports_for_users(module).items():
+        assert getattr(module, each) is getattr(importlib.import_module(source), each)
+    shown = {each for each in dir(module) if each not in vars(module)}
+    assert {each for each in shown if not inspect.ismodule(getattr(module, each))} <= set(module.__all__)
+
+
+def test_modules_are_attributes_without_an_import_of_their_own() -> None:
+    program = (
+        "import glidemq_async as g; print(g.tasks.Depends is g.Depends, issubclass(g.errors.LeaseLost, Exception),"
+        " g.storage.RedisStorage.__name__, 'Worker' in dir(g), 'storage' in dir(g))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.split() == ["True", "True", "RedisStorage", "True", "True"]
+
+
+def test_a_star_brings_every_name() -> None:
+    found: dict[str, object] = {}
+    exec("from glidemq_async import *", found)
+    assert set(glidemq_async.__all__) <= found.keys()
+
+
+def test_a_name_that_is_not_there_is_told_as_ever() -> None:
+    with pytest.raises(AttributeError, match="module 'glidemq_async' has no attribute 'Wroker'"):
+        attrgetter("Wroker")(glidemq_async)
+    with pytest.raises(ImportError, match="cannot import name 'Wroker' from 'glidemq_async'"):
+        exec("from glidemq_async import Wroker")
+
+
+def test_what_the_documents_import_is_public() -> None:
+    root = Path(__file__).parents[1]
+    texts = [path.read_text() for path in (root / "README.md", *(root / "docs").rglob("*.md"))]
+    named = {name for text in texts for name in re.findall(r"^from (glidemq_async[\w.]*) import", text, re.MULTILINE)}
+    assert named <= {*PUBLIC, *SPARK, *PARTS}
+    assert len(named) > 5
 
 
 def test_every_error_is_exported() -> None:
@@ -61,6 +131,7 @@ def test_the_names_of_the_contract() -> None:
     assert {"FileStorage", "MemoryStorage", "RedisStorage", "Storage", "open_storage"} <= set(storage.__all__)
     executors = importlib.import_module("glidemq_async.executors")
     assert {"Executor", "InlineExecutor", "ThreadExecutor"} <= set(executors.__all__)
+    assert glidemq_async.Permissions is executors.Permissions
 
 
 def documented(owner: str, thing: Any) -> list[str]:

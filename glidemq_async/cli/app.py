@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
+from glidemq_async.cli import changing, listening, looking, pipeline, servers
 from glidemq_async.cli.demo.command import demo
-from glidemq_async.errors import GlideMQError
+from glidemq_async.cli.doctor.command import doctor
+from glidemq_async.cli.exits import FAILED, CommandError, code_of
+from glidemq_async.cli.healthcheck import healthcheck
+from glidemq_async.cli.worker.command import worker
+
+RUN, LOOK, CHANGE, CARE = "Running", "Looking", "Changing", "Care"
 
 
 def _show_version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version
+
         typer.echo(f"glidemq-async {version('glidemq-async')}")
         raise typer.Exit
 
@@ -28,16 +35,30 @@ def _root(
 
 def build() -> typer.Typer:
     """Return the application with every command."""
-    app = typer.Typer(name="glidemq", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    app = typer.Typer(name="glidemq", no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(_root)
-    app.command("demo")(demo)
+    app.command("worker", rich_help_panel=RUN)(worker)
+    app.command("demo", rich_help_panel=RUN)(demo)
+    app.add_typer(pipeline.build(), name="pipeline", rich_help_panel=RUN)
+    for look in (looking.queues, looking.jobs, looking.job, listening.events, looking.workers, looking.schedulers):
+        app.command(look.__name__, rich_help_panel=LOOK)(look)
+    for change in (changing.add, changing.retry, changing.dlq, changing.pause, changing.resume):
+        app.command(change.__name__, rich_help_panel=CHANGE)(change)
+    app.command("doctor", rich_help_panel=CARE)(doctor)
+    app.command("functions", rich_help_panel=CARE)(servers.functions)
+    app.command("healthcheck", rich_help_panel=CARE)(healthcheck)
     return app
 
 
 def run() -> None:
-    """Run the command line of this process; an error of the library is one line and exit code 1."""
+    """Run the command line of this process; an error of the library is one line and an exit code."""
+    from glidemq_async.errors import GlideMQError
+
     try:
         build()(prog_name="glidemq")
-    except GlideMQError as error:
+    except (CommandError, GlideMQError) as error:
         typer.echo(f"glidemq: {error}", err=True)
-        raise SystemExit(1) from None
+        raise SystemExit(code_of(error)) from None
+    except OSError as error:  # of standard output, as a rule: a full disk
+        typer.echo(f"glidemq: {error}", err=True)
+        raise SystemExit(FAILED) from None

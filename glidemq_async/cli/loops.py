@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
+from glidemq_async.cli.exits import USAGE, CommandError
 from glidemq_async.worker.signals import stop_on_signals
-
-INTERRUPTED: Final = 130
-"""The exit code of a command that was ended by Ctrl-C or SIGTERM."""
 
 T = TypeVar("T")
 
 
-def run_in_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end in a uvloop, or in asyncio's own loop where there is none."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+def run_in_loop(work: Coroutine[Any, Any, T], kind: str = "auto") -> T:
+    """Run to the end in a uvloop ("uvloop"), in asyncio's own loop ("asyncio"), or in the faster one that is there."""
+    try:
+        factory = _loop_factory(kind)
+    except CommandError:
+        work.close()
+        raise
+    with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(work)
 
 
@@ -63,9 +66,13 @@ async def until_one(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _loop_factory(kind: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if kind == "asyncio":
+        return None
     try:
         import uvloop
     except ImportError:
+        if kind == "uvloop":
+            raise CommandError("--loop uvloop: uvloop is not installed here", USAGE) from None
         return None
     return uvloop.new_event_loop

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from .cluster import ClusterStorage
-from .connections import Endpoint
-from .file import FileStorage
-from .memory import MemoryStorage
-from .protocol import Arg, FunctionError, Storage, StreamEntry, Subscription, Wait
-from .redis import RedisStorage
-from .sentinel import SentinelStorage
-from .urls import open_storage
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .cluster import ClusterStorage
+    from .connections import Endpoint
+    from .file import FileStorage
+    from .memory import MemoryStorage
+    from .protocol import Arg, FunctionError, Storage, StreamEntry, Subscription, Wait
+    from .redis import RedisStorage
+    from .sentinel import SentinelStorage
+    from .urls import open_storage
+else:
+    from glidemq_async import lazy
+
+    __getattr__, __dir__ = lazy.attributes(
+        __name__,
+        {
+            ".cluster": "ClusterStorage",
+            ".connections": "Endpoint",
+            ".file": "FileStorage",
+            ".memory": "MemoryStorage",
+            ".protocol": "Arg FunctionError Storage StreamEntry Subscription Wait",
+            ".redis": "RedisStorage",
+            ".sentinel": "SentinelStorage",
+            ".urls": "open_storage",
+        },
+    )
 
 __all__ = [
     "Arg",

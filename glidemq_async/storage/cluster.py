@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from binascii import crc_hqx
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
-
-from redis.crc import key_slot
 
 from .connections import Endpoint, dial
 from .library import Library, pack
@@ -26,7 +25,12 @@ log: Final = logging.getLogger("glidemq_async.storage")
 @lru_cache(maxsize=4096)
 def slot_of(key: str) -> int:
     """The slot of a key or of a pattern with a hash tag."""
-    return int(key_slot(key.encode()))
+    name = key.encode()
+    start = name.find(b"{")
+    end = name.find(b"}", start + 1)
+    if start >= 0 and end > start + 1:
+        name = name[start + 1 : end]
+    return crc_hqx(name, 0) % SLOTS
 
 
 class ClusterStorage(ServerStorage):
@@ -78,11 +82,14 @@ class ClusterStorage(ServerStorage):
         return node
 
     async def open_all(self) -> None:
+        await asyncio.gather(*(node.open() for node in await self.primaries()))
+
+    async def primaries(self) -> list[Node]:
         await self._refresh()
-        owners = {owner for owner in self._owners if owner is not None}
+        owners = sorted({owner for owner in self._owners if owner is not None})
         if not owners:
             raise ConnectionError(f"no node of {self.url} serves any slot")
-        await asyncio.gather(*(self._node(owner).open() for owner in owners))
+        return [self._node(owner) for owner in owners]
 
     async def mistrust(self, key: str, problem: Exception) -> bool:
         text = str(problem)
@@ -178,6 +185,11 @@ class ClusterStorage(ServerStorage):
                 node.drop("it serves no slots any more")
         if changed:
             self.reset_routes(set(changed))
+
+    def forget_nodes(self) -> object:
+        former = (self._nodes, self._refreshing)
+        self._nodes, self._refreshing = {}, None
+        return former
 
     async def close_nodes(self) -> None:
         if self._refreshing is not None:

@@ -1,30 +1,24 @@
-"""How a connection is opened with redis-py: bytes, RESP2, no retries and no socket timeout of its own.
+"""How a connection is opened: the transport, plain or TLS, and the handshake on it in one round trip.
 
-RESP2 because its replies are bytes, int, list and None alone and cost the same as RESP3. A socket timeout
-inside redis-py would lose cancellations on Python 3.11, so every deadline is ours.
+RESP2 because its replies are bytes, int, list and None alone and cost the same as RESP3. Written here rather than taken
+from redis-py, whose import costs more than that of this whole package; every deadline is ours.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
+import socket
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
-
-import redis.exceptions
-from redis.asyncio.connection import (
-    AbstractConnection,
-    Connection,
-    SSLConnection,
-    UnixDomainSocketConnection,
-)
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from typing import TYPE_CHECKING, Any, Final
 
 from glidemq_async.errors import StorageUnavailable
 
-from .wire import Wire
+from .library import pack
+from .wire import Reply, ReplyError, Wire
+
+if TYPE_CHECKING:
+    import ssl
 
 CONNECT_SECONDS: Final = 5.0
 
@@ -40,7 +34,7 @@ class Endpoint:
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     db: int = 0
-    # Options of the TLS connection as the client library names them; their types differ by name.
+    # Options of the TLS connection as redis-py names them; their types differ by name.
     tls_options: dict[str, Any] = field(default_factory=dict, hash=False, repr=False)
 
     @property
@@ -53,56 +47,91 @@ class Endpoint:
         return replace(self, host=host, port=port, path=None)
 
 
-def _build(endpoint: Endpoint) -> AbstractConnection:
-    common: dict[str, Any] = {
-        "db": endpoint.db,
-        "username": endpoint.username,
-        "password": endpoint.password,
-        "protocol": 2,
-        "decode_responses": False,
-        "socket_timeout": None,
-        "socket_connect_timeout": CONNECT_SECONDS,
-        "retry": Retry(NoBackoff(), 0),
-        "health_check_interval": 0,
-        "client_name": f"glidemq-async-{os.getpid()}",
-        "driver_info": None,
-    }
-    if endpoint.path is not None:
-        return UnixDomainSocketConnection(path=endpoint.path, **common)
-    common |= {"host": endpoint.host, "port": endpoint.port, "socket_keepalive": True}
-    if endpoint.tls:
-        return SSLConnection(**endpoint.tls_options, **common)
-    return Connection(**common)
-
-
 async def dial(endpoint: Endpoint) -> Wire:
-    """Open a connection and hand its transport to a `Wire`.
+    """Open a connection, log in, and name it.
 
     Raises `StorageUnavailable` when the server refuses our credentials, else `OSError` when it cannot be
     reached (worth another try).
     """
-    connection = _build(endpoint)
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            await connection.connect()  # type: ignore[no-untyped-call]
-        return Wire(connection, endpoint.where)
-    except BaseException as error:
-        await _discard(connection)
-        if isinstance(error, redis.exceptions.AuthenticationError | redis.exceptions.NoPermissionError):
-            raise _refused(endpoint, error) from error
-        if isinstance(error, redis.exceptions.RedisError):
-            if str(error).startswith(("NOAUTH", "WRONGPASS")):
-                raise _refused(endpoint, error) from error
-            raise ConnectionError(f"cannot connect to {endpoint.where}: {error}") from error
-        raise
+    async with asyncio.timeout(CONNECT_SECONDS):
+        wire = await _open(endpoint)
+        try:
+            await _greet(wire, endpoint)
+        except BaseException:
+            wire.drop("not usable")
+            # Its transport closes in the next turn of the loop, which may be the last one.
+            await asyncio.sleep(0)
+            raise
+        return wire
 
 
-def _refused(endpoint: Endpoint, error: BaseException) -> StorageUnavailable:
-    return StorageUnavailable(
-        f"{endpoint.where} refused the login: {error}. Check the user name and password in the URL."
+async def _open(endpoint: Endpoint) -> Wire:
+    loop = asyncio.get_running_loop()
+    if endpoint.path is not None:
+        _, wire = await loop.create_unix_connection(lambda: Wire(endpoint.where), endpoint.path)
+        return wire
+    context = _tls_context(endpoint) if endpoint.tls else None
+    transport, wire = await loop.create_connection(
+        lambda: Wire(endpoint.where), endpoint.host, endpoint.port, ssl=context
     )
+    opened: socket.socket | None = transport.get_extra_info("socket")
+    if opened is not None:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return wire
 
 
-async def _discard(connection: AbstractConnection) -> None:
-    with contextlib.suppress(redis.exceptions.RedisError, OSError):
-        await connection.disconnect(nowait=True)
+async def _greet(wire: Wire, endpoint: Endpoint) -> None:
+    """Log in, say who we are and choose the database: sent together, since none waits for another's answer."""
+    commands: list[tuple[str, ...]] = [("CLIENT", "SETNAME", f"glidemq-async-{os.getpid()}")]
+    if endpoint.username:
+        commands.insert(0, ("AUTH", endpoint.username, endpoint.password or ""))
+    elif endpoint.password:
+        commands.insert(0, ("AUTH", endpoint.password))
+    if endpoint.db:
+        commands.append(("SELECT", str(endpoint.db)))
+    deadline = asyncio.get_running_loop().time() + CONNECT_SECONDS
+    replies = [wire.send(pack(*command), deadline) for command in commands]
+    for command, reply in zip(commands, replies, strict=True):
+        _check(command[0], await reply, endpoint)
+
+
+def _check(command: str, reply: Reply, endpoint: Endpoint) -> None:
+    if isinstance(reply, ReplyError):
+        word = str(reply).split(" ", 1)[0]
+        # A login fails with one of several words; but a server that is starting may say so to anything.
+        if word in _LOGIN or (command == "AUTH" and word not in _LATER):
+            raise StorageUnavailable(
+                f"{endpoint.where} refused the login: {reply}. Check the user name and password in the URL."
+            )
+        raise ConnectionError(f"cannot connect to {endpoint.where}: {reply}")
+    if isinstance(reply, Exception):
+        raise reply
+
+
+_LOGIN: Final = frozenset({"NOAUTH", "WRONGPASS", "NOPERM"})
+_LATER: Final = frozenset({"LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN"})
+
+
+def _tls_context(endpoint: Endpoint) -> ssl.SSLContext:
+    """Return the context for the options of a URL, which have the names that redis-py gives them."""
+    import ssl
+
+    given = endpoint.tls_options
+    context = ssl.create_default_context()
+    verify = given.get("ssl_cert_reqs", "required")
+    if verify not in _VERIFY:
+        known = ", ".join(_VERIFY)
+        raise StorageUnavailable(f"ssl_cert_reqs must be one of {known}, got {verify!r}: change the URL")
+    # Without a certificate that is looked at there is no name to compare.
+    context.check_hostname = bool(given.get("ssl_check_hostname", True)) and verify != "none"
+    context.verify_mode = ssl.VerifyMode[f"CERT_{verify.upper()}"]
+    if "ssl_ca_certs" in given or "ssl_ca_path" in given:
+        context.load_verify_locations(given.get("ssl_ca_certs"), given.get("ssl_ca_path"))
+    if "ssl_certfile" in given:
+        context.load_cert_chain(given["ssl_certfile"], given.get("ssl_keyfile"), given.get("ssl_password"))
+    if "ssl_ciphers" in given:
+        context.set_ciphers(given["ssl_ciphers"])
+    return context
+
+
+_VERIFY: Final = ("required", "optional", "none")

@@ -67,5 +67,6 @@ def _check(mark: Reply, acks: Reply, wire: Wire, wait: Wait, patience: float) ->
     raise StorageUnavailable(
         f"durability={wait!r} was asked for: the change is stored on {wire.where}, but {place} did not "
         f"confirm it within {patience:.1f} s{detail}. It may be lost if that server fails now. Check the "
-        "replicas and the disk; calling again with the same token is safe."
+        "replicas and the disk. A job may be there already: add it again with the same job_id, and it is there once; "
+        "without a job_id it would be another job."
     )

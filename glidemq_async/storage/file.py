@@ -65,6 +65,10 @@ class FileStorage(RedisStorage):
         """The directory of the data."""
         return Path(self._directory)
 
+    def exists(self) -> bool:
+        """Whether anybody has used the directory for this."""
+        return any((self.directory / name).exists() for name in (keeper.KEEPER_LOCK, "appendonlydir"))
+
     def clone(self) -> FileStorage:
         """Return a storage for the same directory with connections of its own."""
         return FileStorage(self._directory, linger=self._linger, library=self.library)

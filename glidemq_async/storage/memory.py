@@ -49,6 +49,7 @@ class MemoryServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = ""
         self._starting = threading.Lock()
+        self._lent = False
 
     @property
     def path(self) -> str:
@@ -83,12 +84,23 @@ class MemoryServer:
             "--stream-node-max-entries", "10", "--io-threads", "1", "--logfile", "",
         ]  # fmt: skip
 
+    def lend(self) -> None:
+        """Belong to the parent of this forked process: it is used here, and ends with the parent."""
+        self._starting = threading.Lock()
+        if self._process is None:
+            return
+        self._lent = True
+        # Else the server would outlive the parent for as long as this process runs.
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.returncode = 0  # it is no child of this process: there is nothing to wait for
+
     def stop(self) -> None:
         """End the server and wait until it and its directory are gone."""
         with self._starting:
             self.ended = True
             process, self._process = self._process, None
-        if process is not None:
+        if process is not None and not self._lent:
             with contextlib.suppress(OSError):
                 if process.stdin is not None:
                     process.stdin.close()
@@ -109,18 +121,28 @@ def _acquire(name: str) -> MemoryServer:
         return server
 
 
+def _share(server: MemoryServer) -> MemoryServer:
+    with _registry_lock:
+        server.users += 1
+        return server
+
+
 def _release(name: str, server: MemoryServer) -> bool:
     with _registry_lock:
         server.users -= 1
         if server.users:
             return False
-        _registry.pop(name, None)
+        if _registry.get(name) is server:
+            del _registry[name]
         return True
 
 
 def _forget_after_fork() -> None:
     global _registry_lock  # noqa: PLW0603
     _registry_lock = threading.Lock()
+    # Storages that were inherited go on with the parent's servers; new ones start their own.
+    for server in _registry.values():
+        server.lend()
     _registry.clear()
 
 
@@ -144,8 +166,7 @@ class MemoryStorage(RedisStorage):
         twin = MemoryStorage(self._name, library=self.library)
         twin._url = self._url
         # Held from now on: the server must outlive the moment between clone and connect.
-        self._hold()
-        twin._hold()
+        twin._server = _share(self._hold())
         return twin
 
     @property
@@ -184,4 +205,7 @@ class MemoryStorage(RedisStorage):
         await super().close()
         server, self._server = self._server, None
         if server is not None and _release(self._name, server):
-            await asyncio.to_thread(server.stop)
+            try:
+                await asyncio.to_thread(server.stop)
+            except RuntimeError:  # the interpreter ends, and starts no threads any more
+                server.stop()

@@ -46,5 +46,12 @@ class RedisStorage(ServerStorage):
     async def open_all(self) -> None:
         await self._node.open()
 
+    def forget_nodes(self) -> object:
+        former, self._node = self._node, Node(self.dial, self.library)
+        return former
+
+    async def primaries(self) -> list[Node]:
+        return [self._node]
+
     async def close_nodes(self) -> None:
         await self._node.close()

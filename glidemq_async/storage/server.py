@@ -13,8 +13,10 @@ from functools import cache
 from types import TracebackType
 from typing import Final, Self, cast
 
+from glidemq_async import forks
 from glidemq_async.errors import LibraryVersionError, QueueClosed
 from glidemq_async.functions import loader
+from glidemq_async.loops import elsewhere, refuse_elsewhere
 
 from .durability import call_confirmed
 from .library import Library, pack, shipped
@@ -40,6 +42,7 @@ class ServerStorage(ABC):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._hub = SubscriptionHub(self)
+        forks.watch(self)
 
     @property
     def url(self) -> str:
@@ -65,14 +68,38 @@ class ServerStorage(ABC):
         """Open every primary."""
 
     @abstractmethod
+    async def primaries(self) -> list[Node]:
+        """Every primary, as it is: not opened, and so without a look at its library. Raises `OSError`."""
+
+    @abstractmethod
     async def close_nodes(self) -> None:
         """Close every node."""
+
+    @abstractmethod
+    def forget_nodes(self) -> object:
+        """Start without any node; return those that there were."""
 
     def route(self, key: str) -> int:  # noqa: ARG002
         """Keys of one route share a subscriber connection."""
         return 0
 
     # Life
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that the storage belongs to, None before its first use and once it is closed."""
+        return None if self._closed else self._loop
+
+    def after_fork(self) -> object:
+        """Start afresh in a forked child, with connections of its own; see `forks`."""
+        parents = (self._loop, self._hub, self.forget_nodes())
+        self._loop = None
+        self._hub = SubscriptionHub(self)
+        return parents
+
+    @abstractmethod
+    def clone(self) -> ServerStorage:
+        """Return a storage for the same place with connections of its own."""
 
     def bind(self) -> asyncio.AbstractEventLoop:
         """Tie the storage to the running loop, or refuse another one."""
@@ -82,7 +109,7 @@ class ServerStorage(ABC):
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
-            raise RuntimeError(f"the storage {self.url} belongs to another event loop; use storage.clone() in this one")
+            raise elsewhere(self._loop, f"the storage {self.url}")
         return loop
 
     async def connect(self) -> None:
@@ -95,7 +122,11 @@ class ServerStorage(ABC):
         return None
 
     async def close(self) -> None:
-        """Close every connection; calls that wait end with `QueueClosed`. Idempotent."""
+        """Close every connection; calls that wait end with `QueueClosed`. Idempotent.
+
+        Raises RuntimeError while another loop, that the storage belongs to, runs.
+        """
+        refuse_elsewhere(self.loop, f"the storage {self.url}")
         self._closed = True
         await self._hub.close()
         await self.close_nodes()

@@ -9,13 +9,9 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
-from .cluster import ClusterStorage
 from .connections import Endpoint
-from .file import FileStorage
-from .memory import MemoryStorage
 from .protocol import Storage
 from .redis import RedisStorage
-from .sentinel import SentinelStorage
 
 Options: TypeAlias = dict[str, str]
 
@@ -36,6 +32,10 @@ _TLS_TEXTS: Final = (
     "ssl_ciphers",
     "ssl_keyfile",
     "ssl_password",
+)
+_SIGNS: Final = (
+    "its parts cannot be told apart; in a password write / ? # @ as %2F %3F %23 %40 "
+    "(urllib.parse.quote(password, safe=''))"
 )
 _SECRET_OPTIONS: Final = frozenset({"password", "sentinel_password", "ssl_password"})
 
@@ -58,7 +58,10 @@ def _from_url(place: str) -> Storage:
     try:
         return _open(place)
     except ValueError as error:
-        raise ValueError(f"{masked(place)!r} is no storage URL: {error}. The forms are {FORMS}.") from None
+        shown = masked(place)
+        # What cannot be told apart cannot be shown, and the error may quote a part of it.
+        reason = _SIGNS if shown == _hidden(place) else str(error)
+        raise ValueError(f"{shown!r} is no storage URL: {reason}. The forms are {FORMS}.") from None
 
 
 def default_url() -> str:
@@ -68,13 +71,21 @@ def default_url() -> str:
     return (base / "glidemq").as_uri()
 
 
+def _hidden(url: str) -> str:
+    scheme, separator, _ = url.partition("://")
+    return f"{scheme}://..." if separator and scheme.replace("+", "").isalnum() else "..."
+
+
 def masked(url: str) -> str:
-    """The URL with passwords replaced, for messages and logs."""
+    """The URL with passwords replaced, for messages and logs; all but its scheme if it may hold one unencoded."""
     try:
         parts = urlsplit(url)
         query = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
-        return url.split("://", 1)[0] + "://..."
+        return _hidden(url)
+    # Behind an '@' in the path and later stands what a '/', '?' or '#' has cut off of a login.
+    if (parts.netloc or "://" not in url) and "@" in parts.path + parts.query + parts.fragment:
+        return _hidden(url)
     login, at, hosts = parts.netloc.rpartition("@")
     user, colon, _ = login.partition(":")
     netloc = f"{user}{colon and ':***'}{at}{hosts}"
@@ -87,8 +98,10 @@ def masked(url: str) -> str:
 
 def _open(url: str) -> Storage:
     parts = urlsplit(url)
-    if "://" not in url or parts.fragment:
-        raise ValueError("it has no scheme" if "://" not in url else "'#' must be written as %23")
+    if "://" not in url:
+        raise ValueError("it has no scheme with '://' behind")
+    if parts.fragment:
+        raise ValueError("'#' must be written as %23")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     scheme = parts.scheme
     if scheme == "memory":
@@ -111,6 +124,8 @@ def _open(url: str) -> Storage:
 
 
 def _memory(parts: SplitResult, options: Options) -> Storage:
+    from .memory import MemoryStorage
+
     _no_more(options)
     if parts.path not in ("", "/"):
         raise ValueError("memory:// takes a name, not a path")
@@ -118,8 +133,10 @@ def _memory(parts: SplitResult, options: Options) -> Storage:
 
 
 def _file(parts: SplitResult, options: Options) -> Storage:
+    from .file import FileStorage
+
     if parts.netloc not in ("", "localhost"):
-        raise ValueError(f"file:// takes an absolute path; write file:///{parts.netloc}{parts.path}")
+        raise ValueError(f"file:// takes an absolute path; write file:///{parts.netloc.rpartition('@')[2]}{parts.path}")
     directory = unquote(parts.path)
     if not directory.startswith("/") or directory == "/":
         raise ValueError("file:// takes the absolute path of a directory")
@@ -175,6 +192,8 @@ def _single(parts: SplitResult, options: Options, base: Endpoint, shown: str) ->
 
 
 def _cluster(parts: SplitResult, options: Options, base: Endpoint, shown: str) -> Storage:
+    from .cluster import ClusterStorage
+
     if parts.path.strip("/") not in ("", "0"):
         raise ValueError("a cluster has only database 0")
     _no_more(options)
@@ -182,6 +201,8 @@ def _cluster(parts: SplitResult, options: Options, base: Endpoint, shown: str) -
 
 
 def _sentinel(parts: SplitResult, options: Options, base: Endpoint, shown: str) -> Storage:
+    from .sentinel import SentinelStorage
+
     service, _, db = parts.path.strip("/").partition("/")
     if not service:
         raise ValueError("the name of the sentinel service is missing after the hosts, as in .../mymaster")

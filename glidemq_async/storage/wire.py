@@ -1,4 +1,4 @@
-"""One connection that carries the requests of many callers in order, over a transport that redis-py opened.
+"""One connection that carries the requests of many callers in order.
 
 Replies are matched to requests by position. A cancelled caller only gives up its future: its reply is read
 and thrown away, so no cancellation can mix up replies or cost a reconnect. No retries, no routing here.
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Final, TypeAlias, cast
 
 import hiredis
-from redis.asyncio.connection import AbstractConnection
 
 Reply: TypeAlias = object
 ReplyError = hiredis.ReplyError
@@ -40,21 +39,19 @@ _MISSING: Final = _Missing()
 
 
 class Wire(asyncio.Protocol):
-    """A connection after its handshake; see `dial` in `connections`."""
+    """A connection; `dial` in `connections` opens it and makes the handshake."""
 
-    def __init__(self, connection: AbstractConnection, where: str) -> None:
+    _transport: asyncio.Transport
+
+    def __init__(self, where: str) -> None:
         self._loop = asyncio.get_running_loop()
         self.where = where
-        # The connection object is kept because its stream writer closes the transport when collected.
-        self._connection: AbstractConnection | None = connection
-        self._transport = _transport_of(connection)
         self._parser = hiredis.Reader(notEnoughData=_MISSING)
         self._pending: deque[tuple[asyncio.Future[Reply], float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._resumed: asyncio.Future[None] | None = None
         self._listener: Callable[[Reply], None] | None = None
         self.lost: asyncio.Future[LinkLost] = self._loop.create_future()
-        self._transport.set_protocol(self)
 
     @property
     def alive(self) -> bool:
@@ -136,6 +133,10 @@ class Wire(asyncio.Protocol):
 
     # asyncio.Protocol
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A stream always has a two-way transport; its type says less.
+        self._transport = cast("asyncio.Transport", transport)
+
     def data_received(self, data: bytes) -> None:
         parser = self._parser
         try:
@@ -168,20 +169,3 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(LinkLost(f"connection to {self.where} was lost: {exc or 'closed by the server'}"))
-        if self._connection is not None:
-            _forget_streams(self._connection)
-            self._connection = None
-
-
-def _transport_of(connection: AbstractConnection) -> asyncio.Transport:
-    # The one private name of redis-py in this package. Its streams cost half of a small call; the transport
-    # below them is all that is needed once the handshake is done. tests/storage/test_wire.py watches it.
-    writer = connection._writer  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-    if writer is None:
-        raise ConnectionError("the connection has no transport")
-    # A stream always has a two-way transport; its type says less.
-    return cast("asyncio.Transport", writer.transport)
-
-
-def _forget_streams(connection: AbstractConnection) -> None:
-    connection._writer = connection._reader = None  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001

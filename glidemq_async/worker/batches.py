@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
+from glidemq_async.context import set_current_job
 from glidemq_async.durations import to_ms
-from glidemq_async.executors.protocol import Executor, Handler
+from glidemq_async.executors.protocol import ChecksHandlers, Executor, Handler
+from glidemq_async.executors.sharing import Hold
 from glidemq_async.generics import Data, Result
 from glidemq_async.job import Job
 from glidemq_async.option_checks import whole_number
@@ -54,11 +57,16 @@ class BatchOptions:
 
 
 def batcher_of(batch: BatchOptions | None, processor: Any, executor: Executor) -> Batcher | None:
-    """Return what gathers jobs for `processor`; None without `batch`. Raises TypeError for anything but options."""
+    """Return what gathers jobs for `processor`; None without `batch`. Raises TypeError for anything but options,
+    and for an executor that cannot run batches."""
     if batch is None:
         return None
     if not isinstance(batch, BatchOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"batch must be BatchOptions, got {batch!r}")
+    if isinstance(executor, ChecksHandlers):
+        raise TypeError(
+            f'{type(executor).__name__} runs one job at a time: leave out batch=, or use executor="inline" or "thread"'
+        )
     return Batcher(processor, executor, batch)
 
 
@@ -115,11 +123,13 @@ class Batcher:
     def __init__(self, processor: Callable[[list[Job[Any, Any]]], Any], inner: Executor, options: BatchOptions) -> None:
         self._processor = processor
         self._inner = inner
+        self._held = Hold(inner)
         self._size = options.size
         self._wait = options.wait_seconds
         self._gathering = _Batch()
         self._timer: asyncio.Handle | None = None
         self._running: set[_Batch] = set()
+        self._context = copy_context()
 
     @property
     def occupied(self) -> int:
@@ -138,11 +148,12 @@ class Batcher:
 
     async def start(self, freed: Callable[[], None]) -> None:
         """Start the executor that makes the calls."""
-        await self._inner.start(freed)
+        self._context = copy_context()
+        await self._held.start(freed)
 
     async def stop(self, grace: float) -> None:
         """Stop the executor that makes the calls."""
-        await self._inner.stop(grace)
+        await self._held.stop(grace)
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
         """Join the next batch; return or raise what the processor's answer holds for this job."""
@@ -185,7 +196,9 @@ class Batcher:
             return
         batch.live = len(batch.members)
         self._running.add(batch)
-        batch.task = asyncio.create_task(self._call([member.job for member in batch.members]))
+        # In the worker's own context: that of one of the runs would give the whole batch to its job, in logs and spans.
+        jobs = [member.job for member in batch.members]
+        batch.task = asyncio.create_task(self._call(jobs), context=self._context.copy())
         batch.task.add_done_callback(partial(self._over, batch))
         for member in batch.members:
             if member.timeout is not None:
@@ -195,6 +208,8 @@ class Batcher:
 
     async def _call(self, jobs: list[Job[Any, Any]]) -> list[object]:
         count = len(jobs)
+        # The task of this call was made in the context of one of its runs.
+        set_current_job(None)
         for job in jobs:
             # A thread may look for its signal, and must not be the one who makes it.
             _ = job.abort

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_CLAIMED: Final = 1_000
 ECHO_SECONDS: Final = 2.0
 ERROR_PAUSE: Final = 1.0
+# By so much timers may fire late: loops wait for whole milliseconds, and some also tell the time in these.
+TIMER_GRAIN: Final = 0.0015
 
 # Bound once: to subscript the class for each job would cost as much as to make the job.
 _job_of: Final = Job[Any, Any].from_claim
@@ -68,7 +71,7 @@ class ClaimLoop:
         self._ran: dict[Verb, float] = {"c": 0.0, "f": 0.0}
         self._registered = False
         """Whether the store may count on waking this worker."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._poll: asyncio.TimerHandle | None = None
         self._echo: asyncio.TimerHandle | None = None
         self._echo_due = False
@@ -81,6 +84,10 @@ class ClaimLoop:
         """Loop time at which the last answered call was sent: it saw every job that was due by then."""
         self.last_call = 0.0
         """Loop time of the last answered call: the worker's sign of life."""
+        self.last_try = 0.0
+        """Loop time at which a call was last sent, for the first time or again."""
+        self.waiting_since = 0.0
+        """Loop time at which the first call was sent that is not answered yet, 0 when none is out."""
         self.reset_subscription: Callable[[], None] = lambda: None
         self.on_posted: Callable[[], None] = lambda: None
         """Told when a call posted something for another queue, which is to be relayed."""
@@ -105,6 +112,11 @@ class ClaimLoop:
         if self._echo is not None:
             self._echo.cancel()
             self._echo = None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop claiming."""
+        return self._stopping
 
     def stop(self) -> None:
         """Claim nothing more; outcomes are still settled."""
@@ -189,7 +201,8 @@ class ClaimLoop:
         settled: list[Arg] = []
         for ended in batch:
             job = ended.run.job
-            settled += (ended.verb, job.id, job.entry, ended.payload, ended.option)
+            token = job.entry if job.key is None else f"{job.entry} {job.key}"
+            settled += (ended.verb, job.id, token, ended.payload, ended.option)
             if ended.verb in self._ran:
                 self._ran[ended.verb] += ended.run.seconds
         flags = ("e" if self._polling else "") + ("i" if self._registered else "") + ("" if self.subscribed else "u")
@@ -209,8 +222,9 @@ class ClaimLoop:
         if failpoints.armed:
             _pass_before_send(batch)
         asked_at = asyncio.get_running_loop().time()
+        self.waiting_since = self.waiting_since or asked_at
         reply = await self._answer(request)
-        self.asked_at = asked_at
+        self.asked_at, self.waiting_since = asked_at, 0.0
         if failpoints.armed:
             failpoints.hit("complete.after_reply" if batch else "claim.after_reply")
             if batch and reply.jobs:
@@ -231,9 +245,23 @@ class ClaimLoop:
         """Send the same call until it is answered: it may have been executed, and only its number can tell."""
         while True:
             try:
+                self.last_try = asyncio.get_running_loop().time()
                 return await self._client.functions.settle_and_claim(request)
             except StorageUnavailable as error:
                 self._on_error(error)
+            except FunctionError as error:
+                if error.code != "UNDECLARED":
+                    raise
+                await self._declare_again(request)
+
+    async def _declare_again(self, request: SettleRequest) -> None:
+        """The queue is another one than this worker opened: it takes none of its jobs before it has declared."""
+        try:
+            await self._client.open_again(request.incarnation)
+        except StorageUnavailable as error:
+            self._on_error(error)
+        else:
+            self._client.functions.readdress(request)
 
     def _after_call(self, reply: SettleReply, batch: list[Ended], slots: int) -> None:
         loop = asyncio.get_running_loop()
@@ -267,9 +295,20 @@ class ClaimLoop:
             self._timer.cancel()
             self._timer = None
         if reply.due > reply.now:
-            self._timer = loop.call_later((reply.due - reply.now) / 1000, self.wake)
+            self._wake_at(loop, time.monotonic() + reply.wait)
         elif reply.due:
             self.wake()  # the call stopped at a bound: there is more
+
+    def _wake_at(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
+        """Wake at that monotonic time, and exactly: timers fire late, so the last moment is spun through."""
+        rest = at - time.monotonic()
+        if rest > TIMER_GRAIN:
+            self._timer = loop.call_later(rest - TIMER_GRAIN, self._wake_at, loop, at)
+        elif rest > 0:
+            self._timer = loop.call_soon(self._wake_at, loop, at)
+        else:
+            self._timer = None
+            self.wake()
 
     def _start_or_fail(self, job: Job[Any, Any]) -> None:
         try:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from glidemq_async import failpoints
 from glidemq_async.errors import LeaseLost
 from glidemq_async.failure import stored_failure
+from glidemq_async.instrumentation import Instruments
+from glidemq_async.job import Job
 from glidemq_async.letter import FailureCause
 from glidemq_async.worker.claiming import ClaimLoop
 from glidemq_async.worker.listeners import Listeners
-from glidemq_async.worker.runs import Ended
+from glidemq_async.worker.runs import Ended, run_outcome
 from glidemq_async.worker.slots import Slots
 
 _log = logging.getLogger(__name__)
@@ -22,7 +24,8 @@ _log = logging.getLogger(__name__)
 class Feedback:
     """Turns what the store says into stopped runs, calls of the claim loop, and worker events."""
 
-    def __init__(self, worker: str, slots: Slots, listeners: Listeners) -> None:
+    def __init__(self, worker: str, slots: Slots, listeners: Listeners, instruments: Instruments) -> None:
+        self._instruments = instruments
         self._worker = worker
         self._slots = slots
         self._tell = listeners.tell
@@ -85,29 +88,36 @@ class Feedback:
     def on_settled(self, ended: Ended, refused: str | None) -> None:
         """The store has accepted the outcome of a run, or refused it as "stale" or "missing"."""
         job = ended.run.job
+        if self._instruments:
+            self._instruments.settled(job, run_outcome(ended) if refused is None else "lease_lost")
         if refused is not None:
-            _log.warning("job %s: the outcome of its run was refused as %s", job.id, refused)
+            _log.warning("job %s: the outcome of its run was refused as %s", job.id, refused, extra=_about(job))
             self._tell("lease_lost", job)
         elif ended.verb == "c":
             job.settle_as_completed(ended.payload)
             self._tell("completed", job, ended.value)
         elif ended.verb == "f":
             _, cause, reason = ended.option.split(";", 2)
+            about = _about(job)  # of the run that has ended
             job.settle_as_failed(cast("FailureCause", cause), reason)
             if ended.value is None:
-                _log.info("job %s (%s) of %s was revoked", job.id, job.name, job.queue)
+                _log.info("job %s (%s) of %s was revoked", job.id, job.name, job.queue, extra=about)
             else:
                 # The stored text, not the exception: its own text may be anything, even what no log can be written in.
                 trace = stored_failure(ended.payload, "").traceback.rstrip()
-                _log.error("job %s (%s) of %s failed for good:\n%s", job.id, job.name, job.queue, trace)
+                _log.error("job %s (%s) of %s failed for good:\n%s", job.id, job.name, job.queue, trace, extra=about)
             self._tell("failed", job, ended.value)
         elif ended.verb == "r":
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
-            _log.info(
-                "job %s (%s) of %s failed, next run in %g s: %r", job.id, job.name, job.queue, ended.delay, ended.value
-            )
+            text = "job %s (%s) of %s failed, next run in %g s: %r"
+            _log.info(text, job.id, job.name, job.queue, ended.delay, ended.value, extra=_about(job))
             self._tell("retrying", job, ended.value, ended.delay)
         elif ended.verb in {"d", "l"}:
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
         elif ended.verb == "b":
             self._tell("returned", job)
+
+
+def _about(job: Job[Any, Any]) -> dict[str, object]:
+    """The fields of a log record, as JobFilter names them."""
+    return {"queue": job.queue, "job_id": job.id, "job_name": job.name, "attempt": job.attempts_made + 1}

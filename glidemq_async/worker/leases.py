@@ -28,7 +28,7 @@ STOP_SECONDS: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
-class LeaseKeeper:
+class LeaseRenewer:
     """Renews every held lease each third of the shortest one, and reports what the server answers.
 
     The callbacks run in the worker's loop: `on_lost(entries)` and `on_revoked(ids)` name jobs whose runs must stop,

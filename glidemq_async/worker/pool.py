@@ -4,48 +4,53 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from glidemq_async.worker.signals import stop_on_signals
+from typing_extensions import override
+
+from glidemq_async.worker.health_server import HealthServer
+from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.worker import Worker
 
 
-class WorkerPool:
+class WorkerPool(Runs):
     """Runs workers side by side; give them one Storage to share its connections.
 
     The first one that cannot start, SIGTERM, SIGINT or `stop()` shuts all of them down, at the same time. Raises
-    ValueError when there is no worker.
+    ValueError when there is no worker. `health_port` answers probes for all of them; see HealthServer.
     """
 
-    def __init__(self, workers: Sequence[Worker[Any, Any]], *, handle_signals: bool = True) -> None:
+    def __init__(
+        self, workers: Sequence[Worker[Any, Any]], *, handle_signals: bool = True, health_port: int | None = None
+    ) -> None:
+        super().__init__(handle_signals=handle_signals)
         if not workers:
             raise ValueError("a pool needs at least one worker, got none")
         self._workers = list(workers)
-        self._handle_signals = handle_signals
-        self._stop_requested = asyncio.Event()
+        self._health_server = None if health_port is None else HealthServer(self._workers, health_port)
+        for worker in workers:
+            worker.when_broken = self.break_off
 
-    async def run(self, *, until_empty: bool = False) -> None:
-        """Work until stopped; with `until_empty`, until every worker has found its queue empty."""
-        with stop_on_signals(self.stop if self._handle_signals else None):
-            try:
-                await self.start()
-                if until_empty:
-                    await asyncio.gather(*(worker.until_empty() for worker in self._workers))
-                else:
-                    await self._stop_requested.wait()
-            finally:
-                await asyncio.shield(self.close())
+    @property
+    def workers(self) -> Sequence[Worker[Any, Any]]:
+        """The workers."""
+        return self._workers
 
-    def stop(self) -> None:
-        """Ask `run` to shut down; returns at once."""
-        self._stop_requested.set()
+    @override
+    async def _run_until_empty(self) -> None:
+        await asyncio.gather(*(worker.until_empty() for worker in self._workers))
+
+    @override
+    def stop(self, *, at_once: bool = False) -> None:
+        super().stop()
         for worker in self._workers:
-            worker.stop()
+            worker.stop(at_once=at_once)
 
     async def start(self) -> None:
         """Start every worker. Raises what `Worker.start` raises, after closing those that started."""
         try:
+            if self._health_server is not None:
+                await self._health_server.start()
             for worker in self._workers:
                 await worker.start()
         except BaseException:
@@ -54,13 +59,9 @@ class WorkerPool:
 
     async def close(self) -> None:
         """Close every worker at the same time; idempotent."""
-        await asyncio.gather(*(worker.close() for worker in self._workers))
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+        self._closed = True
+        try:
+            await asyncio.gather(*(worker.close() for worker in self._workers))
+        finally:
+            if self._health_server is not None:
+                await self._health_server.close()

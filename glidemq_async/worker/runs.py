@@ -6,11 +6,12 @@ import asyncio
 import inspect
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from glidemq_async import failpoints
 from glidemq_async.client import QueueClient
+from glidemq_async.context import set_current_job
 from glidemq_async.errors import (
     PayloadTooLarge,
     RateLimited,
@@ -20,17 +21,17 @@ from glidemq_async.errors import (
 )
 from glidemq_async.executors.protocol import Executor, Handler
 from glidemq_async.failure import Failure, failure_of
+from glidemq_async.instrumentation import Instruments, RunOutcome
 from glidemq_async.job import Job
 from glidemq_async.letter import FailureCause
 from glidemq_async.options import JobOptions, KeepJobs
-from glidemq_async.serialization import MsgpackSerializer
+from glidemq_async.worker.crashes import Crashes
 from glidemq_async.worker.execution import AfterExecution, Execution
 
 Verb: TypeAlias = Literal["c", "r", "f", "d", "b", "l"]
 StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
 BackoffStrategy: TypeAlias = Callable[[int, BaseException], float]
 
-_NONE: Final = b"\xc0"
 _NO_FAILURE: Final = Failure("", "", "")
 #: Another run would end the same way; why that is, in a word.
 _FINAL: Final[tuple[tuple[type[Exception], FailureCause], ...]] = (
@@ -82,6 +83,10 @@ class Ended(NamedTuple):
     delay: float = 0.0
 
 
+RunFunction: TypeAlias = Callable[[Run], Awaitable[Ended | None]]
+"""Runs a job to its end; None when the run must not be settled because its lease is lost."""
+
+
 def policy_text(keep: KeepJobs | None, result_ttl: float | None = None) -> str:
     """Return a retention policy as the functions read it; "" is the default one, and a time to live stands alone."""
     if result_ttl is not None:
@@ -102,6 +107,24 @@ def _has_executed(ended: Ended) -> bool:
     return ended.verb == "c" or (ended.verb == "f" and ended.value is not None)
 
 
+def run_outcome(ended: Ended) -> RunOutcome:
+    """Return how a run ended as instrumentation is told it."""
+    if ended.verb == "f" and ended.value is None:
+        return "revoked"
+    return _OUTCOMES[ended.verb]
+
+
+_OUTCOMES: Final[Mapping[Verb, RunOutcome]] = {
+    "c": "completed",
+    "r": "retrying",
+    "f": "failed",
+    "d": "delayed",
+    "l": "delayed",
+    "b": "returned",
+}
+_ERRORS: Final = frozenset({"retrying", "failed", "delayed"})
+
+
 class Runner:
     """Runs one job after the other through the executor and says how each ended."""
 
@@ -113,15 +136,18 @@ class Runner:
         strategies: Mapping[str, BackoffStrategy],
         after_execution: AfterExecution | None,
         on_error: Callable[[Exception], None],
+        instruments: Instruments,
+        max_crashes: int,
     ) -> None:
+        self._instruments = instruments
+        self._crashes = Crashes(max_crashes)
         self._client = client
         self._handler = handler
         self._executor = executor
         self._strategies = strategies
         self._after_execution = after_execution
         self._on_error = on_error
-        # Most handlers return nothing, and the default serializer's form of that is known.
-        self._packed_none = _NONE if type(client.serializer) is MsgpackSerializer else None
+        self._packed_none = client.payloads.packed_none
 
     async def run(self, run: Run) -> Ended | None:
         """Run a job to its end; None when the run must not be settled because its lease is lost."""
@@ -130,8 +156,20 @@ class Runner:
             return ended
         return await self._reviewed(ended, self._after_execution)
 
+    async def run_and_tell(self, run: Run) -> Ended | None:
+        """Do what `run` does, and let the instruments know."""
+        with self._instruments.running(run.job) as report:
+            ended = await self.run(run)
+            report.seconds = run.seconds
+            if ended is not None:
+                report.outcome = run_outcome(ended)
+                report.error = ended.value if report.outcome in _ERRORS else None
+        return ended
+
     async def _outcome(self, run: Run) -> Ended | None:
         run.begun = True
+        # Every run is a task and has a context of its own, so nobody needs to take this back.
+        set_current_job(run.job)
         if run.stopped():
             return self._after_stop(run)
         began = time.monotonic()
@@ -156,7 +194,7 @@ class Runner:
             failpoints.hit("run.after_handler")
         payload = self._packed_none if value is None else None
         if payload is None:
-            payload = self._client.encode(value, f"result of job {job.id}")
+            payload = self._client.encode(value, "result", job.name, job.id)
         policy = policy_text(job.options.keep_completed, job.options.result_ttl) if job.has_options else ""
         return Ended(run, "c", payload, policy, value)
 
@@ -189,7 +227,7 @@ class Runner:
     def _changed(self, ended: Ended, execution: Execution, failure: Failure) -> Ended:
         job, ttl = ended.run.job, execution.checked_ttl()
         if ended.verb == "c":
-            payload = self._client.encode(execution.result, f"result of job {job.id}")
+            payload = self._client.encode(execution.result, "result", job.name, job.id)
             return ended._replace(
                 payload=payload, option=policy_text(job.options.keep_completed, ttl), value=execution.result
             )
@@ -205,7 +243,10 @@ class Runner:
         if isinstance(error, RetryLater | RateLimited):
             verb: Verb = "d" if isinstance(error, RetryLater) else "l"
             return Ended(run, verb, b"", str(error.delay_ms), error, error.delay)
-        return self._failed(run, error, _final_cause(run.job, error))
+        cause = _final_cause(run.job, error)
+        if cause is None and self._crashes.is_poison(run.job.id, error):
+            cause = "stalled"
+        return self._failed(run, error, cause)
 
     def _cancelled(self, run: Run, error: BaseException) -> Ended | None:
         if not run.stop_reason:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
 
 from glidemq_async import Queue
 from glidemq_async.functions.callers import Arg, Functions, Lane
-from glidemq_async.storage import Storage
 from tests.kinds import add_kind
 from tests.places import Place
 from tests.relay import Relay
+from tests.slowness import slowness
 
 LONGEST_MS = 10
 BATCH = 500
+TRIES = 3
+SIZES = [20_000, pytest.param(100_000, marks=pytest.mark.slow)]
 AnyQueue = Queue[Any, Any]
 
 
@@ -57,42 +60,61 @@ async def end_all(queue: AnyQueue) -> None:
     await functions.close_worker("ender")
 
 
-def check(meter: Meter, least: int) -> None:
-    assert len(meter.calls) >= least, "the work was done in steps"
-    assert max(meter.calls)[0] < LONGEST_MS, sorted(meter.calls)[-5:]
+async def short_steps(work: Callable[[], Awaitable[Meter]], least: int = 1) -> None:
+    """Do the work again while a call takes long: a step without a bound does so each time, a busy host does not."""
+    for left in reversed(range(TRIES)):
+        meter = await work()
+        assert len(meter.calls) >= least, "the work was done in steps"
+        found = sorted(meter.calls)[-5:]
+        if found[-1][0] < LONGEST_MS * slowness():
+            return
+        assert left, found
+
+
+@asynccontextmanager
+async def metered(queue: AnyQueue, place: Place) -> AsyncGenerator[tuple[AnyQueue, Meter]]:
+    """The queue again, with a meter at its calls."""
+    relay = Relay(queue.storage)
+    async with AnyQueue(queue.name, relay) as watched:
+        yield watched, Meter(relay, place)
 
 
 @pytest.mark.timeout(240)
-async def test_draining_100_000_jobs(queue: AnyQueue, storage: Storage, place: Place) -> None:
-    await add_kind(queue, 60_000)
-    await add_kind(queue, 20_000, delay=60_000)
-    await add_kind(queue, 10_000, priority=1)
-    await add_kind(queue, 10_000, key="k")
-    relay = Relay(storage)
-    async with AnyQueue(queue.name, relay) as watched:
-        meter = Meter(relay, place)
-        assert await watched.drain(delayed=True) == 100_000
-    check(meter, 200)
+@pytest.mark.parametrize("size", SIZES)
+async def test_draining_many_jobs(queue: AnyQueue, place: Place, size: int) -> None:
+    async def drain() -> Meter:
+        await add_kind(queue, size * 6 // 10)
+        await add_kind(queue, size * 2 // 10, delay=60_000)
+        await add_kind(queue, size // 10, priority=1)
+        await add_kind(queue, size // 10, key="k")
+        async with metered(queue, place) as (watched, meter):
+            assert await watched.drain(delayed=True) == size
+        return meter
+
+    await short_steps(drain, size // 500)
 
 
 @pytest.mark.timeout(240)
-async def test_cleaning_retrying_and_obliterating_100_000_jobs(queue: AnyQueue, storage: Storage, place: Place) -> None:
-    await add_kind(queue, 100_000)
-    await end_all(queue)
-    relay = Relay(storage)
-    async with AnyQueue(queue.name, relay) as watched:
-        meter = Meter(relay, place)
-        assert len(await watched.clean(0, 50_000, "failed")) == 50_000
-        assert await watched.retry_jobs() == 50_000
-        assert await watched.obliterate() == 50_000
-    check(meter, 300)
+@pytest.mark.parametrize("size", SIZES)
+async def test_cleaning_retrying_and_obliterating_many_jobs(queue: AnyQueue, place: Place, size: int) -> None:
+    async def clear() -> Meter:
+        await add_kind(queue, size)
+        await end_all(queue)
+        async with metered(queue, place) as (watched, meter):
+            assert len(await watched.clean(0, size // 2, "failed")) == size // 2
+            assert await watched.retry_jobs() == size // 2
+            assert await watched.obliterate() == size // 2
+        return meter
+
+    await short_steps(clear, size // 400)
 
 
-async def test_large_payloads_make_short_steps(queue: AnyQueue, storage: Storage, place: Place) -> None:
-    await queue.add_bulk([("n", b"x" * 500_000) for _ in range(100)])
-    await asyncio.sleep(0.5)  # the server lets go of what the adds needed, in its own time
-    relay = Relay(storage)
-    async with AnyQueue(queue.name, relay) as watched:
-        meter = Meter(relay, place)
-        assert await watched.drain() == 100
-    assert max(meter.calls)[0] < LONGEST_MS, sorted(meter.calls)[-5:]
+async def test_large_payloads_make_short_steps(queue: AnyQueue, place: Place) -> None:
+    async def drain() -> Meter:
+        await queue.add_bulk([("n", b"x" * 500_000) for _ in range(100)])
+        await asyncio.sleep(0.5)  # the server lets go of what the adds needed, in its own time
+        async with metered(queue, place) as (watched, meter):
+            assert await watched.drain() == 100
+        return meter
+
+    await short_steps(drain)

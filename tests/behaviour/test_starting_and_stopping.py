@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from glidemq_async import Queue, StorageUnavailable, Worker, failpoints
-from glidemq_async.storage import Endpoint
+from glidemq_async.storage import Endpoint, MemoryStorage
+from glidemq_async.storage.protocol import Subscription
 from glidemq_async.storage.redis import RedisStorage
 from tests.servers import Server, standalone
 from tests.workbench import echo, soon, until
@@ -40,6 +43,34 @@ async def test_a_worker_that_could_not_start_can_be_started_again() -> None:
             await soon(worker.close())
             await storage.close()
             server.kill()
+
+
+class Hesitant(MemoryStorage):
+    """A storage whose first subscription of a worker fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subscribed: list[str] = []
+
+    async def subscribe(
+        self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
+    ) -> Subscription:
+        self.subscribed.append(channel)
+        if len(self.subscribed) == 1:
+            raise StorageUnavailable("not yet")
+        return await super().subscribe(key, channel, on_message, on_change)
+
+
+async def test_regression_a_worker_whose_subscription_failed_is_started_by_the_next_start() -> None:
+    async with Hesitant() as storage, Queue[Any, Any]("q", storage) as queue:
+        worker = Worker[Any, Any]("q", echo, storage, handle_signals=False)
+        with pytest.raises(StorageUnavailable):
+            await worker.start()
+        await asyncio.gather(worker.start(), worker.start())
+        assert len(storage.subscribed) == 2, "two starts at once are one"
+        job = await queue.add("n", "works")
+        assert await job.result(5) == "works"
+        await worker.close()
 
 
 async def test_a_worker_whose_server_is_frozen_closes_in_time() -> None:

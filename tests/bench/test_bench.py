@@ -24,6 +24,8 @@ RATES = (
     "drain, concurrency 1",
     "drain, concurrency 10",
     "drain, concurrency 100",
+    "drain, typed tasks",
+    "drain, tasks with a dependency and middleware",
     "raw add",
     "raw drain",
     "raw drain, batched",
@@ -51,6 +53,12 @@ LATENCIES = (
     "idle, keyed: add -> handler",
     "delayed: due -> handler",
     "request/reply",
+    "subprocess: there and back",
+    "request/reply, subprocess",
+    "subprocess, forkserver: first start",
+    "subprocess, forkserver: every other start",
+    "subprocess, spawn: first start",
+    "subprocess, spawn: every other start",
 )
 
 
@@ -76,6 +84,7 @@ async def run_benchmarks(*arguments: str) -> tuple[int | None, str]:
 
 
 # Each of some forty samples is a process of its own.
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_every_figure_is_measured(tmp_path: Path) -> None:
     written = tmp_path / "bench.md"

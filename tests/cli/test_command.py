@@ -26,10 +26,35 @@ def test_the_installed_script_is_the_same_command(tmp_path: Path) -> None:
     assert done.stdout == glidemq("--version", temporary=tmp_path).stdout
 
 
+def test_the_package_is_the_same_command_too() -> None:
+    command = [sys.executable, "-m", "glidemq_async", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stdout) == (0, f"glidemq-async {version('glidemq-async')}\n")
+
+
 def test_help_names_the_commands(tmp_path: Path) -> None:
     done = glidemq("--help", temporary=tmp_path)
     assert done.returncode == 0
     assert "demo" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("glidemq_async", {"asyncio", "msgpack", "glidemq_async.errors"}),
+        ("glidemq_async.cli.worker.process", {"redis", "croniter", "typer", "rich", "watchfiles", "anyio"}),
+        ("glidemq_async.cli.app", {"redis", "asyncio", "http", "importlib.metadata", "rich.console", "watchfiles"}),
+        ("glidemq_async.cli.worker.supervised", {"glidemq_async.client", "msgpack", "hiredis", "uvloop", "watchfiles"}),
+        (
+            "glidemq_async.tasks.app",
+            {"redis", "croniter", "anyio", "glidemq_async.storage.cluster", "glidemq_async.executors.subprocess"},
+        ),
+    ],
+)
+def test_a_start_imports_only_what_it_needs(module: str, unwanted: set[str]) -> None:
+    program = f"import {module}, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    assert not unwanted & set(done.stdout.split())
 
 
 @pytest.mark.parametrize("module", ["typer", "rich"])

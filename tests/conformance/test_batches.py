@@ -346,7 +346,7 @@ async def test_jobs_of_a_dead_worker_come_back_one_by_one(queue: AnyQueue) -> No
         jobs = await queue.add_bulk([("n", number) for number in range(3)])
         await processor.running()
         # It renews no more, as if it had died, and holds on to its jobs.
-        await cast("Any", dying)._keeper.stop()
+        await cast("Any", dying)._session.renewer.stop()
         async with worker_of(queue, shout, lock_duration=1):
             assert [await job.result(10) for job in jobs] == ["0!", "1!", "2!"]
         processor.release()

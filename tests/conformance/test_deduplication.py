@@ -115,6 +115,94 @@ async def test_a_ttl_ends_it_earlier(timed: Timed) -> None:
     await leaves_nothing(timed)
 
 
+async def fail_one(timed: Timed, **options: Any) -> AnyJob:
+    """A job that failed for good."""
+    job = await timed.queue.add("n", **options)
+    [hold] = await timed.hands.claim()
+    assert await timed.hands.settle(hold, "f") is None
+    return job
+
+
+@pytest.mark.parametrize("way", ["retry", "retry_jobs", "replay"])
+async def test_regression_a_job_that_is_retried_by_hand_owns_its_id_again(timed: Timed, way: str) -> None:
+    first = await fail_one(timed, deduplication=SIMPLE)
+    match way:
+        case "retry":
+            await first.retry()
+        case "retry_jobs":
+            assert await timed.queue.retry_jobs() == 1
+        case _:
+            assert await timed.queue.replay_dead_letter_jobs() == 1
+    again = await timed.queue.add("n", deduplication=SIMPLE)
+    assert (again.outcome, again.id) == ("duplicate", first.id)
+    assert await timed.run() == ["n"]
+    assert (await timed.queue.add("n", deduplication=SIMPLE)).outcome == "added"
+    await timed.run()
+    await leaves_nothing(timed)
+
+
+async def test_a_retried_job_takes_its_id_from_nobody(timed: Timed) -> None:
+    first = await fail_one(timed, deduplication=SIMPLE)
+    second = await timed.queue.add("n", deduplication=SIMPLE)
+    assert second.outcome == "added"
+    await first.retry()
+    assert (await timed.queue.add("n", deduplication=SIMPLE)).id == second.id
+    await second.remove()
+    assert (await timed.queue.add("n", deduplication=SIMPLE)).outcome == "added", "the first one does not inherit it"
+    assert await counts(timed.queue) == {"waiting": 2}
+
+
+async def test_of_two_that_are_retried_one_owns_the_id(timed: Timed) -> None:
+    jobs = [await fail_one(timed, deduplication=SIMPLE) for _ in range(2)]
+    assert await timed.queue.retry_jobs() == 2
+    again = await timed.queue.add("n", deduplication=SIMPLE)
+    assert (again.outcome, again.id) == ("duplicate", jobs[1].id)
+    assert await timed.run() == ["n", "n"]
+    await leaves_nothing(timed)
+
+
+async def test_a_retried_job_owns_its_id_no_longer_than_its_ttl(timed: Timed) -> None:
+    once = Deduplication("d", ttl=60)
+    first = await fail_one(timed, deduplication=once)
+    await timed.clock.advance(30 * SECOND)
+    await first.retry()
+    assert (await timed.queue.add("n", deduplication=once)).id == first.id
+    await timed.clock.advance(31 * SECOND)
+    second = await timed.queue.add("n", deduplication=once)
+    assert second.outcome == "added"
+    for hold in await timed.hands.claim(2):
+        await timed.hands.settle(hold, "f")
+    await timed.clock.advance(61 * SECOND)
+    await first.retry()
+    assert (await timed.queue.add("n", deduplication=once)).outcome == "added"
+    await timed.run()
+    await leaves_nothing(timed)
+
+
+async def test_a_retried_job_leaves_a_throttle_as_it_is(timed: Timed) -> None:
+    hourly = Deduplication("d", ttl=3_600, mode="throttle")
+    first = await fail_one(timed, deduplication=SIMPLE)
+    second = await timed.queue.add("n", deduplication=hourly)
+    await second.remove()
+    await first.retry()
+    assert (await timed.queue.add("n", deduplication=hourly)).outcome == "duplicate"
+    assert await timed.run() == ["n"]
+    third = await fail_one(timed, deduplication=Deduplication("e", ttl=60, mode="throttle"))
+    await timed.clock.advance(61 * SECOND)
+    await third.retry()
+    assert (await timed.queue.add("n", deduplication=Deduplication("e", ttl=60, mode="throttle"))).outcome == "added"
+
+
+async def test_a_retried_job_that_never_started_is_replaced_by_a_debounced_one(timed: Timed) -> None:
+    burst = Deduplication("d", ttl=10, mode="debounce")
+    first = await timed.queue.add("a", deduplication=burst)
+    await first.revoke()
+    await first.retry()
+    await timed.queue.add("b", deduplication=burst)
+    await timed.clock.advance(11 * SECOND)
+    assert await timed.run() == ["b"]
+
+
 async def test_a_record_deleted_by_hand_does_not_block(timed: Timed) -> None:
     first = await timed.queue.add("n", deduplication=SIMPLE)
     await timed.place.ask("DEL", f"{timed.hands.base}:job:{first.id}")
@@ -153,6 +241,36 @@ async def test_throttle_holds_after_other_ends(timed: Timed, end: str) -> None:
     assert await timed.names() == []
     await timed.clock.advance(HOUR + MINUTE)
     assert (await timed.queue.add("c", deduplication=hourly)).outcome == "added"
+
+
+async def test_regression_a_duplicate_of_a_job_that_is_gone_says_so(queue: AnyQueue) -> None:
+    hourly = Deduplication("d", ttl=3_600, mode="throttle")
+    first = await queue.add("first", 1, deduplication=hourly)
+    assert not first.gone
+    await first.remove()
+    again, other = await queue.add_bulk([("again", 2, JobOptions(deduplication=hourly)), ("other", 3)])
+    assert (again.outcome, again.id, again.gone, other.gone) == ("duplicate", first.id, True, False)
+    assert (again.queue, repr(again)) == (queue.name, f"<Job {first.id} of {queue.name!r}, gone>")
+    for field in ("name", "data", "state", "options", "headers", "key", "priority", "created_at", "attempts_made",
+                  "progress", "return_value", "dead_letter", "failed_reason", "data_size", "stacktrace"):  # fmt: skip
+        with pytest.raises(JobNotFound, match=f"job '{first.id}', found no such job"):
+            getattr(again, field)
+    assert not hasattr(other, "no_such_field")
+    for call in (again.result(5), again.refresh(), again.retry(), again.remove(), again.log("x")):
+        with pytest.raises(JobNotFound):
+            await call
+    with pytest.raises(JobNotFound):
+        await queue.add_and_wait("n", 3, deduplication=hourly, wait_timeout=5)
+
+
+async def test_a_job_that_is_gone_can_come_back(queue: AnyQueue) -> None:
+    hourly = Deduplication("d", ttl=3_600, mode="throttle")
+    await (await queue.add("first", job_id="mine", deduplication=hourly)).remove()
+    again = await queue.add("again", deduplication=hourly)
+    assert again.gone
+    await queue.add("second", 2, job_id="mine")
+    await again.refresh()
+    assert (again.gone, again.name, again.data, again.outcome) == (False, "second", 2, "duplicate")
 
 
 async def test_throttle_leaves_no_key_for_ever(timed: Timed) -> None:
@@ -375,3 +493,10 @@ async def test_regression_a_job_that_is_too_late_stands_in_nobodys_way(timed: Ti
     again = await timed.queue.add("n", 2, deduplication=once)
     assert (again.outcome, again.id != late.id) == ("added", True)
     assert (await timed.queue.add("n", 3, deduplication=once)).id == again.id
+
+
+async def test_what_a_call_adds_and_replaces_leaves_nothing_though_the_clock_was_moved(timed: Timed) -> None:
+    burst = JobOptions(deduplication=Deduplication("d", ttl=5, mode="debounce"))
+    await timed.clock.advance(SECOND)
+    await timed.queue.add_bulk([("n", number, burst) for number in range(3)])
+    assert len([key for key in await timed.place.keys() if ":job:" in key]) == 1

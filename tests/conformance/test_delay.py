@@ -80,7 +80,7 @@ async def test_hundreds_due_at_once(queue: AnyQueue) -> None:
     due = datetime.now(UTC) + timedelta(seconds=0.3)
     jobs = await asyncio.gather(*(queue.add("n", number, at=due) for number in range(700)))
     async with worker_of(queue, echo, concurrency=50):
-        await asyncio.gather(*(job.result(10) for job in jobs))
+        assert await asyncio.gather(*(job.result(10) for job in jobs)) == [*range(700)]
 
 
 @pytest.mark.everywhere

@@ -40,6 +40,8 @@ async def test_a_server_that_cannot_says_so_and_stores_nothing(queue: AnyQueue) 
 
 @pytest.mark.only_on("memory")
 async def test_without_a_replica_the_error_tells_what_is_stored(queue: AnyQueue) -> None:
-    with pytest.raises(StorageUnavailable, match=r"is stored on .* did not confirm"):
+    with pytest.raises(StorageUnavailable, match=r"is stored on .* did not confirm") as caught:
         await queue.add("n", durability="replicated", job_id="a")
+    assert "token" not in str(caught.value)
+    assert "add it again with the same job_id" in str(caught.value)
     assert (await queue.add("n", job_id="a")).outcome == "duplicate"

@@ -55,8 +55,8 @@ async def test_every_kind_of_the_catalogue_can_happen(queue: AnyQueue, place: Pl
     assert kinds == set(get_args(EventKind)) - PROVEN_ELSEWHERE
 
 
-PROVEN_ELSEWHERE = {"obliterated", "dead-lettered", "skipped"}
-"""In test_obliterating, test_dead_letters and test_schedulers."""
+PROVEN_ELSEWHERE = {"obliterated", "dead-lettered", "skipped", "written"}
+"""In test_obliterating, test_dead_letters, test_schedulers and test_writes."""
 
 FIRST: dict[str, Exception] = {
     "later": RetryLater(0.01),

@@ -19,6 +19,48 @@ async def fill(timed: Timed, count: int, **options: Any) -> None:
     await timed.queue.add_bulk([(str(number), None, JobOptions(key="k", **options)) for number in range(count)])
 
 
+# -- longer windows ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
+async def test_regression_a_longer_window_of_a_key_knows_the_last_starts(timed: Timed, whose: str | None) -> None:
+    """And they are not forgotten when the old window would have ended."""
+    await timed.queue.set_key_limits(whose, concurrency=10, rate_limit=RateLimit(5, 10))
+    await fill(timed, 30)
+    for _ in range(2):
+        assert len(await timed.run()) == 5
+        await timed.clock.advance(11 * SECOND)
+    await timed.queue.set_key_limits(whose, rate_limit=RateLimit(7, 60))
+    key = f"{timed.hands.base}:keyrate:k"
+    assert (await timed.place.lifetimes([key]))[key] > 50 * SECOND
+    assert await timed.run() == []
+    await timed.clock.advance(39 * SECOND)
+    assert len(await timed.run()) == 2
+
+
+@pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
+async def test_a_bucket_that_is_filled_more_slowly_is_not_full_when_the_old_one_was(
+    timed: Timed, whose: str | None
+) -> None:
+    await timed.queue.set_key_limits(whose, concurrency=10, token_bucket=TokenBucket(5, 10))
+    await fill(timed, 30)
+    assert len(await timed.run()) == 5
+    await timed.queue.set_key_limits(whose, token_bucket=TokenBucket(5, 0.1))
+    key = f"{timed.hands.base}:keybucket:k"
+    assert (await timed.place.lifetimes([key]))[key] > 50 * SECOND
+    await timed.clock.advance(11 * SECOND)
+    assert len(await timed.run()) == 1
+
+
+async def test_what_is_known_of_the_starts_of_a_key_is_bounded(timed: Timed) -> None:
+    await timed.queue.set_key_limits("k", concurrency=10, rate_limit=RateLimit(5, 1))
+    await fill(timed, 200)
+    for _ in range(40):
+        assert len(await timed.run()) == 5
+        await timed.clock.advance(2 * SECOND)
+    assert await timed.place.ask("ZCARD", f"{timed.hands.base}:keyrate:k") in range(50, 160)
+
+
 # -- concurrency ------------------------------------------------------------------------------------------------------
 
 
@@ -77,11 +119,10 @@ async def test_a_raised_default_wakes_for_all_keys(queue: AnyQueue) -> None:
     gate = Gate()
     await queue.add_bulk([("n", key, JobOptions(key=str(key))) for key in range(250) for _ in range(2)])
     async with worker_of(queue, gate, concurrency=600):
-        for _ in range(250):
-            await gate.running()
-        await queue.set_key_limits(None, concurrency=2)
-        for _ in range(250):
-            await gate.running()
+        for concurrency in (1, 2):
+            await queue.set_key_limits(None, concurrency=concurrency)
+            assert {(await gate.running()).data for _ in range(250)} == {*range(250)}
+            assert gate.started.empty()
         gate.release()
 
 

@@ -91,6 +91,7 @@ async def test_a_revocation_before_the_link_stands_is_heard_when_it_does(storage
         await job.revoke()
         relay.connect_links()
         await soon(gate.stopped(), 3)
+        assert (await ended(job)).failed_reason == "revoked"
 
 
 class LateLink(Relay):

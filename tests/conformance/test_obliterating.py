@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import JobNotFound, JobOptions, Queue, QueueBusy, QueueEvent, QueueEvents
+from glidemq_async import JobNotFound, JobOptions, Queue, QueueBusy, QueueEvents
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
 from tests.hands import Hands
 from tests.kinds import EVERY_KIND, add_kind, waited_for
 from tests.places import Place
+from tests.relay import Relay
 from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, listening, soon, worker_of
 
 
@@ -170,17 +171,68 @@ async def test_who_listens_hears_it_and_goes_on_without_a_gap(queue: AnyQueue) -
         assert (event.kind, event.job_id) == ("added", job.id)
 
 
-async def test_a_position_from_before_goes_on_with_the_new_queue(queue: AnyQueue) -> None:
+async def test_who_heard_it_to_the_end_resumes_without_a_gap(queue: AnyQueue) -> None:
+    await queue.add_bulk([("n", number) for number in range(3)])
+    async with listening(queue) as events:
+        following = asyncio.ensure_future(events.next())
+        await asyncio.sleep(0.05)
+        await queue.obliterate()
+        last = await soon(following)
+        assert last.kind == "obliterated"
+    jobs = await queue.add_bulk([("n", 1), ("n", 2)])
+    async with listening(queue, after=last.position) as events:
+        assert [(await events.next()).job_id for _ in jobs] == [job.id for job in jobs]
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("added", [1, 3, 7])
+async def test_regression_who_did_not_hear_it_is_told_of_a_gap(queue: AnyQueue, added: int) -> None:
+    """The numbers of events begin again: below, at and above those that the reader knows."""
     await queue.add_bulk([("n", number) for number in range(3)])
     async with QueueEvents(queue.name, queue.storage) as events:
         before = events.position
+    await queue.add("unread")
     await queue.obliterate()
-    job = await queue.add("n")
-    async with QueueEvents(queue.name, queue.storage, after=before) as events:
-        async for event in events:
-            assert isinstance(event, QueueEvent)
-            assert (event.kind, event.job_id) == ("added", job.id)
-            break
+    jobs = await queue.add_bulk([("n", number) for number in range(added)])
+    async with listening(queue, after=before) as events:
+        gap = await events.gap()
+        assert gap.missed is None, "nobody knows how many there were"
+        assert [(await events.next()).job_id for _ in jobs] == [job.id for job in jobs]
+        await queue.add("n")
+        assert (await events.next()).kind == "added"
+    async with listening(queue, after=gap.position) as events:
+        assert [(await events.next()).job_id for _ in jobs] == [job.id for job in jobs]
+
+
+async def test_a_reader_that_is_slow_is_told_of_a_gap(queue: AnyQueue) -> None:
+    async with listening(queue) as events:
+        first = await queue.add("n")
+        assert (await events.next()).job_id == first.id
+        await queue.add_bulk([("unread", number) for number in range(3)])
+        await queue.obliterate()
+        job = await queue.add("n")
+        assert (await events.gap()).missed is None
+        assert (await events.next()).job_id == job.id
+
+
+async def test_events_between_two_words_of_obliteration_are_no_gap(queue: AnyQueue, storage: Storage) -> None:
+    """Jobs that arrive after the first word go too, and it is told again before the queue goes."""
+    relay, heard, late = Relay(storage), asyncio.Semaphore(0), ["late"]
+
+    async def add_one(function: str, _args: object, reply: list[bytes]) -> None:
+        if function == "obliterateQueue" and reply[0].startswith(b"told"):
+            await heard.acquire()
+            if late:
+                await queue.add(late.pop())
+                await heard.acquire()
+
+    relay.after_call = add_one
+    async with Queue[Any, Any](queue.name, relay) as other, listening(queue) as events:
+        obliterating = asyncio.create_task(other.obliterate())
+        for kind in ("obliterated", "added", "obliterated"):
+            assert (await events.next()).kind == kind
+            heard.release()
+        await obliterating
 
 
 async def test_wildcards_in_a_name_are_letters(storage: Storage, place: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from itertools import pairwise
 from typing import Any
 
@@ -402,3 +403,61 @@ async def test_a_burst_starves_nobody(queue: AnyQueue, kind: str) -> None:
             assert await job.result(5) == number
     for worker in workers:
         await worker.close()
+
+
+async def close_by_rate(queue: AnyQueue) -> None:
+    """One start used up the window of the queue."""
+    await queue.set_global_rate_limit(RateLimit(1, 3_600))
+    await (await queue.add("n", "first")).result(5)
+
+
+async def close_by_gate(queue: AnyQueue) -> None:
+    """A handler said that nothing may start for a while."""
+    job = await queue.add("n", "rate-limited")
+    async with asyncio.timeout(5):
+        while job.state != "waiting" or not job.fence:
+            await job.refresh()
+
+
+async def close_by_concurrency(queue: AnyQueue) -> None:
+    """As many run as may."""
+    await queue.set_global_concurrency(1)
+    job = await queue.add("n", "long")
+    async with asyncio.timeout(5):
+        while await job.get_state() != "active":
+            pass
+
+
+CLOSINGS = {"rate": close_by_rate, "gate": close_by_gate, "concurrency": close_by_concurrency}
+
+
+@pytest.mark.parametrize("way", CLOSINGS)
+@each_kind
+async def test_regression_adds_to_a_closed_queue_wake_nobody(storage: Storage, name: str, way: str, kind: str) -> None:
+    """But for the one that sets its timer to the opening; and once it opens, all that may start are woken."""
+    gate, done = asyncio.Event(), asyncio.Queue[Any]()
+
+    async def work(job: AnyJob) -> None:
+        if job.data == "rate-limited" and job.fence == 1:
+            raise RateLimited(1.5)
+        if job.data == "long":
+            await gate.wait()
+        done.put_nowait(job.data)
+
+    relay = Relay(storage)
+    async with Queue[Any, Any](name, relay) as queue, AsyncExitStack() as stack:
+        for _ in range(4):
+            await idle(await stack.enter_async_context(worker_of(queue, work)))
+        await queue.set_key_limits(None, concurrency=100)
+        await CLOSINGS[way](queue)
+        await asyncio.sleep(0.1)
+        relay.calls.clear()
+        for number in range(20):
+            await queue.add("n", number, **KINDS[kind])
+        await asyncio.sleep(0.1)
+        assert relay.calls.count("settleAndClaim") <= 2
+        gate.set()
+        await queue.set_global_concurrency(None)
+        await queue.remove_global_rate_limit()
+        found = {await soon(done.get()) for _ in range(21)}
+        assert found >= set(range(20))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -56,9 +57,7 @@ async def post(queue: AnyQueue, dead: AnyQueue, hands: Hands, count: int, *, dat
 
 def outbox_of(queue: AnyQueue, holder: str, storage: Storage | None = None) -> Outbox:
     """The outbox of a queue as one process sees it."""
-    client = QueueClient(
-        queue.name, storage or queue.storage, prefix="glide", mode=None, serializer=None, payload_limit=None
-    )
+    client = QueueClient(queue.name, storage or queue.storage, prefix="glide", mode=None)
     return Outbox(client, holder)
 
 
@@ -281,9 +280,7 @@ async def test_a_worker_relays_at_once(queue: AnyQueue, dead: AnyQueue) -> None:
 
 
 async def test_a_job_is_delivered_under_a_token_once(dead: AnyQueue) -> None:
-    functions = QueueClient(
-        dead.name, dead.storage, prefix="glide", mode=None, serializer=None, payload_limit=None
-    ).functions
+    functions = QueueClient(dead.name, dead.storage, prefix="glide", mode=None).functions
     one = Delivery("t1", b"one", b"n", b"\x01", b"", b"", b"")
     assert await functions.deliver_jobs([one, one]) == {1: "seen"}
     other = one._replace(token="t2")
@@ -293,39 +290,39 @@ async def test_a_job_is_delivered_under_a_token_once(dead: AnyQueue) -> None:
     assert await dead.count() == 0
 
 
-async def test_a_dead_letter_queue_keeps_the_newest() -> None:
+@asynccontextmanager
+async def bounded(*bounds: tuple[str, str]) -> AsyncGenerator[tuple[AnyQueue, AnyQueue, Hands, Place]]:
+    """A queue, its dead-letter queue and its worker's hands, on a library with smaller bounds."""
     text = shipped().text
-    small = text.replace("MOST_MOVED = 100000", "MOST_MOVED = 20").replace("MOST_TOKENS = 10000", "MOST_TOKENS = 30")
-    assert small.count("MOST_MOVED = 20") == small.count("MOST_TOKENS = 30") == 1
+    for old, new in bounds:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
     async with standalone(unix=True) as server:
         place = Place("small", server.url, (endpoint_of(server),))
         async with (
-            RedisStorage(endpoint_of(server), library=Library(small)) as storage,
+            RedisStorage(endpoint_of(server), library=Library(text)) as storage,
             Queue[Any, Any]("full", storage) as queue,
             Queue[Any, Any]("full-dead", storage) as dead,
         ):
-            hands = Hands(queue, place)
-            await post(queue, dead, hands, 50)
-            await hands.leave()
-            await outbox_of(queue, "a").relay()
-            assert await waiting_data(dead) == list(range(30, 50))
-            assert [job.data for job in await dead.get_dead_letter_jobs(end=2)] == [49, 48, 47]
-            assert await place.ask("ZCARD", "glide:{full-dead}:inbox") == 30
-            assert await dead.check() == []
+            yield queue, dead, Hands(queue, place), place
+
+
+async def test_a_dead_letter_queue_keeps_the_newest() -> None:
+    small = ("MOST_MOVED = 100000", "MOST_MOVED = 20"), ("MOST_TOKENS = 10000", "MOST_TOKENS = 30")
+    async with bounded(*small) as (queue, dead, hands, place):
+        await post(queue, dead, hands, 50)
+        await hands.leave()
+        await outbox_of(queue, "a").relay()
+        assert await waiting_data(dead) == list(range(30, 50))
+        assert [job.data for job in await dead.get_dead_letter_jobs(end=2)] == [49, 48, 47]
+        assert await place.ask("ZCARD", "glide:{full-dead}:inbox") == 30
+        assert await dead.check() == []
 
 
 async def test_an_outbox_that_is_full_takes_nothing_more() -> None:
-    small = shipped().text.replace("local MOST = 100000", "local MOST = 5")
-    async with standalone(unix=True) as server:
-        place = Place("small", server.url, (endpoint_of(server),))
-        async with (
-            RedisStorage(endpoint_of(server), library=Library(small)) as storage,
-            Queue[Any, Any]("full", storage) as queue,
-            Queue[Any, Any]("full-dead", storage) as dead,
-        ):
-            hands = Hands(queue, place)
-            await post(queue, dead, hands, 8)
-            await hands.leave()
-            assert await posted(queue, place) == 5
-            # They are dead letters of the queue itself all the same.
-            assert len(await queue.get_dead_letter_jobs()) == 8
+    async with bounded(("local MOST = 100000", "local MOST = 5")) as (queue, dead, hands, place):
+        await post(queue, dead, hands, 8)
+        await hands.leave()
+        assert await posted(queue, place) == 5
+        # They are dead letters of the queue itself all the same.
+        assert len(await queue.get_dead_letter_jobs()) == 8

@@ -5,14 +5,33 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from glidemq_async import IncompatibleQueueError, Queue, Worker, WorkerPool
+from glidemq_async import IncompatibleQueueError, Queue, QueueClosed, Worker, WorkerPool
+from glidemq_async.executors import InlineExecutor
 from glidemq_async.storage import Storage
 from tests.places import Place
 from tests.workbench import AnyQueue, Gate, Heard, echo, soon, worker_of
+
+
+class NeverReady(InlineExecutor):
+    """An executor whose start waits for ever, or raises."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.entered, self.left = asyncio.Event(), asyncio.Event()
+        self._error = error
+
+    async def start(self, freed: Callable[[], None]) -> None:
+        self.entered.set()
+        if self._error is not None:
+            raise self._error
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.left.set()
 
 
 async def test_running_until_stopped(queue: AnyQueue) -> None:
@@ -24,9 +43,49 @@ async def test_running_until_stopped(queue: AnyQueue) -> None:
 
 
 async def test_a_stop_that_came_before_the_start(queue: AnyQueue) -> None:
-    worker = worker_of(queue, echo)
+    job, worker = await queue.add("n"), worker_of(queue, echo)
     worker.stop()
     await soon(worker.run())
+    assert await job.get_state() == "waiting"
+
+
+async def test_a_start_that_is_stopped_leaves_no_worker_behind(queue: AnyQueue) -> None:
+    for moments in range(120):
+        worker = worker_of(queue, echo)
+        running = asyncio.create_task(worker.run())
+        for _ in range(moments):
+            await asyncio.sleep(0)
+        worker.stop()
+        await soon(running)
+        assert await queue.get_workers() == []
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["worker", "pool"])
+async def test_a_stop_ends_a_start_that_takes_long(queue: AnyQueue, pooled: bool) -> None:
+    executor = NeverReady()
+    worker = worker_of(queue, echo, executor=executor)
+    runs = WorkerPool([worker], handle_signals=False) if pooled else worker
+    running = asyncio.create_task(runs.run())
+    await soon(executor.entered.wait())
+    runs.stop()
+    await soon(running)
+    assert executor.left.is_set()
+    assert not running.cancelled()
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["worker", "pool"])
+async def test_what_was_closed_does_not_run_again(queue: AnyQueue, pooled: bool) -> None:
+    worker = worker_of(queue, echo)
+    runs = WorkerPool([worker], handle_signals=False) if pooled else worker
+    await runs.close()
+    with pytest.raises(QueueClosed, match="make a new Worker"):
+        await soon(runs.run())
+
+
+async def test_a_timeout_of_the_start_is_no_stop(queue: AnyQueue) -> None:
+    executor = NeverReady(TimeoutError("too long"))
+    with pytest.raises(TimeoutError, match="too long"):
+        await soon(worker_of(queue, echo, executor=executor).run())
 
 
 async def test_cancelling_run_shuts_down_in_order(queue: AnyQueue) -> None:

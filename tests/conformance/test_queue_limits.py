@@ -13,7 +13,7 @@ from glidemq_async import JobOptions, Queue, RateLimit, RateLimited
 from glidemq_async.storage import Storage
 from tests.hands import Hands
 from tests.relay import Relay
-from tests.timed import MINUTE, SECOND, Timed
+from tests.timed import HOUR, MINUTE, SECOND, Timed
 from tests.workbench import AnyJob, AnyQueue, Gate, counts, echo, ended, until, worker_of
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "lifo": {"lifo": True}, "prioritized": {"priority": 3}}
@@ -174,6 +174,44 @@ async def test_a_window_is_changed_at_run_time(timed: Timed) -> None:
     await timed.queue.remove_global_rate_limit()
     assert await timed.queue.get_global_rate_limit() is None
     assert await timed.run() == ["6", "7", "8", "9"]
+
+
+@pytest.mark.parametrize(("most", "left"), [(10, 0), (12, 2), (5, 0)])
+async def test_regression_a_longer_window_knows_the_starts_before_it(timed: Timed, most: int, left: int) -> None:
+    await timed.queue.set_global_rate_limit(RateLimit(5, 10))
+    await fill(timed.queue, 30)
+    for _ in range(2):
+        assert len(await timed.run()) == 5
+        await timed.clock.advance(11 * SECOND)
+    await timed.queue.set_global_rate_limit(RateLimit(most, 60))
+    assert len(await timed.run()) == left
+    await timed.clock.advance(39 * SECOND)
+    assert len(await timed.run()) == min(5, most - left - 5)
+    # While it is empty nothing is forgotten either.
+    lifetime = (await timed.place.lifetimes([f"{timed.hands.base}:rate"]))[f"{timed.hands.base}:rate"]
+    assert lifetime > HOUR
+
+
+async def test_a_window_that_was_lowered_for_a_while_forgets_nothing(timed: Timed) -> None:
+    await timed.queue.set_global_rate_limit(RateLimit(10, 3_600))
+    await fill(timed.queue, 20)
+    assert len(await timed.run()) == 10
+    await timed.queue.set_global_rate_limit(RateLimit(1, 60))
+    await timed.clock.advance(2 * MINUTE)
+    assert len(await timed.run()) == 1
+    await timed.queue.set_global_rate_limit(RateLimit(12, 3_600))
+    assert len(await timed.run()) == 1
+
+
+async def test_what_is_known_of_starts_is_bounded(timed: Timed) -> None:
+    await timed.queue.set_global_rate_limit(RateLimit(200, 1))
+    await fill(timed.queue, 1_600)
+    for _ in range(8):
+        assert len(await timed.hands.claim(200)) == 200
+        await timed.clock.advance(2 * SECOND)
+    assert await timed.hands.claim() == []
+    assert await timed.place.ask("ZCARD", f"{timed.hands.base}:rate") in range(1_000, 1_300)
+    await timed.hands.leave()
 
 
 async def test_a_removed_window_starts_idle_workers_at_once(queue: AnyQueue) -> None:

@@ -136,4 +136,4 @@ async def test_no_sequence_of_calls_leaves_a_job_for_ever(timed: Timed, seed: in
     await timed.clock.advance(60 * SECOND)
     await timed.hands.sweep()
     left = {key.partition("}:")[2].partition(":")[0] for key in await timed.place.keys()}
-    assert left.isdisjoint({"keyq", "keyrun", "keyrest", "resting", "keyed", "ready", "sleeping", "deduped", "pauses"})
+    assert left.isdisjoint({"keyq", "running", "keyrest", "resting", "keyed", "ready", "sleeping", "deduped", "pauses"})

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from glidemq_async import JobOptions, Queue
+from glidemq_async import IncompatibleQueueError, JobOptions, Queue
 from glidemq_async.functions.callers import AddRequest, Functions
 from glidemq_async.storage import Storage
 from tests.letters import fail, hopeless, ids_of, letters_of, run_all
@@ -106,6 +106,19 @@ async def test_a_moved_job_is_added_anew_when_its_record_is_gone(queue: AnyQueue
     await run_all(queue, echo)
     assert await job.result(5) == 5
     assert await dead.count() == 0
+
+
+async def test_what_does_not_fit_the_mode_its_queue_got_since_stays(
+    queue: AnyQueue, dead: AnyQueue, storage: Storage, name: str
+) -> None:
+    await queue.add("pay", 5, job_id="mine")
+    await run_all(queue, hopeless, dead_letter_queue=dead.name)
+    await queue.obliterate()
+    async with Queue[Any, Any](name, storage, mode="keyed") as anew:
+        with pytest.raises(IncompatibleQueueError, match="no key"):
+            await dead.replay_dead_letter_jobs()
+        assert await anew.count() == 0
+    assert [letter.job_id for letter in await letters_of(dead)] == ["mine"]
 
 
 @pytest.mark.parametrize("wanted", [{"key": "tenant", "cost": 2000, "priority": 3}, {"priority": 9}, {"lifo": True}])

@@ -11,6 +11,7 @@ import pytest
 from glidemq_async import JobOptions, KeepJobs, Queue
 from glidemq_async.storage import Storage
 from tests.places import Place
+from tests.timed import HOUR, SECOND, Timed
 from tests.workbench import AnyJob, AnyQueue, Heard, echo, ended, until, worker_of
 
 
@@ -132,3 +133,37 @@ async def test_retrying_frees_its_place_among_the_kept(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
         await ended(job)
     assert (await queue.get_job_counts())["completed"] == 1
+
+
+async def expire(queue: AnyQueue, **options: Any) -> None:
+    """Three jobs that nobody starts in time."""
+    await queue.add_bulk([("n", number, JobOptions(ttl=0.001, **options)) for number in range(3)])
+    async with worker_of(queue, echo) as worker:
+        await queue.add("last", keep_completed=False)
+        await Heard(worker, "completed").next()
+
+
+async def revoke(queue: AnyQueue, **options: Any) -> None:
+    """Three jobs that are revoked while they wait."""
+    for job in await queue.add_bulk([("n", number, JobOptions(**options)) for number in range(3)]):
+        await job.revoke()
+
+
+@pytest.mark.parametrize("end", [expire, revoke])
+@pytest.mark.parametrize(("keep", "kept"), [(False, 0), (2, 2), (KeepJobs(age=3_600, count=1), 1), (True, 3)])
+async def test_what_the_server_fails_is_kept_as_its_options_say(
+    queue: AnyQueue, end: Any, keep: Any, kept: int
+) -> None:
+    await end(queue, keep_failed=keep)
+    assert (await queue.get_job_counts())["failed"] == kept
+
+
+async def test_a_job_that_expires_ends_no_retention_of_others(timed: Timed) -> None:
+    [kept] = await run_all(timed.queue, 1, fail, keep_failed=True)
+    await timed.clock.advance(31 * 24 * HOUR)
+    await timed.queue.add("n", keep_failed=True, ttl=1)
+    await timed.clock.advance(2 * SECOND)
+    for _ in range(2):
+        await timed.hands.sweep()
+    assert (await timed.queue.get_job_counts())["failed"] == 2
+    assert await timed.queue.get_job(kept.id) is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from glidemq_async import (
     Backoff,
     Deduplication,
     JobOptions,
-    JobScheduler,
     KeepJobs,
     PayloadTooLarge,
     Queue,
@@ -26,45 +24,8 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
 from glidemq_async.storage.protocol import FunctionError
 from tests.places import Place
-from tests.workbench import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, listening, soon, told, worker_of
-
-FAR: dict[str, Any] = {"cron": "0 0 1 1 *"}
-
-
-def base_of(queue: AnyQueue) -> str:
-    return f"glide:{{{queue.name}}}"
-
-
-async def scheduler_of(queue: AnyQueue, scheduler_id: str = "s") -> JobScheduler[Any]:
-    found = await queue.get_job_scheduler(scheduler_id)
-    assert found is not None
-    return found
-
-
-async def ended_schedule(queue: AnyQueue, scheduler_id: str = "s") -> JobScheduler[Any]:
-    """Wait until a scheduler has ended."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            found = await scheduler_of(queue, scheduler_id)
-            if found.next_at is None:
-                return found
-            await asyncio.sleep(0.02)
-
-
-async def slots(queue: AnyQueue, scheduler_id: str = "s") -> list[int]:
-    """The slots whose jobs are in the queue, in order."""
-    found: set[int] = set()
-    # In the order in which a job moves: one that moves on meanwhile is met again, and none is missed.
-    for state in ("delayed", "waiting", "active", "completed"):
-        async for job in queue.iter_jobs(state):
-            if job.id.startswith(f"{scheduler_id}@"):
-                found.add(int(job.id.rpartition("@")[2]))
-    return sorted(found)
-
-
-def are_every(found: list[int], interval: int) -> bool:
-    return [b - a for a, b in pairwise(found)] == [interval] * (len(found) - 1)
-
+from tests.schedules import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, listening, soon, told, worker_of
 
 # -- firing -----------------------------------------------------------------------------------------------------------
 
@@ -435,7 +396,10 @@ async def test_what_does_not_exist_cannot_be_triggered(queue: AnyQueue) -> None:
         ({"every": 1, "job_id": "x"}, ValueError, "job_id='x' cannot be an option"),
         ({"every": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, ValueError, "at=.* cannot be an option"),
         ({"every": 1, "attempts": 0}, ValueError, "attempts"),
-        ({"evry": 1}, TypeError, "unknown job option 'evry'.*'every'"),
+        ({"every": 1, "tz": "UTC"}, ValueError, "tz='UTC' concerns cron only"),
+        ({"tz": "UTC"}, ValueError, "exactly one of cron and every"),
+        ({"every": 1, "catch_up": 3}, ValueError, "catch_up=3 concerns missed='fire-all' only"),
+        ({"evry": 1}, TypeError, "unknown scheduler option 'evry'.*'every'"),
         ({"schedule": "0 0 * * *"}, TypeError, "schedule must be a Schedule"),
         ({"schedule": Schedule(every=1), "limit": 3}, ValueError, "limit belongs into the schedule"),
         ({"every": 1, "data": object()}, SerializationError, "cannot be encoded"),

@@ -8,57 +8,19 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from glidemq_async import (
-    JobScheduler,
     Queue,
 )
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.scheduler_calls import DueScheduler
 from glidemq_async.storage import Storage
 from tests.places import Place
+from tests.schedules import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
 from tests.workbench import PATIENCE, AnyQueue, listening, soon
-
-FAR: dict[str, Any] = {"cron": "0 0 1 1 *"}
-
-
-def base_of(queue: AnyQueue) -> str:
-    return f"glide:{{{queue.name}}}"
-
-
-async def scheduler_of(queue: AnyQueue, scheduler_id: str = "s") -> JobScheduler[Any]:
-    found = await queue.get_job_scheduler(scheduler_id)
-    assert found is not None
-    return found
-
-
-async def ended_schedule(queue: AnyQueue, scheduler_id: str = "s") -> JobScheduler[Any]:
-    """Wait until a scheduler has ended."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            found = await scheduler_of(queue, scheduler_id)
-            if found.next_at is None:
-                return found
-            await asyncio.sleep(0.02)
-
-
-async def slots(queue: AnyQueue, scheduler_id: str = "s") -> list[int]:
-    """The slots whose jobs are in the queue, in order."""
-    found: set[int] = set()
-    # In the order in which a job moves: one that moves on meanwhile is met again, and none is missed.
-    for state in ("delayed", "waiting", "active", "completed"):
-        async for job in queue.iter_jobs(state):
-            if job.id.startswith(f"{scheduler_id}@"):
-                found.add(int(job.id.rpartition("@")[2]))
-    return sorted(found)
-
-
-def are_every(found: list[int], interval: int) -> bool:
-    return [b - a for a, b in pairwise(found)] == [interval] * (len(found) - 1)
 
 
 @asynccontextmanager

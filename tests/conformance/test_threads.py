@@ -24,15 +24,19 @@ async def test_a_plain_function_runs_in_a_thread(queue: AnyQueue) -> None:
 
 
 async def test_threads_run_side_by_side_and_the_loop_stays_free(queue: AnyQueue) -> None:
-    together = threading.Barrier(3, timeout=10)
+    loop, together, go = asyncio.get_running_loop(), threading.Barrier(3, timeout=10), threading.Event()
+    met = asyncio.Event()
 
-    def meet(job: AnyJob) -> None:
+    def meet(job: AnyJob) -> bool:
         together.wait()
+        loop.call_soon_threadsafe(met.set)
+        return go.wait(10)
 
     async with worker_of(queue, meet, concurrency=3):
         jobs = await queue.add_bulk([("n", number) for number in range(3)])
-        for job in jobs:
-            await job.result(10)
+        await soon(met.wait())
+        go.set()
+        assert [await job.result(10) for job in jobs] == [True] * 3
 
 
 async def test_what_a_thread_raises_is_the_failure(queue: AnyQueue) -> None:

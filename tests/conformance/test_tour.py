@@ -6,10 +6,12 @@ import asyncio
 import re
 from typing import Any
 
+import msgpack
 import pytest
 
 from glidemq_async import Deduplication, Queue, RateLimit, RetryLater, TokenBucket
 from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
 from glidemq_async.storage import Storage
 from tests.relay import Relay
@@ -72,6 +74,30 @@ async def look_and_clear(queue: AnyQueue) -> None:
     assert await counts_of_all(queue) == 0
 
 
+async def bulk_and_history(queue: AnyQueue, functions: Functions) -> None:
+    """Write as Spark's tasks do, and read events as its readers do."""
+    await functions.open_queue(None)
+    order = await functions.plan_write()
+    assert await functions.open_write("w", "run", 60_000, "tour", 1, order=order)
+    job: list[Arg] = ["bulk", "n", msgpack.packb(1), b"", b""]
+    assert (await functions.add_to_write("w", "run", job)).inserted == 1
+    assert (await functions.add_to_write("w", "run", job)).replayed == 1
+    assert (await functions.probe_write("w", "run", ["bulk", "other"])).missing == [1]
+    assert await functions.get_depth() == 1
+    assert await functions.end_write("w", "run", "committed", 1) == ("ok", "committed")
+    assert (await functions.list_writes("", 10))[1] == ["w"]
+    assert [record[b"state"] for record in await functions.get_writes(["w"])] == [b"committed"]
+    assert await functions.get_transaction("tour") == (1, "w")
+    assert [b"data" in record for record in await functions.get_heads(["bulk"])] == [False]
+    bounds, _ = await functions.locate_events()
+    await functions.note_reader("lake", bounds.incarnation, bounds.total, hold=False)
+    await functions.note_loss("lake", "trimmed", bounds.incarnation, 0, 1)
+    assert [reader.name for reader in await functions.list_readers()] == ["lake"]
+    assert len(await functions.list_losses()) == 1
+    async with worker_of(queue, echo):
+        await ended((await queue.get_jobs("waiting"))[0])
+
+
 async def counts_of_all(queue: AnyQueue) -> int:
     """How many jobs there are, in whatever state."""
     return sum((await queue.get_job_counts()).values())
@@ -86,6 +112,8 @@ async def bury_and_replay(queue: AnyQueue, dead_name: str, storage: Storage) -> 
     async with Queue[Any, Any](dead_name, storage) as dead:
         await worker_of(queue, echo, dead_letter_queue=dead_name).run(until_empty=True)
         assert await queue.get_dead_letter_queue() == dead_name
+        await queue.set_dead_letter_queue(None)
+        await queue.set_dead_letter_queue(dead_name)
         job = await queue.add("gone")
         await worker_of(queue, fail).run(until_empty=True)
         assert [letter.data for letter in await dead.get_dead_letter_jobs()] == [None]
@@ -162,5 +190,6 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         functions = Functions(relay, f"glide:{{{name}}}")
         await functions.forget_reply(back.id, "nobody")
         await functions.leave_schedules("nobody")
+        await bulk_and_history(queue, functions)
         await look_and_clear(queue)
     assert set(relay.calls) == FUNCTIONS

@@ -283,7 +283,7 @@ async def test_a_callable_object_is_a_handler(queue: AnyQueue) -> None:
         ({"name": 7}, TypeError, "worker name"),
         ({"name": "a{1}"}, ValueError, "worker name"),
         ({"executor": "thread"}, TypeError, "inline"),
-        ({"executor": "nonesuch"}, ValueError, "inline, thread"),
+        ({"executor": "nonesuch"}, ValueError, "inline, thread, subprocess"),
         ({"prefix": "a:b"}, ValueError, "prefix"),
         ({"concurency": 3}, TypeError, "concurency"),
         ({"backoff_strategies": {"a": 3}}, TypeError, "backoff_strategies"),

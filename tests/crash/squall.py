@@ -53,8 +53,8 @@ DEFECTS = {
     ),
     "a zombie frees the slot of its successor": Defect(
         "concurrency",
-        "local key = found[raw[i]]\n    if key then",
-        "local key = keyed.route_of(base, id)\n    key = key and key.key\n    if key then",
+        "  if not valid or #keys < #of_keys then keys =",
+        "  if #keys < #of_keys then keys =",
         zombies=25,
     ),
     "the queue does not count plain jobs": Defect(
@@ -68,7 +68,7 @@ DEFECTS = {
     "a bucket fills twice as fast": Defect("bucket", "* bucket.refill / 1000)", "* bucket.refill / 500)"),
     "a resting job is passed": Defect("order", "if left > 0 and concurrency == 1 and call.seen.resting", "if false"),
     "what comes back goes to the end": Defect(
-        "order", "if route.sequence ~= 0 then return false end", "if false then return false end"
+        "order", "if route.sequence ~= '0' then return false end", "if false then return false end"
     ),
     "a pause stops nothing": Defect("pause", "if call.seen.pauses then at =", "if false then at ="),
 }

@@ -29,7 +29,8 @@ IDS = st.sampled_from(["", "", "", "a", "b", "1", "2", "5", "9"])
 PLAIN = (
     NewJob(), NewJob(), NewJob(), NewJob(lease=20_000), NewJob(delay=1), NewJob(delay=20_000), NewJob(at=START_MS - 5),
     NewJob(at=START_MS + 70_000), NewJob(ttl=5_000), NewJob(ttl=10_000, delay=20_000), NewJob(ttl=70_000, delay=1),
-    NewJob(reply="r1"), NewJob(reply="r2", delay=7_000, ttl=7_000),
+    NewJob(result_ttl=7_000), NewJob(result_ttl=70_000, ttl=5_000), NewJob(reply="r1"),
+    NewJob(reply="r2", delay=7_000, ttl=7_000),
 )  # fmt: skip
 DEDUPS = (
     Dedup("d", "simple"), Dedup("d", "simple", 7_000), Dedup("d", "throttle", 7_000), Dedup("d", "debounce", 7_000),
@@ -62,17 +63,24 @@ def _various() -> tuple[NewJob, ...]:
 NEW = (*[NewJob()] * 24, *PLAIN, *PLAIN, *_various())
 LIMITS = st.sampled_from([
     *[("concurrency", "1"), ("concurrency", "2"), ("concurrency", "3"), ("rate", "1 7000"), ("rate", "2 7000")],
+    ("rate", "2 21000"),
     *[("concurrency", "")] * 5, *[("rate", "")] * 4,
 ])  # fmt: skip
 KEY_LIMITS = st.sampled_from([
     ("concurrency", "1"), ("concurrency", "2"), ("concurrency", "3"), ("concurrency", ""), ("rate", "1 14000"),
-    ("rate", "3 14000"), ("rate", ""), ("rate", ""), ("bucket", "2000 100"), ("bucket", "1000 1000"),
-    ("bucket", ""), ("bucket", ""),
+    ("rate", "3 14000"), ("rate", "3 28000"), ("rate", ""), ("rate", ""), ("bucket", "2000 100"),
+    ("bucket", "1000 1000"), ("bucket", ""), ("bucket", ""),
 ])  # fmt: skip
+CAUSES = st.sampled_from(["", "", "", "unrecoverable", "expired"])
+ARRIVED = (NewJob(), NewJob(), *PLAIN, *_various()[::10])
+ARRIVALS = [(job, cause) for job in ARRIVED for cause in ("", "unrecoverable", "stalled")]
+"""What comes from other queues, and why it failed there; "": it is no dead letter."""
 ENDS = (
     Settled("c", "", ""), Settled("c", "", "", retention=(0, 0)), Settled("c", "", "", retention=(1, -1)),
     Settled("c", "", "", retention=(2, -1)), Settled("c", "", "", retention=(-1, 5_000)), Settled("f", "", ""),
-    Settled("f", "", "", retention=(1, 60_000)), Settled("f", "", "", retention=(0, -1)), Settled("r", "", ""),
+    Settled("f", "", "", cause="unrecoverable"), Settled("f", "", "", retention=(1, 60_000)),
+    Settled("c", "", "", ttl=7_000), Settled("c", "", "", retention=(1, -1), ttl=70_000),
+    Settled("f", "", "", ttl=20_000), Settled("f", "", "", retention=(0, -1)), Settled("r", "", ""),
     Settled("r", "", "", delay=1), Settled("r", "", "", delay=20_000), Settled("d", "", "", delay=7_000),
     Settled("b", "", ""), Settled("b", "", ""), Settled("l", "", "", delay=7_000), Settled("l", "", "", delay=1),
     Settled("l", "", "", delay=20_000),

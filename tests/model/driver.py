@@ -33,10 +33,13 @@ KEYS = ("x", "y")
 """The keys of keyed jobs."""
 SINGLE_KEYS = frozenset(
     {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking",
-     "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped"}
+     "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox", "moved",
+     "inbox", "schedules", "schedules_timer", "running"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """What stands before the id of a delayed or prioritized job."""
+POSTED = 5
+"""Where that word stands in a settle's answer."""
 AGE_GRAIN_MS = 7000
 """Pending entries age in multiples of this, so that the few real milliseconds of a test never matter."""
 
@@ -126,9 +129,16 @@ class Snapshot:
     resting: dict[str, str]
     deduped: dict[str, str]
     keyq: dict[str, list[str]]
-    keyrun: dict[str, set[str]]
+    running: dict[str, int]
     keyrest: dict[str, set[str]]
     dedup: dict[str, tuple[int, str]]
+    meta: dict[str, str]
+    outbox: list[tuple[str, dict[str, str]]]
+    moved: dict[str, int]
+    inbox: set[str]
+    schedulers: dict[str, dict[str, str]]
+    schedules: dict[str, int | None]
+    schedules_timer: dict[str, str]
 
     def waiting(self) -> set[str]:
         """The jobs that wait for their claim."""
@@ -137,7 +147,7 @@ class Snapshot:
 
 
 def _text(value: object) -> str:
-    return cast("bytes", value).decode(errors="replace")
+    return cast("bytes", value).decode(errors="surrogateescape")
 
 
 def _list(value: object) -> list[object]:
@@ -165,6 +175,11 @@ def _scores(flat: object) -> list[tuple[str, int]]:
 def _entries(rows: object) -> dict[str, str]:
     """Stream entries: entry -> job id."""
     return {_text(entry): _text(_list(fields)[1]) for entry, fields in map(_list, _list(rows))}
+
+
+def _rows(rows: object) -> list[tuple[str, dict[str, str]]]:
+    """Stream entries with all their fields."""
+    return [(_text(entry), dict(_pairs(fields))) for entry, fields in map(_list, _list(rows))]
 
 
 def _pending(rows: object) -> dict[str, str]:
@@ -225,7 +240,10 @@ class Driver:
         if readonly or self.delivery == "once" or function in IDEMPOTENT:
             return first
         again = self.wire.send(*words)
-        if self.delivery == "twice":
+        if function == "settleAndClaim":
+            # The word that there is something to relay may be given once more.
+            assert _same(_list(first)[:POSTED], _list(again)[:POSTED]) or self.delivery == "lost"
+        elif self.delivery == "twice":
             assert _same(first, again), f"{function} sent twice answered {first!r}, then {again!r}"
         return again
 
@@ -243,10 +261,13 @@ class Driver:
     def snapshot(self) -> Snapshot:
         """Look at everything, and at the events since the last look."""
         raw = _list(self.wire.send(*self.command("modelProbe", self._last_event)))
-        events = [(_text(entry), dict(_pairs(fields))) for entry, fields in map(_list, _list(raw[17]))]
+        events = _rows(raw[17])
         if events:
             self._last_event = events[-1][0]
-        lines: dict[str, dict[str, object]] = {"keyq": {}, "keyrun": {}, "keyrest": {}, "dedup": {}}
+        lines: dict[str, dict[str, object]] = {
+            "keyq": {}, "keyrest": {}, "dedup": {}, "scheduler": {},
+        }  # fmt: skip
+
         for kind, name, line in map(_list, _list(raw[25])):
             lines[_text(kind)][_text(name)] = line
         return Snapshot(
@@ -275,10 +296,17 @@ class Driver:
             sleeping=dict(_scores(raw[22])),
             resting=dict(_pairs(raw[23])),
             deduped=dict(_pairs(raw[24])),
-            keyq={name: [member[16:] for member in _texts(line)] for name, line in lines["keyq"].items()},
-            keyrun={name: set(_texts(line)) for name, line in lines["keyrun"].items()},
+            keyq={name: [member[17:] for member in _texts(line)] for name, line in lines["keyq"].items()},
+            running={key: int(count) for key, count in _pairs(raw[32])},
             keyrest={name: set(_texts(line)) for name, line in lines["keyrest"].items()},
             dedup={name: _owner(_text(line)) for name, line in lines["dedup"].items()},
+            meta=dict(_pairs(raw[26])),
+            outbox=_rows(raw[27]),
+            moved=dict(_scores(raw[28])),
+            inbox=set(_texts(raw[29])),
+            schedulers={name: dict(_pairs(line)) for name, line in lines["scheduler"].items()},
+            schedules={id_: None if slot == "inf" else int(slot) for id_, slot in _pairs(raw[30])},
+            schedules_timer=dict(_pairs(raw[31])),
         )
 
 

@@ -62,8 +62,8 @@ class Lines:
         return sorted(self.having("delayed"), key=lambda job: (job.due, job.line))
 
     def ended(self, state: State) -> list[Job]:
-        """Oldest first."""
-        return sorted(self.having(state), key=lambda job: (job.ended or 0, job.id))
+        """Oldest first; those with a time to live stand where that ends."""
+        return sorted(self.having(state), key=lambda job: (job.position, job.id))
 
     def note(self, kind: str, id_: str, detail: str = "") -> None:
         self.events.append(Event(kind, id_, detail))

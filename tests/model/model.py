@@ -6,16 +6,16 @@ on a wire: those are the library's, and machine.py compares the two after each s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from tests.model.lines import Lines
-from tests.model.parts import DEFAULT_RETENTION, Dedup, Final, Job, NewJob, Retention, Settled
+from tests.model.parts import DEFAULT_RETENTION, FINAL, Dedup, Final, Job, NewJob, Retention, Settled
+from tests.model.posting import PostingQueue
 
 HOLD_MS = 60_000
 """A result somebody waits for stays readable at least this long."""
 
 
-class Queue(Lines):
+class Queue(PostingQueue):
     """One queue."""
 
     def __init__(self, now: int, *, step: int) -> None:
@@ -33,7 +33,7 @@ class Queue(Lines):
         outcomes = dict[int, str]()
         custom = {one.id for one in new}
         for position, (one, id_) in enumerate(zip(new, named, strict=True)):
-            word, owner = self._in_the_way(one)
+            word, owner = self.in_the_way(one)
             if word:
                 assert id_ == owner, f"the job in the way is {owner}, named {id_}"
                 outcomes[position] = word
@@ -42,13 +42,17 @@ class Queue(Lines):
             if one.id:
                 assert id_ == one.id, f"asked for the id {one.id}, named {id_}"
             else:
-                assert int(id_) > self.last_id, f"the generated id {id_} follows {self.last_id}"
-                assert id_ not in {*self.jobs, *custom}, f"the generated id {id_} is a custom one"
-                self.last_id = int(id_)
-            self._create(id_, one)
+                self.take_id(id_, custom)
+            self.create(id_, one)
         return outcomes
 
-    def _in_the_way(self, one: NewJob) -> tuple[str, str]:
+    def take_id(self, id_: str, custom: Collection[str] = ()) -> None:
+        """The server generated it."""
+        assert int(id_) > self.last_id, f"the generated id {id_} follows {self.last_id}"
+        assert id_ not in {*self.jobs, *custom}, f"the generated id {id_} is a custom one"
+        self.last_id = int(id_)
+
+    def in_the_way(self, one: NewJob) -> tuple[str, str]:
         """Why this one is not added, and for whom; a job that waits gives way to a debounced one."""
         replaced = ""
         if one.dedup:
@@ -57,7 +61,7 @@ class Queue(Lines):
                 return word, owner
             replaced = owner
         there = self.get(one.id)
-        if there is not None and self._is_gone(there):
+        if there is not None and self.is_gone(there):
             del self.jobs[one.id]
         elif there is not None and there.id != replaced:
             return ("completed" if there.state == "completed" else "duplicate"), there.id
@@ -71,7 +75,7 @@ class Queue(Lines):
             return "", ""
         owner = self.get(id_)
         if wanted.mode == "throttle":
-            over = owner is not None and owner.state == "completed" and not self._is_gone(owner)
+            over = owner is not None and owner.state == "completed" and not self.is_gone(owner)
             return ("completed" if over else "duplicate"), id_
         if owner is None or owner.over:
             return "", ""
@@ -81,8 +85,8 @@ class Queue(Lines):
             return "duplicate", id_
         return ("", "") if owner.fence else ("replace", id_)
 
-    def _create(self, id_: str, one: NewJob) -> None:
-        job = Job(id_, one.name, one.data, one.lease, one.priority, one.lifo, one.key, one.cost)
+    def create(self, id_: str, one: NewJob) -> None:
+        job = Job(id_, one.name, one.data, one.lease, one.priority, one.lifo, one.key, one.cost, one.result_ttl)
         self.jobs[id_] = job
         due = one.at or (self.now + one.delay if one.delay else 0)
         if one.ttl:
@@ -94,7 +98,8 @@ class Queue(Lines):
             self.owners[one.dedup.id] = ends, id_
             if one.dedup.mode != "throttle":
                 self.marks[id_] = one.dedup.id
-        self.note("added", id_, one.name)
+                job.dedup = ends, one.dedup.id
+        self.note("added", id_, one.name if one.key is None else f"{one.name}\x1e{one.key}")
         if due > self.now:
             self.put_off(job, due)
             self.note("delayed", id_)
@@ -106,17 +111,20 @@ class Queue(Lines):
     def settle(self, runs: Sequence[Settled]) -> dict[int, str]:
         """End runs; answer why some were refused. A refused run changes nothing."""
         refused = self._refusals(runs)
-        ended: dict[tuple[Final, Retention | None], list[Job]] = {}
+        ended: dict[tuple[Final, Retention | None, int | None], list[Job]] = {}
         for position, run in enumerate(runs):
             if position not in refused:
                 job = self.jobs[run.id]
                 state = self._apply(job, run)
                 if state:
-                    ended.setdefault((state, run.retention), []).append(job)
+                    # A run that was revoked did not say what is to be kept.
+                    told = run.verb in "cf"
+                    policy = run.retention if told else None, run.ttl if told else job.result_ttl
+                    ended.setdefault((state, *policy), []).append(job)
         if ended:
             self.release_held(sum(map(len, ended.values())))
-        for (state, retention), jobs in ended.items():
-            self._store(state, retention, jobs)
+        for (state, retention, ttl), jobs in ended.items():
+            self._store(state, retention, ttl, jobs)
         return refused
 
     def _refusals(self, runs: Sequence[Settled]) -> dict[int, str]:
@@ -126,7 +134,7 @@ class Queue(Lines):
             job = self.jobs.get(run.id)
             if job is None or job.torn:
                 refused[position] = "missing"
-                self._clean(job, run.id)
+                self.clean_up(job, run.id)
                 if job is not None and job.state == "active" and job.token == run.token:
                     self.forget(job)  # nothing is left of it now
             elif job.state != "active" or job.token != run.token or run.token in seen:
@@ -134,17 +142,18 @@ class Queue(Lines):
             seen.add(run.token)
         return refused
 
-    def _clean(self, job: Job | None, id_: str) -> None:
+    def clean_up(self, job: Job | None, id_: str) -> None:
         """What stood beside a record that was deleted by hand goes when that is found out."""
         self.free_dedup(id_)
         if job is not None:
-            job.expires, job.revoking, job.waiters, job.logs = None, False, [], []
+            job.expires = job.moved = None
+            job.revoking, job.waiters, job.logs = False, [], []
 
     def _apply(self, job: Job, run: Settled) -> Final | None:
         """What one run comes to; answers the final state if it is one."""
-        verb, reason = run.verb, run.reason
+        verb, reason, cause = run.verb, run.reason, run.cause
         if job.revoking and verb != "c":
-            verb, reason = "f", "revoked"  # a revoked job does not come back
+            verb, reason, cause = "f", "revoked", "revoked"  # a revoked job does not come back
         if verb == "c":
             job.result = run.payload
             return "completed"
@@ -152,6 +161,8 @@ class Queue(Lines):
             job.failures += 1
             job.error, job.reason = run.payload, reason
         if verb == "f":
+            job.cause = cause
+            self.post(job, cause, reason)
             return "failed"
         if verb == "l":
             self._hold_back(job, run.delay)
@@ -181,9 +192,10 @@ class Queue(Lines):
 
     def fail(self, job: Job, reason: str) -> None:
         """Failed by the queue, not by a run: no failure is counted."""
-        job.reason = reason
+        job.reason = job.cause = reason
+        self.post(job, reason, reason)
         self.release_held(1)
-        self._store("failed", None, [job])
+        self._store("failed", None, job.result_ttl, [job])
 
     def release_held(self, ended: int | None = None) -> None:
         """Records that nobody may still be reading go, if nothing else keeps them. Who adds some clears some."""
@@ -194,39 +206,68 @@ class Queue(Lines):
             if job.drop:
                 del self.jobs[job.id]
 
-    def _is_gone(self, job: Job) -> bool:
+    def is_gone(self, job: Job) -> bool:
         """Its time is over, and only nobody has removed it yet."""
-        return job.drop and job.held is not None and job.held <= self.now
+        return bool(job.drop) and job.held is not None and job.held <= self.now
 
-    def _store(self, state: Final, retention: tuple[int, int] | None, jobs: list[Job]) -> None:
+    def _store(self, state: Final, retention: Retention | None, ttl: int | None, jobs: list[Job]) -> None:
         """Tell the waiters, then keep what the policy keeps; a job somebody waited for stays a while.
 
-        The policy of the job that ends last holds for the whole set. (The default one leaves ages to the sweep.)
+        The policy of the job that ends last holds for the whole set. (The default one leaves ages to the sweep.) A job
+        with a time to live of its own has no policy, and is none of those that a policy counts.
         """
         count, age = retention or DEFAULT_RETENTION[state]
         for job in jobs:
             job.state, job.ended, job.expires, job.revoking, job.resting = state, self.now, None, False, False
+            job.moved, job.position = None, self.now
             self.free_dedup(job.id)
             self.note(state, job.id, (job.reason or "") if state == "failed" else "")
             waited, job.waiters = bool(job.waiters), []
+            if ttl is not None:
+                self._live(job, ttl)
+                continue
             if waited:
                 job.held = self.now + HOLD_MS
             if count == 0 and waited:
-                job.drop = True
+                job.drop = "1"
             elif count == 0:
                 del self.jobs[job.id]
-        if count == 0:
+        if count == 0 or ttl is not None:
             return
         self.keep[state] = retention
         kept = self.ended(state)
+        # What is over and not removed yet costs none its place.
+        over = sum(job.held is not None and job.held <= self.now for job in self.having(*FINAL))
+        ordinary = sum(job.position <= self.now for job in kept) - over
         if count > 0:
-            self._discard(kept[: max(0, len(kept) - count)])
+            self._discard(kept[: max(0, ordinary - count)])
         if retention is not None:
             self._discard_older(state, age)
 
+    def _live(self, job: Job, ttl: int) -> None:
+        job.drop, job.held = "t", self.now + ttl
+        job.position = job.held
+
+    def set_result_ttl(self, id_: str, ttl: int | None) -> str:
+        """It stays so long from now on; None: as the policy says, if it had a time to live."""
+        job = self.get(id_)
+        if job is None:
+            return "missing"
+        if not job.over:
+            return f"state {job.state}"
+        if self.is_gone(job):
+            del self.jobs[id_]
+            return "missing"
+        job.changes += 1
+        if ttl is not None:
+            self._live(job, ttl)
+        elif job.drop == "t":
+            job.drop, job.held, job.position = "", None, job.ended or 0
+        return "ok"
+
     def _discard_older(self, state: Final, age: int) -> None:
         if age >= 0:
-            self._discard(job for job in self.ended(state) if (job.ended or 0) <= self.now - age)
+            self._discard(job for job in self.ended(state) if job.position <= self.now - age)
 
     def _discard(self, jobs: Iterable[Job]) -> None:
         for job in list(jobs):
@@ -243,6 +284,15 @@ class Queue(Lines):
         self.note("removed", id_, detail or job.state)
         return "ok"
 
+    def _own_again(self, job: Job) -> None:
+        """A retried job takes its deduplication id again, unless that is over or another one has it."""
+        if job.dedup is None:
+            return
+        ends, wanted = job.dedup
+        others, _ = self.owners.get(wanted, (1, ""))
+        if not (0 < ends <= self.now) and 0 < others <= self.now:
+            self.owners[wanted], self.marks[job.id] = (ends, job.id), wanted
+
     def retry(self, id_: str) -> str:
         """Again, with fresh attempts; the fence goes on counting."""
         job = self.get(id_)
@@ -250,15 +300,21 @@ class Queue(Lines):
             return "missing"
         if not job.over:
             return f"state {job.state}"
-        if self._is_gone(job):
+        if self.is_gone(job):
             del self.jobs[id_]
             return "missing"
-        job.failures = job.stalls = 0
-        job.ended = job.result = job.error = job.reason = job.progress = job.held = None
-        job.drop = False
-        self.to_line(job)
-        self.note("waiting", id_, "retried")
+        self.start_anew(job, "retried")
         return "ok"
+
+    def start_anew(self, job: Job, how: str) -> None:
+        """As if it had never run."""
+        job.changes += 1
+        job.failures = job.stalls = 0
+        job.ended = job.result = job.error = job.reason = job.cause = job.progress = job.held = None
+        job.drop = ""
+        self.to_line(job)
+        self._own_again(job)
+        self.note("waiting", job.id, how)
 
     def revoke(self, id_: str) -> str:
         """It will not run (again): failed at once, or when its run ends."""
@@ -293,6 +349,7 @@ class Queue(Lines):
             return f"state {job.state}"
         if priority != job.priority:
             job.priority = priority
+            job.changes += 1
             job.lifo = False
             if job.waits:
                 self.to_line(job)
@@ -308,6 +365,7 @@ class Queue(Lines):
             return f"state {job.state}"
         if delay == 0:
             return self.promote(id_) if job.state == "delayed" else "ok"
+        job.changes += 1
         if job.waits:
             job.seat = 0
         self.put_off(job, self.now + delay)
@@ -336,7 +394,7 @@ class Queue(Lines):
         if job is None:
             return "missing"
         if job.over:
-            return "missing" if self._is_gone(job) else job.state
+            return "missing" if self.is_gone(job) else job.state
         job.waiters = [*(one for one in job.waiters if one != channel), channel]
         return "waiting"
 

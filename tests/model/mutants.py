@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 MUTANTS: Final[dict[str, tuple[str, str]]] = {
-    "a settle is not fenced": ("if acknowledged == n or not settle.fenced then", "if true then"),
+    "a settle is not fenced": (
+        "if release_entries(base, args, n, call) or not settle.fenced then",
+        "if release_entries(base, args, n, call) or true then",
+    ),
     "a run settles twice in a batch": (" or settled[entry] then", " then"),
     "an update is not fenced": (
         "if entry ~= '' and settle.fenced and place ~= 'active ' .. entry then",
         "if false then",
     ),
     "a settled entry is not deleted": (
-        "  in_chunks('XDEL', stream, nil, raw)\n  return acknowledged",
-        "  return acknowledged",
+        "  entries.delete(base .. ':lane', lane)\n",
+        "",
     ),
     "a dropped entry is not acknowledged": (
         "  if #gone > 0 then entries.drop(entries.stream_of(base, batch.entries[1]), gone) end\n",
@@ -114,8 +117,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('HGET', base .. ':job:' .. id, 'added'",
     ),
     "equal priorities lose their order": (
-        "local sequence = order.text(order.next(base, call))\n  redis.call('ZADD', base .. ':prioritized'",
-        "local sequence = order.text(1e15 - order.next(base, call))\n  redis.call('ZADD', base .. ':prioritized'",
+        "local sequence = order.next(base, call)\n  redis.call('ZADD', base .. ':prioritized'",
+        "local sequence = digits(9e15 - order.next(base, call))\n  redis.call('ZADD', base .. ':prioritized'",
     ),
     "the last in is the last out": (
         "redis.call('ZPOPMAX', base .. ':lifo', count)",
@@ -130,15 +133,15 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "if state ~= 'delayed' then entry = places.leave(base, id, call) end",
         "if state ~= 'delayed' then entry = select(2, record.place(base, id)) end",
     ),
-    "a keyed job that is put off keeps its place": ("  parsed.sequence = 0\n", ""),
+    "a keyed job that is put off keeps its place": ("  parsed.sequence = '0'\n", ""),
     "a promoted job goes on resting": (
         "  redis.call('ZREM', base .. ':scheduled', entry .. id)\n  keyed.wake_up(base, id, call)",
         "  redis.call('ZREM', base .. ':scheduled', entry .. id)",
     ),
     "a due job goes on resting": ("  keyed.wake_up(base, id, call)\n  if not kept[1]", "  if not kept[1]"),
     "the end of a run does not look at its key": (
-        "  redis.call('SREM', base .. ':keyrun:' .. key, id)\n  keyed.touch(call, key)",
-        "  redis.call('SREM', base .. ':keyrun:' .. key, id)",
+        "    ended[key] = (ended[key] or 0) + 1\n    keyed.touch(call, key)\n",
+        "    ended[key] = (ended[key] or 0) + 1\n",
     ),
     "a stalled job holds its key": (
         "  places.give_up(base, stream, raw, call)\n  if active",
@@ -152,21 +155,21 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         ),
     ),
     "a refused job holds its key": (
-        "    keyed.release(base, id, key, call)\n    keyed.refund(base, id, key, call)",
+        "    keyed.release(base, {key}, call)\n    keyed.refund(base, id, key, call)",
         "    keyed.refund(base, id, key, call)",
     ),
     "a removed run holds its key": (
         "  local stream, raw = entries.stream_of(base, entry)\n  places.give_up(base, stream, raw, call)",
         "  local stream, raw = entries.stream_of(base, entry)\n  entries.drop(stream, {raw})\n  limits.freed(1, call)",
     ),
-    "a keyed job that comes back loses its place": ("  if route.sequence ~= 0 then return false end\n", ""),
+    "a keyed job that comes back loses its place": ("  if route.sequence ~= '0' then return false end\n", ""),
     "later jobs pass one that rests": ("if left > 0 and concurrency == 1 and", "if false and"),
     "a resting job holds a wider key": ("concurrency == 1 and call.seen.resting", "call.seen.resting"),
     "a pause holds nothing": ("  if call.seen.pauses then at", "  if false then at"),
-    "a start stays in the window": ("digits(now - length))", "digits(now - length - 1))"),
+    "a start stays in the window": ("digits(now - length))\n", "digits(now - length - 1))\n"),
     "one start must leave a lowered window": (
-        "redis.call('ZRANGE', key, started - max, started - max, 'WITHSCORES')",
-        "redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')",
+        "redis.call('ZRANGE', key, -max, -max, 'WITHSCORES')",
+        "redis.call('ZRANGE', key, -started, -started, 'WITHSCORES')",
     ),
     "a bucket stays empty": (" + math.floor((now - kept[2]) * bucket.refill / 1000)", ""),
     "a job pays too much": ("tokens_in(key, bucket, now) - cost", "tokens_in(key, bucket, now) - cost - 1"),
@@ -188,7 +191,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "if false then keyed.pause(base, route.key, at, call) else",
     ),
     "starts of the queue are not counted": (
-        "  if length then limits.note_starts(base, base .. ':rate', n, tonumber(length), call) end\n",
+        "  if length then limits.note_starts(base, base .. ':rate', n, math.max(tonumber(length), KEPT_MS), call) end\n",
         "",
     ),
     "nobody's alarm is set for a limit": (
@@ -214,6 +217,95 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if word then return word, id end\n  if owner then removal.remove(base, owner, 'replaced', call) end",
         "  if owner then removal.remove(base, owner, 'replaced', call) end\n  if word then return word, id end",
     ),
+    "what was moved here moves on": ("    if job[5] then return end\n", ""),
+    "what was revoked is a dead letter": ("if not target or cause == 'revoked' or", "if not target or"),
+    "a job that the server fails is not moved": ("  dead_letters.move(base, id, cause, cause, call)\n", ""),
+    "a full outbox takes more": ("    return seen.outbox and redis.call('XLEN', base .. ':outbox') >= MOST\n", ""),
+    "two relay at once": ("return name ~= holder and tonumber(till) > now", "return false"),
+    "a step of the outbox comes again": ("after == '' and '-' or '(' .. after", "after == '' and '-' or after"),
+    "what is delivered again is added again": (
+        "if not known[i] then id, word = add.one",
+        "if true then id, word = add.one",
+    ),
+    "the end leaves the mark of a moved job": (
+        "  if seen.moved then in_chunks('ZREM', base .. ':moved', nil, ids) end\n",
+        "",
+    ),
+    "a letter that is worked on is deleted": (
+        "if state and state ~= 'active' then\n        removal",
+        "if state then\n        removal",
+    ),
+    "another failure than the moved one starts again": ("~= job.failed_at then", "== nil then"),
+    "replaying does not pass over": ("      if word == 'skip' then skip = skip + 1 end\n", ""),
+    "a replayed job keeps its cause": ("'result', 'reason', 'cause', 'error'", "'result', 'reason', 'error'"),
+    "draining takes the delayed as well": (
+        "at, bound, before, position = delayed == '1' and 1 or 2",
+        "at, bound, before, position = 1",
+    ),
+    "draining counts from its last step": (
+        "    local total = before + step.removed\n",
+        "    local total = step.removed\n",
+    ),
+    "a drained job stays in its key's line": (
+        "  function leaving.keyed(base, id, step) keyed.leave(base, id, step) end\n",
+        "",
+    ),
+    "draining forgets what returned": (
+        "    {walk_zset, 'keyed'}, {walk_zset, 'returned'}}",
+        "    {walk_zset, 'keyed'}}",
+    ),
+    "cleaning takes what is younger": (
+        "'ZRANGEBYSCORE', base .. ':' .. state, '-inf', bound",
+        "'ZRANGEBYSCORE', base .. ':' .. state, '-inf', '+inf'",
+    ),
+    "cleaning forgets its limit": ("    step.left = math.min(step.left, tonumber(left))\n", ""),
+    "retrying forgets its limit": ("      local n = math.min(wanted, left - retried)\n", "      local n = wanted\n"),
+    "the oldest are retried first": (
+        "redis.call('ZREVRANGE', key, digits(passed)",
+        "redis.call('ZRANGE', key, digits(passed)",
+    ),
+    "policies count a result that has a time to live": (
+        "  return redis.call('ZCOUNT', key, '-inf', now) -",
+        "  return redis.call('ZCARD', key) -",
+    ),
+    "a time to live is an instant too long": ("tonumber(until_ms) > clock.now()", "tonumber(until_ms) >= clock.now()"),
+    "what had a time to live is still held": (
+        "  redis.call('ZREM', base .. ':held', id)\n  redis.call('HDEL', key, 'drop')",
+        "  redis.call('HDEL', key, 'drop')",
+    ),
+    "what the server fails has no time to live": (
+        "  if ttl and ttl >= 1 then return ' t' .. digits(ttl) end\n",
+        "",
+    ),
+    "a result that is over is read": ("    if finish.is_over(base, id) then return {'missing'} end\n", ""),
+    "a time to live goes on after a retry": ("'error', 'progress', 'drop')", "'error', 'progress')"),
+    "a slot fires twice": (
+        " or next_of(base, id) ~= args[5] then return {'moved', now} end",
+        " then return {'moved', now} end",
+    ),
+    "a scheduler that was changed fires as before": (
+        "if not slots or stored.rev ~= args[4] or",
+        "if not slots or not stored.rev or",
+    ),
+    "a slot fires before its time": ("    return last <= now and slots or nil\n", "    return slots\n"),
+    "jobs of a scheduler overlap": ("(busy or has_not_ended(base, last_job))", "busy"),
+    "a triggered job overlaps": ("alone and has_not_ended(base, stored.triggered)", "false"),
+    "a scheduler goes beyond its limit": ("      if limit and fired >= limit then break end\n", ""),
+    "a limit does not end a scheduler": (
+        "local over = not next_slot or (limit and fired >= limit)",
+        "local over = not next_slot",
+    ),
+    "an upsert is not compared": ("~= rev or (stored_next or '') ~= seen_next then", "~= rev then"),
+    "a removed scheduler keeps its history": (
+        "    redis.call('UNLINK', key_of(base, id))\n    if removed",
+        "    if removed",
+    ),
+    "a process holds both roles": (
+        "      if found[3] == process then redis.call('HDEL', timer, 'second', 'second_by') end\n",
+        "",
+    ),
+    "the role of a dead process stays": (" or now > tonumber(by) + LATE_MS or", " or"),
+    "what was skipped is not told": ("        events.note(call.lines, 'skipped', id, slot .. ' ' .. word)\n", ""),
 }
 
 RARE: Final = frozenset(
@@ -232,6 +324,28 @@ RARE: Final = frozenset(
         "a resumed queue wakes nobody",
         "a held record is trimmed",
         "logs outlive the job",
+        "a closed worker holds its keys",
+        "a start stays in the window",
+        "a letter that is worked on is deleted",
+        "another failure than the moved one starts again",
+        "a renewal hides an outage",
+        "a scheduler goes beyond its limit",
+        "a limit of a key is not looked at",
+        "a resting job holds a wider key",
+        "what stalled wakes nobody",
+        "equal priorities lose their order",
+        "two relay at once",
+        "a removed scheduler keeps its history",
+        "a slot fires before its time",
+        "a dear job waits for a larger bucket",
+        "what had a time to live is still held",
+        "a pause does not stop claims",
+        "a deleted record is made anew",
+        "one job too many is kept",
+        "cleaning takes what is younger",
+        "an outage counts as a stall",
+        "the oldest are retried first",
+        "nobody's alarm is set for a limit",
     }
 )
 """Those that take many steps to notice."""

@@ -26,6 +26,18 @@ class Event(NamedTuple):
     detail: str = ""
 
 
+class Letter(NamedTuple):
+    """Where a dead letter comes from, and why it failed there."""
+
+    queue: str
+    id: str
+    cause: str
+    reason: str
+    attempts: int
+    failed: int
+    route: tuple[object, ...]  # how it waited there
+
+
 class Dedup(NamedTuple):
     """Of several adds with this id, one job."""
 
@@ -50,6 +62,7 @@ class NewJob(NamedTuple):
     key: str | None = None
     cost: int = 1_000  # thousandths of a token
     dedup: Dedup | None = None
+    result_ttl: int | None = None
 
     def __repr__(self) -> str:
         given = {name: value for name, value in self._asdict().items() if value != self._field_defaults[name]}
@@ -66,6 +79,8 @@ class Settled(NamedTuple):
     retention: Retention | None = None
     delay: int = 0
     reason: str = "error"
+    cause: str = "retries_exhausted"
+    ttl: int | None = None  # the record stays exactly so long, whatever the retention
 
 
 @dataclass(eq=False)
@@ -78,6 +93,8 @@ class Job:
     lifo: bool = False
     key: str | None = None
     cost: int = 1_000
+    result_ttl: int | None = None  # of an end by the queue itself
+    dedup: tuple[int, str] | None = None  # the deduplication id that it owns or owned, and the instant that ends
     state: State = "waiting"
     line: int = 0  # its place in the line: grows with each entry into the line
     seat: int = 0  # its place in its key's line, kept when it comes back; 0: none yet
@@ -85,6 +102,7 @@ class Job:
     laned: bool = False  # its last run did not begin in the plain line
     resting: bool = False  # waits for its next attempt, and keeps its place in its key's line
     due: int = 0
+    changes: int = 0  # how often somebody put it elsewhere: it was changed, or started anew
     expires: int | None = None  # must start before this
     # The present or last run.
     token: str = ""  # the lease, named by the server; "?" until it was seen
@@ -104,9 +122,13 @@ class Job:
     result: str | None = None
     error: str | None = None
     reason: str | None = None
+    cause: str | None = None  # why it failed for good
+    origin: Letter | None = None  # it was moved here
+    moved: int | None = None  # a moved one that has not ended: when it failed there
     waiters: list[str] = field(default_factory=list[str])
     held: int | None = None  # somebody may still read the result until then
-    drop: bool = False  # kept only because it is held
+    drop: Literal["", "1", "t"] = ""  # it goes when its hold ends: nothing else keeps it; or it has a time to live
+    position: int = 0  # among those that ended: when it did, or when its time to live ends
     torn: bool = False  # its record was deleted by hand; its place is still there
 
     @property

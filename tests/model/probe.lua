@@ -32,7 +32,8 @@ local function sorted_set(key)
   return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
 end
 
-local LINES = {keyq = {'ZRANGE', 0, -1}, keyrun = {'SMEMBERS'}, keyrest = {'SMEMBERS'}, dedup = {'GET'}}
+local LINES = {keyq = {'ZRANGE', 0, -1}, keyrest = {'SMEMBERS'}, dedup = {'GET'},
+  scheduler = {'HGETALL'}}
 
 -- base event: everything, read without the library's own readers; events after the given entry.
 register('modelProbe', function(base, args)
@@ -74,5 +75,12 @@ register('modelProbe', function(base, args)
     redis.call('HGETALL', base .. ':resting'),
     redis.call('HGETALL', base .. ':deduped'),
     lines,
+    redis.call('HGETALL', base .. ':meta'),
+    redis.call('XRANGE', base .. ':outbox', '-', '+'),
+    sorted_set(base .. ':moved'),
+    redis.call('ZRANGE', base .. ':inbox', 0, -1),
+    sorted_set(base .. ':schedules'),
+    redis.call('HGETALL', base .. ':schedules_timer'),
+    redis.call('HGETALL', base .. ':running'),
   }
 end)

@@ -11,20 +11,31 @@ from hypothesis.stateful import run_state_machine_as_test
 from glidemq_async.functions import loader
 from tests.model.choices import STEP
 from tests.model.driver import Driver
+from tests.model.letters import MOST_MOVED, WALK_STEP
 from tests.model.machine import QueueMachine
+from tests.model.posting import MOST_POSTED, RELAY_STEP
 
 STEPS_PER_EXAMPLE = 80
 Change = tuple[str, str]
-SMALLER_STEPS = {"scheduled": ("PROMOTE_STEP", STEP), "stalled": ("STEP", STEP), "claim": ("FIRST_STEP", 2)}
-"""By Lua file: a constant of it, and its value in these tests."""
+SMALLER_STEPS = (
+    ("scheduled", "PROMOTE_STEP", STEP),
+    ("stalled", "STEP", STEP),
+    ("claim", "FIRST_STEP", 2),
+    ("outbox", "STEP", RELAY_STEP),
+    ("outbox", "MOST", MOST_POSTED),
+    ("inbox", "MOST_MOVED", MOST_MOVED),
+    ("replaying", "STEP", WALK_STEP),
+    ("cleaning", "FIRST_PIECE, LARGEST_PIECE, MOST, ENOUGH, HEAVY", "2, 3, 500, 10, 8388608"),
+)
+"""Lua file, a constant of it, and its value in these tests."""
 
 
 def library(changes: Sequence[Change] = ()) -> str:
     """The test build with its steps made small, so that they are seen, and with these changes."""
     text = loader.source(testing=True)
-    for file, (name, value) in SMALLER_STEPS.items():
+    for file, name, value in SMALLER_STEPS:
         block = _block(text, file)
-        smaller, count = re.subn(rf"^local {name} = \d+$", f"local {name} = {value}", block, flags=re.MULTILINE)
+        smaller, count = re.subn(rf"^( *local) {name} = [\d., ]+$", rf"\1 {name} = {value}", block, flags=re.MULTILINE)
         assert count == 1, f"{file}.lua names {name} {count} times"
         text = text.replace(block, smaller)
     for old, new in changes:

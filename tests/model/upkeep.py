@@ -59,15 +59,30 @@ class TimedQueue(ClaimingQueue):
         self.gap = gap
         self._sign_of_life()
         recovered, failed = set[str](), set[str]()
-        for job in self.having("active"):
-            idle = min(job.idle, self.now - self.settled_since)
-            if job.torn and idle >= SHORTEST_LEASE_MS:
-                self.forget(job)
-                self.note("dropped", job.id, "missing")
-            elif not job.torn and idle >= job.lock:
-                (recovered if self._stall(job, max_stalled) else failed).add(job.id)
+        first, rest = self._runs_by_step()
+        for job in first:
+            self._judge(job, max_stalled, recovered, failed)
         self._tidy()
+        for job in rest:
+            self._judge(job, max_stalled, recovered, failed)
         return recovered, failed
+
+    def _runs_by_step(self) -> tuple[list[Job], list[Job]]:
+        """The oldest runs of each stream are looked at first, the others by later steps."""
+        runs = sorted(self.having("active"), key=lambda job: tuple(int(word) for word in job.token[1:].split("-")))
+        streams = [job for job in runs if job.token[0] == "s"], [job for job in runs if job.token[0] != "s"]
+        return [job for one in streams for job in one[: self.step]], [
+            job for one in streams for job in one[self.step :]
+        ]
+
+    def _judge(self, job: Job, max_stalled: int, recovered: set[str], failed: set[str]) -> None:
+        """Whether its lease ran out, and what becomes of it then."""
+        idle = min(job.idle, self.now - self.settled_since)
+        if job.torn and idle >= SHORTEST_LEASE_MS:
+            self.forget(job)
+            self.note("dropped", job.id, "missing")
+        elif not job.torn and idle >= job.lock:
+            (recovered if self._stall(job, max_stalled) else failed).add(job.id)
 
     def _stall(self, job: Job, max_stalled: int) -> bool:
         job.stalls += 1

@@ -6,6 +6,7 @@ import msgpack
 
 from glidemq_async.functions.callers import AddRequest, Arg, ClaimedJob, Lane, SettleRequest
 from tests.model.compare import created, route
+from tests.model.compare_letters import letter
 from tests.model.parts import Job, NewJob, Settled
 
 DEFAULT_COST = 1_000
@@ -51,15 +52,22 @@ def add_request(job: NewJob) -> AddRequest:
     extra = {name: value for name, value in named.items() if value is not None}
     if job.dedup is not None:
         extra["dedup"] = {name: value for name, value in job.dedup._asdict().items() if value is not None}
-    opts = b"" if job.lease is None else msgpack.packb({"l": job.lease})
-    return AddRequest(job.id, job.name, job.data.encode(), opts, msgpack.packb(extra) if extra else b"")
+    opts = {name: value for name, value in (("l", job.lease), ("r", job.result_ttl)) if value is not None}
+    return AddRequest(
+        job.id,
+        job.name,
+        job.data.encode(),
+        msgpack.packb(opts) if opts else b"",
+        msgpack.packb(extra) if extra else b"",
+    )
 
 
 def run_args(run: Settled) -> list[Arg]:
     policy = "" if run.retention is None else f"{run.retention[0]} {run.retention[1]}"
+    policy += "" if run.ttl is None else f" t{run.ttl}"
     option = {
         "c": policy,
-        "f": f"{policy};retries_exhausted;{run.reason}",
+        "f": f"{policy};{run.cause};{run.reason}",
         "r": f"{run.delay} {run.reason}",
         "d": str(run.delay),
         "l": str(run.delay),
@@ -71,9 +79,11 @@ def run_args(run: Settled) -> list[Arg]:
 def claimed_fields(fields: ClaimedJob) -> tuple[object, ...]:
     name, data, _, fence, id_, entry, *history = [value.decode(errors="replace") if value else None for value in fields]
     failures, stalls, added, progress, way, _ = history or [None] * 6
-    since = created(added, entry or "")
-    return name, data, int(fence or 0), id_, entry, int(failures or 0), int(stalls or 0), progress, since, route(way)
+    since, origin = created(added, entry or ""), letter(fields[11]) if history and fields[11] else None
+    counts = int(fence or 0), int(failures or 0), int(stalls or 0)
+    return name, data, id_, entry, counts, progress, since, route(way), origin
 
 
 def as_claimed(job: Job, since: int) -> tuple[object, ...]:
-    return job.name, job.data, job.fence, job.id, job.token, job.failures, job.stalls, job.progress, since, job.route
+    counts = job.fence, job.failures, job.stalls
+    return job.name, job.data, job.id, job.token, counts, job.progress, since, job.route, job.origin

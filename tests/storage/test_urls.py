@@ -14,7 +14,7 @@ from glidemq_async.storage import (
     SentinelStorage,
     open_storage,
 )
-from glidemq_async.storage.urls import default_url
+from glidemq_async.storage.urls import default_url, masked
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,8 @@ def test_every_form_opens(url: str, kind: type[object]) -> None:
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("localhost:6379", "no scheme|unknown"),
+        ("localhost:6379", "no scheme with .://. behind"),
+        ("redis:/localhost", "no scheme with .://. behind"),
         ("http://host", "'http' is unknown"),
         ("redis+magic://host", "unknown"),
         ("http+cluster://host", "unknown"),
@@ -94,6 +95,36 @@ def test_passwords_are_never_shown(url: str) -> None:
     with pytest.raises(ValueError, match="magic") as caught:
         open_storage(url + ("&" if "?" in url else "?") + "magic=1")
     assert "secret" not in str(caught.value)
+
+
+FORMS_WITH_LOGIN = (
+    "redis://user:{}@host:1/0",
+    "rediss://:{}@host",
+    "redis+cluster://user:{}@a:1,b:2",
+    "redis+sentinel://user:{}@a:1/main",
+    "unix://user:{}@/socket",
+    "file://user:{}@host/directory",
+    "user:{}@host:1",
+    "redis:/user:{}@host:1",
+)
+
+
+@pytest.mark.parametrize("sign", [*"/?#@:[]%&= \u2100", "/b@c", "?x=y&z=", "#x?y/z"])
+@pytest.mark.parametrize("form", FORMS_WITH_LOGIN)
+def test_no_part_of_a_password_that_was_not_encoded_is_shown(form: str, sign: str) -> None:
+    for password in (f"secret{sign}hidden", f"1{sign}hidden"):
+        url, told = form.format(password), ""
+        try:
+            told = open_storage(url).url
+        except ValueError as error:
+            told = str(error)
+        assert "secret" not in told + masked(url)
+        assert "hidden" not in told + masked(url)
+
+
+def test_what_is_wrong_with_a_login_is_told() -> None:
+    with pytest.raises(ValueError, match="%2F"):
+        open_storage("redis://user:a/b@host:1/0")
 
 
 def test_a_storage_passes_through_and_other_things_do_not() -> None:

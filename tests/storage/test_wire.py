@@ -1,4 +1,4 @@
-"""What the wire takes from redis-py: an open transport, plain or TLS, on either event loop."""
+"""The wire: replies in order, losses told to all who wait, plain or TLS, on either event loop."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import asyncio
 import gc
 import ssl
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import uvloop
 
+from glidemq_async import StorageUnavailable
 from glidemq_async.storage import Endpoint, RedisStorage, open_storage
+from glidemq_async.storage.cluster import slot_of
 from glidemq_async.storage.connections import dial
 from glidemq_async.storage.library import pack
 from glidemq_async.storage.wire import LinkLost, Wire
@@ -122,5 +125,27 @@ async def test_tls_carries_the_same_wire(server: Server, tmp_path: Path) -> None
             wire = await storage.dial()
             assert isinstance(wire, Wire)
             wire.drop()
+        here = Endpoint("127.0.0.1", storage.endpoint.port, tls=True)
         with pytest.raises(OSError, match=r"certificate|CERTIFICATE"):
-            await dial(Endpoint("127.0.0.1", storage.endpoint.port, tls=True))
+            await dial(here)
+        wire = await dial(replace(here, tls_options={"ssl_cert_reqs": "none"}))
+        assert await wire.send(pack("PING"), _soon()) == b"PONG"
+        wire.drop()
+        with pytest.raises(StorageUnavailable, match="ssl_cert_reqs must be one of required, optional, none"):
+            await dial(replace(here, tls_options={"ssl_cert_reqs": "maybe"}))
+
+
+@pytest.mark.parametrize(
+    ("key", "slot"),
+    [
+        ("123456789", 0x31C3),
+        ("glide:{123456789}:meta", 0x31C3),
+        ("a{123456789}b{c}", 0x31C3),
+        ("", 0),
+        # No tag: what stands between the first braces must not be empty.
+        ("foo{}{bar}", 8363),
+        ("foo{{bar}}zap", slot_of("{bar")),
+    ],
+)
+def test_the_slot_of_a_key(key: str, slot: int) -> None:
+    assert slot_of(key) == slot

@@ -130,7 +130,7 @@ EXPRESSIONS = st.tuples(
 ).map(" ".join)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(EXPRESSIONS, st.sampled_from(CHANGES))
 @example("30 2 * * *", CHANGES[0])
 @example("30 2 * * *", CHANGES[1])
@@ -141,6 +141,7 @@ EXPRESSIONS = st.tuples(
 @example("* * * * 1/1", CHANGES[0])
 @example("0 0 * * 0/3", CHANGES[0])
 @example("0 0 * * 5/2", CHANGES[0])
+@example("* * * * 7/1", CHANGES[0])
 def test_cron_fires_as_if_it_looked_at_the_clock_each_minute(expression: str, change: tuple[str, datetime]) -> None:
     zone, start = ZoneInfo(change[0]), change[1]
     minutes = 36 * 60
@@ -175,7 +176,9 @@ def test_backwards_is_the_inverse_of_forwards(expression: str, instant: int) -> 
 def test_croniter_agrees_where_it_reads_cron(expression: str, instant: int) -> None:
     if re.search(r"\b(\d+)-\1\b", expression):  # it takes a range of one value for all values
         return
-    if any(word[0] == "*" and word != "*" for word in expression.split()[2:5:2]):  # and */2 for a restricted day
+    if re.search(r"\b7/", expression):  # it begins a step from Sunday with Monday
+        return
+    if any("*" in word and word != "*" for word in expression.split()[2:5:2]):  # or a star in a list
         return
     try:
         cron = parse_cron(expression)
@@ -242,6 +245,13 @@ def test_a_job_of_every_half_hour_goes_by_elapsed_time() -> None:
         ("0 0 * * 5-7", "0 0 * * sun,fri,sat"),
         ("0 0 * JAN-Mar Mon", "0 0 * 1,2,3 1"),
         ("0 22-2 * * *", "0 0,1,2,22,23 * * *"),
+        ("0 22-4/3 * * *", "0 22,1,4 * * *"),
+        ("50-10/7 * * * *", "50,57,4 * * * *"),
+        ("0 0 31-7/2 * *", "0 0 31,2,4,6 * *"),
+        ("0 0 1 nov-feb/3 *", "0 0 1 2,11 *"),
+        ("0 0 * * fri-mon/2", "0 0 * * fri,sun"),
+        ("0 0 * * 7-0", "0 0 * * sun"),
+        ("0 0 * * 7-2", "0 0 * * sun,mon,tue"),
         ("5/20 * * * *", "5,25,45 * * * *"),
         ("0 0 * 3-3 *", "0 0 * 3 *"),
         ("  0   0 * * * ", "0 0 * * *"),

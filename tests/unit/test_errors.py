@@ -12,6 +12,8 @@ SAMPLES: list[Exception] = [
     errors.PayloadTooLarge("the payload", 11, 10),
     errors.SerializationError("no", "$.a"),
     errors.JobFailed("ValueError", "no", "Traceback …"),
+    errors.HandlerError("ValueError", "no", "Traceback …"),
+    errors.ExecutorError("the process is gone", exit_status=-9),
     errors.JobStateError("retry job 1", "completed", "add it again"),
     errors.QueueBusy("emails", 3),
     errors.RetryLater(2.5),

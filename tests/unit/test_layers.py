@@ -30,18 +30,22 @@ LUA_OWN = frozenset(
 # From the ground up: modules and packages of the library. Its own __init__ stands on the faces' floor.
 LAYERS = (
     (
-        "abort backoff cron deduplication durations errors failpoints failure generics keys letter option_checks "
-        "options payload_faults rates schedule serialization"
+        "abort backoff background codecs cron deduplication durations errors extension_types failpoints failure "
+        "forks generics http_endpoint instrumentation keys lazy letter loops option_checks options payload_faults "
+        "payloads rates schedule serialization waits"
     ),
     "functions",
     "storage",
     (
-        "adding checking cleaning client dead_letters inspection job limits outbox queue queue_events queue_part "
-        "record results schedulers timekeeping"
+        "adding checking cleaning client context dead_letters inspection job job_fields job_words limits outbox queue "
+        "queue_events queue_part record results schedulers sync sync_job sync_queue timekeeping"
     ),
     "executors",
     "worker",
-    "cli",
+    "tasks",
+    "telemetry testing",
+    "integrations spark",
+    "__main__ cli",
 )
 FLOORS = {f"glidemq_async.{name}": floor for floor, names in enumerate(LAYERS) for name in names.split()}
 # Started by path in a process of its own, which is to be up within milliseconds.
@@ -117,7 +121,7 @@ def test_no_imports_run_in_a_circle() -> None:
 
 
 def test_the_worker_knows_no_executor() -> None:
-    known = {"glidemq_async.executors.protocol", "glidemq_async.executors.registry"}
+    known = {f"glidemq_async.executors.{name}" for name in ("protocol", "registry", "sharing")}
     for module, found in imports().items():
         if module.startswith("glidemq_async.worker"):
             assert {one for one in found if one.startswith("glidemq_async.executors")} <= known, module

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,7 +106,7 @@ def test_a_plan_is_bounded_after_years_of_seconds() -> None:
 @settings(deadline=None)
 @given(st.sampled_from(["skip", "fire-once", "fire-all"]), st.integers(0, 10**8), st.integers(1, 1_000))
 def test_a_plan_accounts_for_every_slot(missed: Any, late: int, catch_up: int) -> None:
-    slots = Slots(Schedule(every=0.7, missed=missed, catch_up=catch_up), T)
+    slots = Slots(Schedule(every=0.7, missed=missed, catch_up=catch_up if missed == "fire-all" else None), T)
     due = T + 700
     plan = slots.plan(due, due + late)
     assert list(plan.fire) == sorted(set(plan.fire))
@@ -133,10 +135,18 @@ def test_what_is_no_stored_schedule_is_refused(data: bytes) -> None:
         Schedule.from_wire(data)
 
 
+def test_what_was_stored_with_options_that_meant_nothing_can_be_read() -> None:
+    stored = msgpack.packb({"a": 1, "m": "skip", "u": 100, "o": "allow", "e": 5_000, "z": "UTC"})
+    assert Schedule.from_wire(stored) == (Schedule(every=5), 1)
+
+
 def test_the_same_slots() -> None:
     hourly = Schedule(cron="0 * * * *")
     assert hourly.same_slots(Schedule(cron="0 * * * *", limit=3, missed="fire-all", overlap="skip"))
     assert not hourly.same_slots(Schedule(cron="0 * * * *", tz="Europe/Madrid"))
+    assert hourly == Schedule(cron="0 * * * *", tz="UTC")
+    assert replace(hourly, limit=3).tz == "UTC"
+    assert replace(Schedule(every=5, missed="fire-all"), limit=3).catch_up == 100
     assert not hourly.same_slots(Schedule(every=3600))
 
 
@@ -160,6 +170,11 @@ def test_the_next_slot_for_users() -> None:
         ({"every": float("nan")}, ValueError, "every must be a finite number"),
         ({"every": "5"}, TypeError, "every must be seconds"),
         ({"every": 5, "tz": "Europe/Madrid"}, ValueError, "concerns cron only"),
+        ({"every": 5, "tz": "UTC"}, ValueError, "concerns cron only"),
+        ({"every": 5, "tz": ""}, ValueError, "concerns cron only"),
+        ({"every": 5, "catch_up": 5}, ValueError, "catch_up=5 concerns missed='fire-all' only, got missed='skip'"),
+        ({"cron": "@daily", "missed": "fire-once", "catch_up": 100}, ValueError, "catch_up=100 concerns"),
+        ({"cron": "@daily", "tz": ""}, ValueError, "tz='' is not known"),
         ({"cron": "@daily", "tz": "Europe/Atlantis"}, ValueError, "tz='Europe/Atlantis' is not known"),
         ({"cron": "@daily", "tz": "../etc/passwd"}, ValueError, "is not known"),
         ({"cron": "@daily", "tz": 2}, TypeError, "tz must be the IANA name"),

@@ -7,21 +7,24 @@ import threading
 import uuid
 from collections import OrderedDict
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glidemq_async.errors import PayloadTooLarge, SerializationError
-from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer, decode, encode
+from glidemq_async.payloads import Payloads
+from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer
 
 MSGPACK = MsgpackSerializer()
 JSON = JsonSerializer()
+DAY: Final = 24 * 3600 - 1
 BOTH = pytest.mark.parametrize("serializer", [MSGPACK, JSON], ids=["msgpack", "json"])
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
@@ -52,6 +55,12 @@ class Colour(Enum):
 
 class Level(IntEnum):
     LOW = 1
+
+
+class Span(Enum):
+    DAY = timedelta(days=1)
+    BOTH = (1, 2)
+    HUGE = 2**70
 
 
 class Word(str, Enum):  # noqa: UP042 (StrEnum is the tame one)
@@ -112,7 +121,72 @@ def test_floats_without_a_json_form_pass_through_msgpack() -> None:
     assert repr(MSGPACK.loads(MSGPACK.dumps([math.nan, math.inf, -math.inf]))) == "[nan, inf, -inf]"
 
 
-@BOTH
+extended = (
+    st.datetimes(
+        timezones=st.none()
+        | st.just(UTC)
+        | st.integers(-DAY, DAY).map(lambda seconds: timezone(timedelta(seconds=seconds)))
+    )
+    | st.dates()
+    | st.times()
+    | st.timedeltas()
+    | st.decimals(allow_nan=False)
+    | st.uuids()
+)
+
+
+@settings(deadline=None)
+@given(nested(scalars | extended, keys | extended))
+def test_dates_decimals_and_uuids_come_back_through_msgpack(value: object) -> None:
+    found = MSGPACK.loads(MSGPACK.dumps(value))
+    assert found == value
+    assert repr(found) == repr(value)  # 1.50 is equal to 1.5, and a time of one zone to that of another
+
+
+def test_a_zone_comes_back_as_its_offset() -> None:
+    summer = datetime(2030, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
+    found = MSGPACK.loads(MSGPACK.dumps(summer))
+    assert found == summer
+    assert repr(found) == repr(summer.astimezone(timezone(timedelta(hours=2))))
+
+
+def test_subclasses_of_dates_come_back_as_their_base() -> None:
+    class Moment(datetime):
+        def isoformat(self, sep: str = "T", timespec: str = "auto") -> str:
+            return "not me"
+
+    found = MSGPACK.loads(MSGPACK.dumps(Moment(2030, 1, 1, tzinfo=UTC)))
+    assert (type(found), found) == (datetime, datetime(2030, 1, 1, tzinfo=UTC))
+
+
+def test_an_enum_comes_back_as_its_value_through_msgpack() -> None:
+    value = {Colour.RED: [Colour.RED, Word.HELLO, Level.LOW, Span.DAY, Span.BOTH]}
+    assert MSGPACK.loads(MSGPACK.dumps(value)) == {"red": ["red", "hello", 1, timedelta(days=1), [1, 2]]}
+    with pytest.raises(SerializationError, match="more than 64") as caught:
+        MSGPACK.dumps([1, Span.HUGE])
+    assert caught.value.path == "$[1]"
+    with pytest.raises(SerializationError, match="the key") as caught:
+        MSGPACK.dumps({"a": {Span.BOTH: 1}})
+    assert caught.value.path == "$.a"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xd4\x2ax",
+        b"\xd4\x01x",
+        b"\xd4\x02\xff",
+        b"\xd4\x04x",
+        b"\xc7\x0e\x04999999999999 0 0"[:-1],
+        b"\xd4\x05x",
+        b"\xd4\x06x",
+    ],
+)
+def test_extensions_that_are_no_values_are_told(data: bytes) -> None:
+    with pytest.raises(SerializationError, match="not valid msgpack"):
+        MSGPACK.loads(data)
+
+
 @pytest.mark.parametrize(
     ("value", "name", "hint"),
     [
@@ -121,10 +195,23 @@ def test_floats_without_a_json_form_pass_through_msgpack() -> None:
         (timedelta(1), "datetime.timedelta", "value.total_seconds()"),
         (Decimal("1.5"), "decimal.Decimal", "str(value)"),
         (uuid.UUID(int=1), "uuid.UUID", "str(value)"),
+        (Colour.RED, "Colour", "value.value"),
+    ],
+)
+def test_what_would_not_come_back_is_refused_by_json(value: object, name: str, hint: str) -> None:
+    with pytest.raises(SerializationError, match=name) as caught:
+        JSON.dumps({"at": [value]})
+    assert caught.value.path == "$.at[0]"
+    assert hint in str(caught.value)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("value", "name", "hint"),
+    [
         (PurePosixPath("/a"), "pathlib.PurePosixPath", "str(value)"),
         ({1}, "set", "send a list"),
         (frozenset("a"), "frozenset", "send a list"),
-        (Colour.RED, "Colour", "value.value"),
         (Point(1), "Point", "dataclasses.asdict(value)"),
         (Model(), "Model", "model_dump"),
         (1j, "complex", "plain values"),
@@ -263,9 +350,10 @@ def test_no_bytes_raise_anything_else(serializer: Serializer, data: bytes) -> No
 
 
 def test_the_limit_is_on_encoded_bytes() -> None:
-    assert encode(MSGPACK, "a" * 9, 10, "the payload") == b"\xa9" + b"a" * 9
-    with pytest.raises(PayloadTooLarge, match="the payload is 11 bytes when encoded, the limit is 10") as caught:
-        encode(MSGPACK, "a" * 10, 10, "the payload")
+    payloads = Payloads("glide:{q}", MSGPACK, (), 10)
+    assert payloads.encode("a" * 9, "data", "n", "") == b"\xa9" + b"a" * 9
+    with pytest.raises(PayloadTooLarge, match="data is 11 bytes when encoded, the limit is 10") as caught:
+        payloads.encode("a" * 10, "data", "n", "")
     assert (caught.value.size, caught.value.limit) == (11, 10)
 
 
@@ -279,6 +367,7 @@ def test_a_serializer_of_ones_own_is_told_apart_from_the_library() -> None:
 
     own: Serializer = Own()
     assert isinstance(own, Serializer)
-    assert encode(own, [1], 100, "the payload") == b"[1]"
-    with pytest.raises(SerializationError, match="the result cannot be decoded: out of order"):
-        decode(own, b"[1]", "the result")
+    payloads = Payloads("glide:{q}", own, ())
+    assert payloads.encode([1], "result", "n", "7") == b"[1]"
+    with pytest.raises(SerializationError, match="result of job 7 cannot be decoded: out of order"):
+        payloads.decode(b"[1]", "result", "n", "7")

@@ -34,6 +34,7 @@ def unpackb(
     raw: bool = False,
     use_list: bool = True,
     strict_map_key: bool = True,
+    ext_hook: Callable[[int, bytes], object] = ...,
     timestamp: int = 0,
     max_str_len: int = -1,
     max_bin_len: int = -1,

@@ -50,7 +50,8 @@ def demo(
 
     from glidemq_async.cli.demo import report, show, sources
     from glidemq_async.cli.demo.display import open_display
-    from glidemq_async.cli.loops import INTERRUPTED, run_interruptible
+    from glidemq_async.cli.exits import INTERRUPTED
+    from glidemq_async.cli.loops import run_interruptible
 
     _check(url)
     found = sources.find_sources(path or sources.standard_library())

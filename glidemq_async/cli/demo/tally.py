@@ -29,7 +29,7 @@ class Tally:
         """Count until the queue is paused, which marks the end."""
         async for event in events:
             if isinstance(event, EventGap):
-                self.missed += event.missed
+                self.missed += event.missed or 1
                 continue
             self.by_kind[event.kind] += 1
             if event.kind in {"completed", "failed"}:

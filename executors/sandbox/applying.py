@@ -1,0 +1,98 @@
+"""Putting a process under its permissions, for good."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from glidemq_async.errors import ExecutorError
+from glidemq_async.executors.permissions import Permissions
+from glidemq_async.executors.sandbox import filters, landlock, privileges
+from glidemq_async.executors.sandbox.denials import watch
+from glidemq_async.executors.sandbox.kernel import IS_LINUX
+from glidemq_async.executors.sandbox.limits import limit
+from glidemq_async.executors.sandbox.rules import rules_for
+from glidemq_async.executors.sandbox.supported import unenforced
+
+_STANDARD = 3
+"""Descriptors below this one are input, output and errors."""
+
+
+def apply(permissions: Permissions, *, channels: Sequence[int] = (), threads: int = 0, preparing: int = 0) -> list[str]:
+    """Put this process under permissions, once and for good, before it runs any code of a job.
+
+    It must have one thread: the kernel confines the one that calls, and those that it starts later. Descriptors other
+    than the standard ones and `channels` are closed, so an event loop is made afterwards. `threads` that the executor
+    will start here do not count as processes of the job; `preparing` is how many seconds of processor time may be used
+    beside those of the first job, from whose `begin_job` on its own count.
+
+    Returns what could not be enforced. Raises ExecutorError when that is anything and `strict` is set, or when a path
+    does not exist; a process in which that happened must end.
+    """
+    version = landlock.version()
+    filtered = IS_LINUX and filters.available()
+    missing = unenforced(permissions, version, filtered=filtered) + _other_threads()
+    # Anything missing is known before something is changed, but for what only trying can tell.
+    _refuse(permissions, missing)
+    _check_paths(permissions)
+    _close_others(channels)
+    watch()
+    # Root's processes are not limited, in a namespace or not.
+    counts = filtered and permissions.processes is not None and os.getuid() != 0
+    apart = counts and privileges.enter_user_namespace()
+    missing += limit(permissions, apart=apart, threads=threads, preparing=preparing)
+    _refuse(permissions, missing)
+    try:
+        if filtered:
+            privileges.forgo_new()
+            privileges.drop_capabilities()
+            if version:
+                landlock.restrict(permissions, version)
+            # Last: it refuses some of what the steps above need.
+            filters.install(rules_for(permissions, version))
+    except OSError as error:
+        raise ExecutorError(f"the permissions of a job could not be applied: {error}") from error
+    return missing
+
+
+def _refuse(permissions: Permissions, missing: Sequence[str]) -> None:
+    if permissions.strict and missing:
+        raise ExecutorError(f"strict permissions cannot be enforced here: {'; '.join(missing)}")
+
+
+def _check_paths(permissions: Permissions) -> None:
+    for name in ("read", "write"):
+        granted: bool | tuple[str, ...] = getattr(permissions, name)
+        for path in () if isinstance(granted, bool) else granted:
+            if not os.path.exists(path):
+                raise ExecutorError(f"{name} grants {path!r}, which does not exist: create it before the job runs")
+
+
+def _other_threads() -> list[str]:
+    if not IS_LINUX:
+        return []
+    with suppress(OSError):
+        threads = sum(1 for _ in Path("/proc/self/task").iterdir())
+        if threads > 1:
+            return [f"everything: the process has {threads} threads, and only the calling one is confined"]
+    return []
+
+
+def _close_others(channels: Sequence[int]) -> None:
+    """Close what a job must not find: a descriptor passes every check that was made when it was opened."""
+    kept = sorted({number for number in channels if number >= _STANDARD})
+    start = _STANDARD
+    for number in kept:
+        os.closerange(start, number)
+        start = number + 1
+    os.closerange(start, max(start, _most_descriptors()))
+
+
+def _most_descriptors() -> int:
+    with suppress(OSError, ValueError):
+        return max(int(name) for name in os.listdir("/proc/self/fd")) + 1
+    with suppress(AttributeError, OSError, ValueError):
+        return os.sysconf("SC_OPEN_MAX")
+    return 4096

@@ -1,0 +1,202 @@
+"""Telling a user which permission a refused operation asked for.
+
+The kernel says only EPERM or EACCES. Python's audit events say what was tried: the last one of a thread is kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from glidemq_async.errors import ControlFlow, PermissionDenied
+from glidemq_async.executors.permissions import Permissions
+
+_REFUSALS: Final = (errno.EPERM, errno.EACCES)
+_READS: Final = ("os.listdir", "os.scandir", "os.walk", "os.fwalk", "glob.glob", "os.listxattr", "os.getxattr")
+_CHANGES: Final = (
+    *("os.mkdir", "os.rmdir", "os.remove", "os.rename", "os.link", "os.symlink", "os.truncate", "os.mkfifo"),
+    *("os.mknod", "shutil.rmtree", "shutil.move", "tempfile.mkstemp", "tempfile.mkdtemp"),
+)
+_METADATA: Final = ("os.chmod", "os.chown", "os.chflags", "os.utime", "os.setxattr", "os.removexattr")
+_PROGRAMS: Final = (
+    *("subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn"),
+)
+_SIGNALS: Final = ("os.kill", "os.killpg", "signal.pthread_kill")
+_WATCHED: Final = (
+    *("os.", "socket.", "subprocess.", "signal.", "shutil.", "tempfile.", "glob.", "pty."),
+    *("fcntl.", "ctypes.", "resource."),
+)
+"""Events of operations; others tell of Python's own doings, and come often."""
+
+_UNTOLD: Final = "its permissions do not cover that"
+
+_last = threading.local()
+_watched: Final[list[bool]] = []
+
+
+def watch() -> None:
+    """Remember from now on what each thread tries. Cannot be undone: meant for children."""
+    if _watched:
+        return
+    _watched.append(True)
+
+    def remember(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" or event.startswith(_WATCHED):
+            # Values only: a socket that is kept here would not be closed when its user lets go of it.
+            _last.event = (event, tuple(each if _is_plain(each) else None for each in arguments))
+
+    sys.addaudithook(remember)
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, (str, bytes, int, tuple, os.PathLike))
+
+
+def denied(error: BaseException, permissions: Permissions) -> PermissionDenied | None:
+    """Return what a job's error is as a PermissionDenied, or None when it is none. To be called in the job's thread.
+
+    An error counts when it, or what it was raised from, is a PermissionError, or the failed look-up of a host's name
+    without a network. The message names the permission to grant where it can be told. What says how the job goes on
+    (RetryLater and the like) keeps that meaning, whatever led to it.
+    """
+    if isinstance(error, ControlFlow):
+        return None
+    for found in _chain(error):
+        refused = isinstance(found, OSError) and (found.errno in _REFUSALS or isinstance(found, PermissionError))
+        unresolved = isinstance(found, socket.gaierror) and permissions.network is False
+        if refused or unresolved:
+            result = PermissionDenied(f"{_said(found)}: {_advice(found, permissions)}")
+            result.__cause__ = error
+            return result
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    left = [error]
+    while left:
+        found = left.pop(0)
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        context = None if found.__suppress_context__ else found.__context__
+        left += [each for each in (found.__cause__, context) if each is not None]
+        if isinstance(found, BaseExceptionGroup):
+            left += cast("BaseExceptionGroup[BaseException]", found).exceptions
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _advice(error: BaseException, permissions: Permissions) -> str:
+    event, arguments = getattr(_last, "event", ("", ()))
+    if isinstance(error, socket.gaierror):
+        event, arguments = "socket.getaddrinfo", (error,)
+    path = _text(getattr(error, "filename", None))
+    for names, advise, needs_path in _ADVISERS:
+        if event in names or event.startswith(tuple(name for name in names if name.endswith("."))):
+            # Python names the path in errors about one: without it this error is of something that had no event.
+            return advise(event, arguments, path, permissions) if path or not needs_path else _UNTOLD
+    return _path_advice(path, permissions) if path else _UNTOLD
+
+
+def _text(value: Any) -> str | None:
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        return None
+    return os.path.abspath(os.fsdecode(cast("str | bytes | os.PathLike[str]", value)))
+
+
+def _opened(_event: str, arguments: tuple[Any, ...], path: str | None, permissions: Permissions) -> str:
+    # Another thread may have failed, and this one opened something else meanwhile.
+    if _text(arguments[0]) != path:
+        return _path_advice(path, permissions)
+    flags = arguments[2] if len(arguments) > 2 and isinstance(arguments[2], int) else 0
+    writes = bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+    return _write_advice(path, permissions) if writes else _path_advice(path, permissions)
+
+
+def _listed(_event: str, _arguments: tuple[Any, ...], path: str | None, permissions: Permissions) -> str:
+    return _path_advice(path, permissions)
+
+
+def _changed(_event: str, arguments: tuple[Any, ...], path: str | None, permissions: Permissions) -> str:
+    paths = [each for each in (path, *(_text(each) for each in arguments)) if each is not None]
+    uncovered = [each for each in paths if not _covered(each, permissions.write)]
+    return _write_advice(uncovered[0] if uncovered else next(iter(paths), None), permissions)
+
+
+def _described(event: str, *_: object) -> str:
+    return f"{event} changes what a file is, not what it holds, and that is refused unless write=True is granted"
+
+
+def _started(*_: object) -> str:
+    return "grant Permissions(subprocess=True) to start other processes, and read= for programs outside of the system"
+
+
+def _signalled(*_: object) -> str:
+    return "signals reach only the job's own process and those that it started; no permission grants more"
+
+
+def _connected(event: str, arguments: tuple[Any, ...], _path: str | None, permissions: Permissions) -> str:
+    # A unix socket's address is a text, and has no port.
+    address: Any = arguments[1] if event == "socket.connect" and len(arguments) > 1 else None
+    port = cast("tuple[object, ...]", address)[1] if isinstance(address, tuple) else None
+    if isinstance(port, int):
+        return f"grant Permissions(network=[{port}]) to connect to TCP port {port}, or network=True"
+    if permissions.network is False:
+        return "grant Permissions(network=True), or the TCP ports to connect to"
+    return "with a list of TCP ports nothing but connecting to these is granted: network=True grants all sockets"
+
+
+def _path_advice(path: str | None, permissions: Permissions) -> str:
+    if path is None:
+        return "grant the path with Permissions(read=[...]) or Permissions(write=[...])"
+    if path.startswith("/proc/"):
+        return "what the kernel shows of other processes stays closed, whatever is granted"
+    if _covered(path, permissions.write):
+        return f"{path} is granted by write=, its own mode or owner refuses it"
+    if _covered(path, permissions.read):
+        return f"grant Permissions(write=[{path!r}]); to read it is granted, unless its mode or owner refuses that"
+    return f"grant Permissions(read=[{path!r}])"
+
+
+def _write_advice(path: str | None, permissions: Permissions) -> str:
+    if path is None:
+        return "grant the path with Permissions(write=[...])"
+    if _covered(path, permissions.write):
+        return f"{path} is granted by write=, its own mode or owner refuses it"
+    return f"grant Permissions(write=[{path!r}]), or a directory above it"
+
+
+def _covered(path: str, granted: bool | tuple[str, ...]) -> bool:
+    if isinstance(granted, bool):
+        return granted
+    real = _real(path)
+    return any(os.path.commonpath((real, each)) == each for each in map(_real, granted))
+
+
+def _real(path: str) -> str:
+    # Links of other processes in /proc may not even be read.
+    with suppress(OSError):
+        return os.path.realpath(path)
+    return path
+
+
+_Adviser = Callable[[str, tuple[Any, ...], "str | None", Permissions], str]
+_ADVISERS: Final[tuple[tuple[tuple[str, ...], _Adviser, bool], ...]] = (
+    (("open",), _opened, True),
+    (_READS, _listed, True),
+    (_CHANGES, _changed, True),
+    (_METADATA, _described, True),
+    (_PROGRAMS, _started, False),
+    (_SIGNALS, _signalled, False),
+    (("socket.",), _connected, False),
+)

@@ -1,0 +1,95 @@
+"""seccomp filters: rules on system calls and their arguments, assembled into a BPF program and loaded.
+
+A refused call fails with EPERM and the process goes on, so that Python shows a PermissionError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from glidemq_async.executors.sandbox.kernel import machine, syscall
+from glidemq_async.executors.sandbox.numbers import LAST, NUMBERS
+
+_ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32: Final = 0x40000000
+_LOW_HALF: Final = 0xFFFFFFFF
+
+_LOAD, _AND, _JUMP, _RETURN = 0x20, 0x54, 0x05, 0x06
+_IF_EQUAL, _IF_ABOVE, _IF_AT_LEAST = 0x15, 0x25, 0x35
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_ALLOW: Final = 0x7FFF0000
+_FAIL: Final = 0x00050000
+_SET_MODE_FILTER: Final = 1
+
+_Instruction = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Refuse a call; if `argument` is given, only when `argument & mask` is (or, with `unless`, is not) in `values`.
+
+    Only the low 32 bits of an argument are looked at: the kernel takes none of those used here to be wider.
+    """
+
+    call: str
+    argument: int | None = None
+    values: tuple[int, ...] = ()
+    mask: int = _LOW_HALF
+    unless: bool = False
+    error: int = errno.EPERM
+
+
+def available() -> bool:
+    """Whether the numbers of this machine's system calls are known; else no filter can be written."""
+    return machine() in NUMBERS
+
+
+def install(rules: Iterable[Rule]) -> None:
+    """Put the calling thread, and all that it starts, under the rules for good. Needs no_new_privs. Raises OSError."""
+    program = assemble(machine(), rules)
+    code = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
+    pointer = ctypes.create_string_buffer(header, len(header))
+    syscall(NUMBERS[machine()]["seccomp"], _SET_MODE_FILTER, 0, ctypes.byref(pointer))
+
+
+def assemble(architecture: str, rules: Iterable[Rule]) -> bytes:
+    """The BPF program of the rules; a call that this architecture does not have needs none."""
+    numbers = NUMBERS[architecture]
+    # A call made through another table (32-bit entry, x32) would mean something else by its number.
+    code: list[_Instruction] = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_IF_EQUAL, 1, 0, _ARCHITECTURES[architecture]),
+        _refuse(errno.EPERM),
+        (_LOAD, 0, 0, _NUMBER),
+        (_IF_AT_LEAST, 0, 1, _X32),
+        _refuse(errno.EPERM),
+        (_IF_ABOVE, 0, 1, LAST),
+        _refuse(errno.ENOSYS),
+    ]
+    for rule in rules:
+        if rule.call in numbers:
+            body = _body(rule)
+            code += [(_IF_EQUAL, 0, len(body), numbers[rule.call]), *body]
+    code.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+def _refuse(error: int) -> _Instruction:
+    return (_RETURN, 0, 0, _FAIL | error)
+
+
+def _body(rule: Rule) -> list[_Instruction]:
+    """What runs when the number fits: it refuses, or falls through with the number loaded again."""
+    if rule.argument is None:
+        return [_refuse(rule.error)]
+    code: list[_Instruction] = [(_LOAD, 0, 0, _ARGUMENTS + 8 * rule.argument), (_AND, 0, 0, rule.mask)]
+    # A value that is found jumps past the others and the one instruction for "none of them".
+    code += [(_IF_EQUAL, len(rule.values) - index, 0, value) for index, value in enumerate(rule.values)]
+    code += [_refuse(rule.error)] if rule.unless else [(_JUMP, 0, 0, 1), _refuse(rule.error)]
+    return [*code, (_LOAD, 0, 0, _NUMBER)]

@@ -1,0 +1,120 @@
+"""Landlock: which paths and TCP ports a process may use, and that signals stay inside. For good, children included."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, suppress
+from typing import Final
+
+from glidemq_async.executors.permissions import Permissions
+from glidemq_async.executors.sandbox.kernel import IS_LINUX, machine, syscall
+from glidemq_async.executors.sandbox.numbers import NUMBERS
+from glidemq_async.executors.sandbox.readable import device_paths, listed_paths, program_paths, runtime_paths
+
+_VERSION: Final = 1
+_PATH_BENEATH, _NET_PORT = 1, 2
+
+
+# Rights on files, in the kernel's bits.
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_CHANGE_DIR: Final = 0x1FF0
+"""Creating and removing in a directory, every kind of file."""
+_DEVICES: Final = 1 << 6 | 1 << 11
+_MAKE_SOCKET: Final = 1 << 9
+_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_READ: Final = _READ_FILE | _READ_DIR
+_WRITE: Final = _WRITE_FILE | _CHANGE_DIR & ~(_DEVICES | _MAKE_SOCKET) | _REFER | _TRUNCATE
+_OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_BIND_TCP, _CONNECT_TCP = 1, 2
+_SCOPE_SOCKETS, _SCOPE_SIGNALS = 1, 2
+
+
+def version() -> int:
+    """The version of the kernel's Landlock, 0 where there is none."""
+    if not IS_LINUX or machine() not in NUMBERS:
+        return 0
+    with suppress(OSError):
+        return _call("create_ruleset", None, 0, _VERSION)
+    return 0
+
+
+def restrict(permissions: Permissions, landlock: int) -> None:
+    """Put the calling thread under a ruleset. Needs no_new_privs. Raises OSError; a granted path must exist."""
+    handled = _handled(permissions, landlock)
+    ports = 0 if permissions.network is True or landlock < 4 else _BIND_TCP | _CONNECT_TCP
+    scoped = 0 if landlock < 6 else _SCOPE_SIGNALS | (0 if permissions.network is True else _SCOPE_SOCKETS)
+    size = 8 if landlock < 4 else 16 if landlock < 6 else 24
+    attributes = struct.pack("QQQ", handled, ports, scoped)[:size]
+    ruleset = _call("create_ruleset", ctypes.create_string_buffer(attributes, size), size, 0)
+    lists = (permissions.read, permissions.write)
+    asked = {path for listed in lists if isinstance(listed, tuple) for path in listed}
+    try:
+        for path, access in _granted(permissions).items():
+            # What a path of the default set refuses to this user, its jobs cannot read either.
+            with nullcontext() if path in asked else suppress(OSError):
+                _allow_path(ruleset, path, access & handled)
+        if ports and not isinstance(permissions.network, bool):
+            for port in permissions.network:
+                _call("add_rule", ruleset, _NET_PORT, struct.pack("QQ", _CONNECT_TCP, port), 0)
+        _call("restrict_self", ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _handled(permissions: Permissions, landlock: int) -> int:
+    """What the ruleset forbids unless a rule allows it."""
+    # Never nothing: being under a ruleset is also what closes the memory of processes outside.
+    rights = _DEVICES
+    # Moving between directories is refused under any ruleset, unless one handles it and grants it.
+    rights |= _REFER if landlock >= 2 else 0
+    if permissions.read is not True:
+        rights |= _READ
+    if permissions.write is not True:
+        rights |= _WRITE_FILE | _CHANGE_DIR
+        for since, right in ((3, _TRUNCATE), (5, _IOCTL_DEV)):
+            rights |= right if landlock >= since else 0
+    if permissions.read is not True or not permissions.subprocess:
+        rights |= _EXECUTE
+    return rights
+
+
+def _granted(permissions: Permissions) -> Mapping[str, int]:
+    granted: dict[str, int] = {}
+
+    def grant(paths: Iterable[str], access: int) -> None:
+        for path in paths:
+            granted[path] = granted.get(path, 0) | access
+
+    programs = _EXECUTE if permissions.subprocess else 0
+    grant(runtime_paths(), _READ)
+    grant(listed_paths(), _READ_DIR)
+    grant(device_paths(), _READ_FILE | _WRITE_FILE)
+    if permissions.subprocess:
+        grant(program_paths(), _READ | programs)
+    if isinstance(permissions.read, tuple):
+        grant(permissions.read, _READ | programs)
+    if permissions.write is True:
+        grant(["/"], _REFER)
+    else:
+        sockets = _MAKE_SOCKET if permissions.network is True else 0
+        grant(permissions.write or (), _READ | _WRITE | programs | sockets)
+    return granted
+
+
+def _allow_path(ruleset: int, path: str, access: int) -> None:
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            access &= _OF_FILES
+        if access:
+            _call("add_rule", ruleset, _PATH_BENEATH, struct.pack("=Qi", access, descriptor), 0)
+    finally:
+        os.close(descriptor)
+
+
+def _call(name: str, *arguments: object) -> int:
+    return syscall(NUMBERS[machine()][f"landlock_{name}"], *arguments)

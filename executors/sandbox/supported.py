@@ -1,0 +1,77 @@
+"""What of the sandbox this machine offers: for `glidemq doctor`, and to refuse in time."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from glidemq_async.executors.permissions import Permissions
+from glidemq_async.executors.sandbox import filters, landlock
+from glidemq_async.executors.sandbox.kernel import IS_LINUX, machine
+
+_NO_LANDLOCK: Final = "Landlock is missing (Linux 5.13, switched on)"
+_NO_FILTERS: Final = "seccomp filters are missing (Linux, on x86_64 or aarch64)"
+_FEATURES: Final = (
+    ("landlock", 1, "paths: reading, writing, creating, removing (Linux 5.13)"),
+    ("landlock refer", 2, "moves and links between granted directories (5.19); before, they are refused"),
+    ("landlock truncate", 3, "truncation by Landlock (6.2); before, by seccomp"),
+    ("landlock tcp", 4, "TCP ports (6.7)"),
+    ("landlock devices", 5, "ioctl on devices (6.10)"),
+    ("landlock scope", 6, "signals and abstract unix sockets stay inside (6.12)"),
+)
+_TRY_NAMESPACE: Final = (
+    "import ctypes, os; c = ctypes.CDLL(None, use_errno=True); "
+    "r = c.unshare(0x10000000); print(os.strerror(ctypes.get_errno()) if r else 'ok')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """One mechanism of the sandbox: whether this machine has it, and what it is for."""
+
+    name: str
+    available: bool
+    detail: str
+
+
+def support() -> list[Support]:
+    """Return the mechanisms of the sandbox and whether they are there. Starts a short process; for diagnosis."""
+    version = landlock.version()
+    where = f"{platform.system()} {platform.release()} on {machine()}"
+    return [
+        Support("limits", sys.platform != "win32", "memory, cpu, file_size, open_files, processes"),
+        Support("seccomp", IS_LINUX and filters.available(), f"system calls; this is {where}"),
+        *(Support(name, version >= since, f"{detail}; found version {version}") for name, since, detail in _FEATURES),
+        _user_namespaces(),
+    ]
+
+
+def unenforced(permissions: Permissions, version: int, *, filtered: bool) -> list[str]:
+    """What cannot be enforced with this version of Landlock (0: none), with or without seccomp filters."""
+    missing: list[str] = []
+    if version < 1:
+        missing.append(f"memory and environment of the user's other processes, in /proc: {_NO_LANDLOCK}")
+        missing += [f"{name}: {_NO_LANDLOCK}" for name in ("read", "write") if getattr(permissions, name) is not True]
+    elif version < 3 and not filtered and permissions.write is not True:
+        missing.append("write: truncation is not refused (Linux 6.2)")
+    if isinstance(permissions.network, tuple) and version < 4:
+        missing.append("network: TCP ports are not told apart (Linux 6.7), every port can be reached")
+    if version < 6 and (permissions.subprocess or not filtered):
+        missing.append("signals to other processes of the user (Linux 6.12)")
+    if not filtered:
+        names = ["network"] if permissions.network is not True else []
+        names += [] if permissions.subprocess else ["subprocess"]
+        missing += [f"{name}: {_NO_FILTERS}" for name in (*names, "system calls")]
+    return missing
+
+
+def _user_namespaces() -> Support:
+    found = "not on this platform"
+    if IS_LINUX:
+        command = [sys.executable, "-I", "-S", "-c", _TRY_NAMESPACE]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603 - ours
+        found = done.stdout.strip() or "failed"
+    return Support("user namespaces", found == "ok", f"an exact count of processes: {found}")

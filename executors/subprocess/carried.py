@@ -1,0 +1,65 @@
+"""Exceptions on their way to another process: what they are, what they say, and what they ask for."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, TypeAlias, cast
+
+from glidemq_async import errors
+from glidemq_async.errors import (
+    GlideMQError,
+    HandlerError,
+    PayloadTooLarge,
+    RateLimited,
+    RetryLater,
+    SerializationError,
+    UnrecoverableError,
+)
+from glidemq_async.failure import Failure, failure_of
+
+Carried: TypeAlias = list[Any]
+
+#: What keeps its meaning in classes derived from it, too.
+_MEANINGS: tuple[type[GlideMQError], ...] = (UnrecoverableError, RetryLater, RateLimited)
+
+
+def carried(error: BaseException) -> Carried:
+    """Return an exception as plain values."""
+    meaning = next((kind for kind in _MEANINGS if isinstance(error, kind)), type(error))
+    return [meaning.__module__, meaning.__name__, _arguments(error), list(failure_of(error))]
+
+
+def rebuilt(message: Carried) -> BaseException:
+    """Return the exception: of its own type if that is ours or a built-in one, else a HandlerError.
+
+    Whatever it is, it is stored and shown with the type, text and traceback of the original.
+    """
+    module, name, arguments, texts = message
+    failure = Failure(*cast("list[str]", texts))
+    error = _built(str(module), str(name), arguments, failure)
+    error.remote_failure = failure  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    if failure.traceback:
+        error.add_note(f"In the process of the job:\n{failure.traceback.rstrip()}")
+    return error
+
+
+def _arguments(error: BaseException) -> list[Any]:
+    if isinstance(error, RetryLater | RateLimited):
+        return [error.delay]
+    if isinstance(error, PayloadTooLarge):
+        return [error.what, error.size, error.limit]
+    if isinstance(error, SerializationError):
+        return [str(error), error.path]
+    return []
+
+
+def _built(module: str, name: str, arguments: list[Any], failure: Failure) -> BaseException:
+    source: object = errors if module == errors.__name__ else builtins if module == builtins.__name__ else None
+    kind = getattr(source, name, None)
+    # What is no Exception ends programs and tasks: here it is only what a handler raised.
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            return kind(*(arguments or [failure.message]))
+        except Exception:  # noqa: BLE001 - a type that cannot be made of its text, such as UnicodeDecodeError
+            return HandlerError(failure.error_type, failure.message, failure.traceback)
+    return HandlerError(failure.error_type, failure.message, failure.traceback)

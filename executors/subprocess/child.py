@@ -1,0 +1,252 @@
+"""A child: takes one job after the other over its channel and runs it in its main thread.
+
+A second thread reads the channel, so that abort and the worker's end are noticed while a handler runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import importlib
+import inspect
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any, Final, cast
+
+from glidemq_async.client import QueueClient
+from glidemq_async.context import set_current_job
+from glidemq_async.errors import ExecutorError
+from glidemq_async.executors.calls import FunctionCall
+from glidemq_async.executors.permissions import Permissions
+from glidemq_async.executors.subprocess.carried import carried
+from glidemq_async.executors.subprocess.forwarding import Forwarding
+from glidemq_async.executors.subprocess.frames import PROTOCOL, Frame
+from glidemq_async.executors.subprocess.link import Link
+from glidemq_async.executors.subprocess.proxy import ChildClient
+from glidemq_async.executors.subprocess.references import MainModule, read_main, resolve
+from glidemq_async.executors.subprocess.system import memory_in_use
+from glidemq_async.executors.subprocess.tracing import Trace, adopt_trace, flush_spans
+from glidemq_async.job import Job
+from glidemq_async.serialization import MsgpackSerializer
+
+CHANNEL: Final = 3
+"""The descriptor of the channel, the only one besides stdin, stdout and stderr."""
+ENDED: Final = 0
+STOPPED: Final = 143
+UNPREPARED: Final = 78
+PREPARING: Final = 60
+"""Seconds of processor time for imports and set-up, where that of jobs is limited."""
+
+
+def main(config: Mapping[str, Any]) -> None:
+    """Be a child until there is nothing more to do; does not return."""
+    link = Link(socket.socket(fileno=CHANNEL))
+    os.set_inheritable(CHANNEL, False)
+    _exit(Child(link, config).live())
+
+
+class Child:
+    """One process that runs jobs, one at a time."""
+
+    def __init__(self, link: Link, config: Mapping[str, Any]) -> None:
+        self._link = link
+        self._config = config
+        self._pid = os.getpid()
+        self._inbox: SimpleQueue[Frame | None] = SimpleQueue()
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._runner: asyncio.Runner | None = None
+        self._job: Job[Any, Any] | None = None
+        self._client: ChildClient | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._told_to_stop = False
+        self._begin_job: Callable[[], None] = lambda: None
+        self._is_worn: Callable[[], bool] = lambda: False
+        self._denied: Callable[[BaseException], BaseException] = lambda error: error
+        self._logs = None if config["levels"] is None else Forwarding(link, config["levels"])
+
+    def live(self) -> int:
+        """Get ready, say so, and run what comes; returns the exit status."""
+        try:
+            lacking = self._prepare()
+            signal.signal(signal.SIGTERM, self._on_term)
+            threading.Thread(target=self._read, name="glidemq-channel", daemon=True).start()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the worker is told, and this process ends
+            with suppress(OSError):
+                self._link.send("unprepared", carried(self._denied(error)))
+            return UNPREPARED
+        self._link.send("ready", PROTOCOL, os.getpid(), lacking)
+        while (frame := self._inbox.get()) is not None:
+            self._run(frame)
+        if self._runner is not None:
+            self._runner.close()
+        flush_spans()
+        return ENDED
+
+    def _prepare(self) -> list[str]:
+        lacking: list[str] = []
+        if self._config["permissions"] is not None:
+            # Only where they are needed: children without permissions start without the sandbox.
+            sandbox = importlib.import_module("glidemq_async.executors.sandbox")
+            allowed = Permissions(**self._config["permissions"])
+            lacking = sandbox.apply(allowed, channels=[self._link.descriptor], threads=1, preparing=PREPARING)
+            self._begin_job = lambda: sandbox.begin_job(allowed)
+            self._is_worn = lambda: sandbox.is_worn(allowed)
+            self._denied = lambda error: sandbox.denied(error, allowed) or error
+        self._take_over_logging()
+        # From here on the user's code runs.
+        read_main(MainModule(*self._config["main"]))
+        if self._config["setup"]:
+            setup = resolve(self._config["setup"])
+            self._take_over_logging()
+            self._finish(setup())
+            self._take_over_logging()
+        for reference in self._config["handlers"]:
+            self._functions[reference] = resolve(reference)
+        self._take_over_logging()
+        gc.freeze()
+        return lacking
+
+    def _take_over_logging(self) -> None:
+        if self._logs is not None:
+            self._logs.take_over()
+
+    # -- what the worker says; in the thread that reads -------------------------------------------------------------
+
+    def _read(self) -> None:
+        for frame in self._link.frames():
+            if frame[0] == "answer":
+                if self._client is not None:
+                    self._client.functions.answered(frame)
+            elif frame[0] == "abort":
+                self._abort(frame)
+            elif frame[0] == "levels":
+                if self._logs is not None:
+                    self._logs.follow(frame[1])
+            else:
+                self._inbox.put(None if frame[0] == "stop" else frame)
+                if frame[0] == "stop":
+                    return
+        # The worker is gone, and whatever runs here runs for nobody. The group is this process's own.
+        with suppress(OSError):
+            os.killpg(0, signal.SIGKILL)
+        os._exit(STOPPED)
+
+    def _abort(self, frame: Frame) -> None:
+        _, job_id, reason = frame
+        job, task = self._job, self._task
+        if job is None or job.id != job_id:
+            return
+        self._told_to_stop = True
+        if task is None:
+            job.abort.set(reason)
+            return
+        with suppress(RuntimeError):  # it has ended meanwhile
+            task.get_loop().call_soon_threadsafe(self._abort_task, job, task, reason)
+
+    def _abort_task(self, job: Job[Any, Any], task: asyncio.Task[Any], reason: str) -> None:
+        job.abort.set(reason)
+        task.cancel(reason)
+
+    def _on_term(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        # Service managers send it to all processes of a service: what is to stop, and when, is the worker's to say.
+        if self._told_to_stop:
+            raise SystemExit(STOPPED)
+
+    # -- one job ----------------------------------------------------------------------------------------------------
+
+    def _run(self, frame: Frame) -> None:
+        _, reference, queue, limit, values, call, trace = frame
+        self._client = ChildClient(self._link, queue, limit)
+        # It has all that a job asks of its client while it runs; the rest says what it lacks.
+        job: Job[Any, Any] = Job.from_carried(cast("QueueClient", self._client), values)
+        _ = job.abort  # made here, before the other thread looks for it
+        self._told_to_stop = False
+        self._job = job
+        self._begin_job()
+        try:
+            # What a handler sets in its context ends with it.
+            outcome = contextvars.copy_context().run(self._outcome, job, reference, call, trace)
+        finally:
+            self._job = None
+            self._client.functions.close()
+        if os.getpid() != self._pid:  # a fork that the handler let return: its process answers, not this one
+            _exit(ENDED)
+        _flush()
+        if self._logs is not None:
+            self._logs.end(job.id)
+        if self._told_to_stop and outcome[0] == "failed" and outcome[2]:
+            _exit(STOPPED)
+        self._link.send(*outcome[:2], memory_in_use(), self._is_worn())
+
+    def _outcome(
+        self, job: Job[Any, Any], reference: str, call: bytes | None, trace: Trace
+    ) -> tuple[str, object, bool]:
+        """What the run came to; the last part says whether it was cut off by SIGTERM."""
+        try:
+            if self._logs is not None:
+                self._logs.begin(job.id)
+            function = self._function(reference)
+            handler: Callable[[Job[Any, Any]], Any] = function
+            if call is not None:
+                args, kwargs = cast("tuple[list[Any], dict[str, Any]]", MsgpackSerializer().loads(call))
+                handler = FunctionCall(function, tuple(args), kwargs)
+            set_current_job(job)
+            adopt_trace(trace)
+            value = self._finish(handler(job))
+            assert self._client is not None  # noqa: S101 - set for the run
+            return "done", self._client.encode(value, "result", job.name, job.id), False
+        except asyncio.CancelledError as error:
+            return ("cancelled" if self._told_to_stop else "failed"), carried(error), False
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
+            return "failed", carried(self._denied(error)), isinstance(error, SystemExit) and error.code == STOPPED
+
+    def _function(self, reference: str) -> Callable[..., Any]:
+        if reference not in self._functions:
+            try:
+                self._functions[reference] = resolve(reference)
+                self._take_over_logging()
+            except Exception as error:
+                raise ExecutorError(f"{reference} cannot be found in the process of the job: {error!r}") from error
+        return self._functions[reference]
+
+    def _finish(self, value: Any) -> Any:
+        """Return the value, awaited if it wants to be."""
+        if not inspect.isawaitable(value):
+            return value
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        loop = self._runner.get_loop()
+        task = loop.create_task(_awaited(value))
+        self._task = task
+        if self._told_to_stop and self._job is not None:  # between the call and its task
+            loop.call_soon(self._abort_task, self._job, task, "cancelled")
+        try:
+            return loop.run_until_complete(task)
+        finally:
+            self._task = None
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A handler may have closed or replaced it.
+        with suppress(Exception):
+            stream.flush()
+
+
+def _exit(status: int) -> None:
+    # Threads that a handler left behind must not keep the process.
+    _flush()
+    os._exit(status)

@@ -1,0 +1,32 @@
+"""The environment of children: what programs need to find their way, and nothing that may be a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_PLAIN: Final = frozenset(
+    {
+        "HOME",
+        "LANG",
+        "LANGUAGE",
+        "LD_LIBRARY_PATH",
+        "LOGNAME",
+        "PATH",
+        "SHELL",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+        "TEMP",
+        "TMP",
+        "TMPDIR",
+        "TZ",
+        "USER",
+        "VIRTUAL_ENV",
+    }
+)
+_PLAIN_PREFIXES: Final = ("LC_", "PYTHON", "DYLD_")
+
+
+def plain_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that children get when no permissions say otherwise."""
+    return {name: value for name, value in environ.items() if name in _PLAIN or name.startswith(_PLAIN_PREFIXES)}

@@ -1,0 +1,218 @@
+"""The subprocess executor: jobs run in warm processes, so that a crash, a leak or a loop costs one job only."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import timedelta
+from types import FunctionType
+from typing import Any, Literal
+
+from glidemq_async.durations import to_ms
+from glidemq_async.errors import ExecutorError
+from glidemq_async.executors.calls import FunctionCall
+from glidemq_async.executors.deadlines import waiting
+from glidemq_async.executors.permissions import Permissions
+from glidemq_async.executors.protocol import Handler
+from glidemq_async.executors.subprocess.environment import plain_environment
+from glidemq_async.executors.subprocess.pool import Child, Pool, Settings
+from glidemq_async.executors.subprocess.receiving import OwnLevels
+from glidemq_async.executors.subprocess.references import reference_of, refuse_while_reading_main
+from glidemq_async.executors.subprocess.run import SLACK, Outcome, Run
+from glidemq_async.executors.subprocess.tracing import current_trace
+from glidemq_async.job import Job
+from glidemq_async.option_checks import positive_number, whole_number
+from glidemq_async.serialization import MsgpackSerializer
+
+
+class SubprocessExecutor:
+    """Runs each job in a process of its own, taken from a pool of warm ones; plain and coroutine functions.
+
+    - `processes`: the most processes that run jobs at a time.
+    - `permissions`: what jobs may reach (see docs/permissions.md); None confines nothing but the environment.
+    - `start_method`: "forkserver" forks processes from a clean one, in milliseconds; "spawn" starts an interpreter
+      for each.
+    - `max_jobs`: after so many jobs a process is replaced; None: never.
+    - `max_memory`: a process that holds more bytes of memory after a job is replaced; None: never.
+    - `grace`: seconds for a run that is stopped (timeout, revoked, shutdown): it is told, gets SIGTERM after half of
+      them, SIGKILL after all. Whatever it started goes with it.
+    - `heartbeat_timeout`: a run that asks nothing of its job (heartbeat, log, progress, data) for so many seconds is
+      stopped like one that takes too long; None: runs may be silent.
+    - `capture_output`: what jobs write to stdout and stderr becomes lines of their logs.
+    - `forward_logs`: what jobs log is handled by the worker's loggers, whatever imported code sets up for logging;
+      False: that holds, and without it warnings go to stderr.
+    - `setup`: a function without arguments that each process calls once before its first job, from a module.
+    - `warm`: how many processes are started with the worker; the others when they are first needed.
+
+    A process that ends while it runs a job is that job's failure, an ExecutorError with the exit status or signal.
+    The handler must be a function at the top level of a module. Raises TypeError and ValueError for bad options.
+    """
+
+    def __init__(
+        self,
+        processes: int,
+        *,
+        permissions: Permissions | None = None,
+        start_method: Literal["forkserver", "spawn"] = "forkserver",
+        max_jobs: int | None = 1_000,
+        max_memory: int | None = None,
+        grace: float | timedelta = 5.0,
+        heartbeat_timeout: float | timedelta | None = None,
+        capture_output: bool = False,
+        forward_logs: bool = True,
+        setup: Callable[[], Any] | str | None = None,
+        warm: int = 1,
+    ) -> None:
+        self._processes = positive_number("processes", processes)
+        self._warm = min(whole_number("warm", warm, least=0), processes)
+        if start_method not in ("forkserver", "spawn"):
+            raise ValueError(f'start_method must be "forkserver" or "spawn", got {start_method!r}')
+        self._start_method = start_method
+        self._max_jobs = None if max_jobs is None else positive_number("max_jobs", max_jobs)
+        self._max_memory = None if max_memory is None else whole_number("max_memory", max_memory, least=1)
+        self.grace = to_ms("grace", grace) / 1000
+        self._silence = None
+        if heartbeat_timeout is not None:
+            self._silence = to_ms("heartbeat_timeout", heartbeat_timeout, allow_zero=False) / 1000
+        self._permissions = permissions
+        self._capture_output = capture_output
+        self._levels = OwnLevels() if forward_logs else None
+        self._setup = setup if isinstance(setup, str) else reference_of(setup) if setup is not None else ""
+        self._references: dict[Callable[..., Any], str] = {}
+        self._pool: Pool | None = None
+
+    @property
+    def occupied(self) -> int:
+        """Always 0: a process that does not stop is killed before its run ends."""
+        return 0
+
+    def check_handler(self, handler: Handler) -> None:
+        """Note a function that will be run here; TypeError, which says what to do, for one no process can find."""
+        self._reference(handler)
+
+    async def start(self, freed: Callable[[], None]) -> None:
+        """Start the first processes. Raises ExecutorError when they cannot be prepared."""
+        del freed
+        refuse_while_reading_main()
+        pool = Pool(Settings(self._processes, self._config(), self._environment(), self._capture_output))
+        self._pool = pool
+        try:
+            for child in await asyncio.gather(*(pool.take() for _ in range(self._warm))):
+                pool.give_back(child)
+        except BaseException:  # cancelled, too: nothing may be left of what was not started to its end
+            await self.stop(0.0)
+            raise
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            "fresh": self._start_method == "spawn",
+            "permissions": None if self._permissions is None else asdict(self._permissions),
+            "setup": self._setup,
+            "levels": None if self._levels is None else self._levels.now(),
+            "handlers": sorted(set(self._references.values())),
+        }
+
+    def _environment(self) -> dict[str, str]:
+        if self._permissions is None:
+            return plain_environment(os.environ)
+        sandbox = importlib.import_module("glidemq_async.executors.sandbox")
+        environment: dict[str, str] = sandbox.child_environment(self._permissions, os.environ)
+        return environment
+
+    async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
+        """Run the handler in a process that is free, at most `timeout` seconds from its start (then TimeoutError).
+
+        Raises what the handler raises, ExecutorError when its process ends or none can be started, TypeError and
+        SerializationError for what cannot be sent.
+        """
+        if self._pool is None:
+            raise ExecutorError("asked to run a job, found the subprocess executor not started")
+        work = self._work(handler, job)
+        with waiting():
+            child = await self._pool.take()
+        _ = job.abort
+        child.jobs += 1
+        child.channel.take_at_most(job.payload_limit + SLACK)
+        child.records.begin(job)
+        if child.output is not None:
+            child.output.begin(job)
+        try:
+            self._tell_levels(child)
+            child.channel.send("run", *work)
+            outcome = await self._attended(self._pool, child, job, timeout)
+        except BaseException:
+            self._pool.end(child)
+            raise
+        finally:
+            child.records.end()
+            if child.output is not None:
+                await child.output.end()
+        self._keep_or_replace(self._pool, child, outcome)
+        return outcome.result()
+
+    def _tell_levels(self, child: Child) -> None:
+        if self._levels is not None and child.levels is not (now := self._levels.now()):
+            child.levels = now
+            child.channel.send("levels", now)
+
+    async def _attended(self, pool: Pool, child: Child, job: Job[Any, Any], timeout: float | None) -> Outcome:
+        """Wait for the outcome, and end the run when its time is over or it is cancelled."""
+        run = Run(child, job, self._silence)
+        serving = asyncio.create_task(run.serve())
+        try:
+            await asyncio.wait({serving}, timeout=timeout)
+        except asyncio.CancelledError:
+            job.abort.set("cancelled")
+            outcome = await run.stop(serving, job.abort.reason, self.grace, pool.signal)
+            if outcome.kind != "done":
+                raise
+            # It was done before it could be stopped; its process is replaced all the same.
+            pool.end(child)
+            return outcome
+        if serving.done() and serving.result().kind != "silent":
+            return serving.result()
+        late = f"the run took longer than its timeout of {timeout:g} s" if timeout else ""
+        if serving.done():
+            late = f"the run was silent for longer than its heartbeat_timeout of {self._silence:g} s"
+            serving = asyncio.create_task(Run(child, job, None).serve())
+        job.abort.set("timeout")
+        await run.stop(serving, "timeout", self.grace, pool.signal)
+        raise TimeoutError(late)
+
+    def _keep_or_replace(self, pool: Pool, child: Child, outcome: Outcome) -> None:
+        if outcome.kind == "died":
+            pool.end(child)
+        elif self._is_worn(child, outcome):
+            pool.retire(child)
+        elif child.is_alive:
+            pool.give_back(child)
+
+    def _is_worn(self, child: Child, outcome: Outcome) -> bool:
+        if self._max_jobs is not None and child.jobs >= self._max_jobs:
+            return True
+        if self._max_memory is not None and outcome.memory > self._max_memory:
+            return True
+        return outcome.is_worn
+
+    def _work(self, handler: Handler, job: Job[Any, Any]) -> list[object]:
+        call = None
+        if isinstance(handler, FunctionCall):
+            call = MsgpackSerializer().dumps([handler.args, handler.kwargs])
+            handler = handler.function
+        return [self._reference(handler), job.queue, job.payload_limit, job.carried(), call, current_trace()]
+
+    def _reference(self, function: Callable[..., Any]) -> str:
+        if not isinstance(function, FunctionType):
+            return reference_of(function)  # whatever it is, it need not be hashable
+        if function not in self._references:
+            self._references[function] = reference_of(function)
+        return self._references[function]
+
+    async def stop(self, grace: float) -> None:
+        """End all processes: idle ones are asked first, what runs after `grace` seconds is killed."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.stop(max(grace, 0.0))

@@ -1,0 +1,166 @@
+"""The worker's side of its guard: starting it, asking it for children, hearing how they ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing.spawn
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from glidemq_async.errors import ExecutorError
+from glidemq_async.executors.subprocess import frames
+from glidemq_async.executors.subprocess.channel import Channel
+from glidemq_async.executors.subprocess.references import MainModule
+
+_START_SECONDS: Final = 30.0
+_END_SECONDS: Final = 5.0
+
+
+class Ending(NamedTuple):
+    """How a process ended: its exit status, negative for a signal; None and why for one that never was."""
+
+    status: int | None
+    why: str = ""
+
+
+class Guardian:
+    """One guard process, and the children that it holds."""
+
+    def __init__(self, config: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+        self._config = config
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._channel: Channel | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._endings: dict[int, asyncio.Future[Ending]] = {}
+        self._last = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether children can be started."""
+        return self._channel is not None and self._channel.is_open
+
+    async def start(self) -> None:
+        """Start the guard and wait until it answers. Raises ExecutorError."""
+        ours, its = socket.socketpair()
+        with its:
+            self._process = self._launch(its)
+        self._control = ours.dup()
+        try:
+            self._channel = await Channel.over(ours, frames.ANY_SIZE)
+        except BaseException:
+            ours.close()
+            raise
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                hello = await self._channel.receive()
+        except TimeoutError:
+            hello = None
+        if hello is None or hello[:2] != ["guard", frames.PROTOCOL]:
+            await self.stop()
+            raise ExecutorError(
+                f"the guard of the subprocess executor did not start, it said {hello}: "
+                f"protocol {frames.PROTOCOL} is spoken here; what went wrong it has written to stderr"
+            )
+        self._listening = asyncio.create_task(self._listen(self._channel))
+
+    def _launch(self, control: socket.socket) -> subprocess.Popen[bytes]:
+        main = MainModule.of_this_process()
+        python = [os.fsdecode(multiprocessing.spawn.get_executable()), *_flags()]
+        config = dict(self._config)
+        config |= {"path": sys.path, "argv": sys.argv, "main": list(main), "worker": os.getpid(), "python": python}
+        with tempfile.TemporaryFile() as file:
+            file.write(json.dumps(config).encode())
+            file.seek(0)
+            boot = str(Path(__file__).with_name("boot.py"))
+            return subprocess.Popen(  # noqa: S603 - this interpreter
+                [*python, "-P", boot, "guard", str(file.fileno()), str(control.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(file.fileno(), control.fileno()),
+                env=dict(self._environment),
+                start_new_session=True,
+            )
+
+    async def _listen(self, channel: Channel) -> None:
+        while (frame := await channel.receive()) is not None:
+            if frame[0] == "ended":
+                self._note(frame[1], Ending(frame[2], frame[3]))
+        for number in list(self._endings):
+            self._note(number, Ending(None, "was killed with its guard, the process that starts them,"))
+
+    def _note(self, number: int, ending: Ending) -> None:
+        future = self._endings.pop(number, None)
+        if future is not None and not future.done():
+            future.set_result(ending)
+
+    def start_child(self, output: int | None) -> tuple[int, socket.socket, asyncio.Future[Ending]]:
+        """Ask for a child whose output goes to a descriptor; returns its number, its channel, and how it will end.
+
+        Raises ExecutorError when the guard is gone.
+        """
+        ours, its = socket.socketpair()
+        with its:
+            self._last += 1
+            given = [its.fileno()] if output is None else [its.fileno(), output]
+            try:
+                self._send(frames.packed("start", self._last, len(given)), given)
+            except OSError as error:
+                ours.close()
+                raise ExecutorError(f"the guard of the subprocess executor is gone: {error}") from error
+        ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._endings[self._last] = ending
+        return self._last, ours, ending
+
+    def signal(self, number: int, what: signal.Signals) -> None:
+        """Send a signal to a child and all of its process group; nothing happens if it has ended."""
+        with suppress(OSError):
+            self._send(frames.packed("signal", number, int(what)), [])
+
+    def _send(self, data: bytes, descriptors: list[int]) -> None:
+        if self._control is None:
+            raise BrokenPipeError("it was stopped")
+        while data:
+            try:
+                data = data[socket.send_fds(self._control, [data], descriptors) :]
+                descriptors = []
+            except BlockingIOError:
+                # A few hundred bytes do not fit: the guard is stopped, or drowned in requests. A second is much.
+                if not select.select([], [self._control], [], 1.0)[1]:
+                    raise
+
+    async def stop(self) -> None:
+        """Close the channel, which ends the guard and everything below it, and wait until they are gone."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        deadline = asyncio.get_running_loop().time() + _END_SECONDS
+        while process.poll() is None:
+            if asyncio.get_running_loop().time() > deadline:
+                process.kill()
+            await asyncio.sleep(0.005)
+        if self._listening is not None:
+            await self._listening
+
+
+def _flags() -> list[str]:
+    """The options of this interpreter that change how code runs."""
+    flags = [f"-W{option}" for option in sys.warnoptions]
+    flags += [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    flags += ["-O" * sys.flags.optimize] if sys.flags.optimize else []
+    return flags + (["-s"] if sys.flags.no_user_site else []) + (["-E"] if sys.flags.ignore_environment else [])

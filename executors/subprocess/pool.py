@@ -1,0 +1,266 @@
+"""The children of one executor: started when they are needed, kept warm, replaced when they are worn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from glidemq_async.errors import ExecutorError
+from glidemq_async.executors.subprocess.carried import rebuilt
+from glidemq_async.executors.subprocess.channel import Channel
+from glidemq_async.executors.subprocess.frames import PROTOCOL
+from glidemq_async.executors.subprocess.guardian import Ending, Guardian
+from glidemq_async.executors.subprocess.output import Output
+from glidemq_async.executors.subprocess.receiving import Receiver
+from glidemq_async.executors.subprocess.records import Levels
+from glidemq_async.executors.subprocess.system import how_it_ended
+
+PREPARE_SECONDS: Final = 60.0
+"""How long a child may take to start, imports and set-up included."""
+_HELLO_LIMIT: Final = 1024 * 1024
+_END_SECONDS: Final = 2.0
+"""How long a child that is told to end may take."""
+_IDLE_SECONDS: Final = 0.5
+"""How long idle children may take to end when the pool is stopped at once."""
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 5.0
+_MOST_FAILURES: Final = 10
+
+_log = logging.getLogger(__name__)
+
+
+class Child:
+    """One child process, seen from the worker."""
+
+    def __init__(self, number: int, channel: Channel, ending: asyncio.Future[Ending], records: Receiver) -> None:
+        self.number = number
+        self.pid = 0
+        self.channel = channel
+        self.ending = ending
+        self.records = records
+        self.levels: Levels | None = None
+        """Those that it was told last."""
+        self.output: Output | None = None
+        self.jobs = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can take a job."""
+        return self.channel.is_open and not self.ending.done()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How many children, and what each of them starts with."""
+
+    processes: int
+    config: Mapping[str, Any]
+    environment: Mapping[str, str]
+    capture_output: bool
+
+
+class Pool:
+    """Hands out children, each to one run at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._guardian = Guardian(settings.config, settings.environment)
+        self._guard_starts = asyncio.Lock()
+        self._children: set[Child] = set()
+        self._ending: set[asyncio.Future[Ending]] = set()
+        self._idle: list[Child] = []
+        self._waiters: deque[asyncio.Future[Child]] = deque()
+        self._starts: set[asyncio.Task[None]] = set()
+        self._failures = 0
+        self._is_closed = False
+        self._told_lacking: list[str] = []
+
+    async def take(self) -> Child:
+        """Wait for a child that is free. Raises ExecutorError when none can be started."""
+        while self._idle:
+            # The one that was used last: the others may be swapped out, or worth ending.
+            child = self._idle.pop()
+            if child.is_alive:
+                return child
+        waiter: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._grow()
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._offer(waiter.result())
+            raise
+
+    def give_back(self, child: Child) -> None:
+        """A child is free again, unless it was told to end meanwhile."""
+        if child in self._children:
+            self._offer(child)
+
+    def retire(self, child: Child) -> None:
+        """Let a child end by itself; another one takes its place."""
+        self._forget(child)
+        child.channel.send("stop")
+        asyncio.get_running_loop().call_later(_END_SECONDS, self.signal, child, signal.SIGKILL)
+        self._grow()
+
+    def end(self, child: Child) -> None:
+        """Kill a child and all of its process group."""
+        self._forget(child)
+        self.signal(child, signal.SIGKILL)
+        self._grow()
+
+    def signal(self, child: Child, what: signal.Signals) -> None:
+        """Send a signal to a child and its process group, unless it has ended."""
+        if not child.ending.done():
+            self._guardian.signal(child.number, what)
+
+    async def stop(self, grace: float) -> None:
+        """Ask idle children to end, and after `grace` seconds kill all there are. Nothing is left when it returns."""
+        self._is_closed = True
+        if grace > 0 and (busy := [child.ending for child in self._children if child not in self._idle]):
+            await asyncio.wait(busy, timeout=grace)
+        for start in self._starts:
+            start.cancel()
+        await asyncio.gather(*self._starts, return_exceptions=True)
+        while self._waiters:
+            self._refuse(ExecutorError("the subprocess executor was stopped"))
+        idle = [child.ending for child in self._idle]
+        for child in self._idle:
+            child.channel.send("stop")
+        if idle:
+            await asyncio.wait(idle, timeout=max(grace, _IDLE_SECONDS))
+        await self._guardian.stop()
+        for child in list(self._children):
+            child.channel.close()
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    # -- handing out ------------------------------------------------------------------------------------------------
+
+    def _offer(self, child: Child) -> None:
+        if not child.is_alive:
+            return
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(child)
+                return
+        self._idle.append(child)
+
+    def _refuse(self, error: ExecutorError) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(error)
+                return
+
+    def _grow(self) -> None:
+        """Start as many children as wait for one, up to the limit."""
+        wanted = sum(not waiter.done() for waiter in self._waiters)
+        room = self._settings.processes - len(self._children) - len(self._starts)
+        for _ in range(min(wanted - len(self._starts), room)):
+            if not self._is_closed:
+                start = asyncio.create_task(self._start())
+                self._starts.add(start)
+                start.add_done_callback(self._started)
+
+    def _started(self, start: asyncio.Task[None]) -> None:
+        self._starts.discard(start)
+        self._grow()
+
+    # -- starting ---------------------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        if self._failures:
+            # What cannot start now will hardly start at once: jobs must not fail by the thousands meanwhile.
+            await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._failures))
+        try:
+            child = await self._make()
+        except ExecutorError as error:
+            self._failures = min(self._failures + 1, _MOST_FAILURES)
+            self._refuse(error)
+        except Exception as error:  # noqa: BLE001 - whoever waits must not wait for ever, whatever it is
+            self._failures = min(self._failures + 1, _MOST_FAILURES)
+            refusal = ExecutorError(f"no process could be started: {error!r}")
+            refusal.__cause__ = error
+            self._refuse(refusal)
+        else:
+            self._failures = 0
+            self._offer(child)
+
+    async def _make(self) -> Child:
+        async with self._guard_starts:
+            if not self._guardian.is_alive:
+                await self._guardian.stop()
+                self._guardian = Guardian(self._settings.config, self._settings.environment)
+                await self._guardian.start()
+        output = Output() if self._settings.capture_output else None
+        try:
+            number, sock, ending = self._guardian.start_child(output.writing if output else None)
+        finally:
+            if output is not None:
+                output.give_away()
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+        records = Receiver()
+        try:
+            channel = await Channel.over(sock, _HELLO_LIMIT, aside=records.take)
+        except BaseException:
+            sock.close()
+            raise
+        child = Child(number, channel, ending, records)
+        child.output = output
+        self._children.add(child)
+        ending.add_done_callback(partial(self._ended, child))
+        try:
+            await self._greet(child)
+        except BaseException:
+            self.end(child)
+            raise
+        return child
+
+    async def _greet(self, child: Child) -> None:
+        """Wait until a child is ready. Raises ExecutorError."""
+        try:
+            async with asyncio.timeout(PREPARE_SECONDS):
+                hello = await child.channel.receive()
+                ending = await asyncio.shield(child.ending) if hello is None else None
+        except TimeoutError:
+            raise ExecutorError(f"a process was not ready after {PREPARE_SECONDS:g} s: does its set-up end?") from None
+        if hello is None:
+            assert ending is not None  # noqa: S101 - the one or the other
+            raise ExecutorError(f"a process {ending.why or how_it_ended(ending.status)} before it was ready")
+        if hello[0] == "unprepared":
+            error = rebuilt(hello[1])
+            raise ExecutorError(f"a process could not be prepared: {type(error).__name__}: {error}") from error
+        if hello[:2] != ["ready", PROTOCOL]:
+            raise ExecutorError(
+                f"a process speaks protocol {hello[1:2]}, this worker {PROTOCOL}: was the library replaced while the "
+                "worker ran? Restart it"
+            )
+        child.pid, lacking = hello[2:4]
+        if lacking and lacking != self._told_lacking:
+            self._told_lacking = lacking
+            _log.warning("not all permissions are enforced: %s", "; ".join(lacking))
+
+    def _ended(self, child: Child, ending: asyncio.Future[Ending]) -> None:
+        del ending
+        self._forget(child)
+        if child.output is not None:
+            child.output.gone()
+        # Its end of the channel may be in the hands of a process that is being killed.
+        asyncio.get_running_loop().call_later(0.2, child.channel.close)
+        self._grow()
+
+    def _forget(self, child: Child) -> None:
+        self._children.discard(child)
+        with suppress(ValueError):
+            self._idle.remove(child)

@@ -1,0 +1,134 @@
+"""One run of one job in one child: serving what the handler asks for, and ending it when it is to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from glidemq_async.errors import ExecutorError, HandlerError
+from glidemq_async.executors.subprocess.carried import carried, rebuilt
+from glidemq_async.executors.subprocess.frames import Frame
+from glidemq_async.executors.subprocess.pool import Child
+from glidemq_async.executors.subprocess.system import how_it_ended
+from glidemq_async.job import Job
+from glidemq_async.serialization import MsgpackSerializer
+
+SLACK: Final = 256 * 1024
+"""What a frame may have beyond the largest payload: an error with its traceback, a few short fields."""
+_LAST_SECONDS: Final = 5.0
+
+
+class Outcome(NamedTuple):
+    """How a run ended in its child; `kind` is "done", "failed", "cancelled", "silent", or "died"."""
+
+    kind: str
+    value: object = None
+    memory: int = 0
+    is_worn: bool = False
+    """Whether its process has too little processor time left for another job."""
+
+    def result(self) -> object:
+        """Return the result, or raise what the run came to."""
+        if self.kind == "done":
+            return self.value
+        assert isinstance(self.value, BaseException)  # noqa: S101 - every other kind brings one
+        raise self.value
+
+
+class Run:
+    """A job on its way through a child."""
+
+    def __init__(self, child: Child, job: Job[Any, Any], silence: float | None) -> None:
+        self._child = child
+        self._job = job
+        self._silence = silence
+
+    async def serve(self) -> Outcome:
+        """Answer what the handler asks for until it has ended."""
+        channel = self._child.channel
+        while True:
+            try:
+                async with asyncio.timeout(self._silence):
+                    frame = await channel.receive()
+            except TimeoutError:
+                return Outcome("silent")
+            if frame is None:
+                return await self._died()
+            if frame[0] == "call":
+                channel.send("answer", frame[1], await self._answer(frame))
+                continue
+            try:
+                return _outcome(frame)
+            except (ValueError, TypeError, IndexError, AttributeError) as error:
+                return self._broke(ExecutorError(f"the process of the job sent what is no outcome: {error!r}"))
+
+    async def _answer(self, frame: Frame) -> list[Any] | None:
+        """Do what the handler asked of its job; None, or what that raised."""
+        try:
+            _, _, kind, value = frame
+            if kind == "log":
+                await self._job.log(value)
+            elif kind == "progress":
+                await self._job.update_progress(MsgpackSerializer().loads(value))
+            elif kind == "data":
+                await self._job.update_data(MsgpackSerializer().loads(value))
+            elif kind != "heartbeat":
+                raise ExecutorError(f"the process of the job asked for {kind!r}, which nothing here does")
+        except Exception as error:  # noqa: BLE001 - the handler is told, whatever it is
+            return carried(error)
+        return None
+
+    async def _died(self) -> Outcome:
+        if self._child.channel.broken is not None:
+            return self._broke(self._child.channel.broken)
+        try:
+            async with asyncio.timeout(_LAST_SECONDS):
+                ending = await asyncio.shield(self._child.ending)
+        except TimeoutError:
+            return self._broke(ExecutorError("the process of the job closed its channel to the worker"))
+        how = ending.why or how_it_ended(ending.status)
+        status = -int(signal.SIGKILL) if ending.status is None else ending.status
+        return Outcome(
+            "died", ExecutorError(f"the process of the job {how} before the job had ended", exit_status=status)
+        )
+
+    def _broke(self, error: ExecutorError) -> Outcome:
+        return Outcome("died", error)
+
+    async def stop(
+        self, serving: asyncio.Task[Outcome], reason: str, grace: float, send: Callable[[Child, signal.Signals], None]
+    ) -> Outcome:
+        """End the run: tell the handler, after half the grace with SIGTERM, after all of it with SIGKILL.
+
+        Cancelled meanwhile, it kills at once.
+        """
+        self._child.channel.send("abort", self._job.id, reason)
+        try:
+            for step in (signal.SIGTERM, signal.SIGKILL):
+                if grace > 0:
+                    await asyncio.wait({serving}, timeout=grace / 2)
+                if serving.done():
+                    return serving.result()
+                send(self._child, step)
+            await asyncio.wait({serving}, timeout=_LAST_SECONDS)
+        except asyncio.CancelledError:
+            send(self._child, signal.SIGKILL)
+            serving.cancel()
+            raise
+        if not serving.done():
+            serving.cancel()
+            return self._broke(ExecutorError("the process of the job cannot be ended"))
+        return serving.result()
+
+
+def _outcome(frame: Frame) -> Outcome:
+    kind, value, memory, is_worn = frame
+    if kind == "done":
+        return Outcome("done", MsgpackSerializer().loads(value), int(memory), bool(is_worn))
+    if kind == "failed":
+        return Outcome("failed", rebuilt(value), int(memory), bool(is_worn))
+    if kind == "cancelled":
+        return Outcome("cancelled", HandlerError("CancelledError", "", ""), int(memory), bool(is_worn))
+    raise ValueError(f"unknown kind {kind!r}")

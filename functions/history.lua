@@ -1,0 +1,91 @@
+-- history: where events stand in their stream, how far its readers have come, and what they missed.
+--   locateEvents  { kind value }… -> { incarnation, total, first, seq, last, { entry, seq }… }
+--     incarnation '' without an open queue; total: events ever written; first, seq: the oldest entry that is kept, and
+--     the number of its first event ('' and total without one); last: the newest entry, '0-0' without one
+--     kind 'n': the entry that holds the event of this number, or the oldest one if that is younger
+--     kind 't': the first entry of this time (ms) or a later one      kind 'i': the first entry from this id on
+--     each is answered as the entry and the number of its first event, '' and total when there is none
+--   noteReader    name incarnation n hold -> "ok"      a reader has done with all events before number n; hold "1":
+--                 events from there on are kept for it longer than others are, see events.lua
+--   noteLoss      name why incarnation from upto -> "ok"    events a reader missed; upto '' = nobody knows how many
+--   listReaders   -> { { name, incarnation, n, ms }… }
+--   listLosses    -> { { ms, name, why, incarnation, from, upto }… }    the oldest first
+-- A position of another incarnation is left out, and what is noted of a queue that is gone. Noting again changes
+-- nothing; of two losses of one reader that begin at the same event the longer one stays.
+--   positions  hash  reader -> incarnation SEP n SEP ms SEP hold
+--   losses     zset  name SEP why SEP incarnation SEP from SEP upto, by the time it was noted; the last 1,000
+
+local KEPT_LOSSES = 1000
+
+local function split(text)
+  local words = {}
+  for word in string.gmatch(text .. SEP, '([^' .. SEP .. ']*)' .. SEP) do words[#words + 1] = word end
+  return words
+end
+
+local locate = {}
+
+function locate.n(key, value)
+  return events.entry_of(key, integer('number', value))
+end
+
+function locate.t(key, value)
+  return events.first_from(key, digits(integer('time', value)) .. '-0')
+end
+
+function locate.i(key, value)
+  return events.first_from(key, value)
+end
+
+register('locateEvents', function(base, args)
+  local key = base .. ':events'
+  local meta = redis.call('HMGET', base .. ':meta', 'incarnation', 'events')
+  local total = tonumber(meta[2] or 0)
+  local first, seq = events.first_from(key, '-')
+  local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+  local answer = {meta[1] or '', total, first or '', seq or total, last and last[1] or '0-0'}
+  for i = 1, #args, 2 do
+    local find = locate[args[i]]
+    if not find then fail('ARGUMENT', 'unknown kind ' .. args[i]) end
+    local entry, number = find(key, args[i + 1])
+    answer[#answer + 1] = {entry or '', number or total}
+  end
+  return answer
+end, {'no-writes'})
+
+register('noteReader', function(base, args)
+  local name, mark, n, hold = args[1], args[2], integer('number', args[3]), args[4]
+  if redis.call('HGET', base .. ':meta', 'incarnation') ~= mark then return 'ok' end
+  redis.call('HSET', base .. ':positions', name, table.concat({mark, digits(n), digits(clock.now()), hold}, SEP))
+  return 'ok'
+end, {'allow-oom'})
+
+register('noteLoss', function(base, args)
+  if not exists(base .. ':meta') then return 'ok' end
+  local key, upto = base .. ':losses', tonumber(args[5]) or math.huge
+  for _, noted in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+    local words = split(noted)
+    if words[1] == args[1] and words[3] == args[3] and words[4] == args[4] then
+      if (tonumber(words[5]) or math.huge) >= upto then return 'ok' end
+      redis.call('ZREM', key, noted)   -- it was trimmed further before the batch was read again
+    end
+  end
+  redis.call('ZADD', key, digits(clock.now()), table.concat(args, SEP))
+  redis.call('ZREMRANGEBYRANK', key, 0, -KEPT_LOSSES - 1)
+  return 'ok'
+end, {'allow-oom'})
+
+register('listReaders', function(base)
+  local flat, rows = redis.call('HGETALL', base .. ':positions'), {}
+  for i = 1, #flat, 2 do
+    local words = split(flat[i + 1])
+    rows[#rows + 1] = {flat[i], words[1], tonumber(words[2]), tonumber(words[3])}
+  end
+  return rows
+end, {'no-writes'})
+
+register('listLosses', function(base)
+  local flat, rows = redis.call('ZRANGE', base .. ':losses', 0, -1, 'WITHSCORES'), {}
+  for i = 1, #flat, 2 do rows[#rows + 1] = {tonumber(flat[i + 1]), unpack(split(flat[i]))} end
+  return rows
+end, {'no-writes'})

@@ -1,0 +1,87 @@
+"""Typed callers of history.lua: where events stand, how far readers have come, and what they missed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+from glidemq_async.functions.calling import Caller, text
+
+__all__ = ["Bounds", "HistoryCalls", "Located", "LossRow", "ReaderRow", "Sought"]
+
+Sought: TypeAlias = tuple[Literal["n", "t", "i"], int | str]
+"""An event by its number, by time (ms) or by the id of its entry."""
+
+
+class Bounds(NamedTuple):
+    """What is kept of a queue's events; `first` is "" and `last` "0-0" when nothing is."""
+
+    incarnation: str
+    total: int
+    """How many events were ever written; the number that the next one gets."""
+    first: str
+    first_seq: int
+    last: str
+
+
+class Located(NamedTuple):
+    """An entry and the number of its first event; "" and the total when there is none."""
+
+    entry: str
+    seq: int
+
+
+class ReaderRow(NamedTuple):
+    """A reader that tells how far it has come: all events before number n of this incarnation."""
+
+    name: str
+    incarnation: str
+    n: int
+    noted_ms: int
+
+
+class LossRow(NamedTuple):
+    """Events from `first` up to and without `upto` that a reader did not get; None: nobody knows how many."""
+
+    noted_ms: int
+    reader: str
+    why: str
+    incarnation: str
+    first: int
+    upto: int | None
+
+
+class HistoryCalls(Caller):
+    """The part of `Functions` that these functions make up."""
+
+    async def locate_events(self, sought: Sequence[Sought] = ()) -> tuple[Bounds, list[Located]]:
+        """Return what is kept of the events, and where each sought one stands, in one instant."""
+        reply = cast("list[object]", await self.read("locateEvents", [word for pair in sought for word in pair]))
+        incarnation, total, first, seq, last, *found = reply
+        bounds = Bounds(text(incarnation), cast("int", total), text(first), cast("int", seq), text(last))
+        pairs = cast("list[tuple[bytes, int]]", found)
+        return bounds, [Located(entry.decode(), number) for entry, number in pairs]
+
+    async def note_reader(self, name: str, incarnation: str, n: int, *, hold: bool) -> None:
+        """Tell how far a reader has come; `hold` keeps what it has not read for longer."""
+        await self._storage.call("noteReader", self._base, [name, incarnation, n, int(hold)])
+
+    async def note_loss(self, name: str, why: str, incarnation: str, first: int, upto: int | None) -> None:
+        """Note events that a reader missed; the same loss is noted once."""
+        args: list[str | int] = [name, why, incarnation, first, "" if upto is None else upto]
+        await self._storage.call("noteLoss", self._base, args)
+
+    async def list_readers(self) -> list[ReaderRow]:
+        """Return the readers that tell how far they have come."""
+        rows = cast("list[list[object]]", await self.read("listReaders"))
+        return [ReaderRow(text(name), text(mark), cast("int", n), cast("int", ms)) for name, mark, n, ms in rows]
+
+    async def list_losses(self) -> list[LossRow]:
+        """Return the last 1,000 losses that readers noted, the oldest first."""
+        rows = cast("list[list[object]]", await self.read("listLosses"))
+        return [_loss(cast("int", ms), [text(word) for word in words]) for ms, *words in rows]
+
+
+def _loss(ms: int, words: list[str]) -> LossRow:
+    name, why, incarnation, first, upto = words
+    return LossRow(ms, name, why, incarnation, int(first), int(upto) if upto else None)

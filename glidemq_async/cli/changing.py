@@ -1,0 +1,243 @@
+"""The commands that change something: add, pause, resume, retry, and dlq, which shows dead letters and replays them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
+
+import typer
+
+from glidemq_async.cli.answering import LETTER, answer, show_jobs
+from glidemq_async.cli.options import AsJson, Limit, Place, QueueName, parse_json, placed
+
+if TYPE_CHECKING:
+    from glidemq_async.cli.output import Document
+    from glidemq_async.job import Job
+    from glidemq_async.queue import Queue
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the job, or of a task.")]
+DataArgument = Annotated[
+    str | None, typer.Argument(metavar="DATA", help="The payload as JSON; - reads it from standard input.")
+]
+Args = Annotated[
+    str | None, typer.Option("--args", metavar="JSON", help="For a task: its positional arguments, a list.")
+]
+Kwargs = Annotated[
+    str | None, typer.Option("--kwargs", metavar="JSON", help="For a task: its keyword arguments, an object.")
+]
+Id = Annotated[str | None, typer.Option("--id", help="An id of your own: adding it twice is harmless.")]
+Delay = Annotated[float | None, typer.Option("--delay", min=0, help="Seconds before it may start.")]
+At = Annotated[str | None, typer.Option("--at", help="When it may start, ISO 8601 with a time zone.")]
+Priority = Annotated[int | None, typer.Option("--priority", min=0, help="0 is the most urgent.")]
+Lifo = Annotated[bool, typer.Option("--lifo", help="Before all that wait already.")]
+Key = Annotated[str | None, typer.Option("--key", help="Its ordering key.")]
+Attempts = Annotated[int | None, typer.Option("--attempts", min=1, help="Tries in all.")]
+Backoff = Annotated[float | None, typer.Option("--backoff", min=0, help="Seconds between two tries.")]
+Timeout = Annotated[float | None, typer.Option("--timeout", help="Seconds that one run may take.")]
+Ttl = Annotated[float | None, typer.Option("--ttl", help="Seconds that it may wait before it expires.")]
+Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="Repeat it for more.")]
+Wait = Annotated[float | None, typer.Option("--wait", min=0, help="Wait so many seconds for its result.")]
+
+
+@placed
+def add(
+    place: Place,
+    queue: QueueName,
+    name: Name,
+    data: DataArgument = None,
+    args: Args = None,
+    kwargs: Kwargs = None,
+    job_id: Id = None,
+    delay: Delay = None,
+    at: At = None,
+    priority: Priority = None,
+    lifo: Lifo = False,
+    key: Key = None,
+    attempts: Attempts = None,
+    backoff: Backoff = None,
+    timeout: Timeout = None,
+    ttl: Ttl = None,
+    header: Headers = None,
+    wait: Wait = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a job, and print its id; with --wait, its result.
+
+    With --wait a job that fails is exit code 1, and one that has not ended in time too.
+    """
+    payload = _payload(data, args, kwargs)
+    given: dict[str, Any] = {
+        "job_id": job_id,
+        "delay": delay,
+        "at": _instant(at),
+        "priority": priority,
+        "lifo": lifo or None,
+        "key": key,
+        "attempts": attempts,
+        "backoff": backoff,
+        "timeout": timeout,
+        "ttl": ttl,
+        "headers": _headers(header),
+    }
+    options = {option: value for option, value in given.items() if value is not None}
+
+    from glidemq_async.cli import places
+    from glidemq_async.cli.adding import add_job
+
+    async def do() -> Document:
+        async with places.open_store(place, make=True) as store:
+            job = await add_job(store, queue, name, payload, options)
+            document: Document = {"id": job.id, "queue": queue, "outcome": job.outcome}
+            if wait is not None:
+                document["return_value"] = await job.result(wait)
+            return document
+
+    answer(do(), _show_added, as_json=as_json)
+
+
+def _show_added(document: Document) -> None:
+    from glidemq_async.cli import output
+
+    if "return_value" in document:
+        typer.echo(output.to_json(document["return_value"]))
+    else:
+        typer.echo(document["id"] if document["outcome"] == "added" else f"{document['id']} ({document['outcome']})")
+
+
+def _payload(data: str | None, args: str | None, kwargs: str | None) -> Any:
+    if args is None and kwargs is None:
+        if data == "-":
+            data = typer.get_text_stream("stdin").read()
+        return None if data is None else parse_json("DATA", data)
+    if data is not None:
+        raise typer.BadParameter("a task has arguments and no DATA", param_hint="--args")
+    positional: object = parse_json("--args", args or "[]")
+    keywords: object = parse_json("--kwargs", kwargs or "{}")
+    if not isinstance(positional, list):
+        raise typer.BadParameter(f"it must be a JSON list, got {args}", param_hint="--args")
+    if not isinstance(keywords, dict):
+        raise typer.BadParameter(f"it must be a JSON object, got {kwargs}", param_hint="--kwargs")
+    return {"a": cast("object", positional), "k": cast("object", keywords)}
+
+
+def _instant(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            raise ValueError(f"{text!r} has no time zone")
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}: write it as 2030-01-31T12:00:00+01:00", param_hint="--at") from None
+    return found
+
+
+def _headers(found: list[str] | None) -> dict[str, str] | None:
+    pairs = [text.partition("=") for text in found or ()]
+    for name, equals, _ in pairs:
+        if not equals or not name:
+            raise typer.BadParameter(f"{name!r} is not NAME=TEXT", param_hint="--header")
+    return {name: text for name, _, text in pairs} or None
+
+
+@placed
+def pause(place: Place, queue: QueueName, as_json: AsJson = False) -> None:
+    """Let no worker claim jobs of a queue; those that run go on."""
+    _set_paused(queue, place, as_json, paused=True)
+
+
+@placed
+def resume(place: Place, queue: QueueName, as_json: AsJson = False) -> None:
+    """End the pause of a queue."""
+    _set_paused(queue, place, as_json, paused=False)
+
+
+def _set_paused(queue: str, place: Place, as_json: bool, *, paused: bool) -> None:
+    from glidemq_async.cli import places
+
+    async def do() -> Document:
+        async with places.open_queue(queue, place) as opened:
+            await (opened.pause() if paused else opened.resume())
+        return {"queue": queue, "paused": paused}
+
+    answer(do(), lambda _: typer.echo(f"{queue} is {'paused' if paused else 'running'}"), as_json=as_json)
+
+
+@placed
+def retry(
+    place: Place,
+    queue: QueueName,
+    job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to run again.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All jobs of the state.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="So many of the newest ones.")] = None,
+    state: Annotated[Literal["failed", "completed"], typer.Option("--state", "-s")] = "failed",
+    as_json: AsJson = False,
+) -> None:
+    """Run ended jobs again, with fresh attempts: those named, or --all, or --count of them."""
+    from glidemq_async.cli import places
+
+    if bool(job_ids) + everything + (count is not None) != 1:
+        raise typer.BadParameter("name jobs, or give --all, or --count", param_hint="JOB_ID")
+
+    async def do() -> Document:
+        async with places.open_queue(queue, place) as opened:
+            if not job_ids:
+                return {"queue": queue, "retried": await opened.retry_jobs(state, count)}
+            for job in [await _existing(opened, job_id) for job_id in job_ids]:
+                await job.retry()
+            return {"queue": queue, "retried": len(job_ids)}
+
+    answer(do(), lambda done: typer.echo(f"retried {done['retried']}"), as_json=as_json)
+
+
+async def _existing(queue: Queue[Any, Any], job_id: str) -> Job[Any, Any]:
+    from glidemq_async.cli.exits import NOT_FOUND, CommandError
+
+    found = await queue.get_job(job_id)
+    if found is None:
+        raise CommandError(f"there is no job {job_id!r} in queue {queue.name!r}; none was retried", NOT_FOUND)
+    return found
+
+
+Cause: TypeAlias = Literal[
+    "retries_exhausted", "unrecoverable", "stalled", "expired", "revoked", "malformed", "oversize"
+]
+
+
+@placed
+def dlq(
+    place: Place,
+    queue: QueueName,
+    cause: Annotated[Cause | None, typer.Option("--cause", help="Only those.", show_default="all")] = None,
+    limit: Limit = 20,
+    replay: Annotated[bool, typer.Option("--replay", help="Run them again instead, the oldest first.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="With --replay: all, not --limit of them.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the dead letters of a queue, the jobs that failed for good; or replay them."""
+    from glidemq_async.cli import documents, places
+
+    if everything and not replay:
+        raise typer.BadParameter("it goes with --replay; --limit says how many are listed", param_hint="--all")
+
+    async def do() -> Document:
+        async with places.open_queue(queue, place) as opened:
+            if replay:
+                count = None if everything else limit
+                return {"queue": queue, "replayed": await opened.replay_dead_letter_jobs(count, cause=cause)}
+            found = await opened.get_dead_letter_jobs(0, limit - 1, cause=cause)
+            return {"dead_letters": [documents.job_document(job) for job in found]}
+
+    def show(done: Document) -> None:
+        if replay:
+            typer.echo(f"replayed {done['replayed']}")
+            return
+        shown = [one | {"id": _of(one)} for one in done["dead_letters"]]
+        show_jobs(shown, LETTER, place, empty="no dead letters")
+
+    answer(do(), show, as_json=as_json)
+
+
+def _of(document: dict[str, Any]) -> str:
+    origin = document["dead_letter_of"]
+    return str(document["id"]) if origin is None else f"{document['id']} (of {origin['queue']})"

@@ -1,0 +1,120 @@
+"""The command `glidemq doctor`: its options and its report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from glidemq_async.cli.options import AsJson, Place, placed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from glidemq_async.cli.doctor.check import Check, Status
+    from glidemq_async.cli.places import Store
+
+Deep = Annotated[bool, typer.Option("--deep", help="Also prove the stored data of every queue.")]
+_SHOWN_FINDINGS: Final = 5
+
+
+@placed
+def doctor(place: Place, deep: Deep = False, as_json: AsJson = False) -> None:
+    """Check this machine and its servers: versions, settings that lose jobs, the function library, clock, latency.
+
+    Changes nothing; --deep reads every job. Exit code 1 when a check fails, 3 when the server cannot be reached.
+    """
+    from glidemq_async.cli import output, places
+    from glidemq_async.cli.exits import UNAVAILABLE
+
+    async def examine() -> tuple[list[Check], bool]:
+        checks: list[Check] = []
+        reached = True
+        async for check in _checks(place, deep=deep):
+            checks.append(check)
+            reached = reached and (check.name, check.status) != ("server", "fail")
+        return checks, reached
+
+    checks, reached = places.run(examine())
+    worst = _worst(checks)
+    if as_json:
+        fields = ("name", "status", "detail", "advice")
+        rows = [{field: getattr(check, field) for field in fields} for check in checks]
+        output.print_json({"status": worst, "checks": rows})
+    else:
+        _print(checks)
+    if worst == "fail":
+        raise typer.Exit(1 if reached else UNAVAILABLE)
+
+
+async def _checks(place: Place, *, deep: bool) -> AsyncIterator[Check]:
+    from glidemq_async.cli import places
+    from glidemq_async.cli.doctor.check import fail, ok, warn
+    from glidemq_async.cli.doctor.machine import check_machine
+    from glidemq_async.cli.doctor.server import check_server
+    from glidemq_async.cli.exits import USAGE, CommandError
+    from glidemq_async.errors import GlideMQError
+
+    for check in check_machine():
+        yield check
+    try:
+        async with places.open_store(place) as store:
+            ephemeral = store.storage.url.startswith("memory://")
+            async with places.open_wires(store.storage) as wires:
+                yield ok("server", store.storage.url)
+                for wire in wires:
+                    async for check in check_server(wire, ephemeral=ephemeral):
+                        yield check
+            if deep:
+                async for check in _deep(store):
+                    yield check
+    except places.NoStore as error:
+        yield warn("server", str(error), "the first client makes it, if this is the right place (--url, GLIDEMQ_URL)")
+    except (CommandError, GlideMQError) as error:
+        if isinstance(error, CommandError) and error.code == USAGE:
+            raise
+        yield fail("server", str(error), "is it running, and is the URL right (--url, GLIDEMQ_URL)?")
+
+
+async def _deep(store: Store) -> AsyncIterator[Check]:
+    from glidemq_async.cli import places
+    from glidemq_async.cli.doctor.check import fail, ok
+    from glidemq_async.errors import IncompatibleQueueError
+
+    for name in await places.queue_names(store.storage, store.prefix):
+        title = f"queue {name}"
+        try:
+            async with store.queue(name) as queue:
+                findings = await queue.check()
+        except IncompatibleQueueError as error:
+            yield fail(title, str(error), "another program uses these keys: choose another prefix")
+            continue
+        if findings:
+            shown = "; ".join(f"{one.invariant} {one.subject}: {one.message}" for one in findings[:_SHOWN_FINDINGS])
+            advice = "report it as a bug, with this output"
+            yield fail(title, f"{len(findings)} findings: {shown}", advice)
+        else:
+            yield ok(title, "the stored data is sound")
+
+
+def _worst(checks: list[Check]) -> Status:
+    found = {check.status for check in checks}
+    return "fail" if "fail" in found else "warn" if "warn" in found else "ok"
+
+
+_COLORS: Final[Mapping[Status, str | None]] = {"ok": None, "warn": "yellow", "fail": "red"}
+
+
+def _print(checks: list[Check]) -> None:
+    from glidemq_async.cli import output
+
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        shown = f"{check.status.upper():<4}  {check.name:<{width}}  {output.line(check.detail)}"
+        output.say(shown, color=_COLORS[check.status])
+        if check.advice:
+            typer.echo(f"      → {output.line(check.advice)}")
+    counts = Counter(check.status for check in checks)
+    typer.echo(f"\n{counts['ok']} ok, {counts['warn']} to look at, {counts['fail']} failed")

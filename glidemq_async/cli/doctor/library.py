@@ -1,0 +1,78 @@
+"""Which function library a server has, asked without loading one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from glidemq_async.cli.doctor.check import Check, fail, ok, warn
+from glidemq_async.cli.places import ASK_SECONDS, ask
+from glidemq_async.functions.loader import LIBRARY
+from glidemq_async.storage.library import pack, shipped
+from glidemq_async.storage.wire import Reply, Wire, as_list, as_text
+
+_FAMILY = LIBRARY.rpartition("_v")[0] + "_v*"
+
+
+def shipped_document() -> dict[str, Any]:
+    """Return what this package brings along."""
+    library = shipped()
+    version, _, fingerprint = library.stamp.partition(" ")
+    return {"library": library.name, "version": version, "fingerprint": fingerprint}
+
+
+async def loaded_libraries(wire: Wire) -> list[dict[str, Any]]:
+    """Return the libraries of this project that a server has: several majors may be loaded side by side."""
+    found: list[dict[str, Any]] = []
+    for row in as_list(await ask(wire, "FUNCTION", "LIST", "LIBRARYNAME", _FAMILY)) or []:
+        fields = _pairs(row)
+        name = as_text(fields["library_name"])
+        version, _, fingerprint = (await _stamp(wire, name)).partition(" ")
+        functions = len(as_list(fields["functions"]) or [])
+        found.append(
+            {
+                "server": wire.where,
+                "library": name,
+                "version": version,
+                "fingerprint": fingerprint,
+                "functions": functions,
+            }
+        )
+    return found
+
+
+async def _stamp(wire: Wire, library: str) -> str:
+    command = pack("FCALL_RO", f"{library}_storageStamp", 0)
+    reply = await wire.send(command, asyncio.get_running_loop().time() + ASK_SECONDS)
+    return reply.decode() if isinstance(reply, bytes) else ""
+
+
+def _pairs(row: Reply) -> dict[str, Reply]:
+    values = as_list(row) or []
+    return {as_text(name): value for name, value in zip(values[::2], values[1::2], strict=True)}
+
+
+async def check_library(wire: Wire) -> Check:
+    """Compare the loaded library with the shipped one."""
+    mine = shipped_document()
+    others = await loaded_libraries(wire)
+    theirs = next((one for one in others if one["library"] == LIBRARY), None)
+    if theirs is None:
+        beside = ", ".join(one["library"] for one in others)
+        return ok("functions", f"not loaded yet, the first client loads {mine['version']}" + (beside and f"; {beside}"))
+    told = f"{theirs['version'] or 'of unknown version'} {theirs['fingerprint']}".rstrip()
+    if not theirs["version"]:
+        return fail("functions", f"{LIBRARY} is {told}", "it was loaded by hand: connect a client, which replaces it")
+    if theirs["fingerprint"] == mine["fingerprint"]:
+        return ok("functions", f"{LIBRARY} {told}, the one of this package")
+    if _numbers(theirs["version"]) > _numbers(mine["version"]):
+        return warn("functions", f"{LIBRARY} {told} is newer than {mine['version']}", "upgrade this package soon")
+    return warn(
+        "functions",
+        f"{LIBRARY} {told} differs from {mine['version']} {mine['fingerprint']} of this package",
+        "the next client replaces it",
+    )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part.isdecimal()]

@@ -1,0 +1,76 @@
+"""The checks of this process: the interpreter, what is installed, and what the kernel can enforce."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Any, Final
+
+from glidemq_async.cli.doctor.check import Check, fail, ok, warn
+
+NEEDED: Final = ("hiredis", "msgpack", "croniter")
+USEFUL: Final = {"uvloop": "the loop is a good deal slower without it"}
+OLDEST: Final = (3, 11)
+_SANDBOX: Final = "glidemq_async.executors.sandbox"
+
+
+def check_machine() -> Iterator[Check]:
+    """Look at this process."""
+    python = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform(terse=True)}"
+    yield ok("python", python) if sys.version_info >= OLDEST else fail("python", python, "3.11 or newer is needed")
+    yield ok("package", f"glidemq-async {version('glidemq-async')}")
+    found = {name: _version(name) for name in (*NEEDED, *USEFUL)}
+    missing = [name for name in NEEDED if found[name] is None]
+    told = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
+    yield (
+        fail("libraries", f"missing: {', '.join(missing)}", "install the package again")
+        if missing
+        else ok("libraries", told)
+    )
+    for name, why in USEFUL.items():
+        if found[name] is None:
+            yield warn(name, "not installed", f"pip install {name}: {why}")
+    yield _embedded()
+    yield from _sandbox()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _embedded() -> Check:
+    from glidemq_async.errors import EmbeddedServerMissing
+    from glidemq_async.storage.binary import find_server
+
+    try:
+        return ok("embedded server", find_server())
+    except EmbeddedServerMissing as error:
+        return warn("embedded server", "none found", f"memory:// and file:// need one: {error}")
+
+
+def _sandbox() -> Iterator[Check]:
+    """What `Permissions` can enforce on this kernel; asked of the executor that enforces it, where there is one."""
+    try:
+        if find_spec(_SANDBOX) is None:
+            return
+        support: Any = getattr(import_module(_SANDBOX), "support", None)
+    except ImportError:
+        return
+    if support is None:
+        return
+    for one in support():
+        name = f"sandbox: {one.name}"
+        yield (
+            ok(name, one.detail or "available")
+            if one.available
+            else warn(
+                name, one.detail or "not available", "permissions that need it are not enforced, or refused when strict"
+            )
+        )

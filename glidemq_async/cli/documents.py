@@ -1,0 +1,119 @@
+"""What the commands print of jobs, workers and job schedulers: the shapes that docs/cli.md promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from glidemq_async.cli.output import Document, instant
+from glidemq_async.errors import CodecError, SerializationError
+from glidemq_async.inspection import WorkerInfo
+from glidemq_async.job import Job
+from glidemq_async.queue_events import EventGap, QueueEvent
+from glidemq_async.schedulers import JobScheduler
+
+
+def told(document: Document, column: str) -> object:
+    """Return a field of a job's document for a table: nothing to show is not the same as what cannot be read."""
+    if column in document["sealed"]:
+        return "(sealed)"
+    return "(unreadable)" if column in document["unreadable"] else document[column]
+
+
+def job_document(job: Job[Any, Any]) -> Document:
+    """Return a job as a document.
+
+    A payload that cannot be decoded here is null, `unreadable` says why, and `sealed` names those that codecs refused.
+    """
+    unreadable: dict[str, str] = {}
+    sealed: list[str] = []
+
+    def read(name: str, get: Callable[[], object]) -> object:
+        try:
+            return get()
+        except SerializationError as error:
+            unreadable[name] = str(error)
+            if isinstance(error, CodecError):
+                sealed.append(name)
+            return None
+
+    letter = job.dead_letter
+    document: Document = {
+        "id": job.id,
+        "queue": job.queue,
+        "name": job.name,
+        "state": job.state,
+        "data": read("data", lambda: job.data),
+        "options": read("options", lambda: {name: _option(value) for name, value in job.options.explicit().items()}),
+        "key": job.key,
+        "priority": job.priority,
+        "lifo": job.lifo,
+        "attempts_made": job.attempts_made,
+        "stalled_count": job.stalled_count,
+        "progress": read("progress", lambda: job.progress),
+        "return_value": read("return_value", lambda: job.return_value),
+        "failed_reason": job.failed_reason,
+        "failure_cause": job.failure_cause,
+        "stacktrace": job.stacktrace,
+        "created_at": instant(job.created_at),
+        "processed_at": instant(job.processed_at),
+        "finished_at": instant(job.finished_at),
+        "dead_letter_of": None if letter is None else {"queue": letter.queue, "id": letter.job_id},
+    }
+    document["unreadable"], document["sealed"] = unreadable, sealed
+    return document
+
+
+def _option(value: object) -> object:
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: getattr(value, name) for name in vars(type(value))["__dataclass_fields__"]}
+    return dict(value) if hasattr(value, "keys") else value  # type: ignore[call-overload]
+
+
+def worker_document(queue: str, worker: WorkerInfo) -> Document:
+    """Return a worker of a queue as a document."""
+    return {
+        "queue": queue,
+        "name": worker.name,
+        "host": worker.host,
+        "pid": worker.pid,
+        "running": worker.running,
+        "concurrency": worker.concurrency,
+        "started_at": instant(worker.started_at),
+        "last_seen": instant(worker.last_seen),
+    }
+
+
+def scheduler_document(scheduler: JobScheduler[Any]) -> Document:
+    """Return a job scheduler as a document."""
+    schedule = scheduler.schedule
+    return {
+        "id": scheduler.id,
+        "name": scheduler.name,
+        "cron": schedule.cron,
+        "tz": schedule.tz,
+        "every": schedule.every,
+        "start": instant(schedule.start),
+        "end": instant(schedule.end),
+        "limit": schedule.limit,
+        "missed": schedule.missed,
+        "overlap": schedule.overlap,
+        "next_at": instant(scheduler.next_at),
+        "last_at": instant(scheduler.last_at),
+        "last_job_id": scheduler.last_job_id,
+        "fired": scheduler.fired,
+        "skipped": scheduler.skipped,
+    }
+
+
+def event_document(event: QueueEvent | EventGap) -> Document:
+    """Return an event as a document; a gap is one of the kind "gap" with the number of events missed."""
+    if isinstance(event, EventGap):
+        return {"kind": "gap", "missed": event.missed, "position": event.position}
+    return {
+        "kind": event.kind,
+        "job_id": event.job_id,
+        "at": instant(event.at),
+        "detail": event.detail,
+        "position": event.position,
+    }

@@ -1,0 +1,67 @@
+"""The command `glidemq healthcheck`: asks a worker of this host how it is, for probes that run a command."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, TypeAlias, cast
+
+import typer
+
+from glidemq_async.cli.options import AsJson
+
+Document: TypeAlias = "dict[str, Any]"
+
+Port = Annotated[
+    int, typer.Option("--port", "-p", min=1, max=65535, envvar="GLIDEMQ_HEALTH_PORT", help="The worker's health port.")
+]
+Host = Annotated[str, typer.Option("--host", help="Where the worker runs.")]
+Ready = Annotated[bool, typer.Option("--ready", help="Ask whether it takes jobs, not only whether it is alive.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.01, help="Seconds to wait for the answer.")]
+
+
+def healthcheck(
+    port: Port, host: Host = "127.0.0.1", ready: Ready = False, timeout: Timeout = 3.0, as_json: AsJson = False
+) -> None:
+    """Ask the workers behind a health port how they are: exit code 0 when all are well, 1 when not.
+
+    A worker whose loop does not turn gives no answer, which counts as not well.
+    """
+    import http.client
+
+    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    try:
+        connection.request("GET", "/readyz" if ready else "/healthz")
+        response = connection.getresponse()
+        well, found = response.status == http.HTTPStatus.OK, _read(response.read())
+    except (OSError, http.client.HTTPException) as error:
+        well, found = False, _none(f"no answer from {host}:{port} within {timeout:g} s: {error!r}")
+    finally:
+        connection.close()
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        for line in _lines(found):
+            typer.echo(line, err=not well)
+    if not well:
+        raise typer.Exit(1)
+
+
+def _read(body: bytes) -> Document:
+    try:
+        # Any: what another program sent.
+        found = cast("Document", json.loads(body))
+        workers = {name: {**each, "problems": list(each["problems"])} for name, each in found["workers"].items()}
+        return {"status": str(found["status"]), "workers": workers, "problem": None}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _none(f"this is no worker's health port: {body[:200]!r}")
+
+
+def _none(problem: str) -> Document:
+    return {"status": "failing", "workers": {}, "problem": problem}
+
+
+def _lines(found: Document) -> list[str]:
+    """One line per worker."""
+    if found["problem"] is not None:
+        return [found["problem"]]
+    return [f"{name}: {'; '.join(each['problems']) or 'ok'}" for name, each in found["workers"].items()]

@@ -1,0 +1,109 @@
+"""Printing: the same document as JSON for programs, or as a table for people."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias, cast
+
+import typer
+
+Document: TypeAlias = dict[str, Any]
+
+_LONGEST_CELL: Final = 60
+_LEAST_OF_LAST: Final = 20
+
+
+def to_json(value: object, *, indent: int | None = None) -> str:
+    """Return a value as JSON: instants in ISO 8601, bytes as {"base64": …}, what JSON does not have as its text."""
+    return json.dumps(value, indent=indent, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return instant(value)
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, set | frozenset | tuple):
+        return list(cast("Sequence[object]", value))
+    return str(value)
+
+
+def instant(value: datetime | None) -> str | None:
+    """Return an instant as every document tells it: UTC, with milliseconds."""
+    if value is None:
+        return None
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def print_json(value: object) -> None:
+    """Print a whole document."""
+    typer.echo(to_json(value, indent=2))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
+    """Print rows below their headings, numbers to the right; `empty` is said when there are none.
+
+    Each row is one line, which no column breaks, and the first column (what is asked for next) is never shortened. In a
+    terminal the headings are bold, and what the last column has too much for its line is left out.
+    """
+    if not rows:
+        typer.echo(empty)
+        return
+    numeric = [all(isinstance(row[index], int | float) for row in rows) for index in range(len(columns))]
+    lines = [list(columns), *([line(row[0]), *map(cell, row[1:])] for row in rows)]
+    widths = [max(len(each[index]) for each in lines) for index in range(len(columns))]
+    for number, each in enumerate(lines):
+        padded = (
+            part.rjust(width) if right else part.ljust(width)
+            for part, width, right in zip(each, widths, numeric, strict=True)
+        )
+        shown = "  ".join(padded).rstrip()
+        if in_terminal():
+            least = sum(widths[:-1]) + 2 * (len(widths) - 1) + min(widths[-1], _LEAST_OF_LAST)
+            room = max(shutil.get_terminal_size().columns, least)
+            shown = shown if len(shown) <= room else f"{shown[: room - 1]}…"
+        say(shown, bold=number == 0)
+
+
+def in_terminal() -> bool:
+    """Whether a person reads standard output, and not a program."""
+    return sys.stdout.isatty()
+
+
+def say(shown: str, *, bold: bool = False, color: str | None = None) -> None:
+    """Print a line; plainly where no terminal is, or where $NO_COLOR asks for it."""
+    plain = not (bold or color) or not in_terminal() or bool(os.environ.get("NO_COLOR"))
+    typer.echo(shown if plain else typer.style(shown, bold=bold, fg=color))
+
+
+def print_fields(fields: Mapping[str, object]) -> None:
+    """Print names and values, a line each; what is None is left out."""
+    shown = {name: value for name, value in fields.items() if value is not None and value not in ({}, [])}
+    width = max(map(len, shown), default=0)
+    for name, value in shown.items():
+        typer.echo(f"{name.replace('_', ' '):<{width}}  {text(value)}")
+
+
+def cell(value: object) -> str:
+    """Return a value for a table, shortened."""
+    shown = line(value)
+    return shown if len(shown) <= _LONGEST_CELL else f"{shown[: _LONGEST_CELL - 1]}…"
+
+
+def line(value: object) -> str:
+    """Return a value as one line."""
+    return text(value).replace("\n", " ")
+
+
+def text(value: object) -> str:
+    """Return a value for people: nothing for None, texts as they are but for control characters."""
+    if value is None:
+        return ""
+    shown = value if isinstance(value, str) else to_json(value)
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in shown)

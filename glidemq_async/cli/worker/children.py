@@ -1,0 +1,166 @@
+"""A worker process as its supervisor sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import Final, Protocol
+
+from glidemq_async.cli.worker.lent_ports import Where, Words, from_words
+from glidemq_async.cli.worker.settings import Settings
+from glidemq_async.http_endpoint import Page
+
+_COMMAND: Final = (sys.executable, "-m", "glidemq_async.cli.worker.child")
+
+
+_LONGEST_LINE: Final = 64 * 1024 * 1024
+
+
+class PortKeeper(Protocol):
+    """What listens in place of the processes."""
+
+    async def open(self, where: Where) -> None:
+        """Listen; idempotent. Raises OSError."""
+        ...
+
+
+class Child:
+    """A started worker process. `ready` is set once it claims jobs, `ended` once it is gone."""
+
+    def __init__(
+        self,
+        number: int,
+        process: asyncio.subprocess.Process,
+        channel: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        ports: PortKeeper,
+    ) -> None:
+        self.number = number
+        self.pid = process.pid
+        self.ready = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.lent: set[Where] = set()
+        """The ports on which it is to be asked for pages."""
+        self._process = process
+        self._reader, self._writer = channel
+        self._ports = ports
+        self._asked: dict[int, asyncio.Future[Page | None]] = {}
+        self._numbers = itertools.count(1)
+        self._is_told = False
+        self._since = asyncio.get_running_loop().time()
+        self._ready_since: float | None = None
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._wait())]
+
+    @classmethod
+    async def start(cls, settings: Settings, number: int, ports: PortKeeper) -> Child:
+        """Start a new process, in a session of its own: Ctrl-C in a terminal is ours to hand on."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=theirs.fileno(), start_new_session=True)
+            channel = await asyncio.open_connection(sock=ours, limit=_LONGEST_LINE)
+            channel[1].write(settings.to_line())
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return cls(number, process, channel, ports)
+
+    async def _listen(self) -> None:
+        with suppress(OSError, ValueError):  # ValueError: a line that is longer than any page of ours
+            async for line in self._reader:
+                await self._hear(json.loads(line))
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_result(None)
+
+    async def _hear(self, words: Words) -> None:
+        if words["say"] == "ready":
+            self._ready_since = asyncio.get_running_loop().time()
+            self.ready.set()
+        elif words["say"] == "page":
+            answer = self._asked.get(words["id"])
+            if answer is not None and not answer.done():
+                answer.set_result(from_words(words))
+        else:
+            await self._lend(words["say"], words["host"], words["port"])
+
+    async def _lend(self, word: str, host: str | None, port: int) -> None:
+        if word == "close":
+            self.lent.discard((host, port))
+            return
+        problem: str | None = None
+        try:
+            await self._ports.open((host, port))
+            self.lent.add((host, port))
+        except OSError as error:
+            problem = str(error)
+        self._tell({"do": "opened", "host": host, "port": port, "problem": problem})
+
+    async def ask(self, where: Where, path: str, seconds: float) -> Page | None:
+        """Return a page of one of its ports, None when it gives no answer in time."""
+        number = next(self._numbers)
+        answer: asyncio.Future[Page | None] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        self._tell({"do": "page", "id": number, "host": where[0], "port": where[1], "path": path})
+        try:
+            async with asyncio.timeout(seconds):
+                return await answer
+        except TimeoutError:
+            return None
+        finally:
+            del self._asked[number]
+
+    def _tell(self, words: dict[str, object]) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(json.dumps(words).encode() + b"\n")
+
+    async def _wait(self) -> None:
+        await self._process.wait()
+        self._writer.close()
+        self.ended.set()
+
+    @property
+    def age(self) -> float:
+        """Seconds since its start."""
+        return asyncio.get_running_loop().time() - self._since
+
+    @property
+    def worked_for(self) -> float:
+        """Seconds since it claims jobs; 0 for one that never did, however long it tried."""
+        return 0.0 if self._ready_since is None else asyncio.get_running_loop().time() - self._ready_since
+
+    @property
+    def code(self) -> int:
+        """Its exit code, negative for the signal that killed it; for one that has ended."""
+        code = self._process.returncode
+        assert code is not None  # noqa: S101 - asked after its end
+        return code
+
+    @property
+    def end(self) -> str:
+        """How it ended, in words."""
+        if self.code >= 0:
+            return f"exit code {self.code}"
+        with suppress(ValueError):
+            return f"killed by {signal.Signals(-self.code).name}"
+        return f"killed by signal {-self.code}"
+
+    def stop(self) -> None:
+        """Tell it to end when its jobs have. Once: the same signal again would hand them back."""
+        if not self._is_told:
+            self._is_told = True
+            self.send(signal.SIGTERM)
+
+    def hurry(self) -> None:
+        """Tell it to hand back what it runs. Not by a signal: two of a kind that arrive together count as one."""
+        self._tell({"do": "hurry"})
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, if it is still there."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)

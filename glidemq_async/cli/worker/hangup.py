@@ -1,0 +1,38 @@
+"""SIGHUP means two things: somebody asks for new processes, or the terminal has been closed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+
+def listen_to_hangup(restart: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Call `restart` in the running loop at SIGHUP, or `stop` when it tells that the terminal is gone.
+
+    A program under nohup outlives its terminal. Where the loop cannot handle signals nothing is installed.
+    """
+    had_terminal = _has_terminal()
+
+    def act() -> None:
+        nonlocal had_terminal
+        if had_terminal and not _has_terminal():
+            had_terminal = False
+            if not ignored:
+                stop()
+        else:
+            restart()
+
+    with suppress(NotImplementedError, ValueError, RuntimeError, AttributeError):
+        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, act)
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

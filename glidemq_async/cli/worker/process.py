@@ -1,0 +1,124 @@
+"""One worker process: load the app, run it, stop it as signals say, and answer the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+from glidemq_async.cli.apps import Runnable, load, runnable_of
+from glidemq_async.cli.exits import FAILED, HANDED_BACK, CommandError, code_of
+from glidemq_async.cli.loops import run_in_loop
+from glidemq_async.cli.worker.hangup import listen_to_hangup
+from glidemq_async.cli.worker.logs import set_up_logging
+from glidemq_async.cli.worker.settings import Settings
+from glidemq_async.errors import GlideMQError
+from glidemq_async.worker.signals import stop_on_signals
+
+_log = logging.getLogger("glidemq_async.cli")
+
+
+class Process:
+    """What runs here, and how it is told to stop. `ready` is called once jobs are claimed."""
+
+    def __init__(self, settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
+        self._settings = settings
+        self._ready = ready
+        self._starting: asyncio.Timeout | None = None
+        self._running: Runnable | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = self._hurried = False
+        self.restart = False
+        """Whether SIGHUP asked for a new process in its place."""
+
+    def run(self) -> int:
+        """Run to the end; every error that a user can mend is one line on standard error."""
+        settings = self._settings
+        try:
+            found = load(settings.app, Path(settings.directory))
+            set_up_logging(settings.log_level, settings.log_format, settings.number)
+            run_in_loop(self._work(found), settings.loop)
+        except (CommandError, GlideMQError) as error:
+            sys.stderr.write(f"glidemq: {error}\n")
+            return code_of(error)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                _log.exception("the worker ended with an error")
+            sys.stderr.write(f"glidemq: {error}\n")
+            return FAILED
+        except Exception:  # noqa: BLE001 - whatever the app raised: the traceback is what its author needs
+            _log.exception("the worker ended with an error")
+            return FAILED
+        return HANDED_BACK if self._hurried else 0
+
+    async def _work(self, found: object) -> None:
+        settings = self._settings
+        self._loop = asyncio.get_running_loop()
+        with stop_on_signals(self.stop, self.hurry):
+            listen_to_hangup(self._restart, self.stop)
+            async with AsyncExitStack() as opened:
+                running = await self._start(found, opened)
+                if running is not None:
+                    self._ready()
+                    await running.run(until_empty=settings.until_empty)
+
+    async def _start(self, found: object, opened: AsyncExitStack) -> Runnable | None:
+        """Make what runs and start it; None when it was told to stop meanwhile. A lifespan may take long, or hang."""
+        settings, starting = self._settings, asyncio.timeout(None)
+        try:
+            async with starting:
+                self._starting = starting
+                running = await runnable_of(
+                    settings.app,
+                    found,
+                    queues=settings.queues,
+                    concurrency=settings.concurrency,
+                    shutdown_timeout=settings.shutdown_timeout,
+                    health_port=settings.health_port,
+                )
+                await opened.enter_async_context(running)
+        except TimeoutError:
+            if not starting.expired():
+                raise
+            return None
+        finally:
+            self._starting = None
+        self._running = running
+        return running
+
+    def _restart(self) -> None:
+        self.restart = True
+        self.stop()
+
+    def stop(self) -> None:
+        """Let running jobs end, then end."""
+        if not self._stopping and self._settings.number is None:  # a supervisor says it for all of its processes
+            _log.info("stopping: running jobs may end; a second signal hands them back", extra={"event": "stopping"})
+        self._stopping = True
+        self._give_up_start()
+        if self._running is not None:
+            self._running.stop()
+
+    def hurry(self) -> None:
+        """Hand running jobs back and end."""
+        self._stopping = self._hurried = True
+        self._give_up_start()
+        if self._running is not None:
+            self._running.stop(at_once=True)
+
+    def _give_up_start(self) -> None:
+        if self._starting is not None:
+            self._starting.reschedule(asyncio.get_running_loop().time())
+            self._starting = None
+
+    def hurry_from_thread(self) -> bool:
+        """As `hurry`, from another thread. False when nothing runs yet, so that there is nothing to hand back."""
+        if self._loop is None:
+            return False
+        with suppress(RuntimeError):  # the loop has ended, and the process is about to
+            self._loop.call_soon_threadsafe(self.hurry)
+        return True

@@ -1,0 +1,128 @@
+"""The ports that supervised processes have together: one listener, which asks all of them and tells one answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+from typing_extensions import override
+
+from glidemq_async.cli.worker.lent_ports import Where
+from glidemq_async.cli.worker.metrics import is_metrics, merged
+from glidemq_async.http_endpoint import HttpEndpoint, Page
+
+PAGE_SECONDS: Final = 5.0
+"""How long a process may take for a page: one whose loop is blocked gives no answer."""
+PROBE_SECONDS: Final = 2.5
+"""The same for a probe, which waits for three seconds, as `glidemq healthcheck`, or a little longer."""
+_PROBES: Final = ("/healthz", "/livez", "/readyz")
+
+
+class Process(Protocol):
+    """A worker process as it is asked."""
+
+    number: int
+    pid: int
+    ready: asyncio.Event
+    lent: set[Where]
+
+    async def ask(self, where: Where, path: str, seconds: float) -> Page | None:
+        """Return a page, None when it gives no answer in time."""
+        ...
+
+
+class SharedPorts:
+    """Listens wherever one of the processes wants to. `numbers` are the processes that there should be.
+
+    A probe is answered by the newest process of each number that claims jobs, and is well when all are; one that is
+    being started or started again is alive, and not ready. Metrics are those of all processes, told apart by a label.
+    """
+
+    def __init__(self, numbers: Sequence[int], processes: Callable[[], Iterable[Process]]) -> None:
+        self._numbers = numbers
+        self._processes = processes
+        self._endpoints: dict[Where, HttpEndpoint] = {}
+        self._opening = asyncio.Lock()
+
+    async def open(self, where: Where) -> None:
+        """Listen; idempotent. Raises OSError."""
+        async with self._opening:
+            if where not in self._endpoints:
+                endpoint = HttpEndpoint(_EveryPath(partial(self._page, where)), host=where[0], port=where[1])
+                await endpoint.start()
+                self._endpoints[where] = endpoint
+
+    async def close(self) -> None:
+        """Stop listening."""
+        for endpoint in self._endpoints.values():
+            await endpoint.close()
+
+    async def _page(self, where: Where, path: str) -> Page:
+        if path in _PROBES and (page := await self._probe(where, path)) is not None:
+            return page
+        asked = [process for process in self._processes() if where in process.lent]
+        pages = dict(zip(asked, await self._ask(asked, where, path, PAGE_SECONDS), strict=True))
+        metrics = {process: page for process, page in pages.items() if page is not None and is_metrics(page)}
+        if metrics:
+            first = next(iter(metrics.values()))
+            bodies = {process.pid: metrics[process].body if process in metrics else None for process in pages}
+            return Page(merged(bodies), first.content_type)
+        answered = sorted((page for page in pages.values() if page is not None), key=lambda page: page.status)
+        return answered[0] if answered else Page(b"no process answers\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def _ask(self, asked: Sequence[Process], where: Where, path: str, seconds: float) -> list[Page | None]:
+        return await asyncio.gather(*(process.ask(where, path, seconds) for process in asked))
+
+    # -- probes -------------------------------------------------------------------------------------------------------
+
+    async def _probe(self, where: Where, path: str) -> Page | None:
+        """The answer to a probe, None where the processes know of none."""
+        chosen = {number: self._newest(where, number) for number in self._numbers}
+        asked = [process for process in chosen.values() if process is not None]
+        pages = dict(zip(asked, await self._ask(asked, where, path, PROBE_SECONDS), strict=True))
+        if any(page is not None and page.status == HTTPStatus.NOT_FOUND for page in pages.values()):
+            return None
+        workers: dict[str, Any] = {}
+        for number, process in chosen.items():
+            if process is None:
+                workers |= _told(number, "it is not running yet, or any more", alive=True)
+            elif (page := pages[process]) is None:
+                workers |= _told(number, f"it gave no answer within {PROBE_SECONDS:g} s", alive=False)
+            else:
+                workers |= json.loads(page.body)["workers"]
+        well = all(each["ready" if path == "/readyz" else "alive"] for each in workers.values())
+        body = {"status": "ok" if well else "failing", "workers": workers}
+        status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+        return Page(json.dumps(body).encode() + b"\n", "application/json", status)
+
+    def _newest(self, where: Where, number: int) -> Process | None:
+        """Whom to ask: of one that is replaced, the successor once it claims jobs."""
+        there = [each for each in self._processes() if each.number == number and where in each.lent]
+        return next((each for each in reversed(there) if each.ready.is_set()), there[-1] if there else None)
+
+
+def _told(number: int, problem: str, *, alive: bool) -> dict[str, Any]:
+    return {f"process {number}": {"alive": alive, "ready": False, "running": 0, "problems": [problem]}}
+
+
+class _EveryPath(Mapping[str, Callable[[], Awaitable[Page]]]):
+    """Pages of which the processes know which there are."""
+
+    def __init__(self, page: Callable[[str], Awaitable[Page]]) -> None:
+        self._page = page
+
+    @override
+    def __getitem__(self, path: str) -> Callable[[], Awaitable[Page]]:
+        return partial(self._page, path)
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    @override
+    def __len__(self) -> int:
+        return 0

@@ -1,0 +1,24 @@
+"""Several worker processes: the supervisor in a loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from glidemq_async.cli.worker.logs import set_up_logging
+from glidemq_async.cli.worker.reloading import watch
+from glidemq_async.cli.worker.settings import Settings
+from glidemq_async.cli.worker.supervisor import Supervisor
+
+
+def run_supervised(settings: Settings, count: int, most_restarts: int, watched: Sequence[Path]) -> int:
+    """Run to the end and return the exit code. Raises CommandError before anything is started."""
+    set_up_logging(settings.log_level, settings.log_format)
+
+    async def supervise() -> int:
+        changes = watch(watched) if watched else None
+        return await Supervisor(settings, count, most_restarts=most_restarts, changes=changes).run()
+
+    # The children do the work: the standard loop starts faster than the fast one.
+    return asyncio.run(supervise())

@@ -1,0 +1,234 @@
+"""The parent of several worker processes: it starts, restarts and stops them, and does no work of its own.
+
+A process that dies is started again, later each time. One that is to be replaced stops when its successor claims jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from glidemq_async.cli.exits import FAILED, GAVE_UP, HANDED_BACK, UNAVAILABLE, USAGE, CommandError
+from glidemq_async.cli.worker.children import Child
+from glidemq_async.cli.worker.hangup import listen_to_hangup
+from glidemq_async.cli.worker.settings import Settings
+from glidemq_async.cli.worker.shared_ports import SharedPorts
+from glidemq_async.waits import first_of
+from glidemq_async.worker.signals import stop_on_signals
+
+FIRST_PAUSE: Final = 0.25
+LONGEST_PAUSE: Final = 30.0
+STABLE_SECONDS: Final = 10.0
+"""A process that worked for so long did not die at once: its restart is the first one again."""
+KILL_SECONDS: Final = 15.0
+"""How long processes that were told twice to stop may take before they are killed."""
+
+_log = logging.getLogger("glidemq_async.supervisor")
+
+
+class Supervisor:
+    """Runs `count` processes of the same settings until it is stopped. It ends by itself when each of them has found
+    its queues empty (`until_empty`), or when one dies at once more than `most_restarts` times in a row.
+    """
+
+    def __init__(self, settings: Settings, count: int, *, most_restarts: int, changes: _Changes | None = None) -> None:
+        self._settings = settings
+        self._most_restarts = most_restarts
+        self._changes = changes
+        self._slots = [_Slot(number) for number in range(1, count + 1)]
+        self._children: dict[Child, None] = {}  # in the order of their starts
+        self._ports = SharedPorts([slot.number for slot in self._slots], lambda: self._children)
+        self._stopping = asyncio.Event()
+        self._code = 0
+        self._was_ready = False
+        self._killer: asyncio.TimerHandle | None = None
+
+    async def run(self) -> int:
+        """Supervise to the end, and return the exit code. Raises CommandError when the health port is taken."""
+        if self._settings.health_port is not None:
+            await self._listen(self._settings.health_port)
+        with stop_on_signals(self._stop_asked, self._hurry):
+            listen_to_hangup(self._restart_asked, self._stop_asked)
+            watching = asyncio.create_task(self._watch()) if self._changes is not None else None
+            try:
+                await asyncio.gather(*(self._keep(slot) for slot in self._slots))
+                while self._children:
+                    await asyncio.gather(*(child.ended.wait() for child in tuple(self._children)))
+            finally:
+                self._kill()
+                if watching is not None:
+                    watching.cancel()
+                    await asyncio.wait([watching])
+                if self._killer is not None:
+                    self._killer.cancel()
+                await self._ports.close()
+        _say("ended", f"all worker processes have ended: exit code {self._code}", exit_code=self._code)
+        return self._code
+
+    async def _listen(self, port: int) -> None:
+        """Answer probes before the first process is there."""
+        try:
+            await self._ports.open((None, port))
+        except OSError as error:
+            raise CommandError(f"--health-port {port} cannot be used: {error}") from error
+
+    # -- stopping and restarting --------------------------------------------------------------------------------------
+
+    def _stop_asked(self) -> None:
+        _say("stopping", "stopping: running jobs may end; a second signal hands them back")
+        self._stop()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        for child in self._children:
+            child.stop()
+
+    def _hurry(self) -> None:
+        _say("stopping", "stopping at once: running jobs are handed back")
+        self._code = self._code or HANDED_BACK
+        self._stop()
+        for child in self._children:
+            child.hurry()
+        if self._killer is None:
+            self._killer = asyncio.get_running_loop().call_later(KILL_SECONDS, self._kill)
+
+    def _kill(self) -> None:
+        for child in self._children:
+            _say("killed", f"worker {child.number} (pid {child.pid}) does not end and is killed", child)
+            child.send(signal.SIGKILL)
+
+    def _restart_asked(self) -> None:
+        _say("restarting", "SIGHUP: each worker process is replaced")
+        self._restart()
+
+    def _restart(self) -> None:
+        for slot in self._slots:
+            slot.restart.set()
+
+    async def _watch(self) -> None:
+        assert self._changes is not None  # noqa: S101 - started only then
+        async for paths in self._changes:
+            _say("changed", f"{', '.join(sorted(paths))} changed: each worker process is replaced")
+            self._restart()
+
+    # -- one place for a process --------------------------------------------------------------------------------------
+
+    async def _keep(self, slot: _Slot) -> None:
+        """Keep a process running in this place until it is not wanted any more."""
+        child = await self._start(slot)
+        while True:
+            await first_of(child.ended, slot.restart)
+            if not child.ended.is_set():
+                slot.restart.clear()
+                child = await self._replace(slot, child)
+                continue
+            if not await self._again(slot, child):
+                return
+            child = await self._start(slot)
+
+    async def _start(self, slot: _Slot) -> Child:
+        child = await Child.start(replace(self._settings, number=slot.number), slot.number, self._ports)
+        self._children[child] = None
+        _say("started", f"worker {child.number} started, pid {child.pid}", child)
+        slot.follow(child, asyncio.create_task(self._follow(child)))
+        if self._stopping.is_set():  # told while it started
+            child.stop()
+        return child
+
+    async def _follow(self, child: Child) -> None:
+        """Say what becomes of a process."""
+        await first_of(child.ready, child.ended)
+        if child.ready.is_set():
+            self._was_ready = True
+            _say("ready", f"worker {child.number} (pid {child.pid}) is ready after {child.age:.2f} s", child)
+        await child.ended.wait()
+        self._children.pop(child, None)
+        level = logging.INFO if child.code == 0 or self._stopping.is_set() else logging.WARNING
+        text = f"worker {child.number} (pid {child.pid}) ended: {child.end}"
+        _say("exited", text, child, level=level, exit_code=child.code)
+        if self._stopping.is_set() and child.code not in (0, HANDED_BACK, -signal.SIGTERM):
+            self._code = self._code or FAILED
+
+    async def _replace(self, slot: _Slot, old: Child) -> Child:
+        """Start a successor; the old one stops when that is ready, and stays when it never is."""
+        if self._stopping.is_set():
+            return old
+        new = await self._start(slot)
+        await first_of(new.ready, new.ended)
+        if new.ready.is_set():
+            old.stop()
+            return new
+        if not old.ended.is_set():
+            _say("kept", f"worker {old.number} (pid {old.pid}) stays: its successor did not start", old)
+        return old
+
+    async def _again(self, slot: _Slot, child: Child) -> bool:
+        """Decide what follows the end of a process, and wait until then; false when nothing does."""
+        await slot.told_of(child)
+        if self._stopping.is_set() or (self._settings.until_empty and child.code == 0):
+            return False
+        slot.deaths = 0 if child.worked_for >= STABLE_SECONDS else slot.deaths + 1
+        if self._changes is not None and child.code != 0:
+            _say("waiting", f"worker {child.number} starts again when a file changes", child)
+            await first_of(slot.restart, self._stopping)
+        elif self._is_hopeless(slot, child):
+            return False
+        else:
+            pause = min(FIRST_PAUSE * 2 ** max(0, slot.deaths - 1), LONGEST_PAUSE)
+            _say("waiting", f"worker {child.number} starts again in {pause:g} s", child, seconds=pause)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await first_of(slot.restart, self._stopping)
+        slot.restart.clear()
+        return not self._stopping.is_set()
+
+    def _is_hopeless(self, slot: _Slot, child: Child) -> bool:
+        """Whether starting it again is of no use; then everything stops."""
+        if child.code == USAGE and not self._was_ready:
+            self._give_up(USAGE, "the app cannot be run")
+            return True
+        # An outage of the server is not the fault of the workers that have worked before.
+        if slot.deaths > self._most_restarts and not (child.code == UNAVAILABLE and self._was_ready):
+            short = f"each time before it had worked for {STABLE_SECONDS:g} s"
+            self._give_up(GAVE_UP, f"worker {slot.number} died {slot.deaths} times in a row, {short}")
+            return True
+        return False
+
+    def _give_up(self, code: int, why: str) -> None:
+        if not self._stopping.is_set():
+            _say("gave_up", f"giving up: {why}", level=logging.ERROR)
+            self._code = code
+            self._stop()
+
+
+class _Slot:
+    """A place for one process."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.restart = asyncio.Event()
+        self.deaths = 0
+        self._following: dict[Child, asyncio.Task[None]] = {}
+
+    def follow(self, child: Child, task: asyncio.Task[None]) -> None:
+        """Hold the task that says what becomes of a process until it is done."""
+        self._following[child] = task
+        task.add_done_callback(lambda _: self._following.pop(child))
+
+    async def told_of(self, child: Child) -> None:
+        """Wait until it was said how a process ended: what follows from that is said after it."""
+        if (task := self._following.get(child)) is not None:
+            await task
+
+
+_Changes = AsyncIterator[Iterable[str]]
+
+
+def _say(event: str, text: str, child: Child | None = None, *, level: int = logging.INFO, **fields: object) -> None:
+    about = {"worker": child.number, "worker_pid": child.pid} if child is not None else {}
+    _log.log(level, text, extra={"event": event, **about, **fields})

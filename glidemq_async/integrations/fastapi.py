@@ -1,0 +1,38 @@
+"""FastAPI: queues that open and close with the app, and a dependency that hands them to endpoints."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+try:
+    from fastapi import Depends
+    from starlette.requests import HTTPConnection
+except ModuleNotFoundError as error:
+    raise ImportError(f"this needs {error.name}: pip install 'glidemq-async[fastapi]'") from error
+
+from glidemq_async.integrations.queues import AnyQueue, QueueOptions
+from glidemq_async.integrations.starlette import Lifespan, get_queue, lifespan, queues_of
+from glidemq_async.keys import QueueKeys
+
+__all__ = ["Lifespan", "QueueDependency", "get_queue", "lifespan", "queues_of"]
+
+
+# Any: what FastAPI's own Depends returns for type checkers, so that it may stand as a default too.
+def QueueDependency(name: str, **options: Unpack[QueueOptions]) -> Any:  # noqa: N802 - as Depends, it reads as a type
+    """Return a dependency on the queue of this name; `options` are those of Queue.
+
+        app = FastAPI(lifespan=lifespan("redis://..."))
+        Emails = Annotated[Queue[Email, None], QueueDependency("emails")]
+
+        @app.post("/welcome")
+        async def welcome(email: Email, emails: Emails) -> str:
+            return (await emails.add("welcome", email)).id
+
+    An endpoint that is a plain function calls `emails.sync.add(...)`. Raises ValueError for a bad name.
+    """
+    QueueKeys("glide", name)
+
+    async def queue_of(connection: HTTPConnection) -> AnyQueue:
+        return get_queue(connection, name, **options)
+
+    return Depends(queue_of)

@@ -1,0 +1,117 @@
+"""Whether Spark, its workers and the server fit together: one look before the first job."""
+
+# pyspark's own annotations are incomplete, and pyarrow has none.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from glidemq_async.errors import GlideMQError
+from glidemq_async.spark.connection import Connection, run_alone
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Check", "Report", "doctor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; `problem` says what to do, "" if all is well."""
+
+    what: str
+    found: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `doctor` found."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no problem."""
+        return not any(check.problem for check in self.checks)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{'!!' if check.problem else 'ok'} {check.what}: {check.found}{check.problem and f' - {check.problem}'}"
+            for check in self.checks
+        )
+
+
+def doctor(spark: SparkSession, url: str | None = None, tasks: int = 4) -> Report:
+    """Compare the driver's Python and packages with those of `tasks` tasks, and reach the server from both.
+
+    Runs a small Spark job. Without `url` the server is left out. Raises only what Spark raises when no task can run.
+    """
+    ours = _place(url)
+    checks = [Check(f"{name} on the driver", ours[name]) for name in ("python", "pyspark", "pyarrow", "pandas")]
+    checks.append(_server("the driver", ours["server"]) if url else Check("server", "not asked for: give url="))
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(_looking(url), "place map<string, string>").collect()
+    for theirs in {tuple(sorted(row[0].items())): row[0] for row in rows}.values():
+        where = f"a task on {theirs['host']}"
+        for name in ("python", "pyspark", "glidemq-async"):
+            same = theirs[name] == ours[name]
+            problem = "" if same else f"the driver has {ours[name]}: set PYSPARK_PYTHON to the same environment"
+            checks.append(Check(f"{name} of {where}", theirs[name], problem))
+        missing = "" if theirs["format"] == "found" else "install glidemq-async for the workers' Python"
+        checks.append(Check(f"format glidemq of {where}", theirs["format"], missing))
+        if url:
+            checks.append(_server(where, theirs["server"]))
+    return Report(tuple(checks))
+
+
+def _server(where: str, found: str) -> Check:
+    return Check(f"server from {where}", found, "" if found.startswith("reached") else "see the message")
+
+
+def _looking(url: str | None) -> Any:
+    def look(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        kind = pa.map_(pa.string(), pa.string())
+        yield pa.record_batch([pa.array([list(_place(url).items())], kind)], names=["place"])
+
+    return look
+
+
+def _place(url: str | None) -> dict[str, str]:
+    """What there is where this runs."""
+    import platform
+
+    names = ("pyspark", "pyarrow", "pandas", "glidemq-async")
+    found = {"python": sys.version.split()[0], "host": platform.node(), **{name: _version(name) for name in names}}
+    found["format"] = "found" if importlib.util.find_spec("pyspark_glidemq") else "not found"
+    found["server"] = _reached(url) if url else ""
+    return found
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _reached(url: str) -> str:
+    try:
+        reached = run_alone(url, _reached_url)
+    except (GlideMQError, OSError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return f"reached {reached}"
+
+
+async def _reached_url(connection: Connection) -> str:
+    """Connecting was enough: it checks the server's version and loads the functions."""
+    return connection.storage.url

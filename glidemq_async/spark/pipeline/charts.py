@@ -1,0 +1,233 @@
+"""The pictures of a report, drawn by matplotlib without a display."""
+
+# matplotlib's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import io
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from matplotlib import dates
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from glidemq_async.spark.pipeline.slo import PAIRS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from glidemq_async.spark.pipeline.figures import Figures, Spread
+
+# Any: it has no annotations.
+_dates: Any = dates
+
+INK: Final = "#1f2933"
+MUTED: Final = "#7b8794"
+GRID: Final = "#e4e7eb"
+BLUE: Final = "#2f6fde"
+TEAL: Final = "#12a594"
+RED: Final = "#d64545"
+AMBER: Final = "#e8a33d"
+VIOLET: Final = "#7c5cd6"
+KIND_COLORS: Final = {"failed": RED, "retried": AMBER, "stalled": VIOLET, "dead-lettered": MUTED}
+BURN_COLORS: Final = (RED, AMBER, VIOLET, BLUE)
+# Above the axes: there, nothing is drawn over.
+_ABOVE: Final[dict[str, Any]] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.2}
+DPI: Final = 150
+MOST_CAUSES: Final = 10
+# The scale of burn rates: both thresholds are seen on it, and what is above it does not flatten the rest.
+LEAST_BURN: Final = 16.0
+MOST_BURN: Final = 30.0
+
+
+def charts(figures: Figures) -> dict[str, bytes]:
+    """Return the pictures as PNG by their name: throughput, latency, failures, burn."""
+    return {
+        "throughput": _png(throughput(figures)),
+        "latency": _png(latency(figures)),
+        "failures": _png(failures(figures)),
+        "burn": _png(burn(figures)),
+    }
+
+
+def throughput(figures: Figures) -> Figure:
+    """Jobs in and out per second, and how many were open."""
+    figure, (rates, backlog) = _stacked(2, 5.0, (2.2, 1))
+    points, step = figures.points, figures.step
+    at = [_dates.date2num(point.at) for point in points]
+    completed = [point.completed / step for point in points]
+    failed = [point.failed / step for point in points]
+    width = step / 86_400
+    rates.bar(at, completed, width, align="edge", color=TEAL, label="completed", linewidth=0)
+    rates.bar(at, failed, width, bottom=completed, align="edge", color=RED, label="failed", linewidth=0)
+    ends = [*at, at[-1] + width]
+    rates.stairs([point.added / step for point in points], ends, color=INK, linewidth=1.2, label="added")
+    rates.set_ylabel("jobs per second")
+    rates.set_ylim(bottom=0)
+    rates.legend(ncols=3, **_ABOVE)
+    backlog.fill_between(at, [point.open for point in points], step="post", color=BLUE, alpha=0.2, linewidth=0)
+    backlog.step(at, [point.open for point in points], where="post", color=BLUE, linewidth=1.2)
+    backlog.set_ylabel("open jobs")
+    backlog.set_ylim(bottom=0)
+    backlog.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    _time_axis(backlog)
+    return figure
+
+
+def latency(figures: Figures) -> Figure:
+    """How long jobs waited and ran, by percentile."""
+    figure, (waits, runs) = _stacked(2, 5.4, (1, 1))
+    for axes, name, values in (
+        (waits, "wait before start", [(point.at, point.wait) for point in figures.points]),
+        (runs, "run", [(point.at, point.run) for point in figures.points]),
+    ):
+        _percentiles(axes, [_dates.date2num(at) for at, _ in values], [spread for _, spread in values])
+        axes.set_ylabel(name)
+    waits.legend(ncols=3, **_ABOVE)
+    _time_axis(runs)
+    return figure
+
+
+def failures(figures: Figures) -> Figure:
+    """What made jobs fail, be run again or be stalled."""
+    by_cause: dict[str, dict[str, int]] = defaultdict(dict)
+    for found in figures.causes:
+        if found.kind != "dead-lettered":
+            cause = f"lease ran out, {found.cause}" if found.kind == "stalled" else found.cause
+            by_cause[cause][found.kind] = found.n
+    shown = sorted(by_cause, key=lambda cause: sum(by_cause[cause].values()))[-MOST_CAUSES:]
+    figure, (axes,) = _stacked(1, max(1.6, 0.9 + 0.42 * len(shown)), (1,))
+    if not shown:
+        return _nothing(figure, axes, "no job failed, was retried or stalled")
+    left = [0] * len(shown)
+    for kind in ("failed", "retried", "stalled"):
+        counts = [by_cause[cause].get(kind, 0) for cause in shown]
+        if any(counts):
+            axes.barh(shown, counts, left=left, height=0.62, color=KIND_COLORS[kind], label=kind, linewidth=0)
+            left = [a + b for a, b in zip(left, counts, strict=True)]
+    for row, total in enumerate(left):
+        axes.annotate(f"{total:,}", (total, row), (4, 0), textcoords="offset points", va="center", color=MUTED)
+    axes.set_xlabel("times")
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", color=GRID)
+    axes.margins(x=0.08)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.legend(ncols=3, **_ABOVE)
+    return figure
+
+
+def burn(figures: Figures) -> Figure:
+    """How fast the error budget burns on each window, and from where on that is an alert."""
+    figure, (axes,) = _stacked(1, 3.2, (1,))
+    burns = figures.burns
+    if not burns:
+        return _nothing(figure, axes, "no job has ended")
+    at = [_dates.date2num(each.at) for each in burns]
+    lengths = [length for pair in PAIRS for length in (pair.short, pair.long)]
+    marker = "o" if len(at) < 3 else None
+    for number, length in enumerate(lengths):
+        rates = [min(each.rates[number], MOST_BURN) for each in burns]
+        name = duration(60_000 * length)
+        axes.plot(at, rates, color=BURN_COLORS[number], linewidth=1.4, label=name, marker=marker, markersize=4)
+    for pair in PAIRS:
+        axes.axhline(pair.factor, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.annotate(
+            f"{pair.factor:g} times the budget on both {duration(60_000 * pair.short)} and "
+            f"{duration(60_000 * pair.long)}: alert",
+            (0, pair.factor),
+            (4, 3),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            color=MUTED,
+            fontsize=7.5,
+        )
+    highest = max(max(each.rates) for each in burns)
+    axes.set_ylim(0, min(max(LEAST_BURN, 1.1 * highest), MOST_BURN))
+    axes.set_ylabel("burn rate (1 = just in budget)")
+    axes.legend(ncols=4, **_ABOVE)
+    _time_axis(axes)
+    return figure
+
+
+def _percentiles(axes: Axes, at: Sequence[float], spreads: Sequence[Spread]) -> None:
+    measured = [spread for spread in spreads if spread.p50 is not None]
+    if not measured:
+        axes.annotate("nothing was measured", (0.5, 0.5), xycoords="axes fraction", ha="center", color=MUTED)
+        return
+    # One millisecond is the clock's unit, and a logarithm of 0 is none. Where nothing was measured, lines are broken.
+    p50, p95, p99 = (
+        [math.nan if value is None else max(value, 1) for value in values] for values in zip(*spreads, strict=True)
+    )
+    axes.fill_between(at, p50, p95, color=BLUE, alpha=0.12, linewidth=0)
+    for values, color, name in ((p50, BLUE, "p50"), (p95, AMBER, "p95"), (p99, RED, "p99")):
+        axes.plot(at, values, color=color, linewidth=1.3, label=name, marker="o", markersize=2)
+    if max(spread.p99 or 1 for spread in measured) > 50 * min(spread.p50 or 1 for spread in measured):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(10, numticks=6))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(_tick))
+
+
+def _tick(value: float, _position: int | None) -> str:
+    return duration(value)
+
+
+def duration(ms: float | None) -> str:
+    """Return milliseconds as people say them: 840 ms, 1.2 s, 3.5 min, 2 h."""
+    if ms is None:
+        return "-"
+    for limit, unit, name in ((1000, 1, "ms"), (60_000, 1000, "s"), (3_600_000, 60_000, "min")):
+        if ms < limit:
+            return f"{_short(ms / unit)} {name}"
+    return f"{_short(ms / 3_600_000)} h"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 or math.isclose(value, round(value)) else f"{value:.3g}"
+
+
+def _stacked(rows: int, height: float, ratios: Sequence[float]) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(9, height), layout="constrained", facecolor="white")
+    made = figure.subplots(rows, 1, sharex=rows > 1, squeeze=False, height_ratios=list(ratios))
+    listed: list[Axes] = [row[0] for row in made]
+    for axes in listed:
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.spines["bottom"].set_color(GRID)
+        axes.tick_params(which="both", colors=MUTED, labelsize=8.5, length=0)
+        axes.yaxis.label.set_color(INK)
+        axes.xaxis.label.set_color(INK)
+        axes.grid(axis="y", color=GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+    return figure, listed
+
+
+def _time_axis(axes: Axes) -> None:
+    locator = _dates.AutoDateLocator(minticks=4, maxticks=9)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(_dates.ConciseDateFormatter(locator))
+    axes.set_xlabel("time, UTC")
+
+
+def _nothing(figure: Figure, axes: Axes, text: str) -> Figure:
+    axes.set_axis_off()
+    axes.annotate(text, (0.5, 0.5), xycoords="axes fraction", ha="center", color=MUTED)
+    return figure
+
+
+def _png(figure: Figure) -> bytes:
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        if legend is not None:
+            legend.set_frame_on(False)
+            for text in legend.get_texts():
+                text.set_fontsize(8.5)
+                text.set_color(INK)
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=DPI)
+    return out.getvalue()

@@ -1,0 +1,164 @@
+"""Gold: figures per queue, name, key and minute, computed from silver.
+
+A minute counts what happened in it: jobs that were added, attempts that started or ended, jobs that ended. Percentiles
+of a minute are exact. Those of longer stretches come from `histograms`, whose rows add up (see rollup.py): the average
+of two p99 is the p99 of nothing.
+"""
+
+# pyspark's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows it by
+
+from glidemq_async.record import FINAL
+from glidemq_async.spark.pipeline.columns import PERCENTS, count_of, percentile_of, start_of
+from glidemq_async.spark.pipeline.rollup import HOUR, bucket_of
+from glidemq_async.spark.pipeline.silver import JOB
+from glidemq_async.spark.pipeline.slo import MINUTE
+
+SERIES: Final = ("queue", "name", "key")
+"""What figures are told apart by, besides their minute."""
+MEASURES: Final = ("wait_ms", "run_ms", "end_to_end_ms")
+
+_OUTCOMES: Final = {
+    "retried": "retrying",
+    "returned": "returned",
+    "delayed": "delayed",
+    "limited": "limited",
+    "stalled": "stalled",
+}
+
+
+def minutes(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
+    """Return one row per queue, name, key and minute: counts, rates between 0 and 1, and exact percentiles.
+
+    `failure_rate` is the share of failed ones among the jobs that ended, `retry_rate` that of attempts that failed and
+    are followed by another one among the attempts that ended; null where nothing ended. Throughput in is `added`, out
+    is `completed` + `failed`; what is open grows by `added` and falls by `closed`, which counts removed jobs too.
+    """
+    return whole_of(attempts, jobs, "minute", MINUTE, SERIES)
+
+
+def whole_of(attempts: DataFrame, jobs: DataFrame, start: str, seconds: int, by: Sequence[str]) -> DataFrame:
+    """Return the columns of `minutes` per stretch of so many seconds, which the column `start` names, and series."""
+
+    def moments(rows: DataFrame, instant: str, *values: str | Column) -> DataFrame:
+        timed = rows.where(F.col(instant).isNotNull())
+        return timed.select(*by, start_of(instant, seconds).alias(start), *values)
+
+    def one(name: str) -> Column:
+        return F.lit(1).alias(name)
+
+    # Rows of all kinds of moments under each other, for one shuffle where joins would need many.
+    together = [
+        moments(jobs, "added", one("added")),
+        moments(attempts, "started", one("started"), "wait_ms"),
+        moments(attempts, "finished", "outcome", "run_ms"),
+        moments(ended_jobs(jobs), "finished", "state", "dead_letter", "end_to_end_ms"),
+        moments(jobs, "closed", one("closed")),
+    ]
+    counted = (
+        reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), together)
+        .groupBy(*by, start)
+        .agg(
+            F.count("added").alias("added"),
+            F.count("started").alias("started"),
+            *(count_of(F.col("outcome") == outcome).alias(name) for name, outcome in _OUTCOMES.items()),
+            F.count("outcome").alias("attempts_ended"),
+            count_of(F.col("state") == "completed").alias("completed"),
+            count_of(F.col("state") == "failed").alias("failed"),
+            F.count("dead_letter").alias("dead_lettered"),
+            F.count("closed").alias("closed"),
+            *(column for measure in MEASURES for column in percentiles_of(measure)),
+        )
+    )
+    return counted.withColumns(
+        {
+            "failure_rate": _share(F.col("failed"), F.col("completed") + F.col("failed")),
+            "retry_rate": _share(F.col("retried"), F.col("attempts_ended")),
+        }
+    )
+
+
+def histograms(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
+    """Return how many values of each measure lie in each bucket, per queue, name, key and minute."""
+    columns = [*SERIES, "minute", "measure", "value"]
+    parts = [
+        _values(attempts, "started", "wait_ms"),
+        _values(attempts, "finished", "run_ms"),
+        _values(ended_jobs(jobs), "finished", "end_to_end_ms"),
+    ]
+    return (
+        reduce(DataFrame.unionByName, (part.select(*columns) for part in parts))
+        .withColumn("bucket", bucket_of("value"))
+        .groupBy(*SERIES, "minute", "measure", "bucket")
+        .agg(F.count("*").alias("n"))
+    )
+
+
+def causes(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
+    """Return how often each cause led to what, per queue, name, key and minute.
+
+    `kind` is failed, retried, stalled or dead-lettered. `cause` is the error's class; of stalls, what came of the job:
+    recovered (it ended otherwise), failed or open.
+    """
+    ended = ended_jobs(jobs)
+    failed = ended.where("state = 'failed'")
+    came_of = jobs.select(
+        *JOB,
+        F.when((F.col("state") == "failed") & F.col("error_class").isin("stalled", "revoked"), "failed")
+        .when(F.col("state").isin(*FINAL), "recovered")
+        .otherwise("open")
+        .alias("came_of"),
+    )
+    stalled = attempts.where("outcome = 'stalled'").join(came_of, [*JOB])
+    parts = [
+        _caused(failed, "failed", F.col("error_class")),
+        _caused(attempts.where("outcome = 'retrying'"), "retried", F.col("error_class")),
+        _caused(stalled, "stalled", F.col("came_of")),
+        _caused(failed.where("dead_letter IS NOT NULL"), "dead-lettered", F.col("error_class")),
+    ]
+    found = reduce(DataFrame.unionByName, parts)
+    return found.groupBy(*SERIES, "minute", "kind", "cause").agg(F.count("*").alias("n"))
+
+
+def retry_heat(attempts: DataFrame) -> DataFrame:
+    """Return how often which attempt of which jobs had to be followed by another one, by error class and hour."""
+    return (
+        attempts.where("outcome IN ('retrying', 'stalled')")
+        .withColumn("hour", start_of("finished", HOUR))
+        .groupBy("queue", "name", "error_class", "attempt", "hour")
+        .agg(F.count("*").alias("n"))
+    )
+
+
+def ended_jobs(jobs: DataFrame) -> DataFrame:
+    """Return the jobs that have completed or failed, at an instant that is known."""
+    return jobs.where(F.col("state").isin(*FINAL) & F.col("finished").isNotNull())
+
+
+def percentiles_of(measure: str) -> list[Column]:
+    """Return the percentiles of a measure, exact: `wait_p50` of wait_ms, and so on."""
+    return [percentile_of(measure, percent).alias(f"{measure.removesuffix('_ms')}_p{percent}") for percent in PERCENTS]
+
+
+def _share(part: Column, whole: Column) -> Column:
+    return F.when(whole > 0, part / whole)
+
+
+def _values(rows: DataFrame, instant: str, measure: str) -> DataFrame:
+    known = rows.where(F.col(instant).isNotNull() & F.col(measure).isNotNull())
+    return known.select(
+        *SERIES, start_of(instant).alias("minute"), F.lit(measure).alias("measure"), F.col(measure).alias("value")
+    )
+
+
+def _caused(rows: DataFrame, kind: str, cause: Column) -> DataFrame:
+    return rows.select(*SERIES, start_of("finished").alias("minute"), F.lit(kind).alias("kind"), cause.alias("cause"))

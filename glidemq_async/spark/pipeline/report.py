@@ -1,0 +1,123 @@
+"""The report: one HTML file that needs nothing else, and its pictures as files of their own."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from glidemq_async.spark.pipeline.bronze import Audit
+from glidemq_async.spark.pipeline.charts import charts, duration
+from glidemq_async.spark.pipeline.figures import Figures
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where a report was written to."""
+
+    page: Path
+    pictures: tuple[Path, ...]
+
+
+class Card(NamedTuple):
+    """A figure on top of the page."""
+
+    label: str
+    value: str
+    tone: str = ""
+
+
+class Section(NamedTuple):
+    """A picture of the page."""
+
+    title: str
+    text: str
+    image: str
+
+
+def write_report(figures: Figures, folder: Path, audits: Sequence[Audit], *, title: str | None = None) -> Report:
+    """Write report.html and a PNG per picture into the folder, which is made; what was there is replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = charts(figures)
+    pictures: list[Path] = []
+    for name, picture in drawn.items():
+        path = folder / f"{name}.png"
+        path.write_bytes(picture)
+        pictures.append(path)
+    page = folder / "report.html"
+    page.write_text(render(figures, drawn, audits, title), encoding="utf-8")
+    return Report(page, tuple(pictures))
+
+
+def render(figures: Figures, drawn: dict[str, bytes], audits: Sequence[Audit], title: str | None = None) -> str:
+    """Return the page."""
+    environment = Environment(
+        loader=PackageLoader("glidemq_async.spark.pipeline"), autoescape=True, undefined=StrictUndefined
+    )
+    environment.filters["duration"] = duration
+    environment.filters["count"] = _count
+    template = environment.get_template("report.html.j2")
+    return template.render(
+        title=title or f"Jobs of {', '.join(figures.queues)}",
+        figures=figures,
+        cards=_cards(figures),
+        sections=_sections(figures, drawn),
+        audit=_audit(audits),
+        made=datetime.now(UTC),
+    )
+
+
+def _cards(figures: Figures) -> list[Card]:
+    total = figures.total
+    ended = total.completed + total.failed
+    rate = ended / figures.seconds if figures.seconds else 0.0
+    alerts = sum(bool(burn.alerts) for burn in figures.burns)
+    return [
+        Card("jobs added", _count(total.added)),
+        Card("completed", _count(total.completed), "good"),
+        Card(f"failed ({_percent(total.failed, ended)})", _count(total.failed), "bad" if total.failed else ""),
+        Card("retries", _count(total.retries)),
+        Card("jobs ended per second", f"{rate:,.1f}"),
+        Card("run, p99", duration(total.run.p99)),
+        Card("end to end, p99", duration(total.end_to_end.p99)),
+        Card("minutes of SLO alert", _count(alerts), "bad" if alerts else ""),
+    ]
+
+
+def _sections(figures: Figures, drawn: dict[str, bytes]) -> list[Section]:
+    slo = figures.slo
+    late = f", or that took longer than {duration(slo.latency_ms)}" if slo.latency_ms is not None else ""
+    texts = {
+        "throughput": ("Throughput", "Jobs added and ended, and the jobs that had not ended yet."),
+        "latency": (
+            "Latency",
+            "Percentiles of the attempts that started (wait) and ended (run) in each stretch of time.",
+        ),
+        "failures": ("Failures by cause", "Attempts and jobs by the class of their error."),
+        "burn": (
+            f"Burn of the error budget: {slo.objective:.4g} of jobs are to complete",
+            f"Jobs that failed{late} count against the budget of {_percent(slo.budget, 1)}.",
+        ),
+    }
+    return [Section(*texts[name], base64.b64encode(drawn[name]).decode()) for name in texts]
+
+
+def _audit(audits: Sequence[Audit]) -> str:
+    rows = sum(each.rows for each in audits)
+    if all(each.clean for each in audits):
+        return f"{_count(rows)} events, each exactly once."
+    missing, doubled = _count(sum(each.gap for each in audits)), _count(sum(each.doubled for each in audits))
+    return f"{_count(rows)} events; {missing} are missing between the first and the last, {doubled} are doubled."
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.2g} %" if whole else "-"
+
+
+def _count(number: Any) -> str:
+    return f"{number:,}"

@@ -1,0 +1,58 @@
+"""Percentiles that add up: counts of values in buckets, from minutes to hours, days and whole queues.
+
+A bucket holds one value below 4,096 ms, so percentiles there are exact; above, the width of a bucket is at most 1/2048
+of its values, and a percentile is told by the largest value of its bucket: too high by less than 0.05 %, never too low.
+"""
+
+# pyspark's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows it by
+
+from glidemq_async.spark.pipeline.columns import PERCENTS, start_of
+
+BITS: Final = 12
+"""Buckets are exact below 2 ** BITS."""
+
+HOUR: Final = 3600
+DAY: Final = 86_400
+
+
+def bucket_of(column: str) -> Column:
+    """Return the bucket of a value, which is called by the smallest value in it."""
+    return F.expr(f"shiftleft(shiftright({column}, {_shift(column)}), {_shift(column)})")
+
+
+def roll_up(histograms: DataFrame, seconds: int, *, by: Sequence[str] = ("queue", "name", "key")) -> DataFrame:
+    """Return exact counts and p50, p95, p99 per stretch of so many seconds (HOUR, DAY …), series and measure.
+
+    by: what is told apart; () puts everything together. Stretches begin at multiples of their length since 1970, UTC.
+    """
+    series = [*by, "start", "measure"]
+    buckets = (
+        histograms.withColumn("start", start_of("minute", seconds))
+        .groupBy(*series, "bucket")
+        .agg(F.sum("n").alias("n"))
+    )
+    upwards = Window.partitionBy(*series).orderBy("bucket")
+    counted = buckets.withColumn("below", F.sum("n").over(upwards)).withColumn(
+        "total", F.sum("n").over(Window.partitionBy(*series))
+    )
+    largest = F.expr(f"bucket + shiftleft(1L, {_shift('bucket')}) - 1")
+    reached = {
+        percent: F.min(F.when(F.col("below") * 100 >= F.col("total") * percent, largest)) for percent in PERCENTS
+    }
+    return counted.groupBy(*series).agg(
+        F.max("total").alias("n"), *(value.alias(f"p{percent}") for percent, value in reached.items())
+    )
+
+
+def _shift(column: str) -> str:
+    """By how many bits a value is too long for an exact bucket, as SQL; a logarithm would not be exact."""
+    return f"greatest(length(bin({column})) - {BITS}, 0)"

@@ -1,0 +1,341 @@
+"""The app: tasks declared as functions, the queues they are added to, and the workers that run them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from datetime import timedelta
+from inspect import isasyncgenfunction
+from types import TracebackType
+from typing import Any, Generic, Self, Unpack, cast
+
+from typing_extensions import TypeVar
+
+from glidemq_async import forks
+from glidemq_async.client import DEFAULT_PREFIX, check_mode
+from glidemq_async.codecs import Codec
+from glidemq_async.codecs.chain import codecs_of
+from glidemq_async.durations import to_ms
+from glidemq_async.errors import JobNotFound
+from glidemq_async.instrumentation import Instrumentation
+from glidemq_async.job import Job
+from glidemq_async.loops import refuse_elsewhere
+from glidemq_async.option_checks import whole_number
+from glidemq_async.options import JobOptions
+from glidemq_async.queue import Mode, Queue
+from glidemq_async.serialization import Serializer
+from glidemq_async.storage import Storage, open_storage
+from glidemq_async.sync import Blocking, Home
+from glidemq_async.tasks.app_worker import AppWorker, WorkerOptionsDict
+from glidemq_async.tasks.declaring import Declaring
+from glidemq_async.tasks.dependencies import Provider
+from glidemq_async.tasks.middleware import Chain, Middleware
+from glidemq_async.tasks.open_context import OpenContext
+from glidemq_async.tasks.scopes import Overrides
+from glidemq_async.tasks.sync_tasks import SyncApp
+from glidemq_async.tasks.task import AnyTask
+
+State = TypeVar("State", default=Any)
+
+
+class GlideMQ(Declaring, Generic[State]):
+    """An app: tasks, the queues they are added to, and the workers that run them, in one storage.
+
+    Make one per program, at the top of a module. `async with mq` opens its queues and upserts its crons; adding works
+    without that too, and connects by itself (`await mq.close()` at the end then). It can be opened again after it was
+    closed, in another event loop too. Durations are seconds:
+
+    - `storage`: a URL, a Storage, or None for `$GLIDEMQ_URL` and then the embedded default.
+    - `prefix`, `mode`, `serializer`, `codecs`, `payload_limit`, `instrumentation`: those of all its queues and workers.
+    - `queue`: the queue of tasks that name none. `default_options`: of all jobs, where their task says nothing.
+    - `middleware`: what takes part in every add and run, the outermost first; see Middleware.
+    - `lifespan`: a function of the app, an async generator or `@asynccontextmanager`, that is entered before a worker
+      runs its first job and left after the last one; what it yields is `mq.state`.
+    - `unknown_task_grace`: for how long a worker hands a job of an unknown task back, without counting an attempt, so
+      that a worker of a newer release may take it. Then, and without a grace, it fails with UnknownTaskError like any
+      failure: with its own attempts and backoff.
+
+    Raises TypeError or ValueError for bad options.
+    """
+
+    def __init__(
+        self,
+        storage: str | Storage | None = None,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        mode: Mode | None = None,
+        queue: str = "default",
+        default_options: JobOptions | None = None,
+        serializer: Serializer | None = None,
+        codecs: Sequence[Codec] = (),
+        payload_limit: int | None = None,
+        instrumentation: Sequence[Instrumentation] = (),
+        middleware: Sequence[Middleware] = (),
+        lifespan: Callable[[GlideMQ[State]], AbstractAsyncContextManager[State] | AsyncIterator[State]] | None = None,
+        unknown_task_grace: float | timedelta = 0.0,
+    ) -> None:
+        super().__init__(queue, default_options or JobOptions())
+        codecs_of(codecs)
+        check_mode(mode)
+        if payload_limit is not None:
+            whole_number("payload_limit", payload_limit, least=1)
+        self.settings: Mapping[str, Any] = {
+            "prefix": prefix,
+            "serializer": serializer,
+            **({} if mode is None else {"mode": mode}),
+            **({} if payload_limit is None else {"payload_limit": payload_limit}),
+            **({"codecs": tuple(codecs)} if codecs else {}),
+            **({"instrumentation": tuple(instrumentation)} if instrumentation else {}),
+        }
+        self.chain = Chain(middleware)
+        self.overrides = Overrides()
+        self.unknown_task_grace: float = to_ms("unknown_task_grace", unknown_task_grace) / 1000
+        self._place = _checked(storage)
+        self._storage: Storage | None = None
+        self._queues: dict[str, Queue[Any, Any]] = {}
+        if lifespan is not None and not callable(lifespan):
+            raise TypeError(f"lifespan must be a function of the app, got {lifespan!r}")
+        self._lifespan = lifespan
+        self._open_lifespan: OpenContext | None = None
+        self._state: Any = None
+        self._users = self._workers = 0
+        self._connected = False
+        self._changing = asyncio.Lock()
+        forks.watch(self)
+
+    def after_fork(self) -> object:
+        """Have no users in a forked child, and nobody who opens or closes; see `forks`."""
+        parents = (self._changing, self._open_lifespan, self._state)
+        self._changing, self._open_lifespan, self._state = asyncio.Lock(), None, None
+        self._users = self._workers = 0
+        self._connected = False
+        return parents
+
+    def __repr__(self) -> str:
+        return f"<GlideMQ of {len(set(map(id, self.tasks.values())))} tasks>"
+
+    @property
+    def storage(self) -> Storage:
+        """Where its queues live."""
+        if self._storage is None:
+            self._storage = open_storage(self._place)
+        return self._storage
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that the app works in, None before it is open and once it is closed."""
+        storage: object = self._storage
+        return storage.loop if isinstance(storage, Home) else None
+
+    @property
+    def sync(self) -> SyncApp:
+        """Opening and closing for code without an event loop; tasks have their own `sync`."""
+        return cast("SyncApp", Blocking(self, self))
+
+    def relocate(self, storage: str | Storage | None) -> str | Storage | None:
+        """Let a closed app live in another storage from now on; returns the former one. For tests.
+
+        Raises RuntimeError while the app is open.
+        """
+        if self._storage is not None or self._users:
+            raise RuntimeError("asked an app to move to another storage, found it open: close it before")
+        former, self._place = self._place, _checked(storage)
+        return former
+
+    @property
+    def state(self) -> State:
+        """What the lifespan yielded. Raises RuntimeError while no worker of the app runs in this process."""
+        if self._workers == 0 or self._lifespan is None:
+            why = "it has no lifespan" if self._lifespan is None else "no worker of it runs here"
+            raise RuntimeError(f"the app has no state: {why}")
+        return cast("State", self._state)
+
+    def queue(self, name: str) -> Queue[Any, Any]:
+        """Return one of the app's queues, always the same object; it is closed with the app."""
+        found = self._queues.get(name)
+        if found is None:
+            found = self._queues[name] = Queue(
+                name,
+                self.storage,
+                default_options=self._default_options,
+                **self.settings,
+            )
+        return found
+
+    def add_middleware(self, middleware: Middleware) -> None:
+        """Put one more middleware innermost. Raises TypeError for what is none."""
+        self.chain.append(middleware)
+
+    def override(self, provider: Provider, by: Provider) -> AbstractContextManager[None]:
+        """Let `by` provide what `provider` would, inside a `with` block: for tests. What is kept already stays."""
+        return self.overrides.replaced(provider, by)
+
+    # -- opening --------------------------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Connect, open the queues of all tasks and upsert the crons; idempotent.
+
+        Raises StorageUnavailable, IncompatibleQueueError, and RuntimeError while it is open in another loop.
+        """
+        if not self._connected:
+            self._connected = True
+            try:
+                await self.enter(as_worker=False)
+            except BaseException:
+                self._connected = False
+                raise
+
+    async def close(self) -> None:
+        """Send the adds that wait in line and let go of the connections, once no worker uses them; idempotent.
+
+        Raises RuntimeError while another loop, that the app is open in, runs.
+        """
+        refuse_elsewhere(self.loop, repr(self))
+        if self._connected:
+            self._connected = False
+            await self.leave(as_worker=False)
+        elif not self._users:
+            await self._let_go()
+
+    async def enter(self, *, as_worker: bool) -> None:
+        """Open the app for one more user. For workers."""
+        refuse_elsewhere(self.loop, repr(self))
+        if not self._users and not self._changing.locked():
+            # A lock that somebody has waited for belongs to the loop in which that was.
+            self._changing = asyncio.Lock()
+        async with self._changing:
+            self._users += 1
+            try:
+                await self._open()
+                if as_worker:
+                    await self._enter_lifespan()
+            except BaseException:
+                self._users -= 1
+                if not self._users:
+                    await self._let_go()
+                raise
+
+    async def leave(self, *, as_worker: bool) -> None:
+        """Close the app if this was its last user. For workers."""
+        async with self._changing:
+            try:
+                if as_worker:
+                    await self._leave_lifespan()
+            finally:
+                # A forked child may leave a block that its parent has entered.
+                self._users = max(0, self._users - 1)
+                if not self._users:
+                    await self._let_go()
+
+    async def _open(self) -> None:
+        await self.storage.connect()
+        for name in sorted(self.queues):
+            await self.queue(name).connect()
+        for cron in self._crons:
+            task = cron.task
+            await self.queue(task.queue).upsert_job_scheduler(
+                task.name, cron.schedule, data=task.arguments.stored((), {}), **task.options_of_jobs.explicit()
+            )
+
+    async def _let_go(self) -> None:
+        queues, self._queues = self._queues, {}
+        for queue in queues.values():
+            await queue.close()
+        storage, self._storage = self._storage, None
+        if storage is not None and storage is not self._place:
+            await storage.close()
+
+    async def _enter_lifespan(self) -> None:
+        if self._lifespan is not None and self._open_lifespan is None:
+            opening = asynccontextmanager(self._lifespan) if isasyncgenfunction(self._lifespan) else self._lifespan
+            lifespan = OpenContext(cast("AbstractAsyncContextManager[Any]", opening(self)))
+            try:
+                self._state = await lifespan.value()
+            except BaseException:
+                await lifespan.close()
+                raise
+            self._open_lifespan = lifespan
+        self._workers += 1
+
+    async def _leave_lifespan(self) -> None:
+        self._workers -= 1
+        if self._workers == 0 and self._open_lifespan is not None:
+            lifespan, self._open_lifespan, self._state = self._open_lifespan, None, None
+            await lifespan.close()
+
+    async def __aenter__(self) -> Self:
+        await self.enter(as_worker=False)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.leave(as_worker=False)
+
+    # -- what tasks ask for ---------------------------------------------------------------------------------------
+
+    async def add_task(self, task: AnyTask, data: dict[str, Any], options: JobOptions) -> Job[Any, Any]:
+        """Add one job of a task. For tasks."""
+        options = await self.chain.before_add(task, options)
+        job = await self.queue(task.queue).add_prepared(task.name, data, options)
+        return await self._added(task, job)
+
+    async def add_tasks(self, task: AnyTask, data: list[dict[str, Any]], options: JobOptions) -> list[Job[Any, Any]]:
+        """Add many jobs of a task. For tasks."""
+        chosen = [await self.chain.before_add(task, options) for _ in data]
+        jobs = await self.queue(task.queue).add_bulk(
+            [(task.name, each, given) for each, given in zip(data, chosen, strict=True)]
+        )
+        return [await self._added(task, job) for job in jobs]
+
+    async def _added(self, task: AnyTask, job: Job[Any, Any]) -> Job[Any, Any]:
+        if task.reads_result:
+            job.read_result_as(task.arguments.read_result)
+        await self.chain.after_add(task, job)
+        return job
+
+    async def find_job(self, task: AnyTask, job_id: str) -> Job[Any, Any]:
+        """Return a job of a task. For tasks. Raises JobNotFound."""
+        job = await self.queue(task.queue).get_job(job_id)
+        if job is None:
+            raise JobNotFound(
+                f"asked for job {job_id!r} of task {task.name!r}, found no such job in queue {task.queue!r}: it never "
+                "was, was removed, or its retention is over"
+            )
+        if task.reads_result:
+            job.read_result_as(task.arguments.read_result)
+        return job
+
+    # -- workers --------------------------------------------------------------------------------------------------
+
+    def worker(
+        self, queues: Sequence[str] | None = None, *, concurrency: int = 100, **options: Unpack[WorkerOptionsDict]
+    ) -> AppWorker:
+        """Return a worker of the app's tasks, of all its queues or of these; each runs up to `concurrency` jobs.
+
+        Options are those of Worker; `executor` runs the tasks that name neither an executor nor permissions. Raises
+        TypeError or ValueError for bad ones, for a queue that no task has, and for a task that the executor cannot run.
+        """
+        return AppWorker(self, queues, concurrency, options)
+
+    async def run_worker(
+        self,
+        queues: Sequence[str] | None = None,
+        *,
+        concurrency: int = 100,
+        until_empty: bool = False,
+        **options: Unpack[WorkerOptionsDict],
+    ) -> None:
+        """Run a worker until SIGTERM or SIGINT, or with `until_empty` until nothing is left to start.
+
+        Raises what `worker` raises, and what its start raises.
+        """
+        await self.worker(queues, concurrency=concurrency, **options).run(until_empty=until_empty)
+
+
+def _checked(storage: str | Storage | None) -> str | Storage | None:
+    """Refuse what is no place where it is named, and not at the first use; nothing is opened."""
+    if storage is not None:
+        open_storage(storage)
+    return storage

@@ -1,0 +1,240 @@
+"""The workers of an app in one process: one per queue, with one lifespan around all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any, Final, Protocol, TypedDict
+
+from typing_extensions import override
+
+from glidemq_async.errors import QueueClosed
+from glidemq_async.executors import Executor
+from glidemq_async.option_checks import refuse_unknown
+from glidemq_async.queue import Queue
+from glidemq_async.record import WAITING
+from glidemq_async.storage import Storage
+from glidemq_async.tasks.middleware import Chain
+from glidemq_async.tasks.routing import TaskExecutor
+from glidemq_async.tasks.scopes import Overrides, WorkerScope
+from glidemq_async.tasks.task import AnyTask
+from glidemq_async.worker.execution import AfterExecution
+from glidemq_async.worker.lifecycle import Runs
+from glidemq_async.worker.listeners import Listener, WorkerEvent
+from glidemq_async.worker.pool import WorkerPool
+from glidemq_async.worker.runs import BackoffStrategy
+from glidemq_async.worker.worker import Worker
+
+__all__ = ["AppWorker", "WorkerApp", "WorkerOptionsDict"]
+
+
+class WorkerOptionsDict(TypedDict, total=False):
+    """What `mq.worker` takes as keywords beside the queues and the concurrency: those of Worker."""
+
+    executor: str | Executor | None
+    lock_duration: float | timedelta
+    max_stalled: int
+    poll_interval: float | timedelta
+    shutdown_timeout: float | timedelta
+    backoff_strategies: Mapping[str, BackoffStrategy] | None
+    dead_letter_queue: str | None
+    after_execution: AfterExecution | None
+    handle_signals: bool
+    health_port: int | None
+    name: str | None
+    payload_limit: int | None
+
+
+class WorkerApp(Protocol):
+    """What the workers of an app ask of it."""
+
+    @property
+    def storage(self) -> Storage:
+        """Where its queues live."""
+        ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What its queues and workers are made with alike."""
+        ...
+
+    @property
+    def tasks(self) -> Mapping[str, AnyTask]:
+        """Its tasks."""
+        ...
+
+    @property
+    def queues(self) -> frozenset[str]:
+        """The queues of its tasks."""
+        ...
+
+    @property
+    def chain(self) -> Chain:
+        """Its middleware."""
+        ...
+
+    @property
+    def overrides(self) -> Overrides:
+        """What stands for other providers."""
+        ...
+
+    @property
+    def unknown_task_grace(self) -> float:
+        """How long a job of an unknown task is handed back, in seconds."""
+        ...
+
+    def queue(self, name: str, /) -> Queue[Any, Any]:
+        """One of its queues."""
+        ...
+
+    async def enter(self, *, as_worker: bool) -> None:
+        """Open it for one more user."""
+        ...
+
+    async def leave(self, *, as_worker: bool) -> None:
+        """Close it if this was the last one."""
+        ...
+
+
+_OWN: Final[Mapping[str, Any]] = {"handle_signals": False, "health_port": None}
+"""What the app has once, and not each of its workers."""
+
+
+class AppWorker(Runs):
+    """Runs the tasks of an app, one Worker per queue; made by `mq.worker`.
+
+    `await worker.run()` works until SIGTERM, SIGINT or `stop()`; `async with worker` works in the background of the
+    block. The lifespan of the app is entered before the first job and left after the last one. `until_empty` asks all
+    its queues again until none has a job that could start: the jobs of one queue may add to another.
+    """
+
+    def __init__(
+        self,
+        app: WorkerApp,
+        queues: Sequence[str] | None,
+        concurrency: int,
+        options: WorkerOptionsDict,
+    ) -> None:
+        super().__init__(handle_signals=options.get("handle_signals", True))
+        refuse_unknown(options, WorkerOptionsDict.__annotations__, "worker")
+        self._app = app
+        names = _chosen(app, queues)
+        options = {**options}
+        self._executor = options.pop("executor", None)
+        if self._executor is not None and not isinstance(self._executor, str | Executor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"executor must be a name or an Executor, got {self._executor!r}")
+        self._scope = WorkerScope(app.overrides)
+        self._names = names
+        self._workers = [self._worker(name, concurrency, {**options, **_OWN}) for name in names]
+        self._pool = WorkerPool(self._workers, handle_signals=False, health_port=options.get("health_port"))
+        for worker in self._workers:
+            worker.when_broken = self.break_off
+        self._open = AsyncExitStack()
+        self._closing: asyncio.Task[None] | None = None
+        self._started = False
+
+    def __repr__(self) -> str:
+        return f"<AppWorker of {', '.join(self._names)}>"
+
+    @property
+    def workers(self) -> Sequence[Worker[Any, Any]]:
+        """The workers, one per queue."""
+        return self._workers
+
+    def on(self, event: WorkerEvent, listener: Listener) -> None:
+        """Call `listener` at an event of any of the workers, as `Worker.on` does."""
+        for worker in self._workers:
+            worker.on(event, listener)
+
+    def _worker(self, name: str, concurrency: int, options: Mapping[str, Any]) -> Worker[Any, Any]:
+        app = self._app
+        executor = TaskExecutor(
+            app.tasks,
+            app.chain,
+            self._scope,
+            app.overrides,
+            queue=name,
+            concurrency=concurrency,
+            unknown_grace=app.unknown_task_grace,
+            default=self._executor,
+        )
+        return Worker(
+            name,
+            executor.handler,
+            app.storage,
+            concurrency=concurrency,
+            executor=executor,
+            **{**app.settings, **options},
+        )
+
+    @override
+    def stop(self, *, at_once: bool = False) -> None:
+        super().stop()
+        self._pool.stop(at_once=at_once)
+
+    @override
+    async def _run_until_empty(self) -> None:
+        while not self._stop_requested.is_set():
+            await asyncio.gather(*(worker.until_empty() for worker in self._workers))
+            if len(self._workers) == 1 or not await self._anything_left():
+                return
+
+    async def _anything_left(self) -> bool:
+        """Whether jobs have come to one queue from another after its own worker had found it empty."""
+        for worker in self._workers:
+            queue = self._app.queue(worker.queue)
+            counts = await queue.get_job_counts()
+            if worker.running or (any(counts[state] for state in WAITING) and not await queue.is_paused()):
+                return True
+        return False
+
+    async def start(self) -> None:
+        """Open the app, enter its lifespan, upsert its crons, and start the workers.
+
+        Raises what the lifespan raises, StorageUnavailable, IncompatibleQueueError (nothing is left open then), and
+        QueueClosed after `close`.
+        """
+        if self._closed:
+            raise QueueClosed(f"asked to start {self!r}, found it closed: make a new one with mq.worker(...)")
+        if self._started:
+            return
+        self._started = True
+        async with AsyncExitStack() as opening:
+            await self._app.enter(as_worker=True)
+            opening.push_async_callback(self._app.leave, as_worker=True)
+            opening.push_async_callback(self._scope.close)
+            await self._pool.start()
+            opening.push_async_callback(self._pool.close)
+            self._open = opening.pop_all()
+
+    async def close(self) -> None:
+        """Stop the workers, close what they kept, and leave the lifespan; idempotent."""
+        self._stop_requested.set()
+        if self._closing is None:
+            self._closed = True
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        await self._open.aclose()
+        # Workers that never started hold a storage only if it is their own, and here it is the app's.
+        await self._pool.close()
+
+
+def _chosen(app: WorkerApp, queues: Sequence[str] | None) -> list[str]:
+    if isinstance(queues, str):
+        raise TypeError(f"queues must be a list of names, got {queues!r}")
+    known = app.queues
+    if not known:
+        raise ValueError("this app has no tasks: import the modules that declare them before its worker is made")
+    chosen = sorted(known) if queues is None else list(dict.fromkeys(queues))
+    for name in chosen:
+        if name not in known:
+            raise ValueError(
+                f"no task of this app belongs to queue {name!r}; its queues are {', '.join(sorted(known))}"
+            )
+    if not chosen:
+        raise ValueError("queues must not be empty: None stands for all queues of the app")
+    return chosen

@@ -1,0 +1,206 @@
+"""The arguments of a task: checked against its signature, stored as plain values, and read again.
+
+What can be known of a signature is worked out once, so that a call is checked with a few comparisons.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from inspect import Parameter, Signature
+from types import SimpleNamespace
+from typing import Any, Final, cast, get_type_hints
+
+from glidemq_async.errors import SerializationError
+from glidemq_async.tasks.values import Converter, converter_of
+
+_POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Arguments:
+    """Checks, stores and reads the arguments of one function, those left out that are injected."""
+
+    def __init__(self, task: str, function: Callable[..., Any], injected: frozenset[str]) -> None:
+        self._task = task
+        hints = _hints(function)
+        self.signature: Signature = _signature(function, hints, injected)
+        """What callers give."""
+        self._injected = injected
+        parameters = self.signature.parameters.values()
+        self._positions = [each.name for each in parameters if each.kind in _POSITIONAL]
+        self._most = len(self._positions)
+        required = [each for each in parameters if each.default is Parameter.empty]
+        self._least = sum(each.kind in _POSITIONAL for each in required)
+        self._keywords = {each.name for each in required if each.kind is Parameter.KEYWORD_ONLY}
+        self._places = {
+            each.name: place
+            for place, each in enumerate(parameters)
+            if each.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+        }
+        kinds = {each.kind: each for each in parameters}
+        self._rest, self._others = kinds.get(Parameter.VAR_POSITIONAL), kinds.get(Parameter.VAR_KEYWORD)
+        self._converters, self.result = self._made(hints)
+        self.plain = not any(converter.decode for converter in self._converters.values())
+        """Whether the arguments are stored as they are."""
+
+    def _made(self, hints: Mapping[str, Any]) -> tuple[dict[str, Converter], Converter | None]:
+        found = {name: converter_of(hints[name]) for name in self.signature.parameters if name in hints}
+        returned = converter_of(hints["return"]) if "return" in hints else None
+        # A result that is stored as it is was checked by whoever checks types.
+        result = returned if returned is not None and returned.decode is not None else None
+        return {name: converter for name, converter in found.items() if converter is not None}, result
+
+    # -- adding ---------------------------------------------------------------------------------------------------
+
+    def stored(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the data of a job that makes this call.
+
+        Raises TypeError, which names the argument, for a call that the signature or an annotation does not allow.
+        """
+        if not self._fits(len(args), kwargs):
+            self._bind(args, kwargs)
+        if not self._converters:
+            return {"a": list(args), "k": kwargs}
+        values = [self._encoded(self._name_at(place), value) for place, value in enumerate(args)]
+        return {"a": values, "k": {name: self._encoded(name, value) for name, value in kwargs.items()}}
+
+    def _fits(self, count: int, kwargs: dict[str, Any]) -> bool:
+        """Whether a call certainly fits. A call that does not may still do."""
+        if not kwargs:
+            return self._least <= count <= self._most and not self._keywords
+        places = self._places
+        for name in kwargs:
+            place = places.get(name)
+            if place is None or place < count:
+                return False
+        if count > self._most or not self._keywords <= kwargs.keys():
+            return False
+        return all(name in kwargs for name in self._positions[count : self._least])
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for name in kwargs:
+            if name in self._injected:
+                raise TypeError(f"task {self._task!r}: {name!r} is a dependency, the worker provides it: leave it out")
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"task {self._task!r}{self.signature}: {error}") from None
+
+    def _name_at(self, place: int) -> str:
+        if place < self._most:
+            return self._positions[place]
+        return self._rest.name if self._rest else ""
+
+    def _converter(self, name: str) -> Converter | None:
+        if name in self._places or self._others is None:
+            return self._converters.get(name)
+        return self._converters.get(name) or self._converters.get(self._others.name)
+
+    def _encoded(self, name: str, value: Any) -> Any:
+        converter = self._converter(name)
+        if converter is None:
+            return value
+        try:
+            return converter.encode(value)
+        except TypeError as error:
+            parameter = self.signature.parameters.get(name)
+            # `to: str = None` is what many write for an optional text.
+            if parameter is not None and value is None and parameter.default is None:
+                return None
+            raise TypeError(f"task {self._task!r}: argument {name!r} {error}") from None
+
+    # -- running --------------------------------------------------------------------------------------------------
+
+    def read(self, data: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments of a stored call. Raises SerializationError for data that is none."""
+        args, kwargs = self.split(data)
+        if self.plain:
+            return args, kwargs
+        values = [self._decoded(self._name_at(place), value) for place, value in enumerate(args)]
+        return values, {name: self._decoded(name, value) for name, value in kwargs.items()}
+
+    def split(self, data: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments of a stored call in their stored form. Raises as `read` does."""
+        try:
+            args, kwargs = data["a"], data["k"]
+        except (TypeError, KeyError, IndexError):
+            args, kwargs = self._incomplete(data)
+        # A text is an iterable as well, of arguments that nobody meant.
+        if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
+            raise self._no_call(data)
+        return cast("list[Any]", args), cast("dict[str, Any]", kwargs)
+
+    def stored_result(self, value: Any) -> Any:
+        """Return the stored form of a result. Raises SerializationError for one that its annotation does not allow."""
+        if self.result is None:
+            return value
+        try:
+            return self.result.encode(value)
+        except TypeError as error:
+            raise SerializationError(f"task {self._task!r}: its result {error}") from None
+
+    def read_result(self, stored: Any) -> Any:
+        """Return the result of its stored form. Raises SerializationError for one that cannot be read."""
+        if self.result is None or self.result.decode is None:
+            return stored
+        try:
+            return self.result.decode(stored)
+        except Exception as error:
+            raise SerializationError(
+                f"a result of task {self._task!r} cannot be read as {self.signature.return_annotation}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _incomplete(self, data: Any) -> tuple[Any, Any]:
+        if data is None:
+            return [], {}
+        if isinstance(data, dict):
+            call = cast("dict[object, Any]", data)
+            if call.keys() <= {"a", "k"}:
+                return call.get("a", []), call.get("k", {})
+        raise self._no_call(cast("object", data))
+
+    def _no_call(self, data: object) -> SerializationError:
+        return SerializationError(
+            f"the data of a job of task {self._task!r} must be a call, "
+            f'{{"a": [positional arguments], "k": {{"name": argument}}}}; it is {str(data)[:80]!r}'
+        )
+
+    def _decoded(self, name: str, value: Any) -> Any:
+        converter = self._converter(name)
+        if converter is None or converter.decode is None:
+            return value
+        parameter = self.signature.parameters.get(name)
+        if value is None and parameter is not None and parameter.default is None:
+            return None
+        try:
+            return converter.decode(value)
+        except Exception as error:
+            hint = self.signature.parameters[name].annotation if parameter is not None else "its annotation"
+            raise SerializationError(
+                f"argument {name!r} of task {self._task!r} cannot be read as {hint}: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _signature(function: Callable[..., Any], hints: Mapping[str, Any], injected: frozenset[str]) -> Signature:
+    """The signature without what is injected, with annotations as types where they could be resolved."""
+    whole = inspect.signature(function)
+    parameters = [
+        each.replace(annotation=hints.get(each.name, each.annotation))
+        for each in whole.parameters.values()
+        if each.name not in injected
+    ]
+    return whole.replace(parameters=parameters, return_annotation=hints.get("return", whole.return_annotation))
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function as types; one that cannot be resolved (of a type checker's import) is left out."""
+    with suppress(Exception):
+        return get_type_hints(function, include_extras=True)
+    scope: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
+    found: dict[str, Any] = {}
+    for name, annotation in inspect.get_annotations(function).items():
+        with suppress(Exception):
+            found |= get_type_hints(SimpleNamespace(__annotations__={name: annotation}), scope, include_extras=True)
+    return found

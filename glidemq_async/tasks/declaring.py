@@ -1,0 +1,241 @@
+"""Declaring tasks: the decorators of an app, and what they take."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol, Unpack, cast, overload
+
+from glidemq_async.executors.permissions import Permissions
+from glidemq_async.executors.protocol import Executor
+from glidemq_async.executors.registry import check_permissions
+from glidemq_async.job import Job
+from glidemq_async.keys import check_name
+from glidemq_async.option_checks import refuse_unknown
+from glidemq_async.options import JobOptions, JobOptionsDict, merge
+from glidemq_async.schedule import Missed, Overlap, Schedule
+from glidemq_async.tasks.registry import Tasks, job_name
+from glidemq_async.tasks.task import AnyTask, AsyncTask, P, PlainTask, R, TaskSettings
+
+__all__ = ["CronOptionsDict", "Declaring", "TaskDecorator", "TaskOptionsDict"]
+
+
+class TaskOptionsDict(JobOptionsDict, total=False):
+    """What `mq.task` takes as keywords: the task's own, and the defaults of its jobs."""
+
+    name: str | None
+    queue: str | None
+    executor: str | Executor | None
+    permissions: Permissions | None
+    aliases: Sequence[str]
+    version: int | None
+
+
+class CronOptionsDict(TaskOptionsDict, total=False):
+    """What `mq.cron` takes as keywords: the schedule's, and those of `mq.task`."""
+
+    tz: str
+    start: datetime | None
+    end: datetime | None
+    limit: int | None
+    missed: Missed
+    catch_up: int
+    overlap: Overlap
+
+
+class TaskDecorator(Protocol):
+    """Makes a task of a function, and keeps its signature."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # the first that fits is meant
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A task that a job scheduler of its name adds by itself."""
+
+    task: AnyTask
+    schedule: Schedule
+
+
+_OWN: Final = ("name", "queue", "executor", "permissions", "aliases", "version")
+_NOT_OF_TASKS: Final = ("job_id", "at")
+
+
+class Declaring(ABC):
+    """The decorators of an app."""
+
+    def __init__(self, queue: str, options: JobOptions) -> None:
+        self._default_queue = check_name("queue name", queue)
+        self._default_options = options
+        self._tasks = Tasks()
+        self._crons: list[Cron] = []
+
+    @property
+    def tasks(self) -> Mapping[str, AnyTask]:
+        """What each job name runs: all tasks by their names and by their aliases."""
+        return self._tasks
+
+    @property
+    def queues(self) -> frozenset[str]:
+        """The names of the queues of all tasks."""
+        return self._tasks.queues()
+
+    @overload
+    def task(  # type: ignore[overload-overlap]  # the first that fits is meant
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
+    @overload
+    def task(self, function: None = None, /, **options: Unpack[TaskOptionsDict]) -> TaskDecorator: ...
+
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptionsDict]) -> Any:
+        """Make a task of a function: `@mq.task`, or `@mq.task(...)` with options.
+
+        - `name`: what its jobs are called, the function's name by default. A job finds its task by this name and by
+          nothing else, so a renamed task keeps its old name in `aliases`.
+        - `aliases`: other names of jobs that it runs.
+        - `version`: becomes part of the name ("resize@2"), for a signature that changed while jobs of the old one
+          wait: declare both until those are done. Without it the name is all.
+        - `queue`: where its jobs are added, the app's default queue if not said.
+        - `executor`: "inline" (the default of coroutine functions), "thread" (of plain ones), "subprocess", the name of
+          a registered one, or an Executor. `permissions`: what a run in a subprocess may do; alone they choose that.
+        - the options of JobOptions: defaults of its jobs, before those of the app; `job_id` and `at` are of one job.
+
+        Raises TypeError or ValueError for bad options, for a function whose dependencies cannot be provided, and when
+        the app has a task of this name.
+        """
+        given = cast("dict[str, Any]", options)
+        if function is not None:
+            return self._declare(function, given)
+        refuse_unknown(given, TaskOptionsDict.__annotations__, "task")
+
+        def declare(found: Callable[..., Any]) -> AnyTask:
+            return self._declare(found, given)
+
+        return declare
+
+    def cron(self, expression: str | Schedule, /, **options: Unpack[CronOptionsDict]) -> TaskDecorator:
+        """Make a task whose jobs are added by the clock: a cron expression in the time zone `tz`, or a Schedule.
+
+        A job scheduler with the task's name is upserted whenever the app is opened or a worker of it starts; each slot
+        fires once, however many processes do so. The keywords beside `tz` are those of Schedule (`start`, `end`,
+        `limit`, `missed`, `catch_up`, `overlap`) and of `mq.task`. The function must be callable without arguments. A
+        cron that is deleted from the code stays in the store: `await mq.queue(...).remove_job_scheduler(name)`.
+
+        Raises TypeError or ValueError as `task` does, and for what is no schedule.
+        """
+        given = cast("dict[str, Any]", options)
+        refuse_unknown(given, CronOptionsDict.__annotations__, "cron")
+        fields = {name: given.pop(name) for name in _SCHEDULE if name in given}
+        if isinstance(expression, Schedule):
+            if fields:
+                raise ValueError(f"{', '.join(fields)} belongs into the schedule that was given: {expression!r}")
+            schedule = expression
+        else:
+            schedule = Schedule(cron=expression, **fields)
+
+        def declare(function: Callable[..., Any]) -> Any:
+            _check_callable_alone(function)
+            task = self._declare(function, given)
+            self._crons.append(Cron(task, schedule))
+            return task
+
+        return cast("TaskDecorator", declare)
+
+    def _declare(self, function: Callable[..., Any], given: Mapping[str, Any]) -> AnyTask:
+        settings = self._settings(function, given)
+        _check_executor(function, settings)
+        task: AnyTask = (
+            AsyncTask[..., Any](self, function, settings)
+            if inspect.iscoroutinefunction(function)
+            else PlainTask[..., Any](self, function, settings)
+        )
+        if not task.runs_here and task.dependencies:
+            raise TypeError(
+                f"task {task.name!r}: {', '.join(task.dependencies)} would be made in the worker's process, and "
+                f"executor={task.executor!r} runs the function in another: open what it needs inside the function"
+            )
+        self._tasks.add(task)
+        return task
+
+    def _settings(self, function: Callable[..., Any], given: Mapping[str, Any]) -> TaskSettings:
+        if not inspect.isroutine(function):
+            raise TypeError(f"a task is made of a function, got {function!r}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function.__name__} is a generator function, and a job has one result: return a list")
+        for option in _NOT_OF_TASKS:
+            if given.get(option) is not None:
+                raise ValueError(f"{option}={given[option]!r} is an option of one job: task.options({option}=...)")
+        own = {name: given[name] for name in _OWN if given.get(name) is not None}
+        version = own.get("version")
+        return TaskSettings(
+            name=job_name(own.get("name", function.__name__), version),
+            queue=check_name("queue name", own.get("queue", self._default_queue)),
+            executor=own.get("executor"),
+            permissions=own.get("permissions"),
+            aliases=_names(own.get("aliases", ())),
+            version=version,
+            options=merge(self._default_options, {name: given[name] for name in given if name not in _OWN}),
+        )
+
+    @abstractmethod
+    async def add_task(self, task: AnyTask, data: dict[str, Any], options: JobOptions) -> Job[Any, Any]:
+        """Add one job of a task. For tasks."""
+
+    @abstractmethod
+    async def add_tasks(self, task: AnyTask, data: list[dict[str, Any]], options: JobOptions) -> list[Job[Any, Any]]:
+        """Add many jobs of a task. For tasks."""
+
+    @property
+    @abstractmethod
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that the app works in. For tasks."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of the connections."""
+
+    @abstractmethod
+    async def find_job(self, task: AnyTask, job_id: str) -> Job[Any, Any]:
+        """Return a job of a task. For tasks. Raises JobNotFound."""
+
+
+_SCHEDULE: Final = tuple(CronOptionsDict.__annotations__.keys() - TaskOptionsDict.__annotations__.keys())
+
+
+def _names(aliases: object) -> tuple[str, ...]:
+    if isinstance(aliases, str) or not isinstance(aliases, Sequence):
+        raise TypeError(f"aliases must be a list of names, got {aliases!r}")
+    return tuple(job_name(name, None) for name in cast("Sequence[str]", aliases))
+
+
+def _check_callable_alone(function: Callable[..., Any]) -> None:
+    for parameter in inspect.signature(function).parameters.values():
+        variable = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty and not variable:
+            raise TypeError(
+                f"{function.__name__} cannot be called by the clock: its argument {parameter.name!r} has no default"
+            )
+
+
+def _check_executor(function: Callable[..., Any], settings: TaskSettings) -> None:
+    spec = settings.executor
+    if spec is not None and not isinstance(spec, str | Executor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"executor must be a name or an Executor, got {spec!r}")
+    is_async = inspect.iscoroutinefunction(function)
+    if spec == "inline" and not is_async:
+        raise TypeError(f"{settings.name}: a plain function would block the event loop: use executor='thread'")
+    if spec == "thread" and is_async:
+        raise TypeError(f"{settings.name}: threads run plain functions, this is a coroutine function: use 'inline'")
+    if spec is not None:  # permissions alone choose the subprocess
+        check_permissions(spec, settings.permissions)

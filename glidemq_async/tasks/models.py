@@ -1,0 +1,126 @@
+"""Dataclasses, named tuples and pydantic models as arguments and results: stored as maps, made again where used."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from inspect import Parameter, signature
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from glidemq_async.tasks.field_hints import field_hints
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+
+class Converter(NamedTuple):
+    """Both ways of one annotation. `encode` raises TypeError for what does not fit; no `decode`: stored as it is."""
+
+    encode: Convert
+    decode: Convert | None
+
+
+ConverterOf: TypeAlias = Callable[[object], Converter | None]
+
+
+class _Fields(NamedTuple):
+    encoders: dict[str, Convert | None]
+    decoders: dict[str, Convert]
+
+
+def fields_converter(kind: type, args: tuple[Any, ...], converter_of: ConverterOf) -> Converter:
+    """Return how a dataclass or named tuple is stored, and made again; `args` are those of a generic one.
+
+    Fields that its `__init__` does not take are left to it.
+    """
+
+    # When it is first used and not before: a field may be annotated with its own class.
+    @cache
+    def known() -> _Fields:
+        names = _fields(kind)
+        try:
+            hints = field_hints(kind, args)
+        except NameError as error:  # of what only type checkers import
+            raise TypeError(f"is a {kind.__name__}, whose annotations cannot be resolved: {error}") from error
+        found = {name: converter_of(hints.get(name)) for name in names}
+        return _Fields(
+            {name: each.encode if each else None for name, each in found.items()},
+            {name: each.decode for name, each in found.items() if each and each.decode},
+        )
+
+    def encode(value: Any) -> Any:
+        _check_type(kind, value)
+        stored: dict[str, Any] = {}
+        for name, write in known().encoders.items():
+            item = getattr(value, name)
+            try:
+                stored[name] = item if write is None else write(item)
+            except TypeError as error:
+                raise TypeError(f".{name} {error}") from None
+        return stored
+
+    def decode(stored: Any) -> Any:
+        encoders, decoders = known()
+        # A newer program may have stored fields that this one does not know.
+        given = {name: item for name, item in stored.items() if name in encoders}
+        for name, read in decoders.items():
+            if name in given:
+                given[name] = read(given[name])
+        return kind(**given)
+
+    return Converter(encode, decode)
+
+
+def _fields(kind: Any) -> list[str]:
+    """What it is made of. Raises TypeError for a class that takes more than that, and would not be what it was."""
+    if is_named_tuple(kind):
+        return list(kind._fields)
+    names = [field.name for field in fields(kind) if field.init]
+    variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    for name, parameter in signature(kind).parameters.items():
+        if name not in names and parameter.kind not in variable:
+            raise TypeError(f"cannot be made again of the fields of {kind.__name__}: its __init__ also takes {name!r}")
+    return names
+
+
+def _check_type(kind: type, value: object) -> None:
+    if type(value) is kind:
+        return
+    more = f", which would come back as {kind.__name__}" if isinstance(value, kind) else ""
+    raise TypeError(f"must be {kind.__name__}, got {shortened(value)}{more}")
+
+
+def shortened(value: object) -> str:
+    """Return a value as a message shows it."""
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:79] + "…"
+
+
+def is_named_tuple(kind: type) -> bool:
+    """Return whether a class is a typing.NamedTuple or a collections.namedtuple."""
+    return issubclass(kind, tuple) and hasattr(cast("object", kind), "_fields")
+
+
+def is_pydantic_model(kind: type) -> bool:
+    """Return whether a class is a pydantic model; pydantic is not imported for that."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and issubclass(kind, pydantic.BaseModel)
+
+
+def pydantic_converter(kind: Any) -> Converter:
+    """Return how a pydantic model is stored, in its JSON form, and validated again."""
+
+    def encode(value: Any) -> Any:
+        _check_type(kind, value)
+        try:
+            return value.model_dump(mode="json", by_alias=False, round_trip=True)
+        except ValueError as error:  # bytes that are no text, or a type that pydantic does not know
+            raise TypeError(f"has no JSON form: {error}") from error
+
+    def decode(stored: Any) -> Any:
+        # As JSON: a strict model takes texts for dates and the like there, and nowhere else.
+        return kind.model_validate_json(json.dumps(stored), by_alias=False, by_name=True)
+
+    return Converter(encode, decode)

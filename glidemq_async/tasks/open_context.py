@@ -1,0 +1,50 @@
+"""Keeping a context manager open: what is entered in one task must be left in the same one."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any
+
+from glidemq_async.context import set_current_job
+
+
+class OpenContext:
+    """Enters a context manager in a task of its own, and leaves it there when it is closed.
+
+    Tasks that come and go can share what it yields, also if it holds cancel scopes.
+    """
+
+    def __init__(self, opening: AbstractAsyncContextManager[Any]) -> None:
+        self._ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        # Whoever waited may have been cancelled, and then nobody looks at its exception.
+        self._ready.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._over = asyncio.Event()
+        self._task = asyncio.create_task(self._keep(opening))
+
+    async def value(self) -> Any:
+        """Return what it yields, once it does. Raises what entering it raised."""
+        return self._ready.result() if self._ready.done() else await asyncio.shield(self._ready)
+
+    async def _keep(self, opening: AbstractAsyncContextManager[Any]) -> None:
+        set_current_job(None)
+        try:
+            async with opening as value:
+                self._ready.set_result(value)
+                await self._over.wait()
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            if isinstance(error, asyncio.CancelledError):
+                self._ready.cancel()
+                raise
+            self._ready.set_exception(error)
+
+    async def close(self) -> None:
+        """Leave it, or stop entering it. Raises what leaving it raises."""
+        if not self._ready.done():
+            self._task.cancel()
+        self._over.set()
+        await asyncio.wait([self._task])
+        with suppress(asyncio.CancelledError):
+            self._task.result()

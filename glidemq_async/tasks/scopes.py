@@ -1,0 +1,129 @@
+"""Making what tasks depend on: the dependencies of one job, and those that a worker keeps."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from glidemq_async.tasks.dependencies import Node, Provider, node_of
+from glidemq_async.tasks.open_context import OpenContext
+
+
+class Overrides:
+    """Which providers stand for others, for tests."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[Provider, Provider] = {}
+
+    @contextmanager
+    def replaced(self, provider: Provider, by: Provider) -> Generator[None]:
+        """Let `by` provide what `provider` would, inside the block."""
+        node_of(by, "job")
+        before = self._nodes.get(provider)
+        self._nodes[provider] = by
+        try:
+            yield
+        finally:
+            if before is None:
+                self._nodes.pop(provider, None)
+            else:
+                self._nodes[provider] = before
+
+    def of(self, node: Node) -> Node:
+        """Return what provides in the place of a node."""
+        if self._nodes and (other := self._nodes.get(node.provider)) is not None:
+            return node_of(other, "job" if node.scope == "job" else "worker")
+        return node
+
+
+class WorkerScope:
+    """What is kept from the first job that needs it until the worker stops."""
+
+    def __init__(self, overrides: Overrides) -> None:
+        self._overrides = overrides
+        self._kept: dict[Provider, OpenContext] = {}
+        self._opened: list[Provider] = []
+        """In the order in which they were made, which is not the one in which they were asked for."""
+
+    async def get(self, node: Node) -> Any:
+        """Return a dependency, made now if it is not kept yet. Raises what its provider raises."""
+        node = self._overrides.of(node)
+        kept = self._kept.get(node.provider)
+        if kept is None:
+            kept = self._kept[node.provider] = OpenContext(self._opening(node))
+        try:
+            return await kept.value()
+        except Exception:
+            if self._kept.get(node.provider) is kept:
+                del self._kept[node.provider]
+                await kept.close()
+            raise
+
+    @asynccontextmanager
+    async def _opening(self, node: Node) -> AsyncGenerator[Any]:
+        needs = {name: await self.get(each) for name, each in node.needs.items()}
+        if node.open is None:
+            yield await _called(node, needs)
+            return
+        async with node.open(**needs) as value:
+            self._opened.append(node.provider)
+            yield value
+
+    async def close(self) -> None:
+        """Close what is kept, the latest first. Raises the first error after all are closed."""
+        errors: list[Exception] = []
+        opened, self._opened = self._opened, []
+        order = dict.fromkeys([*reversed(opened), *self._kept])
+        for kept in [self._kept[provider] for provider in order if provider in self._kept]:
+            try:
+                await kept.close()
+            except Exception as error:  # noqa: BLE001 - the others are closed first
+                errors.append(error)
+        self._kept.clear()
+        if errors:
+            raise errors[0]
+
+
+class JobScope:
+    """The dependencies of one job; an async context manager around its function."""
+
+    def __init__(self, worker: WorkerScope, overrides: Overrides) -> None:
+        self._worker = worker
+        self._overrides = overrides
+        self._stack = AsyncExitStack()
+        self._made: dict[Provider, Any] = {}
+
+    async def resolve(self, nodes: Mapping[str, Node]) -> dict[str, Any]:
+        """Return the values of the parameters that are provided."""
+        return {name: await self._get(node) for name, node in nodes.items()}
+
+    async def _get(self, node: Node) -> Any:
+        if node.scope == "worker":
+            return await self._worker.get(node)
+        node = self._overrides.of(node)
+        if node.provider not in self._made:
+            needs = await self.resolve(node.needs)
+            if node.open is None:
+                value = await _called(node, needs)
+            else:
+                value = await self._stack.enter_async_context(node.open(**needs))
+            self._made[node.provider] = value
+        return self._made[node.provider]
+
+    async def __aenter__(self) -> Self:
+        await self._stack.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A dependency sees the failure of the run, and may raise another one; it cannot make a success of it.
+        await self._stack.__aexit__(kind, error, trace)
+
+
+async def _called(node: Node, needs: dict[str, Any]) -> Any:
+    value = node.provider(**needs)
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,105 @@
+"""Log records that say which job they belong to: a context variable set around each run, a filter and a formatter."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from contextvars import ContextVar, Token
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from typing_extensions import override
+
+from glidemq_async.instrumentation import Instrumentation, RunJob, RunReport
+
+__all__ = ["FIELDS", "JobFilter", "JobLogging", "JsonFormatter"]
+
+#: The attributes that JobFilter puts on log records.
+FIELDS: Final = ("queue", "job_id", "job_name", "attempt")
+
+
+class _Fields(NamedTuple):
+    queue: str
+    job_id: str
+    job_name: str
+    attempt: int
+
+
+_current: ContextVar[_Fields | None] = ContextVar("glidemq_job_fields", default=None)
+
+
+class JobLogging(Instrumentation):
+    """Makes the job that runs known to JobFilter, in the handler and in all tasks and threads that it starts."""
+
+    @override
+    def before_run(self, job: RunJob) -> object:
+        """Note the job."""
+        return _current.set(_Fields(job.queue, job.id, job.name, job.attempts_made + 1))
+
+    @override
+    def after_run(self, token: Token[_Fields | None], job: RunJob, report: RunReport) -> None:
+        """Forget the job."""
+        _current.reset(token)
+
+
+class JobFilter(logging.Filter):
+    """Puts `queue`, `job_id`, `job_name` and `attempt` on every record, None outside of runs.
+
+    Where a span of OpenTelemetry is recorded, `trace_id` and `span_id` too. Give it to handlers, not to loggers:
+    a logger's filter does not see what its children log. An attribute that the record has already stays.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the fields; lets every record pass."""
+        fields = _current.get()
+        for position, name in enumerate(FIELDS):
+            if not hasattr(record, name):
+                setattr(record, name, None if fields is None else fields[position])
+        if not hasattr(record, "span_id") and (ids := _span_ids()) is not None:
+            record.trace_id, record.span_id = ids
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: `ts` (RFC 3339, UTC, milliseconds), `level`, `logger`, `message`, the fields of
+    JobFilter that are not None, everything given with `extra=`, and `exception` with the traceback.
+
+    Values that JSON does not have are written as their repr.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {
+            "ts": when.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name, value in vars(record).items():
+            if name not in _USUAL and name not in line and value is not None:
+                line[name] = value
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        elif record.exc_text:  # it was raised in another process
+            line["exception"] = record.exc_text
+        if record.stack_info:
+            line["stack"] = self.formatStack(record.stack_info)
+        return json.dumps(line, ensure_ascii=False, default=repr)
+
+
+# What every record has, and what other formatters leave on it.
+_USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def _span_ids() -> tuple[str, str] | None:
+    # A program that has not imported it has no span, and the first log line should not have to.
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from opentelemetry import trace
+
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return None
+    return trace.format_trace_id(context.trace_id), trace.format_span_id(context.span_id)

@@ -1,0 +1,244 @@
+"""Spans from the add to the run of a job, across processes, and metrics, by OpenTelemetry's messaging conventions.
+
+The conventions are not stable yet (status "development"); a test holds the names against their newest package.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextvars import Token
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from typing_extensions import override
+
+from glidemq_async.instrumentation import Addition, Instrumentation, RunJob, RunReport
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, TracerProvider
+
+__all__ = ["OpenTelemetry"]
+
+_SCOPE: Final = "glidemq_async"
+_SYSTEM: Final = "glidemq"
+_FAILURES: Final = frozenset({"failed", "retrying"})
+#: Baggage that travels with a job may have so many bytes; more of it stays here.
+_MOST_BAGGAGE: Final = 4096
+#: The context fields of a job; W3C names, which other propagators add to.
+_BAGGAGE: Final = "baggage"
+#: In seconds, as the conventions advise, and on for jobs that take long.
+_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60, 300, 1800, 3600)
+
+
+class _Adding(NamedTuple):
+    send: Span
+    creates: list[Span]
+    token: Token[Context]
+    began: float
+
+
+class _Running(NamedTuple):
+    span: Span
+    token: Token[Context]
+
+
+class OpenTelemetry(Instrumentation):
+    """Records spans and metrics with the providers given, or those that the program has set globally.
+
+    - `add` is a span `send <queue>`; its context travels in the job's headers (traceparent, tracestate, baggage), by
+      the program's propagator. `add_bulk` is a span `send <queue>` with a span `create <queue>` per job, whose
+      contexts travel.
+    - Each run is a span `process <queue>`, linked to where the job was added, and its child too unless
+      `parent=False`, which begins a new trace with each run. A run that fails is a span with an error.
+
+    Needs the extra `otel`, and an SDK to see anything. Raises ImportError without the extra.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        parent: bool = True,
+    ) -> None:
+        try:
+            from opentelemetry import context, metrics, propagate, trace
+        except ImportError:
+            raise ImportError("OpenTelemetry needs its API: pip install 'glidemq-async[otel]'") from None
+        self._trace = trace
+        self._context = context
+        self._propagate = propagate
+        self._nothing = context.Context()
+        self._parent = parent
+        self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
+        meter = metrics.get_meter(_SCOPE, meter_provider=meter_provider)
+        self._sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Jobs that were added.")
+        self._consumed = meter.create_counter(
+            "messaging.client.consumed.messages", "{message}", "Runs of jobs that workers began."
+        )
+        self._operation = meter.create_histogram(
+            "messaging.client.operation.duration",
+            "s",
+            "How long adding took.",
+            explicit_bucket_boundaries_advisory=_BUCKETS,
+        )
+        self._process = meter.create_histogram(
+            "messaging.process.duration", "s", "How long runs took.", explicit_bucket_boundaries_advisory=_BUCKETS
+        )
+        self._waited = meter.create_histogram(
+            "glidemq.job.wait.duration",
+            "s",
+            "How long jobs that could start waited for a worker.",
+            explicit_bucket_boundaries_advisory=_BUCKETS,
+        )
+
+    # -- adds -----------------------------------------------------------------------------------------------------
+
+    @override
+    def before_add(self, additions: Sequence[Addition]) -> object:
+        """Begin the span of the add and put its context into the jobs' headers."""
+        kinds = self._trace.SpanKind
+        queue = additions[0].queue
+        began = time.perf_counter()
+        if len(additions) == 1:
+            # A lone message needs no span of its own: it was created by sending it.
+            send = self._tracer.start_span(
+                f"send {queue}", kind=kinds.PRODUCER, attributes=_attributes(queue, "send", additions[0].name)
+            )
+            inside = self._inject(additions[0], send)
+            creates: list[Span] = []
+        else:
+            creates = [self._create(addition) for addition in additions]
+            send = self._tracer.start_span(
+                f"send {queue}",
+                kind=kinds.CLIENT,
+                attributes={**_attributes(queue, "send"), "messaging.batch.message_count": len(additions)},
+                links=[self._trace.Link(span.get_span_context()) for span in creates],
+            )
+            inside = self._trace.set_span_in_context(send)
+        return _Adding(send, creates, self._context.attach(inside), began)
+
+    def _create(self, addition: Addition) -> Span:
+        span = self._tracer.start_span(
+            f"create {addition.queue}",
+            kind=self._trace.SpanKind.PRODUCER,
+            attributes=_attributes(addition.queue, "create", addition.name),
+        )
+        self._inject(addition, span)
+        return span
+
+    def _inject(self, addition: Addition, span: Span) -> Context:
+        """Put the context of a span into a job's headers; answers that context."""
+        inside = self._trace.set_span_in_context(span)
+        found: dict[str, str] = {}
+        self._propagate.inject(found, context=inside)
+        if len(found.get(_BAGGAGE, "").encode()) > _MOST_BAGGAGE:
+            del found[_BAGGAGE]
+        addition.headers.update(found)
+        return inside
+
+    @override
+    def after_add(self, token: Any, additions: Sequence[Addition], error: BaseException | None) -> None:
+        """End the spans of the add."""
+        adding: _Adding = token
+        self._context.detach(adding.token)
+        for addition, span in zip(additions, adding.creates or [adding.send], strict=True):
+            if error is None and span.is_recording():
+                span.set_attributes(
+                    {
+                        "messaging.message.id": addition.id,
+                        "messaging.message.body.size": addition.size,
+                        "glidemq.add.outcome": addition.outcome,
+                    }
+                )
+        for span in (*adding.creates, adding.send):
+            self._note_error(span, error)
+            span.end()
+        attributes = _metric_attributes(additions[0].queue, "send", _type_of(error))
+        self._sent.add(len(additions), attributes)
+        self._operation.record(time.perf_counter() - adding.began, attributes)
+
+    # -- runs -----------------------------------------------------------------------------------------------------
+
+    @override
+    def before_run(self, job: RunJob) -> object:
+        """Begin the span of a run."""
+        queue = job.queue
+        remote = self._propagate.extract(job.headers, context=self._nothing)
+        origin = self._trace.get_current_span(remote).get_span_context()
+        attributes = _attributes(queue, "process", job.name)
+        attributes["messaging.message.id"] = job.id
+        attributes["messaging.message.body.size"] = job.data_size
+        attributes["glidemq.job.attempt"] = job.attempts_made + 1
+        attributes["glidemq.job.fence"] = job.fence
+        span = self._tracer.start_span(
+            f"process {queue}",
+            context=remote if self._parent else self._nothing,
+            kind=self._trace.SpanKind.CONSUMER,
+            attributes=attributes,
+            links=[self._trace.Link(origin)] if origin.is_valid else None,
+        )
+        # Baggage holds in the handler whichever trace it belongs to.
+        return _Running(span, self._context.attach(self._trace.set_span_in_context(span, remote)))
+
+    @override
+    def after_run(self, token: Any, job: RunJob, report: RunReport) -> None:
+        """End the span of a run."""
+        running: _Running = token
+        self._context.detach(running.token)
+        span, outcome = running.span, report.outcome
+        if span.is_recording():
+            span.set_attribute("glidemq.job.outcome", outcome)
+        failure = report.error if outcome in _FAILURES else None
+        self._note_error(span, failure)
+        span.end()
+        queue, kind = job.queue, _type_of(failure)
+        self._consumed.add(1, _metric_attributes(queue, "process", kind))
+        self._process.record(report.seconds, _metric_attributes(queue, "process", kind, outcome))
+        if (waited := job.waited) is not None:
+            self._waited.record(waited, _metric_attributes(queue, "process"))
+
+    def _note_error(self, span: Span, error: BaseException | None) -> None:
+        if error is None or not span.is_recording():
+            return
+        span.set_attribute("error.type", _type_of(error) or "")
+        span.record_exception(error)
+        span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, type(error).__name__))
+
+
+def _attributes(queue: str, operation: str, name: str | None = None) -> dict[str, Any]:
+    found = {
+        "messaging.system": _SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": queue,
+    }
+    if name is not None:
+        found["glidemq.job.name"] = name
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _metric_attributes(
+    queue: str, operation: str, error: str | None = None, outcome: str | None = None
+) -> Mapping[str, str]:
+    found = {
+        "messaging.system": _SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.destination.name": queue,
+    }
+    if error is not None:
+        found["error.type"] = error
+    if outcome is not None:
+        found["glidemq.job.outcome"] = outcome
+    return found
+
+
+def _type_of(error: BaseException | None) -> str | None:
+    if error is None:
+        return None
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,185 @@
+"""Metrics for Prometheus: counters and histograms of adds and runs, and the depth of queues at each scrape."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from typing_extensions import override
+
+from glidemq_async.errors import GlideMQError
+from glidemq_async.http_endpoint import HttpEndpoint, Page
+from glidemq_async.instrumentation import Addition, Instrumentation, RunJob, RunOutcome, RunReport, WorkerPart
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+__all__ = ["Prometheus"]
+
+#: In seconds.
+_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
+#: A scrape waits so long for the depth of the queues.
+_DEPTH_SECONDS: Final = 2.0
+#: Scrapes within this time share one look at the queues.
+_FRESH_SECONDS: Final = 1.0
+_OTHER: Final = "other"
+
+_log = logging.getLogger(__name__)
+
+
+class Prometheus(Instrumentation):
+    """Counts what the queues and workers do that it is given to, and shows it to Prometheus.
+
+    With `port` it serves `/metrics` on `host` for as long as a worker runs that it was given to; `port=0` takes a free
+    one, `endpoint.port` tells which. Without, mount `page` elsewhere, or read `registry` as prometheus_client does
+    (which shows the depth of the queues as `refresh` found it last). Each process counts for itself; those of
+    `glidemq worker --processes` share the port, and a scrape shows all of them.
+
+    The queues of its workers are watched: `glidemq_jobs` tells their depth by state, looked up at each scrape; name
+    others with `watch`. `most_names` bounds the names of jobs in labels: further ones are counted as "other".
+
+    Needs the extra `prometheus`. Raises ImportError without it, TypeError or ValueError for what is no port.
+    """
+
+    def __init__(
+        self,
+        port: int | None = None,
+        *,
+        host: str = "127.0.0.1",
+        registry: CollectorRegistry | None = None,
+        most_names: int = 200,
+    ) -> None:
+        try:
+            import prometheus_client
+        except ImportError:
+            raise ImportError(
+                "Prometheus needs the package prometheus-client: pip install 'glidemq-async[prometheus]'"
+            ) from None
+        self._client = prometheus_client
+        self.registry = prometheus_client.CollectorRegistry() if registry is None else registry
+        #: Serves /metrics where a port was given; the services of the program may add pages to it.
+        self.pages: dict[str, Callable[[], Awaitable[Page]]] = {"/metrics": self.page}
+        self.endpoint = None if port is None else HttpEndpoint(self.pages, host=host, port=port)
+        self._most_names = most_names
+        self._names: set[str] = set()
+        self._parts: dict[str, WorkerPart] = {}
+        self._watched: dict[str, Callable[[], Awaitable[Mapping[Any, int]]]] = {}
+        self._refreshing = asyncio.Lock()
+        self._refreshed = float("-inf")
+        self._make_metrics()
+
+    def _make_metrics(self) -> None:
+        counter, gauge, histogram = self._client.Counter, self._client.Gauge, self._client.Histogram
+        options: Any = {"namespace": "glidemq", "registry": self.registry}
+        self._added = counter("jobs_added", "Jobs that were added, by outcome.", ["queue", "job", "outcome"], **options)
+        self._refused = counter("adds_failed", "Jobs whose add raised.", ["queue", "job", "error"], **options)
+        self._started = counter("runs_started", "Runs that began.", ["queue", "job"], **options)
+        self._ended = counter("runs_ended", "Runs by stored outcome.", ["queue", "job", "outcome"], **options)
+        self._duration = histogram(
+            "run_duration_seconds", "How long runs took.", ["queue", "job", "outcome"], buckets=_BUCKETS, **options
+        )
+        self._wait = histogram(
+            "job_wait_seconds",
+            "How long jobs that could start waited for a worker.",
+            ["queue", "job"],
+            buckets=_BUCKETS,
+            **options,
+        )
+        self._depth = gauge("jobs", "Jobs in the queue, by state.", ["queue", "state"], **options)
+        self._running = gauge("jobs_running", "Jobs in hand of the workers of this process.", ["queue"], **options)
+        self._blind = counter("depth_errors", "Scrapes that could not look at a queue.", ["queue"], **options)
+
+    # -- what happens ---------------------------------------------------------------------------------------------
+
+    @override
+    def after_add(self, token: Any, additions: Sequence[Addition], error: BaseException | None) -> None:
+        """Count added jobs."""
+        for addition in additions:
+            job = self._label(addition.name)
+            if error is None:
+                self._added.labels(addition.queue, job, addition.outcome).inc()
+            else:
+                self._refused.labels(addition.queue, job, type(error).__name__).inc()
+
+    @override
+    def before_run(self, job: RunJob) -> object:
+        """Count a run, and how long its job waited."""
+        label = self._label(job.name)
+        self._started.labels(job.queue, label).inc()
+        if (waited := job.waited) is not None:
+            self._wait.labels(job.queue, label).observe(waited)
+        return None
+
+    @override
+    def after_run(self, token: Any, job: RunJob, report: RunReport) -> None:
+        """Note how long a run took."""
+        self._duration.labels(job.queue, self._label(job.name), report.outcome).observe(report.seconds)
+
+    @override
+    def settled(self, job: RunJob, outcome: RunOutcome) -> None:
+        """Count a stored outcome."""
+        self._ended.labels(job.queue, self._label(job.name), outcome).inc()
+
+    def _label(self, name: str) -> str:
+        if name in self._names:
+            return name
+        if len(self._names) >= self._most_names:
+            return _OTHER
+        self._names.add(name)
+        return name
+
+    # -- depth ----------------------------------------------------------------------------------------------------
+
+    def watch(self, queue: str, counts: Callable[[], Awaitable[Mapping[Any, int]]]) -> None:
+        """Tell the depth of a queue too: `watch(queue.name, queue.get_job_counts)`."""
+        self._watched[queue] = counts
+
+    async def refresh(self) -> None:
+        """Look at the depth of the queues and at what runs. Never raises; what cannot be seen is not shown."""
+        async with self._refreshing:
+            if time.monotonic() - self._refreshed >= _FRESH_SECONDS:
+                await self._look_at_all()
+        self._running.clear()
+        for part in self._parts.values():
+            self._running.labels(part.queue).inc(part.running())
+
+    async def _look_at_all(self) -> None:
+        counting = {part.queue: part.counts for part in self._parts.values()} | self._watched
+        self._depth.clear()
+        await asyncio.gather(*(self._look(queue, counts) for queue, counts in counting.items()))
+        self._refreshed = time.monotonic()
+
+    async def _look(self, queue: str, counts: Callable[[], Awaitable[Mapping[Any, int]]]) -> None:
+        try:
+            async with asyncio.timeout(_DEPTH_SECONDS):
+                found = await counts()
+        except (TimeoutError, GlideMQError) as error:
+            _log.warning("the depth of queue %s cannot be read: %r", queue, error)
+            self._blind.labels(queue).inc()
+            return
+        for state, number in found.items():
+            self._depth.labels(queue, state).set(number)
+
+    async def page(self) -> Page:
+        """Return what Prometheus reads at a scrape; mount it where your service answers."""
+        await self.refresh()
+        return Page(self._client.generate_latest(self.registry), self._client.CONTENT_TYPE_LATEST)
+
+    # -- the life of workers --------------------------------------------------------------------------------------
+
+    @override
+    async def worker_started(self, worker: WorkerPart) -> None:
+        """Watch its queue, and serve. Raises OSError when the port is taken."""
+        if self.endpoint is not None:
+            await self.endpoint.start()
+        self._parts[worker.name] = worker
+
+    @override
+    async def worker_stopped(self, worker: WorkerPart) -> None:
+        """Forget the worker; the port is closed with the last one."""
+        self._parts.pop(worker.name, None)
+        if self.endpoint is not None and not self._parts:
+            await self.endpoint.close()

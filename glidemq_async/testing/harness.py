@@ -1,0 +1,195 @@
+"""A server of the test's own, its clock, and what a test asks of queues: run what is due, and what was added."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Generator, Sequence
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeAlias, overload
+
+from glidemq_async.job import Job
+from glidemq_async.queue import Queue
+from glidemq_async.storage import MemoryStorage, Storage
+from glidemq_async.tasks import GlideMQ, Middleware
+from glidemq_async.tasks.middleware import Chain
+from glidemq_async.tasks.task import AnyTask
+from glidemq_async.testing.clock import MovableClock
+from glidemq_async.worker import Worker, WorkerPool
+
+__all__ = ["Harness"]
+
+AnyJob: TypeAlias = Job[Any, Any]
+AnyQueue: TypeAlias = Queue[Any, Any]
+AnyApp: TypeAlias = GlideMQ[Any]
+
+_ALL: Final = 1_000_000
+_CONCURRENCY: Final = 10
+
+
+class Harness:
+    """The engine of production in the process of a test, without anything installed.
+
+    An async context manager: the server starts in a few milliseconds and is gone at the end, with all of its queues.
+    `storage` goes to the code under test, `clock` moves the server's time. Not for production: the server has switches
+    that no other may have.
+    """
+
+    def __init__(self) -> None:
+        self.storage: Final = MemoryStorage(testing=True)
+        self.clock: Final = MovableClock(self.storage)
+        self._queues: dict[str, AnyQueue] = {}
+        self._apps: dict[AnyApp, str | Storage | None] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.storage.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the queues of the harness and end the server; idempotent."""
+        for queue in self._queues.values():
+            await queue.close()
+        self._queues.clear()
+        for app, former in self._apps.items():
+            await app.close()
+            app.relocate(former)
+        self._apps.clear()
+        await self.storage.close()
+
+    def queue(self, name: str) -> AnyQueue:
+        """Return the queue of that name, the same one each time; the harness closes it."""
+        if name not in self._queues:
+            self._queues[name] = Queue(name, self.storage)
+        return self._queues[name]
+
+    def use(self, app: AnyApp) -> AnyApp:
+        """Let an app of tasks live on this server until the harness is closed, and return it.
+
+        Raises RuntimeError when the app is open.
+        """
+        if app not in self._apps:
+            self._apps[app] = app.relocate(self.storage)
+        return app
+
+    @overload
+    async def drain(self, jobs: str | AnyQueue, processor: Callable[..., object], **options: Any) -> list[AnyJob]: ...
+
+    @overload
+    async def drain(self, jobs: AnyApp, **options: Any) -> list[AnyJob]: ...
+
+    async def drain(
+        self, jobs: str | AnyQueue | AnyApp, processor: Callable[..., object] | None = None, **options: Any
+    ) -> list[AnyJob]:
+        """Run what is due now, and what becomes due by that, in the running loop; returns the jobs as they ended.
+
+        `jobs` is a queue with the processor of its jobs, or an app of tasks; `options` are those of Worker
+        (`concurrency` is 10 here). Jobs that fail and are to be tried again later, delayed ones, and those that a limit
+        or a pause holds back are left alone: move the clock, then drain again. A failed job is returned, not raised;
+        read its `failed_reason`, or ask for `job.result()`.
+        """
+        options = {"concurrency": _CONCURRENCY, "handle_signals": False} | options
+        if isinstance(jobs, GlideMQ):
+            return await _drain(self.use(jobs).worker(**options))
+        if processor is None:
+            raise TypeError("drain needs a processor to run the jobs of a queue; an app of tasks brings its own")
+        name = jobs if isinstance(jobs, str) else jobs.name
+        return await _drain(WorkerPool([Worker(name, processor, self.storage, **options)], handle_signals=False))
+
+    @contextlib.contextmanager
+    def eager(self, app: AnyApp) -> Generator[None]:
+        """Let each add of a task, inside the block, run what is due at once: it returns the job as it ended.
+
+        Delayed jobs wait for the clock as ever, and what a failed one raised is raised by `job.result()`.
+        """
+        self.use(app)
+        former = app.chain
+        app.chain = Chain([_Eager(self, app), *former.all])
+        try:
+            yield
+        finally:
+            app.chain = former
+
+    async def added(self, queue: str | AnyQueue, name: str | None = None, data: object = None) -> list[AnyJob]:
+        """Return the jobs that were added to a queue and still have a record, in order of adding.
+
+        `name` and `data` filter as in `Queue.search_jobs`: a mapping matches jobs whose data has all of its items.
+        """
+        asked = self.queue(queue) if isinstance(queue, str) else queue
+        return sorted(await asked.search_jobs(None, name, data, limit=_ALL), key=_order)
+
+    async def assert_added(
+        self, queue: str | AnyQueue, name: str | None = None, *, data: object = None, times: int = 1
+    ) -> list[AnyJob]:
+        """Check that so many jobs with this name and data were added, and return them. Raises AssertionError."""
+        found = await self.added(queue, name, data)
+        if len(found) == times:
+            return found
+        asked = queue if isinstance(queue, str) else queue.name
+        everything = "".join(f"\n  {job.name} {job.data!r}" for job in await self.added(queue)) or " nothing"
+        wanted = f"{name or 'any name'}" + ("" if data is None else f" and data {data!r}")
+        raise AssertionError(
+            f"expected {times} added to {asked!r} with {wanted}, found {len(found)}; it was given{everything}"
+        )
+
+    async def assert_nothing_added(self, queue: str | AnyQueue) -> None:
+        """Check that a queue was given no job. Raises AssertionError."""
+        await self.assert_added(queue, times=0)
+
+
+class _Runs(Protocol):
+    """A WorkerPool, or the worker of an app."""
+
+    @property
+    def workers(self) -> Sequence[Worker[Any, Any]]: ...
+
+    async def __aenter__(self) -> object: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+async def _drain(runs: _Runs) -> list[AnyJob]:
+    ended: list[AnyJob] = []
+
+    def note(job: AnyJob, _outcome: object) -> None:
+        ended.append(job)
+
+    for worker in runs.workers:
+        worker.on("completed", note)
+        worker.on("failed", note)
+    async with runs:
+        before = -1
+        # The jobs of one queue may have added to another whose worker had found it empty.
+        while before < len(ended):
+            before = len(ended)
+            await asyncio.gather(*(worker.until_empty(wait=False) for worker in runs.workers))
+    for job in ended:
+        await job.refresh()
+    return ended
+
+
+class _Eager(Middleware):
+    """Runs what is due after each add; the outermost, so that every other has seen the add before."""
+
+    def __init__(self, harness: Harness, app: AnyApp) -> None:
+        self._harness = harness
+        self._app = app
+
+    async def after_add(self, task: AnyTask, job: AnyJob) -> None:
+        del task
+        await self._harness.drain(self._app)
+        if not job.gone:
+            await job.refresh()
+
+
+def _order(job: AnyJob) -> tuple[float, float, str]:
+    # Generated ids count up; of jobs with ids of their own only the millisecond is known.
+    created = job.created_at.timestamp() if job.created_at else 0.0
+    return created, float(job.id) if job.id.isdigit() else math.inf, job.id

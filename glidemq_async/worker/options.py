@@ -1,0 +1,60 @@
+"""The options of a worker that say how it works, checked once and handed on as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from glidemq_async.durations import to_ms
+from glidemq_async.option_checks import MAX_LEASE, MIN_LEASE, positive_number, whole_number
+from glidemq_async.worker.runs import BackoffStrategy
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """What `Worker` was told, in seconds but for the lease; see there."""
+
+    concurrency: int
+    max_stalled: int
+    lock_ms: int
+    poll_interval: float
+    shutdown_timeout: float
+    backoff_strategies: Mapping[str, BackoffStrategy]
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        concurrency: int,
+        max_stalled: int,
+        lock_duration: float | timedelta,
+        poll_interval: float | timedelta,
+        shutdown_timeout: float | timedelta,
+        backoff_strategies: Mapping[str, BackoffStrategy] | None,
+    ) -> WorkerOptions:
+        """Return the options. Raises ValueError or TypeError for bad ones."""
+        return cls(
+            positive_number("concurrency", concurrency),
+            whole_number("max_stalled", max_stalled, least=0),
+            _lease_ms(lock_duration),
+            to_ms("poll_interval", poll_interval, allow_zero=False) / 1000,
+            to_ms("shutdown_timeout", shutdown_timeout) / 1000,
+            _strategies(backoff_strategies or {}),
+        )
+
+
+def _strategies(found: Mapping[str, BackoffStrategy]) -> dict[str, BackoffStrategy]:
+    for name, strategy in found.items():
+        if not callable(strategy):
+            raise TypeError(
+                f"backoff_strategies[{name!r}] must be a function of (attempts made, error), got {strategy!r}"
+            )
+    return dict(found)
+
+
+def _lease_ms(value: float | timedelta) -> int:
+    milliseconds = to_ms("lock_duration", value, allow_zero=False)
+    if not MIN_LEASE * 1000 <= milliseconds <= MAX_LEASE * 1000:
+        raise ValueError(f"lock_duration must be from 1 second to 24 hours, got {value!r}")
+    return milliseconds

@@ -1,0 +1,202 @@
+"""What a worker is made of between its sign-on and its sign-off: the claim loop, the runs, and what goes on beside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from glidemq_async.client import QueueClient
+from glidemq_async.errors import GlideMQError
+from glidemq_async.functions.callers import Lane
+from glidemq_async.job import Job
+from glidemq_async.outbox import Outbox
+from glidemq_async.record import WAITING
+from glidemq_async.storage import Subscription
+from glidemq_async.waits import first_of
+from glidemq_async.worker.claiming import ClaimLoop
+from glidemq_async.worker.feedback import Feedback
+from glidemq_async.worker.leases import LeaseRenewer
+from glidemq_async.worker.listeners import Listeners
+from glidemq_async.worker.options import WorkerOptions
+from glidemq_async.worker.relaying import Relaying
+from glidemq_async.worker.runs import Run, RunFunction
+from glidemq_async.worker.slots import Held, Slots
+from glidemq_async.worker.sweeping import Sweeper
+
+HELD_BACK_SECONDS: Final = 0.5
+"""How often a worker that runs until nothing waits looks whether jobs are still held back."""
+RELEASE_SECONDS: Final = 5.0
+"""How long storing the last outcomes and signing off may take when the server is slow or away."""
+
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """Claims jobs for the slots of one worker, runs them with `run`, and keeps their leases; see Worker.
+
+    Made when the client is open. `run` answers None for a run whose lease was lost.
+    """
+
+    def __init__(
+        self,
+        client: QueueClient,
+        worker: str,
+        info: bytes,
+        options: WorkerOptions,
+        *,
+        slots: Slots,
+        feedback: Feedback,
+        listeners: Listeners,
+        run: RunFunction,
+    ) -> None:
+        self._client = client
+        self._worker = worker
+        self._slots = slots
+        self._feedback = feedback
+        self._listeners = listeners
+        self._run = run
+        self.loop = ClaimLoop(
+            client,
+            Lane(worker),
+            worker,
+            lock_ms=options.lock_ms,
+            poll_interval=options.poll_interval,
+            free_slots=slots.free,
+            start=self._start_run,
+            settled=feedback.on_settled,
+            on_error=feedback.on_error,
+        )
+        self.renewer = LeaseRenewer(
+            client.storage,
+            client.keys.base,
+            worker,
+            info,
+            lambda: slots.shortest_lease(options.lock_ms / 1000),
+            self._held,
+            feedback.on_lost,
+            feedback.on_revoked,
+            feedback.on_health,
+        )
+        self._relaying = Relaying(Outbox(client, worker), feedback.on_error)
+        self._sweeper = Sweeper(
+            client.functions,
+            lease=options.lock_ms / 1000,
+            max_stalled=options.max_stalled,
+            on_stalled=feedback.on_stalled,
+            on_posted=self._relaying.wake,
+            on_error=feedback.on_error,
+            on_next_slot=client.timekeeper.hint,
+        )
+        self.loop.on_posted = self._relaying.wake
+        self._subscription: Subscription | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Listen, then claim. Raises StorageUnavailable; what follows the subscription makes no calls."""
+        self._feedback.loop = self.loop
+        self._subscription = await self._client.storage.subscribe(
+            self._client.keys.base,
+            self._client.keys.channel(f"wake:{self._worker}"),
+            self._feedback.on_message,
+            self._feedback.on_link,
+        )
+        self.loop.reset_subscription = self._subscription.reset
+        self.renewer.start()
+        self._feedback.renew = self.renewer.hurry
+        self._tasks = [asyncio.create_task(part.run()) for part in (self.loop, self._sweeper, self._relaying)]
+        self.loop.wake()
+
+    @property
+    def claiming(self) -> asyncio.Task[None]:
+        """The task of the claim loop. For a started session."""
+        return self._tasks[0]
+
+    # -- runs -----------------------------------------------------------------------------------------------------
+
+    def _held(self) -> list[Held]:
+        """Every lease to renew: of runs in hand, and of ended ones whose outcome is not stored. Any thread."""
+        held = [(run.job.id, run.job.entry) for run in self._slots.runs()]
+        return held + [(ended.run.job.id, ended.run.job.entry) for ended in self.loop.settling]
+
+    def _start_run(self, job: Job[Any, Any]) -> None:
+        """Raises SerializationError, and takes no slot, when the job's options cannot be read."""
+        lease = job.options.lock_duration if job.has_options else None
+        if self._slots.holds(job.entry):
+            # The group was destroyed and made anew: the store hands out again what runs here already. The slot that
+            # was meant for it is free still.
+            self.loop.wake()
+            return
+        run = Run(job)
+        self._slots.take(run)
+        if lease is not None:
+            self.renewer.shorten(lease)
+        run.task = asyncio.create_task(self._run_job(run))
+        if self._listeners.wants("active"):
+            self._listeners.tell("active", job)
+
+    async def _run_job(self, run: Run) -> None:
+        try:
+            ended = await self._run(run)
+        finally:
+            self._slots.give_back(run)
+        if ended is not None:
+            self.loop.end(ended)
+        else:
+            self.loop.wake()
+            self._listeners.tell("lease_lost", run.job)
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    async def until_empty(self, stopped: asyncio.Event, *, wait: bool) -> None:
+        """Wait until nothing can be claimed, or `stopped` is set; see `Worker.until_empty`."""
+        loop = asyncio.get_running_loop()
+        while not stopped.is_set():
+            await first_of(self.loop.found_nothing, stopped)
+            await first_of(self._slots.all_free, stopped)
+            if len(self._slots) or not self.loop.found_nothing.is_set():
+                continue
+            if not wait:
+                break
+            # Asked after the last retry was due: before, "nothing" says little about it.
+            asked_at = self.loop.asked_at
+            if await self._client.functions.is_paused():
+                break
+            if not self.loop.found_nothing.is_set():  # something came meanwhile
+                continue
+            if asked_at < self._feedback.retries_due:
+                self.loop.found_nothing.clear()
+                loop.call_at(self._feedback.retries_due, self.loop.wake)
+                continue
+            counts = await self._client.functions.count_jobs()
+            if not any(counts[state] for state in WAITING):
+                break
+            # A limit, a pause of their key or a run elsewhere holds them back. This worker is woken when it may take
+            # one; it looks by itself too, for others may take them all.
+            self.loop.found_nothing.clear()
+            loop.call_later(HELD_BACK_SECONDS, self.loop.wake)
+
+    async def release(self) -> None:
+        """Store the last outcomes, hand back what did not end, and sign off; bounded in time. Runs have ended."""
+        self.loop.finish()
+        claiming, *others = self._tasks
+        for task in others:
+            task.cancel()
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await asyncio.shield(claiming)
+                await asyncio.gather(*others, return_exceptions=True)
+                # What the last outcomes posted. What stays is relayed by the next worker of the queue.
+                await self._relaying.finish()
+                # Before signing off: a renewal that came later would enter this worker again.
+                await self.renewer.stop()
+                await self._client.functions.close_worker(self._worker)
+        except (TimeoutError, GlideMQError) as error:
+            _log.warning(
+                "worker %s: could not sign off, its jobs return when their leases end: %r", self._worker, error
+            )
+        claiming.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.renewer.stop()
+        if self._subscription is not None:
+            await self._subscription.close()

@@ -1,0 +1,23 @@
+"""The Spark part of the benchmarks says so when it cannot run."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.spark.part import Row
+
+
+def test_without_java_nothing_is_measured_and_that_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert main(["--only", "spark", "--quick"]) == 2
+    assert "did NOT run: there is no java" in capsys.readouterr().err
+
+
+def test_a_row_knows_its_bound() -> None:
+    assert Row("w", 5, "ms", "<=", 5).met
+    assert not Row("w", 5.1, "ms", "<=", 5).met
+    assert not Row("w", 5, "rows/s", ">=", 6).met
+    assert Row("w", 5, "µs").met

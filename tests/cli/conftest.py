@@ -1,0 +1,25 @@
+"""A server of its own for each test of a program, and the queue that its workers serve."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from glidemq_async import Queue
+from tests.servers import Server, standalone
+from tests.workbench import AnyQueue
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with standalone(unix=True) as started:
+        yield started
+
+
+@pytest.fixture
+async def jobs(server: Server) -> AsyncIterator[AnyQueue]:
+    """The queue "q"."""
+    async with Queue[Any, Any]("q", server.url) as queue:
+        yield queue

@@ -1,0 +1,149 @@
+"""`--app`: looking at and adding to the queues of an app, with its storage, prefix, codecs and tasks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glidemq_async import Encryption, GlideMQ
+from tests.cli.shell import Shell
+from tests.servers import Server, standalone
+
+KEY = b"k" * 32
+APP = f"""
+from datetime import datetime
+
+from glidemq_async import Encryption, GlideMQ
+
+mq = GlideMQ({{url!r}}, prefix="shop", codecs=[Encryption({{{{"k": {KEY!r}}}}})])
+
+
+@mq.task(queue="mail", attempts=4)
+async def send(to: str, at: datetime, *, copies: int = 1) -> str:
+    return f"{{{{to}}}} {{{{at.year}}}} {{{{copies}}}}"
+
+
+def make() -> GlideMQ:
+    return mq
+
+
+other = 7
+"""
+
+
+@pytest.fixture
+def app(server: Server, tmp_path: Path) -> Iterator[str]:
+    """The directory of an app on the server."""
+    (tmp_path / "shop_of_test.py").write_text(APP.format(url=server.url))
+    yield str(tmp_path)
+    sys.modules.pop("shop_of_test", None)
+    if str(tmp_path) in sys.path:
+        sys.path.remove(str(tmp_path))
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    """The app says where its queues are, and the environment says something else."""
+    return Shell("redis://127.0.0.1:1", tmp_path / "t")
+
+
+def options(app: str) -> tuple[str, ...]:
+    """What names the app."""
+    return ("--app", "shop_of_test:mq", "--app-dir", app)
+
+
+CALL = ("--args", '["ada"]', "--kwargs", '{"at": "2030-01-31T12:00:00+00:00"}')
+
+
+async def test_a_sealed_job_is_added_and_read_with_its_app(shell: Shell, server: Server, app: str) -> None:
+    added = await shell.json("add", "mail", "send", *CALL, *options(app))
+    [job] = (await shell.json("jobs", "mail", *options(app)))["jobs"]
+    assert (job["id"], job["sealed"], job["unreadable"]) == (added["id"], [], {})
+    assert job["data"] == {"a": ["ada"], "k": {"at": "2030-01-31T12:00:00+00:00"}}
+    assert job["options"]["attempts"] == 4, "the defaults of the task hold"
+    place = ("--url", server.url, "--prefix", "shop")
+    [plain] = (await shell.json("jobs", "mail", *place))["jobs"]
+    assert (plain["data"], plain["sealed"]) == (None, ["data"])
+    told = await shell.run("job", "mail", job["id"], *place)
+    assert "(sealed)" in told.stdout
+    assert "--app module:name" in told.stderr
+    assert [one["name"] for one in (await shell.json("queues", *options(app)))["queues"]] == ["mail"]
+
+
+async def test_the_result_of_a_task_comes_back(shell: Shell, server: Server, app: str) -> None:
+    mq = GlideMQ[Any](server.url, prefix="shop", codecs=[Encryption({"k": KEY})])
+
+    @mq.task(queue="mail")
+    async def send(to: str, at: str, *, copies: int = 1) -> str:
+        return f"{to} {copies}"
+
+    async with mq.worker():
+        done = await shell.run("add", "mail", "send", *CALL, "--wait", "10", *options(app))
+    assert (done.returncode, done.stdout) == (0, '"ada 1"\n')
+
+
+async def test_the_environment_names_the_app(
+    shell: Shell, app: str, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    monkeypatch.setenv("GLIDEMQ_APP", "shop_of_test:make")
+    assert (await shell.run("add", "mail", "send", *CALL, "--app-dir", app)).returncode == 0
+    assert (await shell.run("pause", "mail", "--app-dir", app)).stdout == "mail is paused\n"
+    found = await shell.json("queues", "--app", "", "--url", server.url)
+    assert found == {"queues": []}, "the prefix is another one"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("mail", "send", "--args", "[7]", "--kwargs", '{"at": "2030-01-31"}'), "argument 'to' must be str, got 7"),
+        (("mail", "send", "--args", '["ada"]'), "missing a required argument: 'at'"),
+        (("mail", "send", "--args", '["ada", "soon"]'), "argument 'at' of task 'send' cannot be read"),
+        (("mail", "send", *CALL[:3], '{"at": "2030-01-31", "cc": 1}'), "unexpected keyword argument 'cc'"),
+        (("mail", "send", '{"to": "ada"}'), "must be a call"),
+        (("mail", "send", '{"a": "ada"}'), "must be a call"),
+        (("mail", "sent", *CALL), "did you mean 'send'?"),
+        (("mail", "zzz", *CALL), "its tasks are send"),
+    ],
+)
+async def test_what_no_task_takes_is_refused_before_anything_is_sent(
+    shell: Shell, server: Server, app: str, arguments: tuple[str, ...], says: str
+) -> None:
+    code, said = await shell.fails("add", *arguments, *options(app))
+    assert (code, said.count("\n")) == (2, 0)
+    assert says in said
+    assert await server.command("DBSIZE") == 0
+
+
+async def test_another_queue_of_the_app_takes_what_it_is_given(shell: Shell, server: Server, app: str) -> None:
+    assert (await shell.run("add", "raw", "anything", "[1]", *options(app))).returncode == 0
+    async with GlideMQ[Any](server.url, prefix="shop", codecs=[Encryption({"k": KEY})]) as mq:
+        [job] = await mq.queue("raw").get_jobs("waiting")
+        assert job.data == [1]
+
+
+async def test_an_address_on_the_command_line_is_meant(shell: Shell, server: Server, app: str, tmp_path: Path) -> None:
+    async with standalone(unix=True) as other:
+        await shell.json("add", "mail", "send", *CALL, *options(app), "--url", other.url)
+        assert await server.command("DBSIZE") == 0
+        assert (await shell.json("jobs", "mail", *options(app), "--url", other.url))["jobs"] != []
+
+
+async def test_what_is_no_app(shell: Shell, app: str) -> None:
+    code, said = await shell.fails("queues", "--app", "shop_of_test:other", "--app-dir", app)
+    assert (code, "it is of type int: wanted is a GlideMQ app" in said) == (2, True)
+    code, said = await shell.fails("queues", "--app", "nowhere_at_all:mq", "--app-dir", app)
+    assert (code, "there is no module 'nowhere_at_all'" in said) == (2, True)
+    code, said = await shell.fails("queues", *options(app), "--prefix", "mine")
+    assert (code, "--prefix" in said) == (2, True)
+
+
+async def test_looking_upserts_no_crons(shell: Shell, server: Server, app: str) -> None:
+    with (Path(app) / "shop_of_test.py").open("a") as source:
+        source.write('\n\n@mq.cron("0 3 * * *", queue="nightly")\ndef total() -> None: ...\n')
+    await shell.json("queues", *options(app))
+    await shell.json("add", "mail", "send", *CALL, *options(app))
+    assert [one["name"] for one in (await shell.json("queues", *options(app)))["queues"]] == ["mail"]

@@ -1,0 +1,429 @@
+"""The commands that look and change, as programs: what they print for people and for programs, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from glidemq_async import Queue, Signing, UnrecoverableError
+from glidemq_async.cli import changing, looking, output
+from glidemq_async.letter import FailureCause
+from glidemq_async.record import State
+from glidemq_async.storage.wire import ReplyError
+from tests.cli.commands import COMMAND, environment
+from tests.cli.shell import Shell
+from tests.servers import Server, eventually, standalone
+from tests.workbench import AnyJob, AnyQueue, echo, ended, worker_of
+
+NOWHERE = "redis://127.0.0.1:1"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with standalone("--appendonly", "yes", unix=True) as started:
+        yield started
+
+
+@pytest.fixture
+async def q(server: Server) -> AsyncIterator[AnyQueue]:
+    async with Queue[Any, Any]("q", server.url) as queue:
+        yield queue
+
+
+@pytest.fixture
+def shell(server: Server, tmp_path: Path) -> Shell:
+    return Shell(server.url, tmp_path / "t")
+
+
+async def handler(job: AnyJob) -> Any:
+    await job.log("a line\x1b[31m")
+    if job.name == "bad":
+        raise UnrecoverableError("no such page")
+    return job.data
+
+
+async def test_adding(server: Server, q: AnyQueue, tmp_path: Path) -> None:
+    shell = Shell(server.url, tmp_path / "t", processes=True)
+    done = await shell.run("add", "q", "mail", '{"to": "ada"}', "--key", "k", "--attempts", "3", "--header", "a=b=c")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    job = await q.get_job("1")
+    assert job is not None
+    assert (job.name, job.data, job.key, job.options.attempts) == ("mail", {"to": "ada"}, "k", 3)
+    assert job.headers == {"a": "b=c"}
+    assert await shell.json("add", "q", "mail", "--id", "own", "--delay", "60") == {
+        "id": "own",
+        "queue": "q",
+        "outcome": "added",
+    }
+    assert (await shell.run("add", "q", "mail", "--id", "own")).stdout == "own (duplicate)\n"
+    assert (await shell.run("add", "q", "t", "-", given="[1, 2]")).returncode == 0
+    shell = Shell(server.url, tmp_path / "t")
+    assert (await shell.run("add", "q", "t", "--args", "[1]", "--kwargs", '{"x": 2}')).returncode == 0
+    assert [job.data for job in await q.get_jobs("waiting")] == [[1, 2], {"a": [1], "k": {"x": 2}}]
+
+
+async def test_waiting_for_the_result(shell: Shell, q: AnyQueue) -> None:
+    async with worker_of(q, handler):
+        assert (await shell.run("add", "q", "n", '{"x": [1]}', "--wait", "10")).stdout == '{"x": [1]}\n'
+        assert await shell.fails("add", "q", "bad", "--wait", "10") == (
+            1,
+            "glidemq: UnrecoverableError: no such page",
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("add", "q", "n", "{"), "it is no JSON"),
+        (("add", "q", "n", "1", "--args", "[]"), "a task has arguments and no DATA"),
+        (("add", "q", "n", "--args", "{}"), "must be a JSON list"),
+        (("add", "q", "n", "--header", "a"), "is not NAME=TEXT"),
+        (("add", "q", "n", "--at", "tomorrow"), "2030-01-31T12:00:00+01:00"),
+        (("add", "q", "n", "--at", "2030-01-31"), "'2030-01-31' has no time zone"),
+        (("retry", "q"), "name jobs, or give --all, or --count"),
+        (("jobs", "q", "--offset", "3"), "it goes with --state alone"),
+        (("jobs", "q", "--state", "gone"), "'gone' is not one of 'waiting', 'active', 'delayed'"),
+        (("dlq", "q", "--cause", "gone"), "'gone' is not one of 'retries_exhausted', 'unrecoverable'"),
+        (("events", "q", "--kind", "gone"), "'gone' is not one of added, delayed"),
+        (("dlq", "q", "--all"), "it goes with --replay"),
+        (("schedulers", "q", "--trigger", "a", "--remove", "b"), "it excludes --remove"),
+    ],
+)
+async def test_what_makes_no_sense_is_said_before_anything_is_sent(
+    tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    code, said = await Shell(NOWHERE, tmp_path / "t").fails(*arguments)
+    assert code == 2
+    assert says in " ".join(said.replace("│", " ").split())
+
+
+async def test_values_that_the_library_refuses_are_usage_errors(shell: Shell, q: AnyQueue) -> None:
+    assert await shell.fails("add", "q", "n", "--lifo", "--key", "k") == (
+        2,
+        "glidemq: lifo and key='k' exclude each other: give one of them",
+    )
+    assert (await shell.fails("add", "a:b", "n"))[0] == 2
+    assert (await shell.fails("queues", "--url", "http://x"))[0] == 2
+
+
+async def test_queues_and_workers(shell: Shell, q: AnyQueue, server: Server) -> None:
+    await q.add_bulk([("n", 1), ("n", 2)])
+    async with Queue[Any, Any]("other", server.url) as other, worker_of(other, echo, name="w") as worker:
+        await other.pause()
+        found = await shell.json("queues")
+        assert [one["name"] for one in found["queues"]] == ["other", "q"]
+        first, second = found["queues"]
+        assert (first["paused"], first["workers"], second["paused"], second["workers"]) == (True, 1, False, 0)
+        assert second["counts"] == await q.get_job_counts()
+        [row] = (await shell.json("workers"))["workers"]
+        assert (row["queue"], row["name"], row["pid"], row["running"]) == ("other", worker.name, os.getpid(), 0)
+        assert (await shell.json("workers", "q"))["workers"] == []
+        table = (await shell.run("queues")).stdout.splitlines()
+        assert table[0].split()[:3] == ["queue", "waiting", "active"]
+        assert table[1].split()[:3] == ["other", "paused", "0"]
+        assert table[2].split()[:3] == ["q", "2", "0"]
+
+
+async def test_jobs_and_one_job(shell: Shell, q: AnyQueue) -> None:
+    async with worker_of(q, handler):
+        bad = await ended(await q.add("bad", {"n": 1}))
+        good = await ended(await q.add("good", {"n": 2, "b": b"\xff"}))
+    waiting = await q.add("late", key="k")
+    found = (await shell.json("jobs", "q"))["jobs"]
+    assert {one["id"]: one["state"] for one in found} == {
+        waiting.id: "key-waiting",
+        good.id: "completed",
+        bad.id: "failed",
+    }
+    [one] = (await shell.json("jobs", "q", "--state", "failed"))["jobs"]
+    assert (one["failed_reason"], one["failure_cause"]) == ("UnrecoverableError: no such page", "unrecoverable")
+    assert [one["id"] for one in (await shell.json("jobs", "q", "--data", '{"n": 2}'))["jobs"]] == [good.id]
+    whole = await shell.json("job", "q", good.id)
+    assert whole["data"] == {"n": 2, "b": {"base64": "/w=="}}
+    assert (whole["logs"], whole["unreadable"], whole["stacktrace"]) == (["a line\x1b[31m"], {}, None)
+    assert set(whole) == set(one) | {"logs"}
+    told = (await shell.run("job", "q", bad.id)).stdout
+    assert "no such page" in told
+    # What a job writes never steers the terminal of who looks at it.
+    assert "\x1b" not in told
+    assert "Traceback" in told
+
+
+async def test_payloads_that_cannot_be_read_are_no_empty_ones(shell: Shell, server: Server) -> None:
+    codecs = [Signing({"k": b"k" * 32})]
+    sealed = Queue[Any, Any]("sealed", server.url, codecs=codecs)
+    async with sealed, worker_of(sealed, handler, codecs=codecs):
+        await ended(await sealed.add("bad", {"n": 1}))
+    for command in ("jobs", "dlq"):
+        done = await shell.run(command, "sealed")
+        assert "(sealed)" in done.stdout
+        assert "--app module:name" in done.stderr
+    assert (await shell.json("jobs", "sealed"))["jobs"][0]["sealed"] == ["data"]
+
+
+async def test_a_program_reads_whole_rows(shell: Shell, q: AnyQueue) -> None:
+    job = await q.add("n" * 300, "x" * 300, job_id="i" * 300)
+    heading, row = (await shell.run("jobs", "q")).stdout.splitlines()
+    assert row.split()[0] == job.id
+    assert row.endswith("…")
+    assert [heading.index("name"), heading.index("data")] == [row.index("n"), row.index("x")]
+
+
+def test_a_person_reads_rows_that_fit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(output, "in_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    output.print_table(["id", "count", "data"], [["a", 1, "x" * 50], ["bb", 22, "\x1b[31m"]], empty="")
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [
+        "id  count  data",
+        f"a       1  {'x' * 28}…",
+        "bb     22  \N{REPLACEMENT CHARACTER}[31m",
+    ]
+
+
+async def test_a_full_disk_is_one_line(q: AnyQueue, server: Server, tmp_path: Path) -> None:
+    done = await asyncio.to_thread(
+        subprocess.run,
+        f"{' '.join(COMMAND)} jobs q > /dev/full",
+        shell=True,
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path / "t") | {"GLIDEMQ_URL": server.url},
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "glidemq: [Errno 28] No space left on device\n")
+
+
+async def test_a_server_that_reads_its_data_is_waited_for(tmp_path: Path) -> None:
+    slow = ("--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024")
+    async with standalone(*slow, unix=True) as server:
+        shell = Shell(server.url, tmp_path / "t")
+        await shell.json("add", "q", "n")
+        await server.command("DEBUG", "POPULATE", 400, "filler", 10)
+        await server.command("SAVE")
+        await asyncio.to_thread(server.stop)
+        started = asyncio.ensure_future(server.start())
+        await eventually(lambda: _loads(server), "the server reads its data")
+        assert [one["name"] for one in (await shell.json("queues"))["queues"]] == ["q"]
+        await started
+
+
+async def _loads(server: Server) -> bool:
+    try:
+        await server.command("GET", "x")
+    except ReplyError as error:
+        return str(error).startswith("LOADING")
+    return False
+
+
+async def test_what_is_not_there(shell: Shell, q: AnyQueue) -> None:
+    code, said = await shell.fails("job", "q", "77")
+    assert (code, said.startswith("glidemq: no job '77' is in queue 'q'")) == (4, True)
+    code, said = await shell.fails("jobs", "qq")
+    assert (code, said.endswith("did you mean 'q'?")) == (4, True)
+    assert (await shell.fails("schedulers", "q", "--trigger", "no"))[0] == 4
+    # Looking at a queue that is not there does not make it.
+    assert [one["name"] for one in (await shell.json("queues"))["queues"]] == ["q"]
+
+
+def test_the_choices_are_those_of_the_library() -> None:
+    assert get_args(looking.StateName) == get_args(State)
+    assert get_args(changing.Cause) == get_args(FailureCause)
+
+
+async def test_looking_makes_no_store(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    typo, taken = tmp_path / "typo" / "path", tmp_path / "mine"
+    for command in (("queues",), ("jobs", "q"), ("workers",), ("pause", "q"), ("events", "q"), ("functions",)):
+        shell = Shell(typo.as_uri(), tmp_path / "t")
+        code, said = await shell.fails(*command)
+        assert code == 4
+        assert said == (
+            f"glidemq: there are no queues at {typo.as_uri()}, and looking makes none: {tmp_path} has no 'typo'"
+        )
+        code, said = await shell.fails(*command, "--url", taken.as_uri())
+        assert (code, said.endswith(f"{taken} is a directory in which no queues are")) == (4, True)
+    doctor = await Shell(typo.as_uri(), tmp_path / "t").run("doctor", "--json")
+    server = next(one for one in json.loads(doctor.stdout)["checks"] if one["name"] == "server")
+    assert (doctor.returncode, server["status"]) == (0, "warn")
+    assert not typo.parent.exists()
+    assert list(taken.iterdir()) == []
+
+
+async def test_a_store_of_files(tmp_path: Path) -> None:
+    shell = Shell(f"{(tmp_path / 'made').as_uri()}?linger=0.2", tmp_path / "t")
+    assert (await shell.json("add", "q", "n", "1"))["outcome"] == "added"
+    assert [one["data"] for one in (await shell.json("jobs", "q"))["jobs"]] == [1]
+
+
+async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    shell = Shell(f"unix://{tmp_path}/nobody", tmp_path / "t")
+    code, said = await shell.fails("queues")
+    assert (code, said.count("\n")) == (3, 0)
+    done = await shell.run("doctor", "--json")
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["status"] == "fail"
+
+
+async def test_retrying_pausing_and_dead_letters(shell: Shell, q: AnyQueue) -> None:
+    async with worker_of(q, handler):
+        failed = [await ended(job) for job in await q.add_bulk([("bad", 1), ("bad", 2), ("bad", 3)])]
+    assert await shell.json("pause", "q") == {"queue": "q", "paused": True}
+    assert await q.is_paused()
+    assert (await shell.run("resume", "q")).stdout == "q is running\n"
+    assert not await q.is_paused()
+    letters = (await shell.json("dlq", "q", "--cause", "unrecoverable"))["dead_letters"]
+    assert [one["id"] for one in letters] == [job.id for job in reversed(failed)]
+    assert (await shell.json("retry", "q", failed[0].id))["retried"] == 1
+    code, said = await shell.fails("retry", "q", failed[0].id)
+    assert (code, "the job is waiting" in said) == (5, True)
+    assert (await shell.run("dlq", "q", "--replay", "--limit", "1")).stdout == "replayed 1\n"
+    assert await shell.json("retry", "q", "--all") == {"queue": "q", "retried": 1}
+    assert (await q.get_job_counts())["waiting"] == 3
+
+
+async def test_job_schedulers(shell: Shell, q: AnyQueue) -> None:
+    await q.upsert_job_scheduler("nightly", cron="0 3 * * *", tz="Europe/Madrid", name="totals")
+    [one] = (await shell.json("schedulers", "q"))["schedulers"]
+    assert (one["id"], one["cron"], one["tz"], one["name"], one["fired"]) == (
+        *("nightly", "0 3 * * *", "Europe/Madrid", "totals"),
+        0,
+    )
+    triggered = await shell.json("schedulers", "q", "--trigger", "nightly")
+    job = await q.get_job(triggered["job_id"])
+    assert job is not None
+    assert job.name == "totals"
+    assert (await shell.run("schedulers", "q", "--remove", "nightly")).stdout == "removed nightly\n"
+    assert await q.get_job_schedulers() == []
+
+
+async def test_events_that_were(shell: Shell, q: AnyQueue) -> None:
+    assert (await shell.run("events", "q", "--no-follow")).stdout == ""
+    await q.add("n")
+    await q.pause()
+    lines = (await shell.run("events", "q", "--no-follow", "--json")).stdout.splitlines()
+    first, second = map(json.loads, lines)
+    assert (first["kind"], first["job_id"], first["detail"], second["kind"]) == ("added", "1", "n", "paused")
+    after = await shell.run("events", "q", "--no-follow", "--after", first["position"])
+    assert after.stdout.split()[1:] == ["paused"]
+
+
+async def test_events_as_they_happen(q: AnyQueue, server: Server, tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *("events", "q", "--json", "--after", "0"),
+        env=environment(tmp_path / "t") | {"GLIDEMQ_URL": server.url, "PYTHONUNBUFFERED": "1"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        for number in range(3):
+            await q.add(f"n{number}")
+            assert json.loads(await asyncio.wait_for(process.stdout.readline(), 20))["detail"] == f"n{number}"
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 20) == 130
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        await process.stdout.read()
+
+
+async def test_the_doctor_finds_nothing(shell: Shell, q: AnyQueue) -> None:
+    await q.add("n")
+    found = await shell.json("doctor", "--deep")
+    assert found["status"] in {"ok", "warn"}
+    assert {check["status"] for check in found["checks"] if not check["name"].startswith("sandbox")} == {"ok"}
+    names = [check["name"].rpartition(": ")[2] for check in found["checks"]]
+    expected = ["python", "package", "libraries", "embedded server", "server", "version", "role", "maxmemory-policy"]
+    expected += ["memory", "persistence", "functions", "clock", "latency", "queue q"]
+    assert [name for name in names if name in expected] == expected
+
+
+async def test_the_doctor_finds_what_loses_jobs(shell: Shell, q: AnyQueue, server: Server) -> None:
+    await q.add("n")
+    await server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    await server.command("CONFIG", "SET", "appendonly", "no")
+    await server.command("CONFIG", "SET", "save", "")
+    await server.command("DEL", "glide:{q}:job:1")
+    await server.command("SET", "glide:{q}:stranger", 1)
+    await server.command("FUNCTION", "FLUSH")
+    done = await shell.run("doctor", "--json")
+    assert done.returncode == 0
+    found = {check["name"].rpartition(": ")[2]: check for check in json.loads(done.stdout)["checks"]}
+    assert (found["maxmemory-policy"]["status"], found["persistence"]["status"]) == ("warn", "warn")
+    assert "without effect" in found["maxmemory-policy"]["detail"]
+    assert "not loaded yet" in found["functions"]["detail"]
+    assert await server.command("FUNCTION", "LIST") == []
+    await server.command("CONFIG", "SET", "maxmemory", "100mb")
+    done = await shell.run("doctor", "--deep")
+    assert done.returncode == 1
+    said = " ".join(done.stdout.split())
+    assert "FAIL" in said
+    assert "set it to noeviction" in said
+    assert "glide:{q}:stranger" in said
+
+
+async def test_functions_looks_without_loading(shell: Shell, server: Server) -> None:
+    found = await shell.json("functions")
+    assert (found["loaded"], found["shipped"]["library"]) == ([], "glidemq_async_v1")
+    assert await server.command("FUNCTION", "LIST") == []
+    [loaded] = (await shell.json("functions", "--load"))["loaded"]
+    assert loaded | found["shipped"] == loaded
+    assert (loaded["server"], loaded["functions"] > 30) == (server.path, True)
+
+
+def test_completion_installs(tmp_path: Path) -> None:
+    home = environment(tmp_path / "t") | {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    command = [*COMMAND, "--install-completion", "bash"]
+    done = subprocess.run(command, capture_output=True, text=True, env=home, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    source = (tmp_path / ".bashrc").read_text()
+    [script] = [path for path in tmp_path.rglob("*.sh") if str(path) in source]
+    assert "_GLIDEMQ_COMPLETE" in script.read_text()
+
+
+async def test_completion_knows_commands_and_states(tmp_path: Path) -> None:
+    async def complete(words: str) -> list[str]:
+        asked = {"_GLIDEMQ_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()))}
+        done = await asyncio.to_thread(
+            subprocess.run,
+            COMMAND,
+            capture_output=True,
+            text=True,
+            env=environment(tmp_path / "t") | asked,
+            timeout=30,
+            check=False,
+        )
+        return done.stdout.split()
+
+    assert {"worker", "doctor", "queues", "dlq"} <= set(await complete("glidemq "))
+    assert "delayed" in await complete("glidemq jobs q --state ")
+
+
+async def test_a_reader_that_goes_away_is_no_error(q: AnyQueue, server: Server, tmp_path: Path) -> None:
+    await q.add_bulk([("n" * 400, None)] * 2000)
+    command = f"{' '.join(COMMAND)} events q --no-follow | head -1"
+    done = await asyncio.to_thread(
+        subprocess.run,
+        command,
+        shell=True,
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path / "t") | {"GLIDEMQ_URL": server.url},
+        timeout=30,
+        check=False,
+    )
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""

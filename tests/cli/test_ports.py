@@ -1,0 +1,238 @@
+"""The ports of worker processes: one listener for all of them, and one answer that is true for all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import urllib.error
+import urllib.request
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from glidemq_async.cli.worker.metrics import merged
+from tests.cli.commands import glidemq
+from tests.cli.running import SUPERVISED, Running, worker
+from tests.servers import Server, eventually, free_port
+from tests.workbench import AnyQueue
+
+APP = """
+import asyncio
+import os
+
+from glidemq_async import GlideMQ
+from glidemq_async.telemetry import Prometheus
+
+mq = GlideMQ(instrumentation=[Prometheus(port={metrics})] if {metrics} else [], queue="q")
+
+
+@mq.task
+async def who() -> int:
+    return os.getpid()
+
+
+@mq.task
+async def meet(others: int) -> int:
+    await asyncio.sleep(0.2)
+    return os.getpid()
+"""
+CODED = """
+from glidemq_async import Worker
+
+
+async def process(job) -> None: ...
+
+
+worker = Worker("q", process, health_port={port})
+"""
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    (tmp_path / "jobs.py").write_text(APP.format(metrics=0))
+    return tmp_path
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    """Ask for a page: its status and body."""
+
+    def fetch() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    return await asyncio.to_thread(fetch)
+
+
+async def probe(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    """Probe: the status, and what is said of each worker."""
+    status, body = await get(port, path)
+    return status, json.loads(body)["workers"]
+
+
+async def all_ready(port: int, count: int) -> dict[str, Any]:
+    """Wait until so many workers are ready: subscribing may take a moment after the first claim."""
+    found: dict[str, Any] = {}
+
+    async def check() -> bool:
+        nonlocal found
+        status, found = await probe(port, "/readyz")
+        return (status, len(found)) == (200, count)
+
+    await eventually(check, f"{count} workers are ready")
+    return found
+
+
+async def ready(running: Running, count: int = 2) -> list[int]:
+    """Wait until so many more processes claim jobs: their ids."""
+    return [(await running.event("ready"))["worker_pid"] for _ in range(count)]
+
+
+async def test_one_port_tells_of_all_processes(server: Server, app: Path) -> None:
+    port = free_port()
+    async with worker(*SUPERVISED, "--health-port", str(port), cwd=app, url=server.url) as running:
+        await running.event("started")
+        status, found = await probe(port, "/readyz")
+        if status == 503:  # as a rule: they have only been started
+            assert any("it is not running yet" in str(one["problems"]) for one in found.values())
+            assert (await probe(port, "/healthz"))[0] == 200, "being started is no reason to be killed"
+        first, second = await ready(running)
+        await all_ready(port, 2)
+        for path in ("/healthz", "/livez", "/readyz"):
+            status, found = await probe(port, path)
+            assert (status, len(found)) == (200, 2)
+            assert {one["ready"] for one in found.values()} == {True}
+        assert (await get(port, "/no"))[0] == 404
+
+        os.kill(first, signal.SIGSTOP)
+        status, found = await probe(port, "/healthz")
+        assert status == 503
+        assert min(str(one["problems"]) for one in found.values()) == "['it gave no answer within 2.5 s']"
+        os.kill(first, signal.SIGCONT)
+        assert (await probe(port, "/healthz"))[0] == 200
+
+        (app / "jobs.py").write_text("import time\ntime.sleep(600)\n")
+        os.kill(second, signal.SIGKILL)
+        await running.event("waiting")
+        status, found = await probe(port, "/readyz")
+        assert (status, len(found)) == (503, 2)
+        assert (await probe(port, "/healthz"))[0] == 200
+        running.send(signal.SIGTERM)
+        assert await running.code() == 0
+    with pytest.raises(urllib.error.URLError):
+        await get(port, "/healthz")
+
+
+async def test_a_process_alone_has_the_port_itself(server: Server, app: Path) -> None:
+    port = free_port()
+    async with worker("--health-port", str(port), cwd=app, url=server.url) as running:
+        await running.working()
+        await all_ready(port, 1)
+        asked = ("healthcheck", "--ready", "--json", "--port", str(port))
+        done = await asyncio.to_thread(partial(glidemq, *asked, temporary=app / "t"))
+        found = json.loads(done.stdout)
+        assert (done.returncode, found["status"], found["problem"], len(found["workers"])) == (0, "ok", None, 1)
+    done = await asyncio.to_thread(partial(glidemq, *asked, temporary=app / "t"))
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["status"], found["workers"]) == (1, "failing", {})
+    assert f"no answer from 127.0.0.1:{port}" in found["problem"]
+
+
+async def test_ports_that_the_app_asks_for_are_shared_too(server: Server, app: Path) -> None:
+    port = free_port()
+    (app / "jobs.py").write_text(CODED.format(port=port))
+    async with worker(*SUPERVISED, cwd=app, url=server.url) as running:
+        await ready(running)
+        before = await all_ready(port, 2)
+        running.send(signal.SIGHUP)
+        await ready(running)
+        after = await all_ready(port, 2)
+        assert not set(before) & set(after)
+
+
+async def test_one_scrape_tells_the_truth_for_all(server: Server, jobs: AnyQueue, app: Path) -> None:
+    port = free_port()
+    (app / "jobs.py").write_text(APP.format(metrics=port))
+
+    async def counted() -> dict[str, float]:
+        status, text = await get(port, "/metrics")
+        assert status == 200
+        found: dict[str, float] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == "glidemq_runs_ended_total":
+                    pid = sample.labels["pid"]
+                    found[pid] = found.get(pid, 0) + sample.value
+        return found
+
+    async with worker(*SUPERVISED, "-c", "1", cwd=app, url=server.url) as running:
+        pids = await ready(running)
+        added = [await jobs.add("meet", {"a": [1], "k": {}}) for _ in range(4)]
+        assert {await job.result(10) for job in added} == set(pids)
+
+        async def all_told() -> bool:
+            return sum((await counted()).values()) == 4
+
+        await eventually(all_told, "what was stored is counted")
+        assert set(await counted()) == set(map(str, pids))
+        _, text = await get(port, "/metrics")
+        for pid in pids:
+            assert f'glidemq_process_up{{pid="{pid}"}} 1.0' in text
+        assert text.count("# TYPE glidemq_runs_ended_total counter") == 1
+        running.send(signal.SIGHUP)
+        after = await ready(running)
+        job = await jobs.add("who")
+        assert await job.result(10) in after
+
+
+@pytest.mark.parametrize("options", [(), SUPERVISED], ids=["alone", "supervised"])
+async def test_a_port_that_is_taken_is_one_line(server: Server, app: Path, options: tuple[str, ...]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        async with worker(*options, "--health-port", port, cwd=app, url=server.url) as running:
+            assert await running.code() == 1
+            [said] = running.noise
+            assert said.startswith("glidemq: ")
+            assert "address already in use" in said
+
+
+async def test_a_port_that_only_the_app_asks_for_and_is_taken(server: Server, app: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        (app / "jobs.py").write_text(CODED.format(port=taken.getsockname()[1]))
+        async with worker(*SUPERVISED, "--max-restarts", "0", cwd=app, url=server.url) as running:
+            assert await running.code() == 7
+            assert all("address already in use" in said for said in running.noise)
+
+
+def test_metrics_are_told_apart_and_nothing_is_lost() -> None:
+    first = b'# HELP a_total A.\n# TYPE a_total counter\na_total 1.0\n# TYPE b gauge\nb{x="} y",z="1"} 2.0\n'
+    second = b'# HELP a_total A.\n# TYPE a_total counter\na_total{} 3.0\n# HELP c C.\n# TYPE c gauge\nc{x="\\n"} NaN\n'
+    text = merged({7: first, 8: second, 9: None}).decode()
+    found = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found.pop(("c", (("pid", "8"), ("x", "\n")))) != 0
+    assert found == {
+        ("a_total", (("pid", "7"),)): 1.0,
+        ("a_total", (("pid", "8"),)): 3.0,
+        ("b", (("pid", "7"), ("x", "} y"), ("z", "1"))): 2.0,
+        ("glidemq_process_up", (("pid", "7"),)): 1.0,
+        ("glidemq_process_up", (("pid", "8"),)): 1.0,
+        ("glidemq_process_up", (("pid", "9"),)): 0.0,
+    }
+    assert text.count("# TYPE a_total counter") == 1

@@ -1,0 +1,284 @@
+"""`glidemq worker` as a program: what signals do to it, what becomes of its processes, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import termios
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glidemq_async.cli.worker import supervisor
+from glidemq_async.cli.worker.settings import Settings
+from tests.cli.running import APP, SUPERVISED, gone, start, worker
+from tests.servers import Server, eventually
+from tests.workbench import AnyQueue, soon, until
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    """A directory with an app in it, in which no job is let go yet."""
+    (tmp_path / "jobs.py").write_text(APP)
+    return tmp_path
+
+
+async def active(queue: AnyQueue, count: int = 1) -> None:
+    """Wait until so many jobs run."""
+    async with asyncio.timeout(20):
+        while (await queue.get_job_counts())["active"] != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_the_first_sigterm_lets_running_jobs_end(jobs: AnyQueue, server: Server, app: Path) -> None:
+    async def nobody_idle() -> bool:
+        return await server.command("ZCARD", "glide:{q}:idle") == 0
+
+    async with worker(cwd=app, url=server.url) as running:
+        job = await jobs.add("n", str(app / "go"))
+        await active(jobs)
+        running.send(signal.SIGTERM)
+        await running.event("stopping")
+        await eventually(nobody_idle, "the worker has signed off from waiting for jobs")
+        late = await jobs.add("n")
+        (app / "go").touch()
+        assert await running.code() == 0
+        assert await job.result(5) == [1, running.pid]
+        assert await late.get_state() == "waiting"
+
+
+@pytest.mark.parametrize("options", [(), SUPERVISED], ids=["alone", "supervised"])
+async def test_a_second_one_hands_them_back_at_once(
+    jobs: AnyQueue, server: Server, app: Path, options: tuple[str, ...]
+) -> None:
+    async with worker(*options, cwd=app, url=server.url) as running:
+        job = await jobs.add("n", str(app / "never"))
+        await active(jobs)
+        running.send(signal.SIGTERM)
+        await running.event("stopping")
+        running.send(signal.SIGINT)
+        assert await running.code() == 6
+        assert await job.get_state() == "waiting"
+        assert (job.attempts_made, job.stalled_count) == (0, 0)
+
+
+async def test_two_signals_that_arrive_together_are_still_two(jobs: AnyQueue, server: Server, app: Path) -> None:
+    async with worker("--processes", "1", cwd=app, url=server.url) as running:
+        pid = (await running.event("ready"))["worker_pid"]
+        job = await jobs.add("n", str(app / "never"))
+        await active(jobs)
+        os.kill(pid, signal.SIGSTOP)
+        for _ in range(2):
+            running.send(signal.SIGTERM)
+            await running.event("stopping")
+        os.kill(pid, signal.SIGCONT)
+        assert await running.code() == 6
+        assert await job.get_state() == "waiting"
+
+
+async def test_a_killed_process_is_started_again(jobs: AnyQueue, server: Server, app: Path) -> None:
+    async with worker(*SUPERVISED, cwd=app, url=server.url) as running:
+        first, second = [await running.event("ready") for _ in range(2)]
+        os.kill(first["worker_pid"], signal.SIGKILL)
+        exited = await running.event("exited")
+        assert (exited["worker"], exited["exit_code"]) == (first["worker"], -signal.SIGKILL)
+        third = await running.event("ready")
+        assert third["worker"] == first["worker"]
+        assert len({first["worker_pid"], second["worker_pid"], third["worker_pid"]}) == 3
+        assert (await jobs.add_and_wait("n", wait_timeout=10))[1] in {second["worker_pid"], third["worker_pid"]}
+        running.send(signal.SIGTERM)
+        assert await running.code() == 0
+
+
+async def test_sighup_replaces_every_process_without_a_gap(jobs: AnyQueue, server: Server, app: Path) -> None:
+    async with worker(*SUPERVISED, cwd=app, url=server.url) as running:
+        before = {(await running.event("ready"))["worker_pid"] for _ in range(2)}
+        job = await jobs.add("n", str(app / "go"))
+        await active(jobs)
+        (app / "jobs.py").write_text(APP.replace("VERSION = 1", "VERSION = 2"))
+        running.send(signal.SIGHUP)
+        after = {(await running.event("ready"))["worker_pid"] for _ in range(2)}
+        assert not before & after
+        # One of the old ones had nothing to do; the other one still runs its job.
+        await running.count("exited", 1)
+        (app / "go").touch()
+        assert await job.result(10) in [[1, pid] for pid in before]
+        await running.count("exited", 2)
+        assert await jobs.add_and_wait("n", wait_timeout=10) in [[2, pid] for pid in after]
+        running.send(signal.SIGTERM)
+        assert await running.code() == 0
+
+
+async def test_a_process_that_sighup_has_replaced_counts_one_sigterm(jobs: AnyQueue, server: Server, app: Path) -> None:
+    async with worker("--processes", "1", cwd=app, url=server.url) as running:
+        old = (await running.event("ready"))["worker_pid"]
+        job = await jobs.add("n", str(app / "go"))
+        await active(jobs)
+        running.send(signal.SIGHUP)
+        await running.event("ready")
+        running.send(signal.SIGTERM)
+        new = await running.event("exited")  # it had nothing to do
+        assert new["worker_pid"] != old
+        (app / "go").touch()
+        assert await job.result(10) == [1, old]
+        assert await running.code() == 0
+
+
+async def test_sighup_keeps_the_old_processes_when_the_new_ones_cannot_start(
+    jobs: AnyQueue, server: Server, app: Path
+) -> None:
+    async with worker("--processes", "1", cwd=app, url=server.url) as running:
+        pid = (await running.event("ready"))["worker_pid"]
+        (app / "jobs.py").write_text("def broken(:")
+        running.send(signal.SIGHUP)
+        assert (await running.event("kept"))["worker_pid"] == pid
+        assert await jobs.add_and_wait("n", wait_timeout=10) == [1, pid]
+        running.send(signal.SIGTERM)
+        assert await running.code() == 0
+
+
+async def test_sighup_starts_a_lone_process_anew(jobs: AnyQueue, server: Server, app: Path) -> None:
+    async with worker(cwd=app, url=server.url) as running:
+        await running.working()
+        (app / "jobs.py").write_text(APP.replace("VERSION = 1", "VERSION = 2"))
+        running.send(signal.SIGHUP)
+        await running.working()
+        assert await jobs.add_and_wait("n", wait_timeout=10) == [2, running.pid]
+
+
+@pytest.mark.crash
+async def test_a_killed_supervisor_leaves_no_process(jobs: AnyQueue, server: Server, app: Path) -> None:
+    async with worker(*SUPERVISED, cwd=app, url=server.url) as running:
+        pids = [(await running.event("ready"))["worker_pid"] for _ in range(2)]
+        job = await jobs.add("n", str(app / "never"))
+        await active(jobs)
+        running.send(signal.SIGKILL)
+        for pid in pids:
+            await gone(pid)
+        # Handed back, not left to its lease.
+        assert await job.get_state() == "waiting"
+        assert job.stalled_count == 0
+
+
+@pytest.mark.crash
+async def test_neither_does_one_whose_processes_block(jobs: AnyQueue, server: Server, app: Path) -> None:
+    (app / "jobs.py").write_text("import time\ntime.sleep(600)\n")
+    async with worker(*SUPERVISED, cwd=app, url=server.url) as running:
+        pids = [(await running.event("started"))["worker_pid"] for _ in range(2)]
+        # The settings have been read, or will be: either way the socket ends.
+        running.send(signal.SIGKILL)
+        for pid in pids:
+            await gone(pid)
+
+
+async def test_it_ends_when_nothing_waits(jobs: AnyQueue, server: Server, app: Path) -> None:
+    added = await jobs.add_bulk([("n", None)] * 50)
+    async with worker(*SUPERVISED, "--until-empty", cwd=app, url=server.url) as running:
+        assert await running.code() == 0
+    assert {await job.get_state() for job in added} == {"completed"}
+
+
+async def test_it_gives_up_when_its_processes_die_at_once(server: Server, app: Path) -> None:
+    (app / "jobs.py").write_text("import os\nos._exit(9)\n")
+    async with worker("--processes", "1", "--max-restarts", "1", cwd=app, url=server.url) as running:
+        assert await running.code() == 7
+        assert [line["exit_code"] for line in running.lines if line["event"] == "exited"] == [9, 9]
+        [paused] = [line["seconds"] for line in running.lines if line["event"] == "waiting"]
+        assert paused == 0.25
+        told = [line["event"] for line in running.lines]
+        assert told == ["started", "exited", "waiting", "started", "exited", "gave_up", "ended"]
+
+
+async def test_what_never_worked_died_at_once_however_long_it_tried(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "STABLE_SECONDS", 1e-6)  # each has tried for longer than that
+    (app / "jobs.py").write_text("import os\nos._exit(9)\n")
+    settings = Settings("jobs:worker", str(app))
+    async with asyncio.timeout(20):
+        assert await supervisor.Supervisor(settings, 1, most_restarts=1).run() == 7
+
+
+@pytest.mark.parametrize("options", [(), SUPERVISED], ids=["alone", "supervised"])
+async def test_an_app_that_cannot_be_loaded_is_not_tried_again(
+    server: Server, app: Path, options: tuple[str, ...]
+) -> None:
+    async with worker(*options, cwd=app, url=server.url, app="jobs:wroker") as running:
+        assert await running.code() == 2
+        assert running.noise
+        message = "glidemq: cannot load 'jobs:wroker': module 'jobs' has no 'wroker': did you mean 'worker'?\n"
+        assert set(running.noise) == {message}
+        assert "waiting" not in [line["event"] for line in running.lines]
+
+
+async def test_a_server_that_is_not_there_is_an_exit_code_of_its_own(app: Path) -> None:
+    text = APP.replace('Worker("q", process,', 'Worker("q", process, Impatient(),')
+    (app / "jobs.py").write_text(
+        "from glidemq_async.storage import Endpoint, RedisStorage\n"
+        "class Impatient(RedisStorage):\n"
+        "    connect_timeout = 0.2\n"
+        "    def __init__(self): super().__init__(Endpoint(path='/nowhere'))\n" + text
+    )
+    async with worker(cwd=app, url="memory://") as running:
+        assert await running.code() == 3
+        assert "/nowhere" in running.noise[0]
+
+
+async def test_a_changed_file_replaces_the_process(jobs: AnyQueue, server: Server, app: Path) -> None:
+    async with worker("--reload", cwd=app, url=server.url) as running:
+        first = await running.event("ready")
+        assert await jobs.add_and_wait("n", wait_timeout=10) == [1, first["worker_pid"]]
+        (app / "jobs.py").write_text("def broken(:")
+        await running.event("kept")
+        (app / "jobs.py").write_text(APP.replace("VERSION = 1", "VERSION = 2"))
+        changed = await running.event("changed")
+        assert "jobs.py" in changed["message"]
+        second = await running.event("ready")
+        # The one that could not start, and the first.
+        await running.count("exited", 2)
+        assert await jobs.add_and_wait("n", wait_timeout=10) == [2, second["worker_pid"]]
+        running.send(signal.SIGINT)
+        assert await running.code() == 0
+
+
+async def test_ctrl_c_in_a_terminal_counts_once(jobs: AnyQueue, server: Server, app: Path) -> None:
+    # A terminal sends SIGINT to the whole group of processes in the foreground.
+    async with worker(*SUPERVISED, cwd=app, url=server.url) as running:
+        pids = [(await running.event("ready"))["worker_pid"] for _ in range(2)]
+        assert all(os.getpgid(pid) == pid for pid in pids)
+
+
+@pytest.mark.parametrize("options", [(), SUPERVISED], ids=["alone", "supervised"])
+async def test_a_closed_terminal_ends_it(jobs: AnyQueue, server: Server, app: Path, options: tuple[str, ...]) -> None:
+    ours, theirs = os.openpty()
+
+    def take_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    async with worker(*options, cwd=app, url=server.url, before=take_terminal) as running:
+        os.close(theirs)
+        await (running.event("ready") if options else running.working())
+        os.close(ours)
+        assert await running.code() == 0
+        assert "restarting" not in [line.get("event") for line in running.lines]
+
+
+async def test_lines_for_people(server: Server, app: Path) -> None:
+    async with start("worker", "jobs", "--until-empty", cwd=app, url=server.url) as running:
+        assert await running.code() == 0
+        [line] = running.noise
+        assert "INFO worker.worker: worker" in line
+        assert "works on queue q" in line
+
+
+async def test_two_workers_in_one_loop_both_hear_a_signal(server: Server, jobs: AnyQueue) -> None:
+    from glidemq_async import Worker
+    from tests.workbench import echo
+
+    workers = [Worker[Any, Any]("q", echo, server.url, shutdown_timeout=5) for _ in range(2)]
+    running = [asyncio.create_task(one.run()) for one in workers]
+    await until(lambda: all(one.last_seen for one in workers))
+    os.kill(os.getpid(), signal.SIGTERM)
+    await soon(asyncio.gather(*running))

@@ -1,0 +1,161 @@
+"""Where events stand, how far readers have come, and what they missed: what readers of whole ranges build on."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from glidemq_async import Queue
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.history_calls import Located
+from glidemq_async.storage import Storage
+from tests.places import Place
+from tests.workbench import AnyQueue, history, listening
+
+
+async def write_entries(queue: AnyQueue, place: Place, entries: list[tuple[str, int]]) -> None:
+    """Write an event stream whose entries have these ids and so many events each."""
+    total = 0
+    for entry, n in entries:
+        text = "\x1f".join(["active", *map(str, range(n))])
+        await place.ask("XADD", key_of(queue), entry, "seq", total, "n", n, "t", 1, "e", text)
+        total += n
+    await place.ask("HSET", f"glide:{{{queue.name}}}:meta", "events", total)
+
+
+def functions_of(queue: AnyQueue) -> Functions:
+    return Functions(queue.storage, f"glide:{{{queue.name}}}")
+
+
+async def incarnation_of(queue: AnyQueue) -> str:
+    bounds, _ = await functions_of(queue).locate_events()
+    return bounds.incarnation
+
+
+def key_of(queue: AnyQueue) -> str:
+    return f"glide:{{{queue.name}}}:events"
+
+
+def some_entries(seed: int) -> list[tuple[str, int]]:
+    """Entries of which some share a millisecond and some are far apart."""
+    choose = random.Random(seed)
+    ms, number, found = choose.randrange(1, 10), 0, list[tuple[str, int]]()
+    for _ in range(choose.randrange(1, 40)):
+        found.append((f"{ms}-{number}", choose.choice([1, 1, 1, 2, 7])))
+        if choose.random() < 0.5:
+            number += choose.choice([1, 1, 2, 50])
+        else:
+            ms, number = ms + choose.choice([1, 1, 2, 1000, 10**8]), choose.choice([0, 0, 3])
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_every_event_is_found_in_its_entry(queue: AnyQueue, place: Place, seed: int) -> None:
+    entries = some_entries(seed)
+    await write_entries(queue, place, entries)
+    trimmed = min(seed, len(entries) - 1)
+    await place.ask("XTRIM", key_of(queue), "MINID", entries[trimmed][0])
+    holders = [Located(entry, sum(n for _, n in entries[:i])) for i, (entry, n) in enumerate(entries) for _ in range(n)]
+    first = sum(n for _, n in entries[:trimmed])
+    numbers = range(len(holders) + 2)
+    bounds, found = await functions_of(queue).locate_events([("n", n) for n in numbers])
+    assert (bounds.total, bounds.first, bounds.first_seq, bounds.last) == (
+        len(holders), entries[trimmed][0], first, entries[-1][0],
+    )  # fmt: skip
+    nothing = Located("", len(holders))
+    assert found == [holders[max(n, first)] if n < len(holders) else nothing for n in numbers]
+    times = sorted({int(entry.partition("-")[0]) + more for entry, _ in entries for more in (0, 1)})
+    _, found = await functions_of(queue).locate_events([("t", ms) for ms in times])
+    kept = list(dict.fromkeys(holders[first:]))
+    assert found == [next((one for one in kept if int(one.entry.partition("-")[0]) >= ms), nothing) for ms in times]
+
+
+async def test_of_a_queue_without_events_nothing_is_kept(storage: Storage, name: str) -> None:
+    async with Queue[object, object](name, storage) as queue:
+        bounds, found = await functions_of(queue).locate_events([("n", 0), ("t", 5), ("i", "1-1")])
+    assert (bounds.total, bounds.first, bounds.first_seq, bounds.last) == (0, "", 0, "0-0")
+    assert bounds.incarnation
+    assert found == [Located("", 0)] * 3
+
+
+async def test_an_added_event_tells_the_key_of_a_keyed_job_only(queue: AnyQueue) -> None:
+    async with listening(queue) as events:
+        await queue.add("plain")
+        await queue.add("kept back", delay=60)
+        await queue.add("keyed", key="k 1")
+        await queue.add("later", key="k 2", delay=60)
+        seen = [await events.next() for _ in range(6)]
+    assert [(event.detail, event.key) for event in seen if event.kind == "added"] == [
+        ("plain", None), ("kept back", None), ("keyed", "k 1"), ("later", "k 2"),
+    ]  # fmt: skip
+    assert [event.key for event in seen if event.kind == "delayed"] == [None, None]
+
+
+async def test_a_reader_that_holds_events_gets_them_although_others_are_trimmed(queue: AnyQueue, place: Place) -> None:
+    functions = functions_of(queue)
+    incarnation = await incarnation_of(queue)
+    await queue.add_bulk([("n", None)] * 2_048)
+    await functions.note_reader("slow", incarnation, 1_500, hold=True)
+    await functions.note_reader("quick", incarnation, 2_000, hold=True)
+    await functions.note_reader("watcher", incarnation, 3, hold=False)
+    # As if there had been so many events before that all of these are over the cap.
+    await shift(queue, place, 150_000)
+    await queue.add_bulk([("n", None)] * 1_024)
+    bounds, _ = await functions.locate_events()
+    assert 1_000 <= bounds.first_seq <= 1_500
+    readers = {row.name: row.n for row in await functions.list_readers()}
+    assert readers == {"slow": 1_500, "quick": 2_000, "watcher": 3}
+    assert await queue.check() == []
+
+
+@pytest.mark.parametrize(("written", "kept"), [(390_000, True), (450_000, False)])
+async def test_a_reader_holds_four_times_as_much_and_no_more(
+    queue: AnyQueue, place: Place, written: int, kept: bool
+) -> None:
+    functions = functions_of(queue)
+    await queue.add_bulk([("n", None)] * 2_048)
+    await functions.note_reader("gone for ever", await incarnation_of(queue), 0, hold=True)
+    await shift(queue, place, written)
+    await queue.add_bulk([("n", None)] * 1_024)
+    bounds, _ = await functions.locate_events()
+    # Otherwise all goes but the entry before the gap.
+    assert bounds.first_seq == 0 if kept else 1_500 < bounds.first_seq < 2_048
+
+
+async def shift(queue: AnyQueue, place: Place, events: int) -> None:
+    """Pretend that so many events were written since the first ones that are kept."""
+    await place.ask("HSET", f"glide:{{{queue.name}}}:meta", "events", events)
+
+
+async def test_what_is_noted_of_another_incarnation_is_left_out(queue: AnyQueue) -> None:
+    functions = functions_of(queue)
+    await functions.note_reader("r", "another", 5, hold=True)
+    assert await functions.list_readers() == []
+
+
+async def test_a_loss_is_noted_once_and_may_grow(queue: AnyQueue) -> None:
+    functions = functions_of(queue)
+    for _ in range(2):
+        await functions.note_loss("r", "trimmed", await incarnation_of(queue), 3, 9)
+        await functions.note_loss("", "obliterated", "former", 7, None)
+    await functions.note_loss("r", "trimmed later", await incarnation_of(queue), 3, 11)
+    await functions.note_loss("r", "trimmed", await incarnation_of(queue), 3, 9)
+    rows = await functions.list_losses()
+    assert {row[1:] for row in rows} == {
+        ("r", "trimmed later", await incarnation_of(queue), 3, 11), ("", "obliterated", "former", 7, None),
+    }  # fmt: skip
+    assert len(rows) == 2
+    assert len(await history(queue)) == 0
+    assert await queue.check() == []
+
+
+async def test_notes_go_with_their_queue(queue: AnyQueue, place: Place) -> None:
+    functions = functions_of(queue)
+    await functions.note_reader("r", await incarnation_of(queue), 0, hold=True)
+    await functions.note_loss("r", "trimmed", await incarnation_of(queue), 0, 1)
+    await queue.obliterate()
+    assert await place.keys() == []
+    await functions.note_reader("r", await incarnation_of(queue), 0, hold=True)
+    await functions.note_loss("r", "trimmed", await incarnation_of(queue), 0, 1)
+    assert await place.keys() == []

@@ -1,0 +1,177 @@
+"""Writes that ask by id first: what a probe counts, what it leaves to the add, and that each row counts once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import Arg
+from glidemq_async.functions.write_calls import ProbeReply
+from glidemq_async.keys import QueueKeys
+from glidemq_async.storage import Storage
+from glidemq_async.storage.protocol import FunctionError
+from tests.places import Place
+from tests.rows import rows
+from tests.timed import Timed
+from tests.workbench import AnyQueue, echo, history, worker_of
+
+HOUR = 3_600_000
+
+
+async def counters(functions: Functions, write_id: str) -> tuple[int, int, int]:
+    (found,) = await functions.get_writes([write_id])
+    return int(found[b"inserted"]), int(found[b"replayed"]), int(found[b"duplicate"])
+
+
+@pytest.mark.everywhere
+async def test_what_is_known_is_counted_and_what_is_not_is_told(queue: AnyQueue, functions: Functions) -> None:
+    await queue.add("n", 1, job_id="foreign")
+    await functions.open_write("w", "t", HOUR)
+    await functions.add_to_write("w", "t", rows("mine"))
+    probed = await functions.probe_write("w", "t", ["new", "mine", "foreign", "other"])
+    assert probed == ProbeReply(replayed=1, duplicate=1, missing=[0, 3])
+    assert await counters(functions, "w") == (1, 1, 1)
+    assert (await functions.add_to_write("w", "t", rows("new", "other"))).inserted == 2
+    assert await counters(functions, "w") == (3, 1, 1)
+    assert [event.kind for event in await history(queue)].count("duplicate") == 0
+
+
+async def test_a_duplicate_is_remembered_as_if_it_had_been_sent(queue: AnyQueue, functions: Functions) -> None:
+    await queue.add("n", 1, job_id="a")
+    await functions.open_write("w", "t", HOUR)
+    assert (await functions.probe_write("w", "t", ["a"])).duplicate == 1
+    await queue.remove("a")
+    assert (await functions.add_to_write("w", "t", rows("a"))).replayed == 1
+    assert (await functions.probe_write("w", "t", ["a"])) == ProbeReply(1, 0, [])
+
+
+async def test_jobs_that_ran_and_went_are_replayed(queue: AnyQueue, functions: Functions) -> None:
+    await functions.open_write("w", "t", HOUR)
+    await functions.add_to_write("w", "t", rows("a"))
+    await queue.remove("a")
+    assert await functions.probe_write("w", "t", ["a", "b"]) == ProbeReply(1, 0, [1])
+
+
+async def test_an_id_that_comes_twice_counts_as_in_an_add(queue: AnyQueue, functions: Functions) -> None:
+    await queue.add("n", 1, job_id="a")
+    await functions.open_write("w", "t", HOUR)
+    assert await functions.probe_write("w", "t", ["a", "b", "a", "b"]) == ProbeReply(1, 1, [1, 3])
+    assert (await functions.add_to_write("w", "t", rows("b", "b"))).replayed == 1
+    assert await counters(functions, "w") == (1, 2, 1)
+
+
+@pytest.mark.parametrize("ttl", [0, HOUR])
+async def test_duplicates_that_are_to_be_told_are_left_to_the_add(
+    queue: AnyQueue, functions: Functions, ttl: int
+) -> None:
+    await queue.add("n", 1, job_id="a")
+    await functions.open_write("w", "t", ttl)
+    await functions.add_to_write("w", "t", rows("b"))
+    probed = await functions.probe_write("w", "t", ["a", "b"], duplicates="tell")
+    assert probed.missing == ([0] if ttl else [0, 1])
+    assert (await functions.add_to_write("w", "t", rows("a"), duplicates="tell")).first_duplicate == "a"
+
+
+async def test_without_a_ledger_only_the_records_tell(queue: AnyQueue, functions: Functions, place: Place) -> None:
+    await functions.open_write("w", "t", 0)
+    await functions.add_to_write("w", "t", rows("a"))
+    assert await functions.probe_write("w", "t", ["a", "b"]) == ProbeReply(0, 1, [1])
+    await queue.remove("a")
+    assert await functions.probe_write("w", "t", ["a", "b"]) == ProbeReply(0, 0, [0, 1])
+    assert not [key for key in await place.keys() if ":written:" in key]
+
+
+async def test_a_job_whose_time_to_live_is_over_is_left_to_the_add(timed: Timed) -> None:
+    queue = timed.queue
+    await queue.add("n", 1, job_id="a", result_ttl=60)
+    await worker_of(queue, echo).run(until_empty=True)
+    functions = Functions(queue.storage, QueueKeys("glide", queue.name).base)
+    await functions.open_queue(None)
+    await functions.open_write("w", "t", HOUR)
+    await functions.open_write("early", "t", HOUR)
+    assert await functions.probe_write("early", "t", ["a", "b"]) == ProbeReply(0, 1, [1])
+    await timed.clock.advance(61_000)
+    assert await functions.probe_write("w", "t", ["a", "b"]) == ProbeReply(0, 0, [0, 1])
+    assert (await functions.add_to_write("w", "t", rows("a"))).inserted == 1
+
+
+async def test_duplicates_that_are_only_counted_are_forgotten(queue: AnyQueue, functions: Functions) -> None:
+    await queue.add("n", 1, job_id="a")
+    await functions.open_write("w", "t", HOUR)
+    assert await functions.probe_write("w", "t", ["a", "a"], duplicates="count") == ProbeReply(1, 1, [])
+    assert (await functions.add_to_write("w", "t", rows("a"), duplicates="count")).duplicate == 1
+    await queue.remove("a")
+    assert await functions.probe_write("w", "t", ["a"], duplicates="count") == ProbeReply(0, 0, [0])
+    assert (await functions.add_to_write("w", "t", rows("a"), duplicates="count")).inserted == 1
+    assert (await functions.add_to_write("w", "t", rows("a"), duplicates="count")).replayed == 1
+    assert "duplicate" not in {event.kind for event in await history(queue)}
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("state", ["aborted", "committed", "taken over"])
+async def test_a_write_that_is_not_open_is_not_counted_in(functions: Functions, state: str) -> None:
+    await functions.open_write("w", "t", HOUR)
+    if state == "taken over":
+        await functions.open_write("w", "another", HOUR)
+    else:
+        await functions.end_write("w", "t", "aborted" if state == "aborted" else "committed")
+    with pytest.raises(FunctionError, match=state) as refused:
+        await functions.probe_write("w", "t", ["a"])
+    assert refused.value.code == "WRITEFENCED"
+
+
+async def test_a_probe_of_another_incarnation_is_refused(queue: AnyQueue, functions: Functions) -> None:
+    await queue.obliterate()
+    await queue.add("n", 1)
+    other = Functions(queue.storage, functions.base)
+    await other.open_write("w", "t", HOUR)
+    with pytest.raises(FunctionError, match="UNDECLARED"):
+        await functions.probe_write("w", "t", ["a"])
+
+
+async def test_a_repeated_call_counts_once(queue: AnyQueue, functions: Functions, storage: Storage) -> None:
+    await queue.add("n", 1, job_id="a")
+    await functions.open_write("w", "t", HOUR)
+    call: list[Arg] = ["lane", 1, "w", "t", 1, 2, "a", "b", functions.incarnation]
+    replies = [await storage.call("probeWrite", functions.base, call) for _ in range(2)]
+    assert replies == [[0, 1, b"01"]] * 2
+    assert await counters(functions, "w") == (0, 0, 1)
+
+
+async def test_each_row_counts_once_beside_another_writer(queue: AnyQueue, functions: Functions) -> None:
+    """Between a probe and its add another writer takes ids."""
+    for name in ("w1", "w2"):
+        await functions.open_write(name, "t", HOUR)
+    ids = [f"j{n}" for n in range(400)]
+
+    async def write(write_id: str, mine: list[str]) -> None:
+        for at in range(0, len(mine), 20):
+            some = mine[at : at + 20]
+            missing = [some[k] for k in (await functions.probe_write(write_id, "t", some)).missing]
+            if missing:
+                await functions.add_to_write(write_id, "t", rows(*missing))
+
+    await asyncio.gather(write("w1", ids), write("w2", ids), write("w2", ids[200:]))
+    one, two = await counters(functions, "w1"), await counters(functions, "w2")
+    assert one[0] + two[0] == 400 == await queue.count()
+    assert one[0] + one[2] == 400
+    assert two[0] + two[2] == 400
+    assert (one[1], two[1]) == (0, 200)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["lane", 1, "w", "t", 1, 0, ""],
+        ["lane", 1, "w", "t", 1, 2, "a", ""],
+        ["lane", 1, "w", "t", 1, 2, "a", "", ""],
+        ["lane", 1, "w", "t", 1, "x", "a", ""],
+        ["lane", 1, "w", "t", 1, 501, *map(str, range(501)), ""],
+    ],
+)
+async def test_a_malformed_probe_is_refused(functions: Functions, storage: Storage, args: list[Arg]) -> None:
+    await functions.open_write("w", "t", HOUR)
+    with pytest.raises(FunctionError, match="ARGUMENT"):
+        await storage.call("probeWrite", functions.base, args)

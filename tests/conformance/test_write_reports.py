@@ -1,0 +1,50 @@
+"""What came of a write, asked from programs of all kinds and long after it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from glidemq_async.functions.callers import Functions
+from glidemq_async.keys import QueueKeys
+from glidemq_async.spark.report import report_of_run, write_report
+from tests.places import Place
+from tests.workbench import AnyQueue
+
+pytestmark = pytest.mark.only_on("unix")
+
+
+async def commit(functions: Functions, version: int) -> None:
+    write_id = f"app@{version}"
+    assert await functions.open_write(write_id, "t", 1000, "app", version)
+    await functions.end_write(write_id, "t", "committed", 1)
+
+
+async def test_a_report_is_read_in_a_thread_whose_loop_runs(
+    queue: AnyQueue, functions: Functions, place: Place
+) -> None:
+    await commit(functions, 1)
+    # Without to_thread, as in the cell of a notebook.
+    assert write_report(place.url, queue.name, txn_app_id="app").state == "committed"
+
+
+async def test_a_run_with_nothing_to_do_has_a_report_without_numbers(
+    queue: AnyQueue, functions: Functions, place: Place
+) -> None:
+    await commit(functions, 5)
+    keys = QueueKeys("glide", queue.name)
+    await place.ask("DEL", keys.key("write:app@5"))  # as after a week
+
+    def report(version: int) -> tuple[str, str, int, float | None]:
+        found = report_of_run(place.url, queue.name, "app", version, prefix="glide")
+        return found.write_id, found.state, found.inserted, found.seconds
+
+    assert await asyncio.to_thread(report, 5) == ("app@5", "committed", 0, None)
+    assert await asyncio.to_thread(report, 3) == ("app@3", "committed", 0, None)
+    with pytest.raises(LookupError, match="knows no write 'app@6'"):
+        await asyncio.to_thread(report, 6)
+    with pytest.raises(LookupError, match="knows no write 'app@3'"):
+        await asyncio.to_thread(write_report, place.url, queue.name, txn_app_id="app", txn_version=3)

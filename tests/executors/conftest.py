@@ -1,0 +1,20 @@
+"""The range that attacks are run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.executors.shooting import Range
+
+
+@pytest.fixture(scope="module")
+def attacks() -> Iterator[Range]:
+    from tests.executors.shooting import Range
+
+    opened = Range()
+    yield opened
+    opened.close()

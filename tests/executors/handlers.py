@@ -1,0 +1,341 @@
+"""What the children of these tests run. A child imports this file by its name."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from glidemq_async import Job, RateLimited, RetryLater, UnrecoverableError
+from glidemq_async.context import current_job
+
+AnyJob = Job[Any, Any]
+SLEEP = ["sleep", "600"]
+prepared: list[int] = []
+seen: list[int] = []
+
+
+class OddError(Exception):
+    """A type that the worker could know, but does not look up."""
+
+
+class NeverAgain(UnrecoverableError):
+    """A kind of an error of ours."""
+
+
+def kill_the_guard(job: AnyJob) -> None:
+    """Kill the process that started this one, and this one with it."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    threading.Event().wait()
+
+
+def prepare() -> None:
+    prepared.append(os.getpid())
+
+
+def broken_setup() -> None:
+    raise RuntimeError("no licence")
+
+
+def read_a_closed_file() -> None:
+    Path("/etc/fstab").read_text()
+
+
+def echo(job: AnyJob) -> Any:
+    return job.data
+
+
+async def echo_later(job: AnyJob) -> Any:
+    await asyncio.sleep(0)
+    return job.data
+
+
+def describe(job: AnyJob) -> dict[str, Any]:
+    """What a child sees of its job and of itself."""
+    return {
+        "pid": os.getpid(),
+        "guard": os.getppid(),
+        "job": [job.id, job.name, job.queue, job.key, job.attempts_made, job.fence, dict(job.headers)],
+        "current": current_job() is job,
+        "descriptors": {fd: str(Path(f"/proc/self/fd/{fd}").readlink()) for fd in _descriptors()},
+        "inheritable": [fd for fd in _descriptors() if fd > 2 and os.get_inheritable(int(fd))],
+        "environment": dict(os.environ),
+        "prepared": prepared == [os.getpid()],
+    }
+
+
+def _descriptors() -> list[int]:
+    found = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+    return [fd for fd in sorted(found) if Path(f"/proc/self/fd/{fd}").exists() or fd <= 3]
+
+
+def by_name(job: AnyJob) -> Any:
+    """Be the handler that the job is named after, so that many share one worker."""
+    return globals()[job.name](job)
+
+
+def pid(job: AnyJob) -> int:
+    return os.getpid()
+
+
+async def tell(job: AnyJob) -> Any:
+    await job.log("one")
+    await job.update_progress({"done": 50})
+    await job.update_data([job.data, "changed"])
+    await job.heartbeat()
+    return job.data
+
+
+def tell_plainly(job: AnyJob) -> Any:
+    job.sync.log("one")
+    job.sync.update_progress({"done": 50})
+    job.sync.update_data([job.data, "changed"])
+    job.sync.heartbeat()
+    return job.data
+
+
+def misuse(job: AnyJob) -> list[str]:
+    told: list[str] = []
+    bad: Any = 7
+    calls: list[Callable[[], None]] = [lambda: job.sync.log(bad), lambda: asyncio.run(job.remove())]
+    for call in calls:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the test looks at what it is
+            told.append(f"{type(error).__name__}: {error}")
+    return told
+
+
+def fail(job: AnyJob) -> None:
+    """Raise what the data asks for."""
+    kinds: dict[str, BaseException] = {
+        "value": ValueError("not a number"),
+        "odd": OddError("odd"),
+        "unicode": UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
+        "never": NeverAgain("no such page"),
+        "later": RetryLater(30),
+        "limited": RateLimited(30),
+        "exit": SystemExit(3),
+    }
+    raise kinds[job.data]
+
+
+def end_process(job: AnyJob) -> Any:
+    """End this process in the way that the data says, or run in peace."""
+    ways: dict[str, Callable[[], object]] = {
+        "exit 0": lambda: os._exit(0),
+        "exit 3": lambda: os._exit(3),
+        "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+        "crash": lambda: ctypes.string_at(0),
+    }
+    return ways[job.data]() if job.data in ways else os.getpid()
+
+
+def close_channel(job: AnyJob) -> None:
+    with socket.socket(fileno=os.dup(3)) as channel:
+        channel.shutdown(socket.SHUT_RDWR)
+    time.sleep(60)
+
+
+def write_nonsense(job: AnyJob) -> None:
+    os.write(3, b"\xff" * 64)
+    time.sleep(60)
+
+
+def huge(job: AnyJob) -> bytes:
+    return bytes(job.data)
+
+
+def unsendable(job: AnyJob) -> object:
+    return object()
+
+
+def grow(job: AnyJob) -> int:
+    seen.append(1)
+    kept.append(b"x" * job.data)
+    return os.getpid()
+
+
+kept: list[bytes] = []
+
+
+def fork_and_return(job: AnyJob) -> str:
+    """Forget that a fork goes on in here, too."""
+    pid = os.fork()
+    if pid == 0:
+        return "forked"
+    os.waitpid(pid, 0)
+    return "own"
+
+
+def start_others(job: AnyJob) -> None:
+    """Start a process in this group, one in a session of its own, and one that is an orphan; then hang."""
+    note = Path(job.data)
+    group = subprocess.Popen(SLEEP)
+    session = subprocess.Popen(SLEEP, start_new_session=True)
+    orphan = subprocess.run(
+        [
+            *(sys.executable, "-S", "-c"),
+            f"import subprocess as s; print(s.Popen({SLEEP!r}, start_new_session=True, stdout=s.DEVNULL).pid)",
+        ],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    pids = [os.getpid(), os.getppid(), group.pid, session.pid, int(orphan.stdout)]
+    part = note.with_suffix(".part")
+    part.write_text(" ".join(str(pid) for pid in pids))
+    part.rename(note)
+    time.sleep(600)
+
+
+def hang(job: AnyJob) -> None:
+    job.sync.log(f"{os.getpid()}")
+    time.sleep(600)
+
+
+def hang_deaf(job: AnyJob) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    job.sync.log(f"{os.getpid()}")
+    time.sleep(600)
+
+
+def stop_when_told(job: AnyJob) -> str:
+    job.sync.log(f"{os.getpid()}")
+    job.abort.wait_in_thread(30)
+    job.sync.log(f"told: {job.abort.reason}")
+    return "done all the same"
+
+
+async def clean_up(job: AnyJob) -> None:
+    try:
+        await job.log(f"{os.getpid()}")
+        await asyncio.sleep(600)
+    finally:
+        await job.log(f"cleaned up: {job.abort.reason}")
+
+
+def clean_up_plainly(job: AnyJob) -> None:
+    try:
+        job.sync.log(f"{os.getpid()}")
+        time.sleep(600)
+    finally:
+        job.sync.log(f"cleaned up: {job.abort.reason}")
+
+
+def ignore_strangers(job: AnyJob) -> str:
+    # Such a signal is handled before this returns.
+    signal.raise_signal(signal.SIGTERM)
+    return "still here"
+
+
+def print_lines(job: AnyJob) -> None:
+    print("to stdout")
+    print("to stderr", file=sys.stderr)
+    os.write(1, b"to the descriptor\n")
+    subprocess.run(["echo", "by another process"], check=True)
+    print("without an end", end="")
+    if job.data == "die":
+        sys.stdout.flush()
+        os._exit(9)
+
+
+def beat(job: AnyJob) -> str:
+    for _ in range(job.data):
+        job.sync.heartbeat()
+        time.sleep(0.05)
+    return "alive"
+
+
+async def work_for(job: AnyJob) -> int:
+    """Work as long as the data says, with another process beside; note who that was."""
+    seconds, note = job.data
+    other = subprocess.Popen(SLEEP)
+    with Path(note).open("a") as file:
+        file.write(f"{os.getpid()} {other.pid}\n")
+    await asyncio.sleep(seconds)
+    other.kill()
+    other.wait()
+    return 1
+
+
+def spin(seconds: float) -> float:
+    """Use so much processor time; return all that this process has used."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+    return time.process_time()
+
+
+def spin_first() -> None:
+    spin(1.1)
+
+
+def spin_and_tell(job: AnyJob) -> list[float]:
+    return [os.getpid(), spin(job.data)]
+
+
+def start_a_thread(job: AnyJob) -> str:
+    try:
+        threading.Thread(target=print).start()
+    except RuntimeError as error:
+        return type(error).__name__
+    return "started"
+
+
+def read_pipe(path: str) -> str:
+    """Wait until somebody writes to a named pipe and closes it."""
+    return Path(path).read_text() if path else "nothing"
+
+
+def add(first: int, second: int = 0) -> int:
+    return first + second
+
+
+def refused_and(job: AnyJob) -> None:
+    """Be refused a file, and make of that what the data asks for."""
+    path, what = job.data
+    try:
+        Path(path).read_text()
+    except PermissionError:
+        if what == "later":
+            raise RetryLater(600) from None
+        if what == "never":
+            raise UnrecoverableError("not for us")  # noqa: B904 - by its context, too
+        if what == "other":
+            raise ValueError("another matter") from None
+        raise
+
+
+def leave_a_thread(job: AnyJob) -> None:
+    """Leave behind a thread that asks something of this job when the next one runs."""
+
+    def ask() -> None:
+        go_on.wait(30)
+        try:
+            job.sync.update_data("changed by another job")
+            told.append("done")
+        except Exception as error:  # noqa: BLE001 - the next job tells what it is
+            told.append(f"{type(error).__name__}: {error}")
+
+    left.append(threading.Thread(target=ask, daemon=True))
+    left[0].start()
+
+
+def meet_the_thread(job: AnyJob) -> list[str]:
+    go_on.set()
+    left[0].join(30)
+    return told
+
+
+go_on = threading.Event()
+left: list[threading.Thread] = []
+told: list[str] = []

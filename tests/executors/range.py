@@ -1,0 +1,283 @@
+"""Runs attacks, each in a process forked from one warm interpreter: `python -m tests.executors.range`.
+
+A line of JSON asks, a line of JSON answers. What is attacked is made here: files, a victim process, servers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from glidemq_async.executors import sandbox
+from glidemq_async.executors.permissions import Permissions
+from glidemq_async.executors.sandbox import applying, landlock, privileges
+from glidemq_async.executors.sandbox.kernel import prctl
+from tests.executors import usage
+from tests.executors.attacks import ATTACKS, Target
+from tests.executors.attacks.registry import SECRET, WON
+
+_PATIENCE = 40
+_NOBODY = 65534
+_memory = ctypes.create_string_buffer(b"eight by", 8)
+
+
+class Servers:
+    """Sockets that greet whoever comes, served by a process of their own."""
+
+    def __init__(self, place: Path) -> None:
+        self.tcp = socket.create_server(("127.0.0.1", 0))
+        self.granted = socket.create_server(("127.0.0.1", 0))
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind(("127.0.0.1", 0))
+        self.unix = socket.socket(socket.AF_UNIX)
+        self.unix.bind(str(place / "unix"))
+        self.abstract = socket.socket(socket.AF_UNIX)
+        self.abstract.bind(f"\0glidemq-{os.getpid()}")
+        self.datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.datagrams.bind(str(place / "datagrams"))
+        self.streams = [self.tcp, self.granted, self.unix, self.abstract]
+        for server in self.streams:
+            server.listen()
+        if os.fork() == 0:
+            prctl(1, signal.SIGKILL)
+            self._serve()
+
+    def _serve(self) -> None:
+        selector = selectors.DefaultSelector()
+        for each in (*self.streams, self.udp, self.datagrams):
+            selector.register(each, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                _greet(key.fileobj)
+
+
+def _greet(server: Any) -> None:
+    if server.type == socket.SOCK_STREAM:
+        connection, _ = server.accept()
+        connection.sendall(b"hello")
+        connection.close()
+    else:
+        _, sender = server.recvfrom(100)
+        if server.family == socket.AF_INET:
+            server.sendto(b"hello", sender)
+
+
+def furnish(place: Path, servers: Servers, victim: int) -> Target:
+    """Make the files of one attack."""
+    for name in ("outside", "readable", "work", "application"):
+        (place / name).mkdir()
+    place.chmod(0o755)
+    (place / "work").chmod(0o777)
+    (place / "outside" / "secret.txt").write_text(SECRET)
+    (place / "outside" / "program").write_text(f"#!/bin/sh\nexit {WON}\n")
+    (place / "outside" / "program").chmod(0o755)
+    (place / "readable" / "file.txt").write_text("may be read")
+    (place / "application" / "module.py").write_text("answer = 42\n")
+    (place / "application" / ".env").write_text(SECRET)
+    return Target(
+        secret=str(place / "outside" / "secret.txt"),
+        readable=str(place / "readable" / "file.txt"),
+        outside=str(place / "outside"),
+        work=str(place / "work"),
+        application=str(place / "application"),
+        victim=victim,
+        address=ctypes.addressof(_memory),
+        tcp=servers.tcp.getsockname()[1],
+        granted_tcp=servers.granted.getsockname()[1],
+        udp=servers.udp.getsockname()[1],
+        unix=servers.unix.getsockname(),
+        datagrams=servers.datagrams.getsockname(),
+        abstract=servers.abstract.getsockname()[1:].decode(),
+        leaked=os.open(place / "outside" / "secret.txt", os.O_RDONLY),
+        terminal=-1,
+    )
+
+
+def start_victim() -> int:
+    """A process with a secret in its environment, which waits to be attacked."""
+    pid = os.fork()
+    if pid == 0:
+        prctl(1, signal.SIGKILL)
+        os.setsid()
+        signal.alarm(_PATIENCE * 2)
+        while True:
+            signal.pause()
+    while os.getpgid(pid) != pid:
+        time.sleep(0)
+    return pid
+
+
+def picture(place: Path) -> list[object]:
+    """What stands in the files that are not granted for writing."""
+    found: list[object] = []
+    for folder in ("outside", "readable", "application"):
+        for path in sorted((place / folder).rglob("*")):
+            told = path.lstat()
+            content = path.read_bytes() if stat.S_ISREG(told.st_mode) else b""
+            found.append((path.name, told.st_mode, told.st_uid, told.st_mtime, content))
+    return found
+
+
+def run(request: dict[str, Any], servers: Servers) -> dict[str, Any]:
+    """Run one attack and say how it went."""
+    place = Path(tempfile.mkdtemp(prefix="glidemq-range-"))
+    victim = start_victim()
+    reading, writing = os.pipe()
+    try:
+        target = furnish(place, servers, victim)
+        before = picture(place)
+        pid = os.fork()
+        if pid == 0:
+            _in_child(lambda: perform(request, target, writing), writing)
+        os.close(target.leaked)
+        os.close(writing)
+        answer = _answer(pid, reading)
+        answer["damage"] = picture(place) != before or os.waitpid(victim, os.WNOHANG) != (0, 0)
+        return answer
+    finally:
+        os.close(reading)
+        _end(victim)
+        shutil.rmtree(place)
+
+
+class Prepared:
+    """What one attack by somebody else needs: made, and looked at afterwards."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._place = Path(tempfile.mkdtemp(prefix="glidemq-range-"))
+        self._victim = start_victim()
+        self.target = furnish(self._place, servers, self._victim)
+        self._before = picture(self._place)
+
+    def damage(self) -> bool:
+        """Whether something was changed that must not; nothing is left then."""
+        changed = picture(self._place) != self._before or os.waitpid(self._victim, os.WNOHANG) != (0, 0)
+        os.close(self.target.leaked)
+        _end(self._victim)
+        shutil.rmtree(self._place)
+        return changed
+
+
+def _answer(pid: int, reading: int) -> dict[str, Any]:
+    with selectors.DefaultSelector() as selector:
+        selector.register(os.pidfd_open(pid), selectors.EVENT_READ)
+        ended = selector.select(_PATIENCE)
+    assert ended, "an attack did not stop by itself"
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.set_blocking(reading, False)
+    try:
+        said = os.read(reading, 65536)
+    except BlockingIOError:
+        said = b""
+    lines = [json.loads(line) for line in said.splitlines()]
+    answer: dict[str, Any] = {"won": status == WON, "error": "", "denied": None, "missing": [], "status": status}
+    for line in lines:
+        answer.update(line)
+    return answer
+
+
+def _end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass
+
+
+def _in_child(work: Callable[[], None], writing: int) -> None:
+    try:
+        prctl(1, signal.SIGKILL)
+        work()
+    except BaseException as error:  # noqa: BLE001 - this is the end of the process
+        os.write(writing, json.dumps({"won": False, "error": f"unexpected {error!r}"}).encode() + b"\n")
+    finally:
+        os._exit(0)
+
+
+def perform(request: dict[str, Any], target: Target, writing: int) -> None:
+    """In the child: apply the permissions, attack, and tell."""
+    quiet = os.open("/dev/null", os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(quiet, descriptor)
+    sys.path.append(target.application)
+    os.set_inheritable(target.leaked, True)
+    if request.get("nobody"):
+        _become_nobody()
+    terminals = os.openpty()
+    target = replace(target, terminal=terminals[1])
+    permissions = _permissions(request, target)
+    if not request.get("namespaces", True):
+        privileges.enter_user_namespace = lambda: False
+    told: dict[str, Any] = {}
+    if permissions is not None:
+        if request.get("landlock") is not None:
+            version = int(request["landlock"])
+            landlock.version = lambda: version
+        told["missing"] = applying.apply(permissions, channels=[writing, *terminals])
+        # An attack may never come back from this.
+        os.write(writing, json.dumps(told).encode() + b"\n")
+    name = request["attack"]
+    function = ATTACKS[name].function if name in ATTACKS else getattr(usage, name)
+    try:
+        told = {"won": bool(function(target))}
+    except Exception as error:  # noqa: BLE001 - whatever stopped it
+        refusal = None if permissions is None else sandbox.denied(error, permissions)
+        told = {"won": False, "error": f"{type(error).__name__}: {error}", "denied": str(refusal) if refusal else None}
+    os.write(writing, json.dumps(told).encode() + b"\n")
+
+
+def _permissions(request: dict[str, Any], target: Target) -> Permissions | None:
+    if request["permissions"] is None:
+        return None
+    asked = dict(request["permissions"])
+    if asked.get("network") == ["granted"]:
+        asked["network"] = [target.granted_tcp]
+    asked.setdefault("read", [target.readable])
+    asked.setdefault("write", [target.work])
+    return Permissions(**asked)
+
+
+def _become_nobody() -> None:
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(_NOBODY)
+        os.setuid(_NOBODY)
+        # Changing the user closes /proc/self to the process, as starting a program would open it again.
+        prctl(4, 1)
+
+
+def main() -> None:
+    place = Path(tempfile.mkdtemp(prefix="glidemq-range-"))
+    servers = Servers(place)
+    prepared: Prepared | None = None
+    try:
+        for line in sys.stdin:
+            request = json.loads(line)
+            if request["attack"] == "prepare":
+                prepared = Prepared(servers)
+                answer: dict[str, Any] = vars(prepared.target)
+            elif request["attack"] == "damage":
+                assert prepared is not None
+                answer = {"damage": prepared.damage()}
+            else:
+                answer = run(request, servers)
+            print(json.dumps(answer), flush=True)
+    finally:
+        shutil.rmtree(place)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The side of the tests: asks the range to run an attack."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from glidemq_async.executors.permissions import Permissions
+from glidemq_async.executors.sandbox import child_environment
+from tests.executors.attacks.registry import SECRET, Target
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attack went: whether it got what it wanted, or changed what it must not."""
+
+    won: bool
+    damage: bool
+    error: str
+    denied: str | None
+    missing: list[str]
+    status: int
+
+
+class Range:
+    """The process that runs attacks."""
+
+    def __init__(self) -> None:
+        environment = {**child_environment(Permissions(), os.environ), "GLIDEMQ_SECRET": SECRET}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.executors.range"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
+
+    def run(
+        self,
+        attack: str,
+        permissions: dict[str, Any] | None = None,
+        *,
+        nobody: bool = False,
+        landlock: int | None = None,
+        namespaces: bool = True,
+    ) -> Outcome:
+        request = {
+            "attack": attack,
+            "permissions": permissions,
+            "nobody": nobody,
+            "landlock": landlock,
+            "namespaces": namespaces,
+        }
+        return Outcome(**self._ask(request))
+
+    def prepare(self) -> Target:
+        """Make a target that somebody else attacks; `damage` ends it."""
+        return Target(**self._ask({"attack": "prepare"}))
+
+    def damage(self) -> bool:
+        """Whether the target was changed where it must not be."""
+        return bool(self._ask({"attack": "damage"})["damage"])
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the range broke down"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        with self._process as process:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(10)

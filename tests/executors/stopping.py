@@ -1,0 +1,143 @@
+"""Stops workers with processes at random moments, side by side: `python -m tests.executors.stopping`.
+
+A program of its own: every child reads the script that was started again, and pytest is a large one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import sys
+import time
+import warnings
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from glidemq_async import Queue
+from glidemq_async.executors import SubprocessExecutor
+from glidemq_async.storage import MemoryStorage, Storage
+from tests.executors import handlers
+from tests.executors.processes import gone
+from tests.workbench import AnyQueue, worker_of
+
+
+class Lane:
+    """One queue whose workers are stopped one after the other, each at a random moment of its life."""
+
+    def __init__(self, queue: AnyQueue, note: Path, seed: int) -> None:
+        self.queue = queue
+        self.note = note
+        self.seed = seed
+        self.jobs = 0
+        self._chance = random.Random(seed)
+        self._life = 0.0
+        note.touch()
+
+    async def stop_again_and_again(self, rounds: int) -> None:
+        """Start a worker, let it go wherever it is after a moment, and so on. No process of a job may be left."""
+        await self._look_how_long_starting_takes()
+        for number in range(rounds):
+            await self._round(20.0 if number % 4 == 0 else 0.1)
+        await gone(*self._pids())
+
+    async def _look_how_long_starting_takes(self) -> None:
+        """Moments are chosen from what a worker does until its jobs run, however slow this machine is now."""
+        began = time.monotonic()
+        worker = worker_of(self.queue, handlers.work_for, executor=SubprocessExecutor(2, warm=0))
+        await self._add(0.0)
+        async with worker:
+            while not self._pids():
+                assert time.monotonic() - began < 60
+                await asyncio.sleep(0.01)
+        self._life = time.monotonic() - began
+
+    async def _round(self, long: float) -> None:
+        chance = self._chance
+        await self._add(chance.choice([0.0, 0.05, 0.3, long]))
+        executor = SubprocessExecutor(
+            2,
+            grace=chance.choice([0.0, 0.1]),
+            warm=chance.choice([0, 1, 2]),
+            max_jobs=chance.choice([1, None]),
+            start_method="forkserver",
+        )
+        worker = worker_of(
+            self.queue, handlers.work_for, executor=executor, concurrency=3, shutdown_timeout=chance.choice([0, 0.1])
+        )
+        starting = asyncio.create_task(worker.start())
+        await asyncio.sleep(self._life * chance.choice([0.0, chance.uniform(0, 1), chance.uniform(0.8, 1.6)]))
+        if starting.done() or chance.random() < 0.8:
+            await starting
+        else:
+            starting.cancel()
+            await asyncio.wait([starting])
+        await worker.close()
+
+    async def _add(self, seconds: float) -> None:
+        self.jobs += 3
+        await self.queue.add_bulk([("n", [seconds, str(self.note)])] * 3)
+
+    async def finish(self) -> None:
+        """Whatever is left ends, once those that would take for ever are told to hurry."""
+        async for job in self.queue.iter_jobs("waiting"):
+            await job.update_data([0.0, str(self.note)])
+        worker = worker_of(self.queue, handlers.work_for, executor="subprocess", concurrency=4)
+        await worker.run(until_empty=True)
+        counts = await self.queue.get_job_counts()
+        assert (counts["completed"], counts["failed"]) == (self.jobs, 0), f"seed {self.seed}: {counts}"
+        await gone(*self._pids())
+        findings = await self.queue.check()
+        assert not findings, f"seed {self.seed}: {findings}"
+
+    def _pids(self) -> list[int]:
+        return [int(word) for word in self.note.read_text().split()]
+
+
+async def stop_side_by_side(storage: Storage, folder: Path, name: str, *, lanes: int, rounds: int) -> None:
+    """Stop `rounds` workers in each of several lanes: most of the life of a worker is waiting for processes."""
+    seed = random.SystemRandom().randrange(2**32)
+    async with AsyncExitStack() as stack:
+        made: list[Lane] = []
+        for number in range(lanes):
+            queue = await stack.enter_async_context(Queue[Any, Any](f"{name}-{number}", storage))
+            made.append(Lane(queue, folder / f"{name}-{number}", seed + number))
+        async with asyncio.TaskGroup() as group:
+            for lane in made:
+                group.create_task(lane.stop_again_and_again(rounds))
+        assert not await _children(), f"seed {seed}"
+        async with asyncio.TaskGroup() as group:
+            for lane in made:
+                group.create_task(lane.finish())
+
+
+async def _children() -> list[str]:
+    listed = await asyncio.create_subprocess_exec(
+        "ps", "--ppid", str(os.getpid()), "-o", "args=", stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await listed.communicate()
+    return [line for line in output.decode().splitlines() if "boot.py" in line]
+
+
+async def main(folder: Path, lanes: int, rounds: int, times: int) -> None:
+    """Nothing may be told to the loop, nothing be left open, and no task be left."""
+    problems: list[str] = []
+    # In this process only: jobs that are cut off leave their own processes running, and that is what is tested.
+    warnings.simplefilter("error")
+    sys.unraisablehook = lambda told: problems.append(f"{told.err_msg} {told.object!r}: {told.exc_value!r}")
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: problems.append(str(told)))
+    began = time.monotonic()
+    async with MemoryStorage() as storage:
+        for number in range(times):
+            await stop_side_by_side(storage, folder, f"q{number}", lanes=lanes, rounds=rounds)
+            done, minutes = (number + 1) * lanes * rounds, (time.monotonic() - began) / 60
+            print(f"{done} shutdowns, {done / minutes:.0f} a minute", flush=True)
+    gc.collect()
+    assert not problems, problems
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), *(int(each) for each in sys.argv[2:5])))

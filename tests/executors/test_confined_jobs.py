@@ -1,0 +1,86 @@
+"""Jobs under permissions, through a worker: what a refusal becomes, and what stays as the handler said it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from glidemq_async import ExecutorError, GlideMQ, JobFailed
+from glidemq_async.executors import Permissions, SubprocessExecutor
+from glidemq_async.executors.sandbox import landlock
+from tests.executors import handlers, speakers
+from tests.workbench import AnyQueue, ended, worker_of
+
+pytestmark = [
+    pytest.mark.only_on("memory"),
+    pytest.mark.skipif(sys.platform != "linux" or landlock.version() < 1, reason="Landlock is not here"),
+]
+
+
+mq = GlideMQ("memory://")
+
+
+@mq.task(permissions=Permissions())
+def price_in(path: str, price: Decimal) -> Decimal:
+    return price * bool(Path(path).read_bytes())
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> str:
+    path = tmp_path / "secret"
+    path.write_text("not for jobs")
+    return str(path)
+
+
+async def test_what_says_how_a_job_goes_on_outweighs_a_refusal(queue: AnyQueue, secret: str) -> None:
+    executor = SubprocessExecutor(1, permissions=Permissions())
+    async with worker_of(queue, handlers.refused_and, executor=executor):
+        later = await queue.add("n", [secret, "later"])
+        job = await ended(await queue.add("n", [secret, "never"], attempts=5))
+        assert (job.failed_reason, job.failure_cause) == ("UnrecoverableError: not for us", "unrecoverable")
+        job = await ended(await queue.add("n", [secret, "other"]))
+        assert job.failed_reason == "ValueError: another matter"
+        assert await later.get_state() == "delayed"
+        job = await ended(await queue.add("n", [secret, "as it is"]))
+        assert (job.failed_reason or "").startswith("PermissionDenied: PermissionError")
+
+
+async def test_permissions_of_a_task_hold_its_runs(secret: str) -> None:
+    async with mq, mq.worker():
+        # Code of the program may be read, and values are what the annotations say.
+        assert await (await price_in.add(__file__, Decimal("1.50"))).result(20) == Decimal("1.50")
+        refused = await price_in.add(secret, Decimal(1))
+        with pytest.raises(JobFailed, match=r"grant Permissions\(read=") as failure:
+            await refused.result(20)
+    assert failure.value.error_type == "PermissionDenied"
+
+
+async def test_a_refused_set_up_names_what_to_grant(queue: AnyQueue) -> None:
+    executor = SubprocessExecutor(1, permissions=Permissions(), setup=handlers.read_a_closed_file)
+    worker = worker_of(queue, handlers.echo, executor=executor)
+    with pytest.raises(ExecutorError, match=r"grant Permissions\(read=\['/etc/fstab'\]\)"):
+        await worker.start()
+    await worker.close()
+
+
+async def test_what_a_process_used_before_its_job_does_not_count(queue: AnyQueue) -> None:
+    executor = SubprocessExecutor(1, permissions=Permissions(cpu=1), setup=handlers.spin_first)
+    async with worker_of(queue, handlers.spin_and_tell, executor=executor):
+        # Every job has all of it, in another process if need be. The kernel samples, so that a little is lost.
+        used = [(await queue.add_and_wait("n", 0.6, wait_timeout=20))[1] for _ in range(2)]
+        assert min(used) > 1.7
+        few = [(await queue.add_and_wait("n", 0.001, wait_timeout=20))[0] for _ in range(3)]
+        assert len(set(few)) <= 2
+        job = await ended(await queue.add("n", 4.0))
+    assert "was killed by SIGXCPU" in (job.failed_reason or "")
+
+
+async def test_what_is_logged_under_permissions_is_heard(queue: AnyQueue, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with worker_of(queue, speakers.speak_later, executor=SubprocessExecutor(1, permissions=Permissions())):
+        await queue.add_and_wait("n", wait_timeout=20)
+    assert "from a coroutine" in caplog.messages

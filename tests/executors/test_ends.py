@@ -1,0 +1,243 @@
+"""How runs and their processes end: by themselves, by force, and with whoever started them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from glidemq_async import JobFailed
+from glidemq_async.executors import SubprocessExecutor
+from tests.executors import handlers
+from tests.executors.processes import gone, lives, noted
+from tests.workbench import AnyJob, AnyQueue, Heard, ended, soon, told, worker_of
+
+pytestmark = pytest.mark.only_on("memory")
+
+ROOT = Path(__file__).parents[2]
+
+
+async def logged(queue: AnyQueue, job: AnyJob, lines: int = 1) -> list[str]:
+    """Wait until a job has logged so many lines."""
+    async with asyncio.timeout(20):
+        while len(found := await queue.get_job_logs(job.id)) < lines:
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def test_the_end_of_a_process_is_the_failure_of_its_job(queue: AnyQueue) -> None:
+    ways = {
+        "exit 0": ("ended with exit status 0", 0),
+        "exit 3": ("ended with exit status 3", 3),
+        "kill": ("was killed by SIGKILL", -9),
+        "crash": ("was killed by SIGSEGV", -11),
+    }
+    async with worker_of(queue, handlers.end_process, executor=SubprocessExecutor(1)) as worker:
+        failed = Heard(worker, "failed")
+        for way, (words, status) in ways.items():
+            before = await queue.add_and_wait("n", wait_timeout=20)
+            job = await ended(await queue.add("n", way))
+            assert job.failed_reason == f"ExecutorError: the process of the job {words} before the job had ended"
+            assert (await failed.next())[1].exit_status == status
+            # Others go on, in a process of their own.
+            assert await queue.add_and_wait("n", wait_timeout=20) != before
+            assert [kind for kind, _ in await told(queue, job.id)] == ["added", "active", "failed"]
+
+
+async def test_the_end_of_a_process_does_not_touch_its_neighbours(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.end_process, executor="subprocess", concurrency=3):
+        jobs = await queue.add_bulk([("n", "kill" if number % 3 == 0 else None) for number in range(12)])
+        states = [(await ended(job)).state for job in jobs]
+    assert states == ["failed", "completed", "completed"] * 4
+
+
+async def test_poison_is_given_up_whatever_attempts_it_has(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.end_process, executor="subprocess", max_stalled=2):
+        job = await ended(await queue.add("n", "kill", attempts=50))
+    assert (job.attempts_made, job.failure_cause) == (3, "stalled")
+
+
+async def test_a_child_that_breaks_its_channel_is_ended(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.by_name, executor="subprocess"):
+        job = await ended(await queue.add("close_channel"))
+        assert "was killed by SIGKILL" in (job.failed_reason or "")
+        job = await ended(await queue.add("write_nonsense"))
+        assert "sent a message of 4294967295 bytes" in (job.failed_reason or "")
+
+
+async def test_a_timeout_takes_all_that_the_run_has_started(queue: AnyQueue, tmp_path: Path) -> None:
+    async with worker_of(queue, handlers.start_others, executor=SubprocessExecutor(1, grace=0)):
+        job = await queue.add("n", str(tmp_path / "pids"), timeout=2)
+        pids = await noted(tmp_path / "pids")
+        child, guard, *others = pids
+        with pytest.raises(JobFailed, match="longer than its timeout of 2 s"):
+            await job.result(20)
+        await gone(child, *others)
+        assert lives(guard)
+    await gone(guard)
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("victim", ["worker", "guard"])
+async def test_nothing_outlives_the_worker(queue: AnyQueue, tmp_path: Path, method: str, victim: str) -> None:
+    """SIGKILL: nobody can clean up but the kernel and the guard."""
+    note = tmp_path / "pids"
+    command = [sys.executable, "-m", "tests.executors.victim", method, str(note)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL) as worker:
+        others: list[int] = []
+        try:
+            child, guard, *others = await noted(note)
+            if victim == "worker":
+                worker.kill()
+                await gone(child, guard, *others)
+            else:
+                os.kill(guard, signal.SIGKILL)
+                await gone(child, guard)
+        finally:
+            worker.kill()
+            for pid in others:
+                if lives(pid):
+                    os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_run_that_is_to_stop_may_clean_up(queue: AnyQueue) -> None:
+    ways = {
+        "clean_up": ("failed", "cleaned up: revoked"),
+        "clean_up_plainly": ("failed", "cleaned up: revoked"),
+        # What was done before it could be stopped is done.
+        "stop_when_told": ("completed", "told: revoked"),
+    }
+    async with worker_of(queue, handlers.by_name, executor=SubprocessExecutor(1, grace=3)) as worker:
+        for name, (state, line) in ways.items():
+            settled = Heard(worker, state)
+            job = await queue.add(name)
+            [pid] = await logged(queue, job)
+            await job.revoke()
+            assert (await settled.next())[0].id == job.id
+            await gone(int(pid))
+            assert (await queue.get_job_logs(job.id))[1:] == [line]
+
+
+async def test_a_process_that_is_ended_gets_no_other_job(queue: AnyQueue) -> None:
+    """Its run was done before it could be stopped, and the process is killed all the same."""
+    async with worker_of(queue, handlers.by_name, executor=SubprocessExecutor(1, grace=3), concurrency=2):
+        stopped, waiting = await queue.add_bulk([("stop_when_told", None), ("pid", None)])
+        await logged(queue, stopped)
+        await stopped.revoke()
+        assert await stopped.result(20) == "done all the same"
+        assert (await ended(waiting)).failed_reason is None
+
+
+async def test_a_fork_does_not_answer_for_its_process(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.fork_and_return, executor=SubprocessExecutor(1, grace=0)):
+        assert [await queue.add_and_wait("n", wait_timeout=10) for _ in range(2)] == ["own", "own"]
+
+
+async def test_who_is_deaf_is_killed_after_the_grace(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.hang_deaf, executor=SubprocessExecutor(1, grace=0.4)):
+        job = await queue.add("n", timeout=1)
+        [pid] = await logged(queue, job)
+        with pytest.raises(JobFailed, match="timeout"):
+            await job.result(10)
+        await gone(int(pid))
+
+
+async def test_a_stranger_cannot_end_a_run_politely(queue: AnyQueue) -> None:
+    """Service managers send SIGTERM to everything; the worker decides what is to stop."""
+    async with worker_of(queue, handlers.ignore_strangers, executor="subprocess"):
+        assert await queue.add_and_wait("n", wait_timeout=20) == "still here"
+
+
+async def test_a_silent_run_is_ended_and_a_beating_one_is_not(queue: AnyQueue) -> None:
+    executor = SubprocessExecutor(1, heartbeat_timeout=1.0, grace=0)
+    async with worker_of(queue, handlers.beat, executor=executor):
+        assert await queue.add_and_wait("n", 30, wait_timeout=20) == "alive"
+    async with worker_of(queue, handlers.hang, executor=SubprocessExecutor(1, heartbeat_timeout=0.3, grace=0)):
+        job = await ended(await queue.add("n"))
+        assert job.failed_reason == "TimeoutError: the run was silent for longer than its heartbeat_timeout of 0.3 s"
+
+
+async def test_a_stopped_worker_ends_its_processes_before_it_hands_jobs_back(queue: AnyQueue) -> None:
+    worker = worker_of(queue, handlers.hang_deaf, executor=SubprocessExecutor(1, grace=0.2), shutdown_timeout=0)
+    alive_at_return: list[bool] = []
+    await worker.start()
+    job = await queue.add("n")
+    [pid] = await logged(queue, job)
+
+    def note(job: AnyJob) -> None:
+        alive_at_return.append(lives(int(pid)))
+
+    worker.on("returned", note)
+    began = time.monotonic()
+    await soon(worker.close())
+    assert time.monotonic() - began < 5
+    assert alive_at_return == [False]
+    assert await job.get_state() == "waiting"
+
+
+async def test_processes_are_replaced_after_so_many_jobs(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.pid, executor=SubprocessExecutor(1, max_jobs=3)):
+        pids = [await queue.add_and_wait("n", wait_timeout=20) for _ in range(7)]
+        await gone(pids[0], pids[3])
+    assert [pids[:3], pids[3:6]] == [[pids[0]] * 3, [pids[3]] * 3]
+    assert len(set(pids)) == 3
+
+
+async def test_processes_that_hold_too_much_memory_are_replaced(queue: AnyQueue) -> None:
+    executor = SubprocessExecutor(1, max_memory=250 * 2**20)
+    async with worker_of(queue, handlers.grow, executor=executor):
+        small = [await queue.add_and_wait("n", 1_000, wait_timeout=20) for _ in range(3)]
+        assert len(set(small)) == 1
+        assert await queue.add_and_wait("n", 300 * 2**20, wait_timeout=20) == small[0]
+        assert await queue.add_and_wait("n", 1_000, wait_timeout=20) != small[0]
+        await gone(small[0])
+
+
+async def test_a_job_that_kills_its_guard_fails_alone(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.kill_the_guard, executor="subprocess"):
+        job = await soon(ended(await queue.add("n")), 20)
+    said = "the process of the job was killed with its guard, the process that starts them, before the job had ended"
+    assert job.failed_reason == f"ExecutorError: {said}"
+
+
+async def test_a_dead_guard_is_replaced(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.describe, executor="subprocess"):
+        found = await queue.add_and_wait("n", wait_timeout=20)
+        os.kill(found["guard"], signal.SIGKILL)
+        await gone(found["guard"], found["pid"])
+        # The one that was idle may be offered before its end is heard of: that costs no job.
+        again = await queue.add_and_wait("n", wait_timeout=30)
+        assert again["guard"] != found["guard"]
+
+
+SCRIPT = """
+import asyncio
+from glidemq_async import Queue, Worker
+def double(job):
+    return [2 * job.data, __name__]
+async def main():
+    async with Queue('q', 'memory://') as queue:
+        async with Worker('q', double, queue.storage, executor='subprocess'):
+            print(await queue.add_and_wait('n', 21, wait_timeout=20))
+"""
+
+
+async def test_the_functions_of_a_script_are_found_and_its_start_must_be_guarded(tmp_path: Path) -> None:
+    starts = {"guarded": 'if __name__ == "__main__":\n    asyncio.run(main())\n', "bare": "asyncio.run(main())\n"}
+    told_by: dict[str, tuple[str, str]] = {}
+    for name, start in starts.items():
+        script = tmp_path / f"{name}.py"
+        script.write_text(SCRIPT + start)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-W", "error", str(script), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        output, errors = await soon(process.communicate(), 40)
+        told_by[name] = output.decode(), errors.decode()
+    assert told_by["guarded"] == ("[42, '__mp_main__']\n", "")
+    assert 'put what it starts below if __name__ == "__main__":' in told_by["bare"][1]

@@ -1,0 +1,227 @@
+"""One executor in the hands of several workers: started once, and stopped after the last of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+
+from glidemq_async import BatchOptions, ExecutorError, GlideMQ, Job, Queue, Worker
+from glidemq_async.executors import InlineExecutor, SubprocessExecutor
+from glidemq_async.executors.sharing import Hold
+from glidemq_async.storage import MemoryStorage, Storage
+from tests.executors import handlers
+from tests.executors.processes import gone
+from tests.workbench import soon
+
+
+class Counting(InlineExecutor):
+    """Tells how often it was started and stopped; may be told to fail, or to wait."""
+
+    def __init__(self) -> None:
+        self.states: list[str] = []
+        self.freed: Callable[[], None] = lambda: None
+        self.failing = False
+        self.entered, self.go_on = asyncio.Event(), asyncio.Event()
+        self.go_on.set()
+
+    async def start(self, freed: Callable[[], None]) -> None:
+        self.entered.set()
+        await self.go_on.wait()
+        if self.failing:
+            raise ExecutorError("not today")
+        self.freed = freed
+        self.states.append("started")
+
+    async def stop(self, grace: float) -> None:
+        self.states.append("stopped")
+
+
+@pytest.fixture
+async def storage() -> AsyncIterator[Storage]:
+    async with MemoryStorage() as opened:
+        yield opened
+
+
+async def echo(job: Job[Any, Any]) -> Any:
+    return job.data
+
+
+def worker_of(
+    queue: str, storage: str | Storage, executor: Any, handler: Any = echo, **options: Any
+) -> Worker[Any, Any]:
+    return Worker(queue, handler, storage, executor=executor, handle_signals=False, **options)
+
+
+async def test_it_is_stopped_after_the_last_of_its_workers(storage: Storage) -> None:
+    executor = Counting()
+    first, second = (worker_of(name, storage, executor) for name in ("a", "b"))
+    async with Queue[Any, Any]("b", storage) as queue:
+        async with second:
+            async with first:
+                assert executor.states == ["started"]
+            assert executor.states == ["started"]
+            assert await queue.add_and_wait("n", 1, wait_timeout=10) == 1
+        assert executor.states == ["started", "stopped"]
+        async with worker_of("b", storage, executor):
+            assert await queue.add_and_wait("n", 2, wait_timeout=10) == 2
+    assert executor.states == ["started", "stopped"] * 2
+
+
+async def test_processes_of_two_queues_are_of_one_pool(storage: Storage) -> None:
+    executor = SubprocessExecutor(1)
+    async with AsyncExitStack() as opened:
+        queues = [await opened.enter_async_context(Queue[Any, Any](name, storage)) for name in ("a", "b")]
+        workers = [worker_of(queue.name, storage, executor, handlers.pid) for queue in queues]
+        pids: list[int] = []
+        for worker in workers:
+            await worker.start()
+        try:
+            pids = [await queue.add_and_wait("n", wait_timeout=20) for queue in queues]
+            await workers[0].close()
+            pids.append(await queues[1].add_and_wait("n", wait_timeout=20))
+        finally:
+            await asyncio.gather(*(worker.close() for worker in workers))
+    assert len(pids) == 3
+    assert len(set(pids)) == 1
+    await gone(*pids)
+
+
+async def test_workers_that_start_together_start_it_once(storage: Storage) -> None:
+    executor = Counting()
+    executor.go_on.clear()
+    workers = [
+        worker_of(name, storage, executor, batch=batch) for name, batch in (("a", None), ("b", BatchOptions(size=2)))
+    ]
+    starting = [asyncio.create_task(worker.start()) for worker in workers]
+    await soon(executor.entered.wait())
+    executor.go_on.set()
+    await soon(asyncio.gather(*starting))
+    await asyncio.gather(*(worker.close() for worker in workers))
+    assert executor.states == ["started", "stopped"]
+
+
+async def test_a_start_that_was_given_up_leaves_it_to_the_other(storage: Storage) -> None:
+    executor = Counting()
+    executor.go_on.clear()
+    workers = [worker_of(name, storage, executor) for name in ("a", "b")]
+    first, second = (asyncio.create_task(worker.start()) for worker in workers)
+    await soon(executor.entered.wait())
+    first.cancel()
+    await asyncio.wait([first])
+    executor.go_on.set()
+    await soon(second)
+    assert executor.states == ["started"]
+    await asyncio.gather(*(worker.close() for worker in workers))
+    assert executor.states == ["started", "stopped"]
+
+
+async def test_one_that_did_not_start_can_be_tried_again(storage: Storage) -> None:
+    executor = Counting()
+    executor.failing = True
+    worker = worker_of("a", storage, executor)
+    with pytest.raises(ExecutorError, match="not today"):
+        await worker.start()
+    executor.failing = False
+    async with worker:
+        assert executor.states == ["started"]
+    assert executor.states == ["started", "stopped"]
+
+
+async def test_all_who_hold_it_are_told_of_free_slots() -> None:
+    executor, heard = Counting(), list[str]()
+    holds = [Hold(executor) for _ in range(2)]
+    for number, hold in enumerate(holds):
+        await hold.start(partial(heard.append, f"hold-{number}"))
+    executor.freed()
+    await holds[0].stop(0.0)
+    executor.freed()
+    await holds[1].stop(0.0)
+    await holds[1].stop(0.0)
+    assert heard == ["hold-0", "hold-1", "hold-1"]
+    assert executor.states == ["started", "stopped"]
+
+
+def test_two_loops_do_not_share_it() -> None:
+    executor = Counting()
+
+    async def other() -> None:
+        await worker_of("b", "memory://", executor).run(until_empty=True)
+
+    async def main() -> None:
+        async with worker_of("a", "memory://", executor):
+            with pytest.raises(RuntimeError, match="another event loop"):
+                await asyncio.to_thread(asyncio.run, other())
+
+    asyncio.run(main())
+    assert executor.states == ["started", "stopped"]
+    asyncio.run(other())
+    assert executor.states == ["started", "stopped"] * 2
+
+
+async def test_an_app_may_give_it_to_tasks_of_two_queues(storage: Storage) -> None:
+    app, executor = GlideMQ(storage), Counting()
+
+    async def double(n: int) -> int:
+        return 2 * n
+
+    tasks = [app.task(name=queue, queue=queue, executor=executor)(double) for queue in ("a", "b")]
+    async with app, app.worker(handle_signals=False):
+        assert [await (await task.add(n)).result(20) for n, task in enumerate(tasks, 1)] == [2, 4]
+        assert executor.states == ["started"]
+    assert executor.states == ["started", "stopped"]
+
+
+class Meeting(Counting):
+    """One of two: neither has started before both have begun to."""
+
+    async def start(self, freed: Callable[[], None]) -> None:
+        self.entered.set()
+        assert self.other is not None
+        try:
+            await soon(self.other.entered.wait())
+            if self.failing:
+                raise ExecutorError("not today")
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.states.append("cancelled")
+            raise
+        self.states.append("started")
+
+    other: Counting | None = None
+
+
+def two_tiers(storage: Storage) -> tuple[GlideMQ, Meeting, Meeting]:
+    app, one, two = GlideMQ(storage), Meeting(), Meeting()
+    one.other, two.other = two, one
+
+    async def double(n: int) -> int:
+        return 2 * n
+
+    for number, tier in enumerate((one, two)):
+        app.task(name=f"task-{number}", executor=tier)(double)
+    return app, one, two
+
+
+async def test_the_tiers_of_a_queue_start_together(storage: Storage) -> None:
+    app, one, two = two_tiers(storage)
+    async with app.worker(handle_signals=False):
+        assert one.states == two.states == ["started"]
+    assert one.states == two.states == ["started", "stopped"]
+
+
+@pytest.mark.parametrize("already", [False, True], ids=["starting", "started"])
+async def test_a_tier_that_fails_ends_the_others(storage: Storage, already: bool) -> None:
+    app, one, two = two_tiers(storage)
+    two.failing = True
+    if not already:
+        one.go_on.clear()
+    with pytest.raises(ExecutorError, match="not today"):
+        await soon(app.worker(handle_signals=False).start())
+    assert one.states in (["cancelled"], ["started", "stopped"])
+    assert one.states == ["cancelled"] or already
+    assert two.states == []

@@ -1,0 +1,209 @@
+"""Jobs in processes of their own: what they see, what they may ask for, and what comes back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from glidemq_async import ExecutorError, RateLimited, RetryLater, UnrecoverableError, Worker
+from glidemq_async.codecs import Compression
+from glidemq_async.executors import FunctionCall, SubprocessExecutor
+from tests.executors import handlers
+from tests.workbench import AnyJob, AnyQueue, Heard, ended, worker_of
+
+pytestmark = pytest.mark.only_on("memory")
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+async def test_what_a_child_sees(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, method: Any) -> None:
+    monkeypatch.setenv("GLIDEMQ_URL", "redis://:secret@example.org")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    executor = SubprocessExecutor(1, start_method=method, setup=handlers.prepare)
+    async with worker_of(queue, handlers.describe, executor=executor):
+        job = await queue.add("look", headers={"tenant": "acme"}, key="ada")
+        found = await job.result(20)
+    assert os.getpid() not in (found["pid"], found["guard"])
+    assert found["job"] == [job.id, "look", queue.name, "ada", 0, 1, {"tenant": "acme"}]
+    assert found["current"]
+    assert found["prepared"]
+    # stdin, stdout, stderr, and the channel.
+    assert list(found["descriptors"]) == [0, 1, 2, 3]
+    assert found["descriptors"][0] == "/dev/null"
+    assert found["inheritable"] == []
+    assert "secret" not in str(found["environment"])
+    assert {"PATH", "LC_ALL"} <= found["environment"].keys()
+
+
+async def test_values_go_and_come_back_from_both_kinds_of_functions(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.by_name, executor="subprocess", concurrency=2):
+        for name in ("echo", "echo_later"):
+            for value in (None, {"a": [1, 2.5, b"\x00", "ü"]}, "x" * 500_000):
+                assert await queue.add_and_wait(name, value, wait_timeout=20) == value
+
+
+async def test_calls_of_the_job_reach_the_store(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.by_name, executor="subprocess"):
+        jobs = [await ended(await queue.add(name, "data")) for name in ("tell", "tell_plainly")]
+    for job in jobs:
+        assert job.return_value == ["data", "changed"]
+        assert job.progress == {"done": 50}
+        assert job.data == ["data", "changed"]
+        assert await queue.get_job_logs(job.id) == ["one"]
+
+
+async def test_calls_that_cannot_be_made_say_so(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.misuse, executor="subprocess"):
+        first, second = await queue.add_and_wait("n", wait_timeout=20)
+    assert first == "TypeError: a log line must be a str, not 7"
+    assert "no connection to the store" in second
+
+
+async def test_what_a_run_leaves_behind_reaches_no_other_job(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.by_name, executor=SubprocessExecutor(1)):
+        await queue.add_and_wait("leave_a_thread", "data", wait_timeout=20)
+        job = await ended(await queue.add("meet_the_thread", "data"))
+    assert job.return_value is not None
+    [told] = job.return_value
+    assert told.startswith("LeaseLost: ")
+    assert job.data == "data"
+
+
+async def test_what_a_handler_raises_comes_back_as_what_it_was(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.fail, executor="subprocess") as worker:
+        failed = Heard(worker, "failed")
+        job = await ended(await queue.add("n", "value", attempts=2))
+        assert (job.failed_reason, job.attempts_made) == ("ValueError: not a number", 2)
+        assert "raise kinds[job.data]" in (job.stacktrace or "")
+        assert isinstance((await failed.next())[1], ValueError)
+        for data, reason in (("odd", "OddError: odd"), ("exit", "SystemExit: 3")):
+            assert (await ended(await queue.add("n", data))).failed_reason == reason
+        job = await ended(await queue.add("n", "unicode"))
+        assert (job.failed_reason or "").startswith("UnicodeDecodeError: 'utf-8' codec can't decode")
+
+
+async def test_what_says_how_a_job_goes_on_keeps_its_meaning(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.fail, executor="subprocess") as worker:
+        failed = Heard(worker, "failed")
+        job = await ended(await queue.add("n", "never", attempts=5))
+        assert (job.failed_reason, job.failure_cause, job.attempts_made) == (
+            "NeverAgain: no such page",
+            "unrecoverable",
+            1,
+        )
+        assert isinstance((await failed.next())[1], UnrecoverableError)
+        executor, some = SubprocessExecutor(1), await queue.add("n", delay=600)
+        await executor.start(lambda: None)
+        for data, kind in (("later", RetryLater), ("limited", RateLimited)):
+            await some.update_data(data)
+            with pytest.raises(kind) as caught:
+                await executor.run(handlers.fail, some, None)
+            assert caught.value.delay == 30
+        await executor.stop(0)
+
+
+async def test_a_result_that_cannot_be_sent(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.by_name, executor="subprocess"):
+        job = await ended(await queue.add("huge", 3_000_000, attempts=3))
+        assert (job.failure_cause, job.attempts_made) == ("oversize", 1)
+        assert "3000005 bytes" in (job.failed_reason or "")
+        job = await ended(await queue.add("unsendable", attempts=3))
+        assert (job.failure_cause, job.attempts_made) == ("unrecoverable", 1)
+        assert "cannot be encoded" in (job.failed_reason or "")
+
+
+async def test_the_limit_of_payloads_is_that_of_what_is_stored(queue: AnyQueue) -> None:
+    codecs = [Compression()]
+    async with (
+        AnyQueue(f"{queue.name}-small", queue.storage, codecs=codecs) as small,
+        worker_of(small, handlers.huge, executor="subprocess", codecs=codecs),
+    ):
+        assert await small.add_and_wait("n", 3_000_000, wait_timeout=20) == bytes(3_000_000)
+        job = await ended(await small.add("n", 65 * 2**20))
+    assert job.failure_cause == "oversize"
+
+
+async def test_a_function_can_be_called_with_values(queue: AnyQueue) -> None:
+    executor = SubprocessExecutor(1)
+    await executor.start(lambda: None)
+    job = await queue.add("n", delay=600)
+    assert await executor.run(FunctionCall(handlers.add, (1,), {"second": 2}), job, None) == 3
+    await executor.stop(0)
+
+
+async def test_what_is_written_becomes_lines_of_the_log(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.print_lines, executor=SubprocessExecutor(1, capture_output=True)):
+        jobs = [await ended(await queue.add("n", data)) for data in ("live", "die")]
+        for job in jobs:
+            logs = await queue.get_job_logs(job.id)
+            # Python's own stdout is flushed at the end, and stderr at once.
+            assert sorted(logs) == sorted(
+                ["to stderr", "to the descriptor", "by another process", "to stdout", "without an end"]
+            )
+        assert jobs[0].state == "completed"
+        assert (jobs[1].failed_reason or "").endswith("ended with exit status 9 before the job had ended")
+
+
+def inner() -> Any:
+    def nested(job: AnyJob) -> None: ...
+
+    return nested
+
+
+LAMBDA: Callable[[AnyJob], None] = lambda job: None  # noqa: E731
+UNNAMED: list[Any] = [LAMBDA, inner(), handlers.kept.append, FunctionCall(handlers.add, (), {})]
+
+
+@pytest.mark.parametrize("handler", UNNAMED)
+async def test_a_function_without_a_name_is_refused_at_once(queue: AnyQueue, handler: Any) -> None:
+    with pytest.raises(TypeError, match="top level of a module"):
+        Worker(queue.name, handler, queue.storage, executor="subprocess")
+
+
+async def test_a_child_that_cannot_be_prepared_keeps_the_worker_from_starting(queue: AnyQueue) -> None:
+    worker = worker_of(queue, handlers.echo, executor=SubprocessExecutor(1, setup=handlers.broken_setup))
+    with pytest.raises(ExecutorError, match="RuntimeError: no licence"):
+        await worker.start()
+    await worker.close()
+    assert await queue.get_workers() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"processes": 0}, ValueError, "processes"),
+        ({"start_method": "fork"}, ValueError, "start_method"),
+        ({"max_jobs": 0}, ValueError, "max_jobs"),
+        ({"max_memory": "lots"}, TypeError, "max_memory"),
+        ({"grace": -1}, ValueError, "grace"),
+        ({"heartbeat_timeout": 0}, ValueError, "heartbeat_timeout"),
+        ({"setup": lambda: None}, TypeError, "top level"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], error: type[Exception], words: str) -> None:
+    some: dict[str, Any] = {"processes": 1}
+    with pytest.raises(error, match=words):
+        SubprocessExecutor(**(some | options))
+
+
+async def test_batches_are_refused(queue: AnyQueue) -> None:
+    from glidemq_async import BatchOptions
+
+    with pytest.raises(TypeError, match="leave out batch"):
+        Worker(queue.name, handlers.echo, queue.storage, executor="subprocess", batch=BatchOptions())
+
+
+async def test_hundreds_of_jobs_share_a_few_processes(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.pid, executor=SubprocessExecutor(4), concurrency=300):
+        jobs = await queue.add_bulk([("n", number) for number in range(400)])
+        pids = {await job.result(30) for job in jobs}
+    assert 1 <= len(pids) <= 4
+
+
+async def test_an_executor_that_was_not_started_says_so(queue: AnyQueue) -> None:
+    job = await queue.add("n", delay=600)
+    with pytest.raises(ExecutorError, match="not started"):
+        await SubprocessExecutor(1).run(handlers.echo, job, None)

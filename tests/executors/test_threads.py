@@ -1,0 +1,161 @@
+"""The thread executor: its own limit, and what a plain function may ask of its job."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from glidemq_async import LeaseLost
+from glidemq_async.context import current_job
+from glidemq_async.executors import FunctionCall, ThreadExecutor
+from tests.executors.elsewhere import time_out_elsewhere
+from tests.workbench import AnyJob, AnyQueue, Heard, ended, soon, worker_of
+
+
+@pytest.mark.everywhere
+async def test_a_plain_function_logs_and_tells_its_progress(queue: AnyQueue) -> None:
+    def work(job: AnyJob) -> Any:
+        job.sync.log("one")
+        job.sync.update_progress(50)
+        job.sync.update_data("changed")
+        job.sync.heartbeat()
+        return job.data
+
+    async with worker_of(queue, work):
+        job = await ended(await queue.add("n", "data"))
+    assert (job.return_value, job.progress, job.data) == ("changed", 50, "changed")
+    assert await queue.get_job_logs(job.id) == ["one"]
+
+
+@pytest.mark.only_on("memory")
+async def test_what_the_calls_raise_reaches_the_function(queue: AnyQueue) -> None:
+    caught: list[str] = []
+
+    def work(job: AnyJob) -> None:
+        bad: Any = 7
+        calls: list[Callable[[], None]] = [lambda: job.sync.log(bad), lambda: job.sync.update_progress(object())]
+        for call in calls:
+            try:
+                call()
+            except TypeError as error:
+                caught.append(str(error))
+
+    async with worker_of(queue, work):
+        await ended(await queue.add("n"))
+    assert caught[0] == "a log line must be a str, not 7"
+    assert "progress" in caught[1] or "cannot be encoded" in caught[1]
+
+
+@pytest.mark.only_on("memory")
+async def test_a_call_that_waits_is_refused_in_the_loop(queue: AnyQueue) -> None:
+    async def work(job: AnyJob) -> None:
+        job.sync.log("never")
+
+    async with worker_of(queue, work):
+        job = await ended(await queue.add("n"))
+    assert "await the method itself" in (job.failed_reason or "")
+    assert await queue.get_job_logs(job.id) == []
+
+
+@pytest.mark.only_on("memory")
+async def test_a_thread_that_lost_its_job_is_told_so(queue: AnyQueue) -> None:
+    """The job was revoked, and its thread cannot be interrupted."""
+    started, release, told = threading.Event(), threading.Event(), threading.Event()
+
+    def work(job: AnyJob) -> None:
+        started.set()
+        release.wait(20)
+        try:
+            job.sync.log("too late")
+        except LeaseLost:
+            told.set()
+
+    async with worker_of(queue, work):
+        job = await queue.add("n")
+        assert await asyncio.to_thread(started.wait, 10)
+        await job.revoke()
+        await ended(job)
+        release.set()
+        assert await asyncio.to_thread(told.wait, 10)
+    assert await queue.get_job_logs(job.id) == []
+
+
+@pytest.mark.only_on("memory")
+async def test_no_more_threads_than_its_own_limit_and_timeouts_begin_in_them(queue: AnyQueue) -> None:
+    running, most = 0, 0
+    lock, step = threading.Lock(), threading.Semaphore(0)
+
+    def work(job: AnyJob) -> str:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        step.acquire(timeout=20)
+        with lock:
+            running -= 1
+        return "done"
+
+    async with worker_of(queue, work, concurrency=6, executor=ThreadExecutor(2)) as worker:
+        active = Heard(worker, "active")
+        first = await queue.add_bulk([("n", number) for number in range(2)])
+        # It waits for a thread for longer than it may run.
+        third = await queue.add("n", timeout=0.2)
+        assert {(await active.next())[0].id for _ in range(3)} == {each.id for each in (*first, third)}
+        await time_out_elsewhere(queue, 0.2)
+        assert await third.get_state() == "active"
+        step.release(3)
+        assert await third.result(10) == "done"
+        for job in first:
+            await job.result(10)
+    assert most == 2
+
+
+@pytest.mark.only_on("memory")
+async def test_a_thread_that_was_given_up_counts_against_the_limit(queue: AnyQueue) -> None:
+    release, second = threading.Event(), threading.Event()
+
+    def work(job: AnyJob) -> None:
+        (second.set if job.data else lambda: release.wait(20))()
+
+    executor = ThreadExecutor(1)
+    async with worker_of(queue, work, concurrency=3, executor=executor):
+        assert (await ended(await queue.add("n", False, timeout=0.1))).state == "failed"
+        assert executor.occupied == 1
+        job = await queue.add("n", True)
+        assert not second.is_set()
+        release.set()
+        await soon(job.result(10))
+    assert executor.occupied == 0
+
+
+@pytest.mark.only_on("memory")
+async def test_a_call_with_values_runs_in_a_thread(queue: AnyQueue) -> None:
+    executor = ThreadExecutor(1)
+    await executor.start(lambda: None)
+    job = await queue.add("n", delay=600)
+    assert await executor.run(FunctionCall(divmod, (7, 2), {}), job, None) == (3, 1)
+    await executor.stop(0)
+    with pytest.raises(RuntimeError):
+        current_job()
+
+
+@pytest.mark.only_on("memory")
+async def test_one_worker_after_the_other_may_use_it(queue: AnyQueue) -> None:
+    executor = ThreadExecutor(2)
+    release = threading.Event()
+
+    def work(job: AnyJob) -> Any:
+        return release.wait(30) if job.data == "hang" else job.data
+
+    for turn in range(3):
+        async with worker_of(queue, work, executor=executor):
+            jobs = [await queue.add("n", number) for number in range(4)]
+            assert [(await ended(job)).return_value for job in jobs] == [0, 1, 2, 3]
+            hanging = await queue.add("n", "hang", timeout=0.1)
+            assert (await ended(hanging)).state == "failed"
+            assert executor.occupied == 1, turn
+    release.set()

@@ -1,0 +1,134 @@
+"""The example services as they are deployed: a real server, a real worker, and every acknowledged request run once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glidemq_async import Queue
+from tests.servers import Server, eventually, free_port, standalone
+
+ROOT = Path(__file__).parents[2]
+#: Nearly all of the time of these tests goes by with the requests: 10 of each client are enough for every day.
+REQUESTS = [2_000, pytest.param(10_000, marks=pytest.mark.slow)]
+START_SECONDS = 60.0
+SERVERS = {
+    "fastapi": ["-m", "uvicorn", "--app-dir", "examples", "fastapi_service:app", "--log-level", "warning", "--port"],
+    "aiohttp": ["examples/aiohttp_service.py", "serve"],
+}
+Process = asyncio.subprocess.Process
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(not (ROOT / "examples").exists(), reason="the examples are not beside the tests"),
+]
+
+
+@contextlib.asynccontextmanager
+async def process(*command: str, url: str) -> AsyncGenerator[Process]:
+    """A Python program in a process of its own; it must end by itself, or when it is told to, and well."""
+    env = {**os.environ, "GLIDEMQ_URL": url}
+    started = await asyncio.create_subprocess_exec(
+        sys.executable, *command, cwd=ROOT, env=env, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        yield started
+        with contextlib.suppress(ProcessLookupError):
+            started.terminate()
+        await asyncio.wait_for(started.communicate(), 20)
+    finally:
+        if started.returncode is None:
+            started.kill()
+            await started.communicate()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    """A server of this test alone."""
+    async with standalone() as started:
+        yield started
+
+
+@contextlib.asynccontextmanager
+async def service(kind: str, url: str) -> AsyncGenerator[tuple[int, Process]]:
+    """A serving process, once it answers."""
+    port = free_port()
+
+    async def answers() -> bool:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+        return True
+
+    async with process(*SERVERS[kind], str(port), url=url) as serving:
+        await eventually(answers, f"the {kind} service answers", START_SECONDS)
+        yield port, serving
+
+
+async def load(port: int, accepted: Path, url: str, *options: str) -> dict[str, Any]:
+    """Run the load generator to its end; answers its report."""
+    command = ["-m", "benchmarks.http_load", str(port), "--accepted", str(accepted), *options]
+    async with process(*command, url=url) as loading:
+        out, _ = await asyncio.wait_for(loading.communicate(), 100)
+        report: dict[str, Any] = json.loads(out)
+        return report
+
+
+async def all_ended(url: str) -> None:
+    """Wait until no job waits or runs, and prove the stored data."""
+    async with Queue[Any, Any]("orders", url) as queue:
+
+        async def none_left() -> bool:
+            counts = await queue.get_job_counts()
+            return counts["waiting"] == counts["active"] == 0
+
+        await eventually(none_left, "every job has ended", 60)
+        assert (await queue.get_job_counts())["failed"] == 0
+        assert await queue.check() == []
+
+
+@pytest.mark.parametrize("requests", REQUESTS)
+@pytest.mark.parametrize("kind", sorted(SERVERS))
+async def test_every_acknowledged_request_is_run_once(kind: str, requests: int, server: Server, tmp_path: Path) -> None:
+    accepted, journal = tmp_path / "accepted", tmp_path / "journal"
+    worker = ("-m", "tests.integrations.journal", f"examples/{kind}_service.py", str(journal))
+    async with process(*worker, url=server.url), service(kind, server.url) as (port, _):
+        report = await load(port, accepted, server.url, "--requests", str(requests))
+        await all_ended(server.url)
+    assert (report["accepted"], report["refused"], report["broken"]) == (requests, 0, 0)
+    runs = Counter(journal.read_text().split())
+    assert runs == Counter(accepted.read_text().split())
+    assert len(runs) == requests
+
+
+@pytest.mark.parametrize("kind", sorted(SERVERS))
+async def test_a_service_that_is_stopped_loses_nothing_it_acknowledged(
+    kind: str, server: Server, tmp_path: Path
+) -> None:
+    accepted, journal = tmp_path / "accepted", tmp_path / "journal"
+    worker = ("-m", "tests.integrations.journal", f"examples/{kind}_service.py", str(journal))
+    async with process(*worker, url=server.url):
+        async with service(kind, server.url) as (port, serving):
+            loading = asyncio.create_task(load(port, accepted, server.url, "--requests", "1000000", "--clients", "50"))
+
+            async def some_ran() -> bool:
+                return journal.exists() and journal.stat().st_size > 5_000
+
+            await eventually(some_ran, "some jobs have run", START_SECONDS)
+            serving.send_signal(signal.SIGTERM)
+            report = await loading
+            assert await asyncio.wait_for(serving.wait(), 20) in {0, -signal.SIGTERM}
+        await all_ended(server.url)
+    assert report["accepted"] > 100
+    runs = Counter(journal.read_text().split())
+    assert set(accepted.read_text().split()) <= runs.keys()
+    assert set(runs.values()) == {1}

@@ -1,0 +1,92 @@
+"""Bulk work of users, a step at a time: whoever does it may also be cut off and begin again."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import hypothesis.strategies as st
+
+from tests.model.choices import DELIVERY, action
+from tests.model.cleaning import Cleaning, Draining, Retrying
+from tests.model.compare import same
+from tests.model.driver import Delivery, Snapshot, run
+from tests.model.ground import Ground
+from tests.model.parts import FINAL, READY, Final
+
+STEPS = st.sampled_from([1, 2, 5])
+"""How many jobs a step meets at most."""
+FRESH = st.sampled_from([True, False, False, False])
+FINAL_STATE = st.sampled_from(FINAL)
+
+
+class CleaningActions(Ground):
+    """Draining, cleaning and retrying."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draining: Draining | None = None
+        self.cleaning: Cleaning | None = None
+        self.retrying: Retrying | None = None
+
+    @action(3, count=STEPS, delivery=DELIVERY)
+    def go_on(self, count: int, delivery: Delivery) -> None:
+        """Each loop that began makes its next step."""
+        if self.draining is not None:
+            self.drain(False, False, count, delivery)
+        if self.cleaning is not None:
+            self.clean(False, "completed", 0, 0, count, delivery)
+        if self.retrying is not None:
+            self.retry_jobs(False, "completed", 0, count, delivery)
+
+    def bulk_step(self, function: str, delivery: Delivery, *args: str | int) -> tuple[str, object]:
+        """Answers the next cursor, and what was done."""
+        self.driver.delivery, self.dirty = delivery, True
+        cursor, done = cast("tuple[bytes, object]", run(self.functions.once(function, args)))
+        return cursor.decode(), done
+
+    def look_at(self) -> Snapshot:
+        self.wakeups.ask()
+        return self.driver.snapshot()
+
+    @action(1, fresh=FRESH, delayed=st.booleans(), count=STEPS, delivery=DELIVERY)
+    def drain(self, fresh: bool, delayed: bool, count: int, delivery: Delivery) -> None:
+        # Which key's line one without a record stands in nobody knows: it leaves `keyed` alone, until its claim.
+        if any(job.torn for job in self.model.having("key-waiting")):
+            return
+        loop = self.draining
+        if fresh or loop is None:
+            loop = self.model.begin_draining(delayed)
+        cursor, removed = self.bulk_step("drainJobs", delivery, loop.cursor, int(loop.delayed), count)
+        seen = self.look_at()
+        places = seen.waiting().union(id_ for id_, _ in seen.scheduled)
+        gone = [job for job in self.model.having(*READY, "delayed") if job.id not in places]
+        same("number of those drained", removed, len(gone))
+        assert len(gone) <= count, f"{len(gone)} were drained in a step of {count}"
+        self.model.drain(loop, gone, cursor)
+        self.draining = loop if cursor else None
+        self.look(seen)
+
+    @action(1, fresh=FRESH, state=FINAL_STATE, grace=st.sampled_from([0, 0, 7_000, 28_000]),
+            limit=st.sampled_from([1, 3, 1_000]), count=STEPS, delivery=DELIVERY)  # fmt: skip
+    def clean(self, fresh: bool, state: Final, grace: int, limit: int, count: int, delivery: Delivery) -> None:
+        loop = self.cleaning
+        if fresh or loop is None:
+            loop = self.model.begin_cleaning(state, grace, limit)
+        cursor, ids = self.bulk_step("cleanJobs", delivery, loop.cursor, loop.state, grace, limit, count)
+        cleaned = [id_.decode() for id_ in cast("list[bytes]", ids)]
+        assert len(cleaned) <= count, f"{cleaned} were cleaned in a step of {count}"
+        self.model.clean(loop, cleaned, cursor)
+        self.cleaning = loop if cursor else None
+
+    @action(1, fresh=FRESH, state=FINAL_STATE, limit=st.sampled_from([1, 3, -1, -1]), count=STEPS, delivery=DELIVERY)
+    def retry_jobs(self, fresh: bool, state: Final, limit: int, count: int, delivery: Delivery) -> None:
+        loop = self.retrying
+        if fresh or loop is None:
+            loop = self.model.begin_retrying(state, None if limit < 0 else limit)
+        cursor, started = self.bulk_step("retryJobs", delivery, loop.cursor, loop.state, limit, count)
+        seen = self.look_at()
+        there = {id_ for id_, _ in (seen.completed if loop.state == "completed" else seen.failed)}
+        gone = [job for job in self.model.ended(loop.state) if job.id not in there]
+        self.model.retry_all(loop, gone, cast("int", started), cursor)
+        self.retrying = loop if cursor else None
+        self.look(seen)

@@ -1,0 +1,145 @@
+"""The ground of the machine: the model beside the driver, the choice of an action, and the comparison after it."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import hypothesis.strategies as st
+from hypothesis import note
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tests.model.choices import ACTIONS, START_MS, STEP
+from tests.model.compare import Comparer, same
+from tests.model.compare_letters import compare_letters
+from tests.model.compare_schedulers import compare_schedulers
+from tests.model.driver import Driver, Snapshot, run
+from tests.model.parts import READY, Job, State
+from tests.model.scheduling import ScheduledQueue
+from tests.model.wakeups import Wakeups
+from tests.model.worker import Worker
+
+
+class Ground(RuleBasedStateMachine):
+    """What all actions stand on."""
+
+    driver: ClassVar[Driver]
+    steps: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver.reset(START_MS)
+        self.model = ScheduledQueue(START_MS, step=STEP)
+        self.comparer = Comparer()
+        self.functions = self.driver.functions
+        workers = [
+            Worker("w1", 1, 30_000),
+            Worker("w2", 2, 60_000),
+            Worker("w3", 6, 60_000),
+            Worker("w4", 3, 100_000, listens=False),
+        ]
+        self.workers = {worker.name: worker for worker in workers}
+        self.wakeups = Wakeups(self.driver.ears, ["w1", "w2", "w3"])  # w4 only polls
+        self.told: list[tuple[str, str]] = []
+        self.made: int = 0
+        self.sleeping: dict[str, int] = {}
+        self.taken = 0
+        self.plain = False
+        self.dirty = False
+
+    # Helpers.
+
+    def pick(self, number: int, *states: State) -> str:
+        """A job, preferably in one of these states; sometimes one that never was."""
+        return self.pick_of(number, self.model.having(*states))
+
+    def pick_of(self, number: int, jobs: list[Job]) -> str:
+        """A job, preferably one of these."""
+        liked = [job.id for job in jobs] if number % 8 else []
+        ids = liked or [*self.model.jobs, "nobody"]
+        id_ = ids[number // 8 % len(ids)]
+        job = self.model.jobs.get(id_)
+        note(f"  job {id_!r} is {job.state + (' and torn' if job.torn else '') if job else 'unknown'}")
+        return id_
+
+    def is_torn(self, id_: str) -> bool:
+        """Its place is still there: whoever uses the id anew meets what the model does not tell."""
+        job = self.model.jobs.get(id_)
+        return job is not None and job.torn
+
+    def stale_tokens(self) -> list[tuple[str, str]]:
+        """Leases that ran out, those of jobs that are still there if there are any."""
+        running = {job.token for job in self.model.having("active")}
+        stale = [(id_, token) for token, id_ in self.comparer.tokens.items() if token not in running]
+        return [one for one in stale if one[0] in self.model.jobs] or stale
+
+    def look(self, seen: Snapshot | None = None) -> None:
+        """Compare everything stored with the model."""
+        self.dirty = False
+        if seen is None:
+            self.wakeups.ask()
+            seen = self.driver.snapshot()
+        self.sleeping = seen.sleeping
+        compare_letters(seen, self.model)
+        self.comparer.compare(seen, self.model)
+        compare_schedulers(seen, self.model)
+        same("what workers were told", self.wakeups.hear(), self.told)
+        self.told.clear()
+        self.wakeups.check(seen, self.model, {name for name, one in self.workers.items() if one.unanswered})
+
+    def pass_time(self, ms: int) -> None:
+        """In the model, on the server's clock, and for what is pending there."""
+        self.model.advance(ms)
+        self.driver.set_clock(self.model.now)
+        self.driver.age(ms)
+
+    @invariant()
+    def agree(self) -> None:
+        if self.dirty:
+            self.look()
+        type(self).steps += 1
+        self.taken += 1  # not the sum over examples: one that is repeated must do the same again
+        if self.taken % 10 == 0:
+            self.check()
+
+    def check(self) -> None:
+        """The library's own readers and its self-check agree as well."""
+        torn = {job.id for job in self.model.jobs.values() if job.torn}
+        found = self.driver.findings([*self.model.jobs])
+        same("findings", [one for one in found if one.subject not in torn], [])
+        states: tuple[State, ...] = (*READY, "active", "delayed", "completed", "failed")
+        counts: dict[str, int] = {state: len(self.model.having(state)) for state in states}
+        limited = len(self.sleeping)  # the first one of each key that sleeps
+        counts |= {"rate-limited": limited, "key-waiting": counts["key-waiting"] - limited}
+        same("counts", run(self.functions.count_jobs()), counts)
+        same("paused", run(self.functions.is_paused()), self.model.paused)
+        for state in states:
+            self.check_listed(state)
+
+    def check_listed(self, state: State) -> None:
+        listed, there = self.listed(state), [job.id for job in self.model.having(state)]
+        if state == "key-waiting":
+            # One without a record may be in both.
+            listed = [*{*listed, *self.listed("rate-limited")}]
+        same(f"listed as {state}", sorted(listed), sorted(there))
+        lines = [*self.model.lines().values()] if state in ("waiting", "prioritized") else []
+        if state in ("completed", "failed"):
+            lines = [self.model.ended(state)[::-1]]
+        elif state == "delayed":
+            lines = [self.model.scheduled()]
+        for line in lines:
+            ids = [job.id for job in line if job.state == state]
+            same(f"order of those listed as {state}", [id_ for id_ in listed if id_ in ids], ids)
+
+    def listed(self, state: State | Literal["rate-limited"]) -> list[str]:
+        ids, cursor = list[str](), ""
+        while True:
+            cursor, some = run(self.functions.list_jobs(state, cursor, 3))
+            ids += some
+            if not cursor:
+                return ids
+
+    @rule(action=st.deferred(lambda: st.one_of(ACTIONS)))
+    def step(self, action: tuple[str, dict[str, object]]) -> None:
+        """One of the actions below."""
+        name, arguments = action
+        getattr(self, name)(**arguments)

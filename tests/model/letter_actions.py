@@ -1,0 +1,187 @@
+"""What happens to dead letters: they are relayed to another queue, come from others, and are replayed."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import hypothesis.strategies as st
+import msgpack
+
+from glidemq_async.functions.callers import Arg
+from glidemq_async.functions.callers import Delivery as Delivered
+from glidemq_async.functions.dead_letter_calls import MovedLetter, Revival
+from tests.model.choices import ARRIVALS, CAUSES, DELIVERY, NUMBER, action
+from tests.model.compare import same
+from tests.model.compare_letters import letter, posted
+from tests.model.driver import Delivery, run
+from tests.model.ground import Ground
+from tests.model.letters import Arrival, Return
+from tests.model.parts import Job, Letter, NewJob
+from tests.model.posting import Posted
+from tests.model.worker import add_request
+
+MOST_A_CALL = 3
+"""Jobs that one call brings here."""
+Walk = tuple[int, int | None]
+FIRST: Walk = (0, None)
+
+
+class Relay:
+    """Somebody who relays the outbox: where it stands, and what it has read."""
+
+    def __init__(self) -> None:
+        self.after = ""
+        self.read: list[tuple[str, Posted]] = []
+
+
+class LetterActions(Ground):
+    """The dead-letter queue is not there: what arrives in it is kept here."""
+
+    HOLDERS: ClassVar = ("r1", "r2")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relays = {name: Relay() for name in self.HOLDERS}
+        self.moved_away: dict[str, Posted] = {}  # token -> letter
+        self.arrived = 0
+        self.found: list[str] = []  # moved letters that somebody has read
+        self.walks: dict[str, Walk] = {}
+
+    @action(1, name=st.sampled_from(["graves", "graves", "graves", "vault", ""]))
+    def move_letters_to(self, name: str) -> None:
+        run(self.functions.set_dead_letter_queue(name))
+        self.model.dead_letter, self.dirty = name, True
+        same("where dead letters go", run(self.functions.get_dead_letter_queue()), name)
+
+    @action(2, holder=st.sampled_from(HOLDERS), arrive=NUMBER, delivery=DELIVERY)
+    def relay(self, holder: str, arrive: int, delivery: Delivery) -> None:
+        """Some of what was read last is delivered meanwhile; a holder may also forget all, and begin again."""
+        relay = self.relays[holder]
+        done = [row for at, row in enumerate(relay.read) if arrive >> at & 3]
+        self.moved_away |= {f"graves/{entry}": one for entry, one in done}
+        if arrive % 16 == 0:
+            relay.after = ""
+        words = [entry for entry, _ in done]
+        self.driver.delivery, self.dirty = delivery, True
+        after, rows = run(self.functions.relay_outbox(holder, relay.after, words))
+        found = after, [(row.entry, posted(row, named=True)) for row in rows]
+        same("answer of relayOutbox", found, self.model.relay(holder, relay.after, words))
+        relay.after, relay.read = found
+
+    @action(2, chosen=st.lists(NUMBER, min_size=1, max_size=MOST_A_CALL), delivery=DELIVERY)
+    def revive(self, chosen: list[int], delivery: Delivery) -> None:
+        """Letters come back from where they were moved to, some of them again."""
+        tokens = [*self.moved_away]
+        returns, calls = list[Return](), list[Revival]()
+        for number in chosen if tokens else ():
+            token = tokens[-1 - number % len(tokens)]
+            one = self.moved_away[token]
+            if not self.is_torn(one.letter.id):
+                new = as_new(one)
+                returns.append(Return(token, one.letter.failed, new))
+                request = add_request(new)
+                waited = route_text(one.letter.route)
+                calls.append(
+                    Revival(token, new.id, one.letter.failed, request.name.encode(), request.data, request.opts, waited)
+                )
+        if calls:
+            self.driver.delivery, self.dirty = delivery, True
+            words = run(self.functions.revive_jobs(calls))
+            same("answer of reviveJobs", words, self.model.revive(returns))
+
+    @action(2, posts=st.lists(st.tuples(NUMBER, st.sampled_from(ARRIVALS)), min_size=1, max_size=MOST_A_CALL),
+          delivery=DELIVERY)  # fmt: skip
+    def deliver(self, posts: list[tuple[int, tuple[NewJob, str]]], delivery: Delivery) -> None:
+        """Other queues deliver what they posted, now and then once more."""
+        arrivals = list[Arrival]()
+        for number, (kind, cause) in posts:
+            self.arrived += 1
+            token = f"other/{self.arrived if number % 4 else number // 4 % self.arrived}"
+            id_ = f"other/{number % 3}" if number % 5 == 0 else token + "/1-1"
+            new = kind._replace(id=id_, name=f"o{self.arrived}", data=f"{number}")
+            if self.plain:
+                new = new._replace(priority=0, lifo=False, key=None, dedup=None)
+            there = Letter("other", f"{number}", cause, "because", 3, self.model.now - 1_000 * number, ())
+            if not self.is_torn(id_):
+                arrivals.append(Arrival(token, new, there if cause else None))
+        if arrivals:
+            self.driver.delivery, self.dirty = delivery, True
+            outcomes = run(self.functions.deliver_jobs([as_delivered(one) for one in arrivals]))
+            same("answer of deliverJobs", outcomes, self.model.deliver(arrivals))
+
+    @action(2, count=st.sampled_from([1, 2, 9]), cause=CAUSES, delivery=DELIVERY)
+    def replay(self, count: int, cause: str, delivery: Delivery) -> None:
+        """A step of replaying what failed here."""
+        skip, left = self.walks.get(cause, FIRST)
+        self.driver.delivery, self.dirty = delivery, True
+        step = run(self.functions.replay_failed(skip, left, count, cause))
+        same("answer of replayFailed", tuple(step), self.model.replay_failed(skip, left, count, cause))
+        self.walks[cause] = (step.skip, step.left) if step.left else FIRST
+
+    @action(1, count=st.sampled_from([1, 2, 9]), cause=CAUSES)
+    def read_moved(self, count: int, cause: str) -> None:
+        """A step of replaying what was moved here: where it comes from it will start again."""
+        name = "moved " + cause
+        skip, left = self.walks.get(name, FIRST)
+        step = run(self.functions.read_moved(skip, left, count, cause))
+        *expected, jobs = self.model.read_moved(skip, left, count, cause)
+        same("answer of readMoved", [step.skip, step.left], expected)
+        same("letters that were moved here", [as_read(one) for one in step.letters], [as_letter(job) for job in jobs])
+        self.walks[name] = (step.skip, step.left) if step.left else FIRST
+        self.found += [one.id for one in step.letters]
+
+    @action(1, count=st.integers(1, 3), delivery=DELIVERY)
+    def drop_moved(self, count: int, delivery: Delivery) -> None:
+        """And here it is deleted."""
+        ids, self.found = self.found[:count], self.found[count:]
+        if ids:
+            self.driver.delivery, self.dirty = delivery, True
+            same("answer of dropMoved", run(self.functions.drop_moved(ids)), self.model.drop_moved(ids))
+
+    def check(self) -> None:
+        super().check()
+        for cause in ("", "unrecoverable"):
+            for which in ("failed", "moved"):
+                ids, cursor = list[str](), ""
+                while True:
+                    cursor, some = run(self.functions.list_dead_letters(which, cursor, 3, cause))
+                    ids += some
+                    if not cursor:
+                        break
+                same(f"dead letters: {which} {cause}", ids, self.model.dead(which, cause))
+
+
+def as_new(one: Posted) -> NewJob:
+    """The job that a letter was."""
+    kind, *words = one.letter.route or ("",)
+    new = NewJob(one.letter.id, one.name, one.data, one.options[0], result_ttl=one.options[1])
+    if kind == "k":
+        priority, cost, key = words
+        return new._replace(priority=int(str(priority)), cost=int(str(cost)), key=str(key))
+    return new._replace(lifo=kind == "l", priority=int(str(words[0])) if kind == "p" else 0)
+
+
+def route_text(waited: tuple[object, ...]) -> str:
+    """As it is stored; the place in a key's line is not what matters."""
+    if waited[:1] == ("k",):
+        _, priority, cost, key = waited
+        return f"k {priority} 77 {cost} {key}"
+    return " ".join(map(str, waited))
+
+
+def as_delivered(one: Arrival) -> Delivered:
+    request = add_request(one.job)
+    packed = b""
+    if one.letter is not None:
+        words: list[Arg] = [*one.letter[:-1], route_text(one.letter.route)]
+        packed = msgpack.packb(words)
+    name = request.name.encode()
+    return Delivered(one.token, request.id.encode(), name, request.data, request.opts, request.extra, packed)
+
+
+def as_read(one: MovedLetter) -> tuple[object, ...]:
+    return one.id, letter(one.letter), one.name.decode(), one.data.decode()
+
+
+def as_letter(job: Job) -> tuple[object, ...]:
+    return job.id, job.origin, job.name, job.data

@@ -1,0 +1,164 @@
+"""Dead letters: those that come from other queues, and all of them on their way back with fresh attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from tests.model.parts import Job, Letter, NewJob
+from tests.model.upkeep import TimedQueue
+
+WALK_STEP = 3
+MOST_MOVED = 6
+Word = Literal["gone", "skip", "stop"]
+
+
+class Arrival(NamedTuple):
+    """What another queue posted; `token` makes it happen once."""
+
+    token: str
+    job: NewJob
+    letter: Letter | None
+
+
+class Return(NamedTuple):
+    """A dead letter of this queue comes back from where it was moved to."""
+
+    token: str
+    failed: int
+    job: NewJob
+
+
+class LetterQueue(TimedQueue):
+    """A queue that takes dead letters in and replays them."""
+
+    def __init__(self, now: int, *, step: int) -> None:
+        super().__init__(now, step=step)
+        self.tokens: set[str] = set()  # of all that came from other queues
+
+    def deliver(self, arrivals: Sequence[Arrival]) -> dict[int, str]:
+        """Add what another queue posted; answer why some were not added."""
+        outcomes = dict[int, str]()
+        marked = False
+        for position, (token, new, letter) in enumerate(arrivals):
+            word = "seen" if token in self.tokens else self.in_the_way(new)[0]
+            self.tokens.add(token)
+            if word:
+                outcomes[position] = word
+                continue
+            self.create(new.id, new)
+            if letter is not None:
+                job = self.jobs[new.id]
+                job.origin, job.moved, marked = letter, letter.failed, True
+        if marked:
+            self._cap_moved()
+        return outcomes
+
+    def _cap_moved(self) -> None:
+        """The newest stay; what runs ends by itself."""
+        moved = self.moved()
+        for job in moved[: max(0, len(moved) - MOST_MOVED)]:
+            self.drop_moved([job.id])
+            job.moved = None
+
+    def moved(self) -> list[Job]:
+        """Oldest first."""
+        moved = [job for job in self.jobs.values() if job.moved is not None]
+        return sorted(moved, key=lambda job: (job.moved or 0, job.id))
+
+    def drop_moved(self, ids: Sequence[str]) -> int:
+        """Delete letters that nobody works on; answer how many."""
+        dropped = 0
+        for id_ in ids:
+            job = self.get(id_)
+            if job is None:
+                self.clean_up(self.jobs.get(id_), id_)
+            elif job.state != "active":
+                self.remove(id_)
+                dropped += 1
+        return dropped
+
+    # Looking.
+
+    def dead(self, which: Literal["failed", "moved"], cause: str) -> list[str]:
+        """Newest first."""
+        jobs = self.moved() if which == "moved" else self.ended("failed")
+        return [job.id for job in jobs[::-1] if self._fits(which, job, cause)]
+
+    def _fits(self, which: Literal["failed", "moved"], job: Job, cause: str) -> bool:
+        """What was revoked is somebody's wish and no dead letter."""
+        if which == "failed":
+            return job.cause != "revoked" and cause in ("", job.cause) and not self.is_gone(job)
+        return not cause or (not job.torn and job.origin is not None and job.origin.cause == cause)
+
+    # Replaying.
+
+    def _walk(self, jobs: list[Job], skip: int, left: int | None, each: Callable[[Job], Word]) -> tuple[int, int]:
+        """One step, oldest first: `skip` were left standing, `left` are still to be looked at (None: all)."""
+        left = len(jobs) if left is None else left
+        if left <= 0:
+            return skip, 0
+        ahead = jobs[skip : skip + min(WALK_STEP, left)]
+        if not ahead:
+            return skip, 0
+        for job in ahead:
+            word = each(job)
+            if word == "stop":
+                break
+            skip += word == "skip"
+            left -= 1
+        return skip, left
+
+    def replay_failed(self, skip: int, left: int | None, count: int, cause: str) -> tuple[int, int, int]:
+        """What failed here starts here, up to `count`."""
+        started = list[Job]()
+
+        def start(job: Job) -> Word:
+            if not self._fits("failed", job, cause):
+                return "skip"
+            if len(started) == count:
+                return "stop"
+            self.start_anew(job, "replayed")
+            started.append(job)
+            return "gone"
+
+        return *self._walk(self.ended("failed"), skip, left, start), len(started)
+
+    def read_moved(self, skip: int, left: int | None, count: int, cause: str) -> tuple[int, int, list[Job]]:
+        """What was moved here and nobody works on, up to `count`."""
+        found = list[Job]()
+
+        def read(job: Job) -> Word:
+            if not self._fits("moved", job, cause):
+                return "skip"
+            if len(found) == count:
+                return "stop"
+            if job.torn or job.state == "active":
+                return "skip"
+            found.append(job)
+            return "gone"
+
+        return *self._walk(self.moved(), skip, left, read), found
+
+    def revive(self, returns: Sequence[Return]) -> list[str]:
+        """Back from the dead-letter queue: the failed job starts again, or is added anew if it is not there."""
+        words = list[str]()
+        known = set(self.tokens)
+        for token, failed, new in returns:
+            words.append("seen" if token in known else self._revive(failed, new))
+            known.add(token)
+            self.tokens.add(token)
+        return words
+
+    def _revive(self, failed: int, new: NewJob) -> str:
+        job = self.get(new.id)
+        if job is not None and job.state == "failed" and self.is_gone(job):
+            del self.jobs[new.id]
+            job = None
+        if job is None:
+            self.create(new.id, new)
+        elif job.state == "failed" and job.ended == failed:
+            self.start_anew(job, "replayed")
+        else:
+            return "superseded"
+        return "ok"

@@ -1,0 +1,143 @@
+"""Processes that keep job schedulers: what they have read may be old by the time they act on it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import hypothesis.strategies as st
+from hypothesis import note
+
+from glidemq_async.functions.scheduler_calls import DueScheduler, SchedulerTemplate, StoredScheduler
+from tests.model.choices import DELIVERY, NEW, NUMBER, action
+from tests.model.compare import same
+from tests.model.driver import Delivery, run
+from tests.model.ground import Ground
+from tests.model.parts import NewJob
+from tests.model.scheduling import Template
+from tests.model.worker import add_request
+
+EVERY_MS = 7_000
+IDS = st.sampled_from(["s", "s", "t"])
+PROCESSES = st.sampled_from(["p1", "p2", "p3"])
+MOST_SLOTS = 3
+
+
+class ScheduleActions(Ground):
+    """Schedulers of intervals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[str, StoredScheduler | None] = {}  # as somebody has read them
+        self.slots_fired: set[tuple[str, int, int]] = set()
+
+    def look_up(self, id_: str, fresh: bool) -> StoredScheduler | None:
+        if fresh or self.known.get(id_) is None:
+            now, [self.known[id_]] = run(self.functions.get_schedulers([id_]))
+            same("the server's time", now, self.model.now)
+        return self.known[id_]
+
+    @action(2, id_=IDS, process=PROCESSES, kind=st.sampled_from(NEW), limit=st.sampled_from([None, None, 1, 3]),
+            alone=st.booleans(), start=st.sampled_from([None, *[EVERY_MS] * 4, 3 * EVERY_MS]), keep=st.booleans(),
+            fresh=st.sampled_from([True, True, True, False]), delivery=DELIVERY)  # fmt: skip
+    def upsert(
+        self,
+        id_: str,
+        process: str,
+        kind: NewJob,
+        limit: int | None,
+        alone: bool,
+        start: int | None,
+        keep: bool,
+        fresh: bool,
+        delivery: Delivery,
+    ) -> None:
+        """The next slot stays, or is one to come; or it has ended."""
+        self.made += 1
+        job = kind._replace(id="", name=f"n{self.made}", data=f"d{self.made}", at=None, reply=None)
+        if self.plain:
+            job = job._replace(priority=0, lifo=False, key=None, dedup=None)
+        seen = self.look_up(id_, fresh)
+        next_slot = seen.next if seen and keep else None if start is None else self.model.now + start
+        template = Template(f"every {self.made}", job, limit, alone)
+        request = add_request(job)
+        wire = SchedulerTemplate(
+            template.spec.encode(), limit, alone, job.name, request.data, request.opts, request.extra, "default"
+        )
+        self.driver.delivery, self.dirty = delivery, True
+        answer = run(self.functions.upsert_scheduler(process, id_, seen, wire, next_slot))
+        as_seen = (_rev(seen), seen.next) if seen else None
+        same("answer of upsertScheduler", answer, self.model.upsert(process, id_, as_seen, template, next_slot))
+
+    @action(4, id_=IDS, number=NUMBER, fresh=st.booleans(), ends=st.sampled_from([False] * 7 + [True]),
+            delivery=DELIVERY)  # fmt: skip
+    def fire(self, id_: str, number: int, fresh: bool, ends: bool, delivery: Delivery) -> None:
+        """Some of the slots that have come, and now and then one that has not."""
+        seen = self.look_up(id_, fresh)
+        if seen is None or seen.next is None:
+            limit = 3 if number % 2 else None
+            self.upsert(id_, "p1", NEW[number % 8 * 9], limit, number % 3 > 0, EVERY_MS, False, True, delivery)
+            return
+        if number % 4:
+            # Whoever fires waits for the slot.
+            self.pass_time(max(0, -(-(seen.next - self.model.now) // EVERY_MS) * EVERY_MS))
+        due = [*range(seen.next, self.model.now + 1, EVERY_MS)] or [seen.next]
+        slots = due[-(number % MOST_SLOTS) :] if number % MOST_SLOTS else due[:1] if number % 5 else []
+        if any(self.is_torn(f"{id_}@{slot}") for slot in slots):
+            return
+        skipped = len(due) - len(slots)
+        next_slot = None if ends else due[-1] + EVERY_MS
+        call = DueScheduler(id_, str(_rev(seen)), seen.next, b"", "default")
+        note(f"  slots {slots} of {due}, now {self.model.now}")
+        stored = self.model.schedulers.get(id_)
+        before = stored.fired if stored else 0
+        self.driver.delivery, self.dirty = delivery, True
+        fired = run(self.functions.fire_scheduler(call, slots, skipped, next_slot))
+        same(
+            "answer of fireScheduler",
+            fired,
+            self.model.fire(id_, (_rev(seen), seen.next), slots, skipped, next_slot),
+        )
+        if fired and stored and stored.fired > before:
+            for slot in slots:
+                assert (id_, stored.born, slot) not in self.slots_fired, f"slot {slot} of {id_} was fired before"
+                self.slots_fired.add((id_, stored.born, slot))
+
+    @action(2, id_=IDS, process=PROCESSES, delivery=DELIVERY,
+            what=st.sampled_from([*["trigger"] * 4, *["take"] * 3, "leave", "remove"]))  # fmt: skip
+    def keep_schedulers(
+        self, id_: str, process: str, what: Literal["trigger", "take", "leave", "remove"], delivery: Delivery
+    ) -> None:
+        self.driver.delivery, self.dirty = delivery, True
+        if what == "trigger":
+            self.trigger(id_)
+        elif what == "remove":
+            same("answer of remove", run(self.functions.remove_scheduler(id_)), self.model.remove_scheduler(id_))
+        elif what == "leave":
+            run(self.functions.leave_schedules(process))
+            self.model.leave_schedules(process)
+        else:
+            ignored = ["t"] if self.made % 4 == 0 else []
+            reply = run(self.functions.take_schedules(process, ignored))
+            rows = [(row.id, int(row.rev), row.slot) for row in reply.due]
+            found = reply.holds_role, reply.at, rows
+            same("answer of takeSchedules", found, self.model.take_schedules(process, ignored))
+
+    def trigger(self, id_: str) -> None:
+        reply = run(self.functions.trigger_scheduler(id_, "default"))
+        same("whether there is something to trigger", reply is not None, id_ in self.model.schedulers)
+        if reply is not None:
+            template = self.model.schedulers[id_].template
+            same("job that was triggered", (reply.name, reply.data.decode()), (template.job.name, template.job.data))
+            same("answer of triggerScheduler", (reply.id, reply.outcome), self.model.trigger(id_, reply.id))
+
+    def check(self) -> None:
+        super().check()
+        ids, cursor = set[str](), "0"
+        while cursor:
+            cursor, some = run(self.functions.list_schedulers(cursor))
+            ids.update(some)
+        same("schedulers", ids, set(self.model.schedulers))
+
+
+def _rev(seen: StoredScheduler) -> int:
+    return int(seen.record[b"rev"])

@@ -1,0 +1,152 @@
+"""Job schedulers: jobs that the queue adds by itself, each slot once whoever tries."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tests.model.cleaning import CleanedQueue
+from tests.model.parts import NewJob
+
+PATROL_MS = 60_000
+SECOND_LATER_MS = 200
+LATE_MS = 1_000
+
+
+class Template(NamedTuple):
+    """What is told at an upsert: the jobs, how many of them at most, and whether each waits for the one before."""
+
+    spec: str
+    job: NewJob
+    limit: int | None = None
+    alone: bool = False
+
+
+@dataclass
+class Scheduler:
+    """A scheduler and its history; next: its next slot, None when it has ended."""
+
+    template: Template
+    rev: int
+    next: int | None
+    born: int  # its first rev
+    fired: int = 0
+    skipped: int = 0
+    last_slot: str = ""
+    last_job: str = ""
+    triggered: str = ""
+
+
+class ScheduledQueue(CleanedQueue):
+    """A queue with job schedulers, and processes that come at their slots."""
+
+    def __init__(self, now: int, *, step: int) -> None:
+        super().__init__(now, step=step)
+        self.schedulers: dict[str, Scheduler] = {}
+        self.last_rev = 0
+        self.roles: dict[int, tuple[str, int]] = {}  # first and second: a process, and when it comes at the latest
+
+    def next_slot(self, ignored: Collection[str] = ()) -> int | None:
+        """The next slot of all."""
+        slots = [one.next for id_, one in self.schedulers.items() if id_ not in ignored and one.next is not None]
+        return min(slots, default=None)
+
+    def upsert(
+        self, process: str, id_: str, seen: tuple[int, int | None] | None, template: Template, next_slot: int | None
+    ) -> tuple[int, int] | None:
+        """Store it if it still is as it was seen (rev and next slot); its history stays. Who did comes at the slot."""
+        stored = self.schedulers.get(id_)
+        if (None if stored is None else (stored.rev, stored.next)) != seen:
+            return None
+        self.last_rev += 1
+        if stored is None:
+            stored = self.schedulers[id_] = Scheduler(template, self.last_rev, next_slot, self.last_rev)
+        stored.template, stored.rev, stored.next = template, self.last_rev, next_slot
+        due = self.next_slot()
+        return self.now, 0 if due is None else self._take_role(process, due, first=True)[1]
+
+    def _take_role(self, process: str, due: int, *, first: bool) -> tuple[int, int]:
+        """One process comes at the slot, a second one a little later, the others patrol; answers role and instant."""
+        if first or self._is_free(1, process):
+            if self.roles.get(2, ("", 0))[0] == process:
+                del self.roles[2]
+            role, at = 1, max(due, self.now)
+        elif self._is_free(2, process):
+            role, at = 2, max(due, self.now) + SECOND_LATER_MS
+        else:
+            return 0, self.now + PATROL_MS
+        self.roles[role] = process, min(at, self.now + PATROL_MS)
+        return role, self.roles[role][1]
+
+    def _is_free(self, role: int, process: str) -> bool:
+        holder, latest = self.roles.get(role, (process, 0))
+        return holder == process or self.now > latest + LATE_MS or latest > self.now + 2 * PATROL_MS
+
+    def take_schedules(self, process: str, ignored: Collection[str]) -> tuple[bool, int, list[tuple[str, int, int]]]:
+        """Whether it holds a role, when it comes again, and what is due: id, rev, slot."""
+        due = self.next_slot(ignored)
+        if due is None:
+            return False, 0, []
+        role, at = self._take_role(process, due, first=False)
+        rows = [(one.next, id_, one.rev) for id_, one in self.schedulers.items() if one.next and id_ not in ignored]
+        return role > 0, at, [(id_, rev, slot) for slot, id_, rev in sorted(rows) if slot <= self.now]
+
+    def leave_schedules(self, process: str) -> None:
+        self.roles = {role: one for role, one in self.roles.items() if one[0] != process}
+
+    def remove_scheduler(self, id_: str) -> bool:
+        """Its jobs stay."""
+        found = self.schedulers.pop(id_, None)
+        if found is not None and not self.schedulers:
+            self.roles.clear()
+        return found is not None
+
+    def fire(self, id_: str, seen: tuple[int, int], slots: Sequence[int], skipped: int, next_slot: int | None) -> bool:
+        """Add the jobs of these slots, if it still is as it was seen and their time has come."""
+        stored = self.schedulers.get(id_)
+        if stored is None or (stored.rev, stored.next) != seen or any(slot > self.now for slot in slots):
+            return False
+        limit, job, alone = stored.template.limit, stored.template.job, stored.template.alone
+        busy = self._has_not_ended(stored.triggered)
+        if skipped:
+            self.note("skipped", id_, f"{skipped} missed")
+        stored.skipped += skipped
+        for slot in slots:
+            if limit is not None and stored.fired >= limit:
+                break
+            word = "overlap"
+            if not (alone and (busy or self._has_not_ended(stored.last_job))):
+                name = f"{id_}@{slot}"
+                word = self._add_own(job._replace(id=name), name)[1]
+            if word:
+                stored.skipped += 1
+                self.note("skipped", id_, f"{slot} {word}")
+            else:
+                stored.last_job, stored.last_slot = f"{id_}@{slot}", str(slot)
+                stored.fired += 1
+        over = limit is not None and stored.fired >= limit
+        stored.next = None if over else next_slot
+        return True
+
+    def trigger(self, id_: str, named: str) -> tuple[str, str]:
+        """Add a job now, named by the server; answer it, or the one in its way and the word."""
+        stored = self.schedulers[id_]
+        found, word = self._add_own(stored.template.job, named)
+        stored.triggered = found
+        return found, word or "added"
+
+    def _add_own(self, new: NewJob, named: str) -> tuple[str, str]:
+        """Answers the job, or the one in the way and the word."""
+        word, owner = self.in_the_way(new)
+        if word:
+            self.note("duplicate", owner, new.dedup.id if new.dedup else "")
+            return owner, word
+        if not new.id:
+            self.take_id(named)
+        self.create(named, new)
+        return named, ""
+
+    def _has_not_ended(self, id_: str) -> bool:
+        job = self.get(id_)
+        return job is not None and not job.over

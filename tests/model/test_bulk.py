@@ -1,0 +1,81 @@
+"""Bulk work while other calls come between its steps: sequences that random steps seldom take."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgpack
+import pytest
+
+from glidemq_async.functions import loader
+from glidemq_async.functions.callers import AddRequest, Lane, SettleReply
+from tests.model.choices import START_MS
+from tests.model.driver import BASE, Driver, run
+
+
+@pytest.fixture
+def queue(driver: Driver) -> Driver:
+    driver.load(loader.source(testing=True))
+    driver.reset(START_MS)
+    return driver
+
+
+def add(queue: Driver, count: int, **extra: object) -> list[str]:
+    packed = msgpack.packb(extra) if extra else b""
+    return run(queue.functions.add_jobs([AddRequest("", "n", b"", b"", packed)] * count)).ids
+
+
+def step(queue: Driver, function: str, *args: str | int) -> tuple[str, object]:
+    cursor, done = cast("tuple[bytes, object]", run(queue.functions.once(function, args)))
+    return cursor.decode(), done
+
+
+def settle(queue: Driver, lane: Lane, slots: int, *words: str) -> SettleReply:
+    request = queue.functions.settle_request(lane, "w", slots, 30_000, "", len(words) // 5, list(words))
+    return run(queue.functions.settle_and_claim(request))
+
+
+def fail_all(queue: Driver, lane: Lane) -> list[str]:
+    """Run what waits, and let it fail; answers the ids."""
+    jobs = [(str(job[4] or b"", "utf-8"), str(job[5] or b"", "utf-8")) for job in settle(queue, lane, 100).jobs]
+    settle(queue, lane, 0, *(word for id_, token in jobs for word in ("f", id_, token, "", ";unrecoverable;error")))
+    return [id_ for id_, _ in jobs]
+
+
+def test_draining_reaches_what_stands_behind_a_job_that_was_passed_over_and_left(queue: Driver) -> None:
+    add(queue, 3, priority=2)
+    cursor, removed = step(queue, "drainJobs", "", 0, 1)
+    queue.set_clock(START_MS + 1_000)
+    [later] = add(queue, 1, priority=1)
+    cursor, more = step(queue, "drainJobs", cursor, 0, 1)
+    assert (removed, more) == (1, 0)
+    assert run(queue.functions.change_job("removeJob", later)) == "ok"
+    while cursor:
+        cursor, _ = step(queue, "drainJobs", cursor, 0, 5)
+    assert run(queue.functions.count_jobs())["prioritized"] == 0
+
+
+def test_retrying_reaches_what_stands_behind_a_job_that_was_passed_over_and_left(queue: Driver) -> None:
+    add(queue, 3)
+    lane = Lane("l")
+    fail_all(queue, lane)
+    cursor, _ = step(queue, "retryJobs", "", "failed", -1, 1)
+    queue.set_clock(START_MS + 1_000)
+    [again] = fail_all(queue, lane)
+    cursor, started = step(queue, "retryJobs", cursor, "failed", -1, 1)
+    assert started == 0
+    assert run(queue.functions.change_job("removeJob", again)) == "ok"
+    while cursor:
+        cursor, _ = step(queue, "retryJobs", cursor, "failed", -1, 5)
+    assert run(queue.functions.count_jobs())["failed"] == 0
+
+
+def test_draining_a_deleted_record_leaves_its_key_free(queue: Driver) -> None:
+    [first] = add(queue, 1, key="x")
+    lane = Lane("l")
+    [job] = settle(queue, lane, 1).jobs
+    settle(queue, lane, 0, "r", first, str(job[5] or b"", "utf-8"), "", "20000 error")
+    queue.wire.send("UNLINK", f"{BASE}:job:{first}")
+    step(queue, "drainJobs", "", 1, 500)
+    [second] = add(queue, 1, key="x")
+    assert [str(job[4] or b"", "utf-8") for job in settle(queue, lane, 1).jobs] == [second]

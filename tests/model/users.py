@@ -1,0 +1,171 @@
+"""What users do: they add jobs, change them, wait for them, set limits, and sometimes break something."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import hypothesis.strategies as st
+from hypothesis import note
+
+from tests.model.choices import (
+    CHANGES,
+    DELIVERY,
+    FITS,
+    IDS,
+    KEY_LIMITS,
+    LIMITS,
+    NEW,
+    NUMBER,
+    Change,
+    action,
+)  # fmt: skip
+from tests.model.compare import same
+from tests.model.driver import BASE, KEYS, Delivery, run
+from tests.model.ground import Ground
+from tests.model.parts import FINAL, READY, Job, NewJob
+from tests.model.worker import add_request
+
+
+class Users(Ground):
+    """Random users of one queue."""
+
+    @action(8, new=st.lists(st.tuples(IDS, st.sampled_from(NEW)), min_size=1, max_size=4), delivery=DELIVERY)
+    def add(self, new: list[tuple[str, NewJob]], delivery: Delivery) -> None:
+        jobs = list[NewJob]()
+        for id_, kind in new:
+            if not self.is_torn(id_):
+                self.made += 1
+                one = kind._replace(priority=0, lifo=False, key=None, dedup=None) if self.plain else kind
+                jobs.append(one._replace(id=id_, name=f"n{self.made}", data=f"d{self.made}"))
+        if jobs:
+            self.driver.delivery = delivery
+            reply = run(self.functions.add_jobs([add_request(job) for job in jobs]))
+            same("outcomes of add", reply.outcomes, self.model.add(jobs, reply.ids))
+            same("the server's time", reply.now, self.model.now)
+            self.dirty = True
+
+    @action(2, number=NUMBER, delivery=DELIVERY)
+    def retry(self, number: int, delivery: Delivery) -> None:
+        self.change("retryJob", number, delivery)
+
+    @action(1, number=NUMBER, delivery=DELIVERY)
+    def revoke(self, number: int, delivery: Delivery) -> None:
+        self.change("revokeJob", number, delivery)
+
+    @action(3, what=st.sampled_from(CHANGES), number=NUMBER, delivery=DELIVERY)
+    def change(self, what: Change, number: int, delivery: Delivery) -> None:
+        """What a user does to one job, mostly to one it fits."""
+        id_ = self.pick(number, *FITS[what])
+        self.driver.delivery, self.dirty = delivery, True
+        word, model = run(self.functions.change_job(what, id_)), self.model
+        job = model.get(id_)
+        if job is not None and job.state == "active" and self.wakeups.listens(job.worker):
+            told = {"removeJob": f"x {job.token}", "revokeJob": f"r {id_}"}
+            self.told += [(job.worker, told[what])] if what in told else []
+        rules = {
+            "removeJob": model.remove, "retryJob": model.retry, "revokeJob": model.revoke, "promoteJob": model.promote,
+        }  # fmt: skip
+        same(f"answer of {what}", word, rules[what](id_))
+
+    @action(2, paused=st.sampled_from([True] + [False] * 9), delivery=DELIVERY)
+    def pause(self, paused: bool, delivery: Delivery) -> None:
+        self.driver.delivery, self.dirty = delivery, True
+        run(self.functions.set_paused(paused))
+        self.model.set_paused(paused)
+
+    @action(2, number=NUMBER, token=NUMBER, kind=st.sampled_from(["progress", "data", "log"]), delivery=DELIVERY)
+    def update(self, number: int, token: int, kind: Literal["progress", "data", "log"], delivery: Delivery) -> None:
+        self.made += 1
+        id_, lease, stale = self.pick(number, "active", *READY), "", self.stale_tokens()
+        job = self.model.jobs.get(id_)
+        if token % 3 == 1 and job is not None:
+            lease = job.token
+        elif token % 3 == 2 and stale:
+            id_, lease = stale[token // 3 % len(stale)]
+        value = f"v{self.made}"
+        self.driver.delivery, self.dirty = delivery, True
+        word = run(self.functions.update_job(id_, lease, kind, value))
+        same("answer of update", word, self.model.update(id_, lease, kind, value))
+
+    @action(3, number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]), forget=st.sampled_from([False, False, True]))
+    def wait_for(self, number: int, channel: str, forget: bool) -> None:
+        over = [job for job in self.model.having(*FINAL) if self.model.is_gone(job)]
+        id_, self.dirty = self.pick_of(number, over or self.model.having("active")), True
+        if forget:
+            run(self.functions.forget_reply(id_, channel))
+            self.model.forget_reply(id_, channel)
+            return
+        word, record = run(self.functions.await_job(id_, channel))
+        same("answer of awaitJob", word, self.model.await_job(id_, channel))
+        same("a record comes with an end", bool(record), word in ("completed", "failed"))
+
+    @action(2, number=NUMBER)
+    def tear(self, number: int) -> None:
+        """Somebody deletes a record by hand."""
+        # What a waiting job costs is read when its key is looked at, and nobody looks when a record is torn.
+        whole = [job for job in self.model.jobs.values() if not (job.over or job.torn or self.is_weighed(job))]
+        if not whole:
+            return
+        running = [job for job in whole if job.state == "active"]
+        ids = [job.id for job in (running if running and number % 4 < 2 else whole)]
+        id_ = ids[number // 4 % len(ids)]
+        if id_ not in ("1", "2", "5", "9"):
+            note(f"  job {id_!r}")
+            self.driver.wire.send("UNLINK", f"{BASE}:job:{id_}")
+            self.model.tear(id_)
+            self.dirty = True
+
+    def is_weighed(self, job: Job) -> bool:
+        return job.state == "key-waiting" and self.model.limits_of(job.key or "").bucket is not None
+
+    @action(3, number=NUMBER, priority=st.sampled_from([0, 1, 2]), delivery=DELIVERY)
+    def change_priority(self, number: int, priority: int, delivery: Delivery) -> None:
+        id_ = self.pick(number, *READY, "delayed")
+        self.driver.delivery, self.dirty = delivery, True
+        word = run(self.functions.change_priority(id_, priority))
+        same("answer of changePriority", word, self.model.change_priority(id_, priority))
+
+    @action(2, number=NUMBER, delay=st.sampled_from([0, 0, 1, 7_000, 20_000]), delivery=DELIVERY)
+    def change_delay(self, number: int, delay: int, delivery: Delivery) -> None:
+        id_ = self.pick(number, *READY, "delayed")
+        self.driver.delivery, self.dirty = delivery, True
+        word = run(self.functions.change_delay(id_, delay))
+        same("answer of changeDelay", word, self.model.change_delay(id_, delay))
+
+    @action(2, number=NUMBER, ttl=st.sampled_from([None, 1, 7_000, 70_000]), delivery=DELIVERY)
+    def update_result_ttl(self, number: int, ttl: int | None, delivery: Delivery) -> None:
+        living = [job for job in self.model.having(*FINAL) if job.drop == "t"]
+        id_ = self.pick_of(number, living) if ttl is None and living else self.pick(number, *FINAL)
+        self.driver.delivery, self.dirty = delivery, True
+        word = run(self.functions.set_result_ttl(id_, ttl))
+        same("answer of setResultTtl", word, self.model.set_result_ttl(id_, ttl))
+
+    # Limits.
+
+    @action(1, limit=LIMITS, delivery=DELIVERY)
+    def limit(self, limit: tuple[str, str], delivery: Delivery) -> None:
+        if self.plain:
+            return
+        self.driver.delivery, self.dirty = delivery, True
+        run(self.functions.set_limits(**{limit[0]: limit[1]}))
+        self.model.set_limit(*limit)
+
+    @action(3, key=st.sampled_from(["", "x", "x", "y"]), limit=KEY_LIMITS, delivery=DELIVERY)
+    def limit_key(self, key: str, limit: tuple[str, str], delivery: Delivery) -> None:
+        if self.plain:
+            return
+        self.driver.delivery, self.dirty = delivery, True
+        run(self.functions.set_key_limits(key, **{limit[0]: limit[1]}))
+        self.model.set_key_limit(key, *limit)
+        if not key:
+            run(self.functions.review_keys())
+            # A record that is gone tells nobody its key: what waits there is seen when something else looks at the key.
+            for name, line in self.model.lines().items():
+                if all(job.torn for job in line) and name.startswith("key "):
+                    run(self.functions.set_key_limits(name.removeprefix("key ")))
+
+    @action(1, key=st.sampled_from(KEYS), ms=st.sampled_from([0, 7_000, 20_000]), delivery=DELIVERY)
+    def pause_key(self, key: str, ms: int, delivery: Delivery) -> None:
+        self.driver.delivery, self.dirty = delivery, True
+        run(self.functions.pause_key(key, ms))
+        self.model.pause_key(key, ms)

@@ -1,0 +1,1 @@
+"""Tests of the Spark side; they need Java, and run apart from the others (`make test` does both)."""

@@ -1,0 +1,1 @@
+"""Tests of Spark work as jobs, and of what the driver adds to queues."""

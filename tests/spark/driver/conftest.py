@@ -1,0 +1,16 @@
+"""The first query of a JVM takes seconds, which no test is to wait for."""
+
+# pyspark's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.driver.work import sleeping
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm(spark: SparkSession) -> None:
+    sleeping(spark, ms=1).collect()

@@ -1,0 +1,52 @@
+"""What a report tells of jobs that did not come to an end of their own, or were not seen from their beginning on."""
+
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from glidemq_async.spark.pipeline import silver
+from glidemq_async.spark.pipeline.figures import Figures, figures
+from glidemq_async.spark.pipeline.lake import EVENT_SCHEMA
+from glidemq_async.spark.pipeline.slo import Slo
+from tests.spark.pipeline.truth import Truth, instant
+
+
+def told(spark: SparkSession, *histories: tuple[str, list[tuple[int, str, str]]]) -> DataFrame:
+    """The events of queues: incarnation, and of each event its second, its kind and its job."""
+    rows = list[dict[str, object]]()
+    for incarnation, events in histories:
+        truth = Truth("work", incarnation)
+        for number, (second, kind, job_id) in enumerate(events):
+            truth.tell(second * 1000, number, kind, job_id, **({"name": "n"} if kind == "added" else {}))
+        rows += truth.rows()
+    return spark.createDataFrame(rows, EVENT_SCHEMA)
+
+
+def computed(events: DataFrame) -> Figures:
+    return figures(silver.attempts(events), silver.jobs(events), Slo())
+
+
+@pytest.mark.slow
+def test_open_jobs_are_those_that_were_there_and_had_not_gone(spark: SparkSession) -> None:
+    before = [(0, "added", "a"), (1, "added", "b"), (3, "removed", "b")]
+    after = [(6, "active", "old"), (7, "added", "c"), (8, "completed", "old")]
+    found = computed(told(spark, ("i1", before), ("i2", after)))
+    # "a" went with its queue, and "old" was there before its queue was looked at: it is open from the first point on.
+    assert [point.open for point in found.points] == [2, 3, 3, 1, 1, 1, 1, 2, 1]
+    assert (found.total.open, found.points[-1].open) == (1, 1)
+
+
+@pytest.mark.slow
+def test_jobs_whose_beginning_was_not_seen_are_not_counted_as_added(spark: SparkSession) -> None:
+    found = computed(told(spark, ("i1", [(0, "active", "old"), (1, "added", "a"), (2, "completed", "old")])))
+    assert (found.total.added, found.total.completed, found.total.open) == (1, 1, 1)
+    assert sum(point.added for point in found.points) == 1
+    assert (found.first - instant(0)).total_seconds() == 0
+
+
+def test_there_is_no_report_of_nothing(spark: SparkSession) -> None:
+    with pytest.raises(LookupError, match="no job to report on"):
+        computed(spark.createDataFrame([], EVENT_SCHEMA))

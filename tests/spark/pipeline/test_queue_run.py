@@ -1,0 +1,106 @@
+"""The pipeline over a real queue: what it tells is what happened, each event once, whatever dies in between."""
+
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from glidemq_async import Queue
+from glidemq_async.spark.pipeline import Pipeline
+from tests.places import Place
+from tests.spark.pipeline.queue import drain, fill
+
+FATES = ["", "", "", "retry", "fail"] * 20
+
+
+async def run_jobs(url: str, fates: list[str], start: int = 0) -> None:
+    await fill(url, "work", fates, start=start)
+    await drain(url, "work")
+
+
+def test_figures_are_those_of_the_queue(spark: SparkSession, server: Place, tmp_path: Path) -> None:
+    asyncio.run(run_jobs(server.url, FATES))
+    pipeline = Pipeline(spark, tmp_path / "lake")
+    told = pipeline.ingest(server.url, ["work"])
+    refresh = pipeline.refresh()
+    assert refresh.clean
+    assert [(audit.queue, audit.first, audit.rows) for audit in refresh.audits] == [("work", 0, told)]
+
+    jobs = {row["job_id"]: row for row in pipeline.table("jobs").collect()}
+    assert Counter(row["state"] for row in jobs.values()) == {"completed": 80, "failed": 20}
+    assert Counter(row["error_class"] for row in jobs.values()) == {None: 80, "UnrecoverableError": 20}
+    attempts = pipeline.table("attempts").collect()
+    assert Counter(row["outcome"] for row in attempts) == {"completed": 80, "failed": 20, "retrying": 20}
+    assert Counter(row["name"] for row in attempts) == {"mail": 60, "resize": 60}
+
+    async def stored() -> dict[str, tuple[int, int]]:
+        async with Queue[str, str]("work", server.url) as queue:
+            completed = [job async for job in queue.iter_jobs("completed")]
+            ended = [*completed, *[job async for job in queue.iter_jobs("failed")]]
+        return {job.id: (job.attempts_made, _ms(job.finished_at) - _ms(job.created_at)) for job in ended}
+
+    assert {job_id: (row["attempts"], row["end_to_end_ms"]) for job_id, row in jobs.items()} == asyncio.run(stored())
+
+
+def _ms(at: datetime | None) -> int:
+    assert at is not None
+    return round(at.timestamp() * 1000)
+
+
+@pytest.mark.slow
+def test_each_run_appends_what_happened_since_the_last_one(spark: SparkSession, server: Place, tmp_path: Path) -> None:
+    pipeline = Pipeline(spark, tmp_path / "lake")
+    asyncio.run(run_jobs(server.url, FATES))
+    first = pipeline.ingest(server.url, ["work"])
+    assert pipeline.ingest(server.url, ["work"]) == 0
+    asyncio.run(run_jobs(server.url, FATES, start=1000))
+    second = pipeline.ingest(server.url, ["work"])
+    refresh = pipeline.refresh()
+    assert refresh.clean
+    assert (second, refresh.rows["jobs"]) == (first, 2 * len(FATES))
+
+
+@pytest.mark.slow
+def test_a_batch_whose_commit_was_lost_is_not_stored_twice(spark: SparkSession, server: Place, tmp_path: Path) -> None:
+    pipeline = Pipeline(spark, tmp_path / "lake")
+    asyncio.run(run_jobs(server.url, FATES))
+    pipeline.ingest(server.url, ["work"], most=150)
+    folder = pipeline.lake.checkpoint("bronze") / "commits"
+    newest = max(int(path.name) for path in folder.glob("[0-9]*"))
+    assert newest > 0
+    for path in (folder / str(newest), folder / f".{newest}.crc"):
+        path.unlink()
+    asyncio.run(run_jobs(server.url, FATES, start=1000))
+    pipeline.ingest(server.url, ["work"], most=150)
+    refresh = pipeline.refresh()
+    assert refresh.clean
+    assert refresh.rows["jobs"] == 2 * len(FATES)
+
+
+@pytest.mark.slow
+def test_a_refresh_that_was_cut_off_leaves_the_tables_as_they_were(
+    spark: SparkSession, server: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(spark, tmp_path / "lake")
+    asyncio.run(run_jobs(server.url, FATES[:10]))
+    pipeline.ingest(server.url, ["work"])
+    pipeline.refresh()
+
+    def die(name: str, rows: int) -> None:
+        if name == "jobs":
+            raise KeyboardInterrupt
+
+    asyncio.run(run_jobs(server.url, FATES[:10], start=1000))
+    pipeline.ingest(server.url, ["work"])
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.refresh(progress=die)
+    assert pipeline.table("jobs").count() == 10
+    assert pipeline.refresh().rows["jobs"] == 20
+    assert pipeline.table("jobs").count() == 20

@@ -1,0 +1,1 @@
+"""What Spark reads: events, jobs and what else a queue holds."""

@@ -1,0 +1,57 @@
+"""A queue that a test fills and Spark reads."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from glidemq_async import Queue
+from glidemq_async.spark import register
+from tests.places import Place, Places
+from tests.spark.reading.streams import Stream
+from tests.workbench import AnyQueue
+
+
+@dataclass
+class Source:
+    """Reads one queue."""
+
+    spark: SparkSession
+    url: str
+    queue: str
+
+    def read(self, kind: str = "events", /, **options: object) -> DataFrame:
+        """Read a table of the queue."""
+        reader = self.spark.read.format("glidemq").options(url=self.url, kind=kind, subscribe=self.queue)
+        return reader.options(**{name: str(value) for name, value in options.items()}).load()
+
+    def stream(self, folder: Path, **options: object) -> Stream:
+        """Return a query of the queue's events that keeps what it read."""
+        given = {"url": self.url, "subscribe": self.queue, **{name: str(value) for name, value in options.items()}}
+        return Stream(self.spark, folder, {key: value for key, value in given.items() if value})
+
+
+@pytest.fixture
+def server(spark: SparkSession, places: Places) -> Place:
+    """A server of the tests' own that other processes can reach."""
+    register(spark)
+    return places.get("unix")
+
+
+@pytest.fixture
+async def queue(server: Place) -> AsyncIterator[AnyQueue]:
+    """A queue on it."""
+    async with Queue[object, object](f"spark-{uuid.uuid4().hex[:8]}", server.url) as opened:
+        yield opened
+        await opened.obliterate(force=True)
+
+
+@pytest.fixture
+def source(spark: SparkSession, server: Place, queue: AnyQueue) -> Source:
+    """What reads that queue."""
+    return Source(spark, server.url, queue.name)

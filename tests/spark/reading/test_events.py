@@ -1,0 +1,96 @@
+"""Events of a queue as a table and as a stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+
+from glidemq_async import Queue
+from tests.places import Place
+from tests.spark.reading.conftest import Source
+from tests.spark.versions import needs_admission
+from tests.workbench import AnyQueue
+
+
+async def test_all_events_that_are_kept_are_a_table(queue: AnyQueue, source: Source) -> None:
+    await queue.add("mail", {"to": 1})
+    job = await queue.add("mail", {"to": 2}, key="k", delay=60)
+    rows = source.read().orderBy("seq").collect()
+    assert [(row.seq, row.event, row.job_id, row.name, row.key, row.detail) for row in rows] == [
+        (0, "added", "1", "mail", None, "mail"),
+        (1, "added", job.id, "mail", "k", "mail"),
+        (2, "delayed", job.id, None, None, None),
+    ]
+    assert {(row.queue, row.v) for row in rows} == {(queue.name, 1)}
+    assert len({row.incarnation for row in rows}) == 1
+    assert rows[0].incarnation
+
+
+@needs_admission
+async def test_a_stream_reads_on_where_it_stopped(queue: AnyQueue, source: Source, tmp_path: Path) -> None:
+    stream = source.stream(tmp_path, startingOffsets="earliest")
+    await queue.add_bulk([("n", i) for i in range(250)])
+    stream.run(maxOffsetsPerTrigger=100)
+    assert [rows for rows in stream.progress if rows] == [100, 100, 50]
+    await queue.add_bulk([("n", i) for i in range(30)])
+    stream.run()
+    assert stream.numbers() == list(range(280))
+
+
+async def test_a_range_is_chosen_by_numbers_offsets_and_times(queue: AnyQueue, source: Source) -> None:
+    await queue.add_bulk([("n", i) for i in range(10)])
+    await queue.add_bulk([("n", i) for i in range(10)])
+    rows = source.read().orderBy("seq").collect()
+    name = queue.name
+
+    def numbers(**options: object) -> list[int]:
+        return sorted(row.seq for row in source.read(**options).collect())
+
+    assert numbers(startingOffsets=f'{{"{name}": 4}}', endingOffsets=f'{{"{name}": 13}}') == list(range(4, 13))
+    assert numbers(startingOffsets=f'{{"{name}": "{rows[12].offset}"}}') == list(range(12, 20))
+    assert numbers(startingOffsets="latest") == []
+    assert numbers(startingOffsets=f'{{"{name}": 9}}', endingOffsets=f'{{"{name}": 3}}') == []
+    middle = rows[10].offset.partition("-")[0]
+    later = numbers(startingTimestamp=middle)
+    assert later == list(range(20)) if rows[0].offset.startswith(middle) else list(range(10, 20))
+    assert numbers(endingTimestamp=2**42) == list(range(20))
+    assert numbers(minPartitions=3, fetchSize=1) == list(range(20))
+    assert source.read(minPartitions=3).rdd.getNumPartitions() == 3
+    assert source.read(events="removed,completed").collect() == []
+
+
+@pytest.mark.slow
+async def test_a_pattern_finds_queues_that_come_later(
+    queue: AnyQueue, source: Source, server: Place, tmp_path: Path
+) -> None:
+    await queue.add("n")
+    stream = source.stream(tmp_path, subscribe="", subscribePattern=f"{queue.name}*", startingOffsets="latest")
+    stream.run()
+    async with Queue[object, object](f"{queue.name}-b", server.url) as other:
+        await other.add("m")
+        await queue.add("n")
+        stream.run()
+        await queue.add("n")
+        stream.run()
+        found = [(row.queue, row.seq) for row in stream.rows()]
+        assert found[-1] == (other.name, 0)
+        assert {one for one in found if one[0] == queue.name} >= {(queue.name, 2)}
+        assert len(found) == len(set(found))
+        await other.obliterate()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"maxOffsets": 5}, "the option 'maxoffsets' means nothing"),
+        ({"startingOffsets": "first"}, "startingOffsets is no JSON"),
+        ({"startingOffsets": '{"other": 5}'}, "queue 'other', which is not read"),
+        ({"subscribePattern": "*"}, "exactly one of subscribe"),
+        ({"failOnDataLoss": "perhaps"}, "true or false"),
+    ],
+)
+async def test_a_wish_that_cannot_be_met_is_refused(source: Source, options: dict[str, object], words: str) -> None:
+    with pytest.raises(PySparkException, match=words):
+        source.read(**options).collect()

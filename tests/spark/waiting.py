@@ -1,0 +1,26 @@
+"""Waiting for what a write does, in its tasks and beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from glidemq_async.keys import QueueKeys
+from glidemq_async.spark.connection import connection_to
+
+PATIENCE = 60
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+    """Wait for what other processes do and do not announce."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"it did not happen: {what}"
+        time.sleep(0.02)
+
+
+def arrived(url: str, job_id: str) -> None:
+    """Wait until a job is there; for tasks."""
+    connection = connection_to(url)
+    functions = connection.functions(QueueKeys("glide", "orders"))
+    until(lambda: bool(connection.run(functions.get_records([job_id]))[0]), f"{job_id} was added")

@@ -1,0 +1,1 @@
+"""Tests of writing to queues from Spark."""

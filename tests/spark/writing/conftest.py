@@ -1,0 +1,104 @@
+"""A queue that Spark writes to, and what its workers then see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from glidemq_async import Queue, Worker
+from glidemq_async.spark import WriteReport, register, write_report
+from tests.places import Place
+
+
+class Written:
+    """A queue on a server that other processes reach, for tests that are not asynchronous."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self.url, self.name = place.url, name
+        self._place = place
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What every write to this queue says."""
+        return {"url": self.url, "queue": self.name}
+
+    def counts(self, name: str = "") -> dict[str, int]:
+        """The number of jobs in each state that has any."""
+
+        async def count() -> dict[str, int]:
+            async with Queue[Any, Any](name or self.name, self.url) as queue:
+                return {state: n for state, n in (await queue.get_job_counts()).items() if n}
+
+        return asyncio.run(count())
+
+    def ask(self, *words: str | bytes | int) -> Any:
+        """Ask the server."""
+        return asyncio.run(self._place.ask(*words))
+
+    def report(self, write_id: str) -> WriteReport:
+        """What came of a write."""
+        return write_report(self.url, self.name, write_id)
+
+    def remove(self, *ids: str) -> None:
+        """Delete jobs."""
+
+        async def remove() -> None:
+            async with Queue[Any, Any](self.name, self.url) as queue:
+                for id_ in ids:
+                    await queue.remove(id_)
+
+        asyncio.run(remove())
+
+    def obliterate(self) -> None:
+        """Remove the queue."""
+
+        async def obliterate() -> None:
+            async with Queue[Any, Any](self.name, self.url) as queue:
+                await queue.obliterate(force=True)
+
+        asyncio.run(obliterate())
+
+    def set_dead_letter_queue(self, name: str) -> None:
+        """Say where dead letters go."""
+
+        async def declare() -> None:
+            async with Queue[Any, Any](self.name, self.url) as queue:
+                await queue.set_dead_letter_queue(name)
+
+        asyncio.run(declare())
+
+    def run(self, name: str = "") -> dict[str, Any]:
+        """Run every job; returns what the handler saw of each, by its id."""
+
+        async def work() -> dict[str, Any]:
+            seen: dict[str, Any] = {}
+
+            async def handle(job: Any) -> None:
+                seen[job.id] = job.data
+
+            async with Queue[Any, Any](name or self.name, self.url) as queue:
+                counts = await queue.get_job_counts()
+                wanted = sum(counts.values()) - counts["completed"] - counts["failed"]
+                async with Worker[Any, Any](queue.name, handle, self.url, handle_signals=False), asyncio.timeout(20):
+                    while len(seen) < wanted:  # noqa: ASYNC110 - the handler announces itself to nobody
+                        await asyncio.sleep(0.005)
+                assert await queue.check() == []
+            return seen
+
+        return asyncio.run(work())
+
+
+@pytest.fixture
+def queue(place: Place, spark: SparkSession) -> Iterator[Written]:
+    """An empty queue."""
+    register(spark)
+    yield Written(place, "orders")
+    asyncio.run(_flush(place))
+
+
+async def _flush(place: Place) -> None:
+    await place.command("FLUSHALL")

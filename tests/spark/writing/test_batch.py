@@ -1,0 +1,163 @@
+"""A DataFrame into a queue: what becomes of rows, columns and options, and what is refused before a task starts."""
+
+# pyspark's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgpack
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from glidemq_async import Queue
+from glidemq_async.spark import enqueue_frame
+from tests.spark.writing.conftest import Written
+
+pytestmark = pytest.mark.only_on("unix")
+
+
+def jobs(spark: SparkSession, *ids: str | None) -> DataFrame:
+    """A frame of jobs with these ids."""
+    return spark.createDataFrame([(id_, "n", "{}") for id_ in ids], "id string, name string, data string")
+
+
+def test_rows_become_jobs(spark: SparkSession, queue: Written) -> None:
+    frame = spark.sql("select concat('o', id) as id, 'pay' as name, to_json(struct(id as n)) as data from range(250)")
+    frame.write.format("glidemq").options(**queue.options).mode("append").save()
+    assert queue.run() == {f"o{n}": {"n": n} for n in range(250)}
+
+
+def test_a_report_tells_what_the_server_counted(spark: SparkSession, queue: Written) -> None:
+    frame = spark.range(30).selectExpr("id", "'pay' as name", "named_struct('n', id, 'm', map('a', id)) as data")
+    first = enqueue_frame(frame, queue.name, url=queue.url, id_prefix="o")
+    again = enqueue_frame(frame, queue.name, url=queue.url, id_prefix="o")
+    assert (first.state, first.inserted, first.duplicate, first.partitions) == ("committed", 30, 0, 2)
+    assert (again.inserted, again.duplicate, again.replayed, again.rejected) == (0, 30, 0, 0)
+    assert queue.run() == {f"o{n}": {"n": n, "m": {"a": n}} for n in range(30)}
+
+
+def test_data_of_every_kind_reach_the_handler_as_values(spark: SparkSession, queue: Written) -> None:
+    stored = bytearray(msgpack.packb({"b": [1]}))
+    values: dict[str, tuple[str, Any, Any]] = {
+        "json": ("string", '{"a": [1, null]}', {"a": [1, None]}),
+        "binary": ("binary", stored, {"b": [1]}),
+        "list": ("array<int>", [1, 2], [1, 2]),
+        "number": ("bigint", 7, 7),
+        "null": ("string", None, None),
+    }
+    for id_, (kind, value, _) in values.items():
+        frame = spark.createDataFrame([(id_, "n", value)], f"id string, name string, data {kind}")
+        frame.write.format("glidemq").options(**queue.options).mode("append").save()
+    assert queue.run() == {id_: expected for id_, (_, _, expected) in values.items()}
+
+
+def test_columns_and_opts_are_job_options(spark: SparkSession, queue: Written) -> None:
+    frame = spark.sql(
+        "select * from values ('a', 3, cast(null as double), cast(null as string), map('h', 'x'), '{}'),"
+        " ('b', null, 60D, null, null, null), ('c', null, null, 'k', null,"
+        """ '{"attempts": 5, "backoff": {"kind": "exponential", "delay": 2}}')"""
+        " as t(id, priority, delay, key, headers, opts)"
+    )
+    enqueue_frame(frame, queue.name, url=queue.url, name="n", opts={"attempts": 2})
+    assert queue.counts() == {"prioritized": 1, "delayed": 1, "key-waiting": 1}
+
+    async def read() -> list[Any]:
+        async with Queue[Any, Any](queue.name, queue.url) as opened:
+            return [await opened.get_job(id_) for id_ in "abc"]
+
+    a, b, c = asyncio.run(read())
+    assert (a.options.attempts, dict(a.options.headers)) == (2, {"h": "x"})
+    assert (b.options.attempts, c.options.attempts, c.options.backoff.initial) == (2, 5, 2.0)
+
+
+def test_ids_from_columns_are_the_same_each_time(spark: SparkSession, queue: Written) -> None:
+    frame = spark.sql("select 'n' as name, id % 3 as a, id % 2 as b from range(12)")
+    columns = ["a", "B"]
+    first = enqueue_frame(frame, queue.name, url=queue.url, id_mode="hash", id_columns=columns, id_prefix="c:")
+    again = enqueue_frame(
+        frame.repartition(3), queue.name, url=queue.url, id_mode="hash", id_columns=columns, id_prefix="c:"
+    )
+    assert (first.inserted, first.replayed, again.duplicate, again.replayed) == (6, 6, 6, 6)
+    assert all(id_.startswith("c:") for id_ in queue.run())
+
+
+def test_without_ids_every_write_adds_again(spark: SparkSession, queue: Written) -> None:
+    for _ in range(2):
+        enqueue_frame(spark.range(5).selectExpr("'n' as name"), queue.name, url=queue.url, id_mode="none")
+    assert queue.counts() == {"waiting": 10}
+
+
+def test_a_column_names_one_of_several_queues(spark: SparkSession, queue: Written) -> None:
+    frame = spark.sql("select concat('j', id) as id, 'n' as name, if(id % 3 = 0, 'a', 'b') as queue from range(9)")
+    options = {"url": queue.url, "queues": "a,b"}
+    frame.write.format("glidemq").options(**options).mode("append").save()
+    assert (queue.counts("a"), queue.counts("b")) == ({"waiting": 3}, {"waiting": 6})
+    with pytest.raises(PySparkException, match="none of the option queues=a"):
+        frame.write.format("glidemq").options(url=queue.url, queues="a").mode("append").save()
+
+
+def test_a_version_of_an_application_is_written_once(spark: SparkSession, queue: Written) -> None:
+    def write(version: int, *ids: str) -> tuple[int, int]:
+        report = enqueue_frame(jobs(spark, *ids), queue.name, url=queue.url, txn_app_id="load", txn_version=version)
+        return report.inserted, report.runs
+
+    assert write(1, "a", "b") == (2, 1)
+    queue.run()
+    queue.remove("a", "b")
+    assert write(1, "a", "b") == (2, 1)
+    assert queue.counts() == {}
+    assert write(2, "a") == (1, 1)
+    assert queue.counts() == {"waiting": 1}
+
+
+@pytest.mark.parametrize("what", ["drop", "dlq"])
+def test_rows_that_are_no_jobs(spark: SparkSession, queue: Written, what: str) -> None:
+    frame = spark.createDataFrame(
+        [("a", "n", "{}"), (None, "n", "{}"), ("b", "n", "{not json"), ("c", None, "1")],
+        "id string, name string, data string",
+    )
+    if what == "dlq":
+        queue.set_dead_letter_queue("dead")
+    report = enqueue_frame(frame, queue.name, url=queue.url, on_invalid=what)
+    assert (report.inserted, report.rejected) == (1, 3)
+    assert queue.counts() == {"waiting": 1}
+    if what == "dlq":
+        reasons = sorted(data["reason"].split(":")[0] for data in queue.run("dead").values())
+        assert reasons == ["a job needs a name, found null", "a row needs an id, found none", "data is no JSON text"]
+
+
+def test_a_row_that_is_no_job_ends_the_write(spark: SparkSession, queue: Written) -> None:
+    with pytest.raises(PySparkException, match="a row needs an id, found none"):
+        enqueue_frame(jobs(spark, "a", None), queue.name, url=queue.url, write_id="w")
+    assert queue.report("w").state == "aborted"
+
+
+@pytest.mark.slow
+def test_an_existing_job_ends_the_write_where_that_is_asked_for(spark: SparkSession, queue: Written) -> None:
+    enqueue_frame(jobs(spark, "a"), queue.name, url=queue.url)
+    with pytest.raises(PySparkException, match="job 'a' stands in queue 'orders' already"):
+        enqueue_frame(jobs(spark, "a"), queue.name, url=queue.url, on_duplicate="fail", write_id="w")
+    assert queue.report("w").state == "aborted"
+
+
+def test_what_cannot_be_written_is_told_before_a_task_starts(spark: SparkSession, queue: Written) -> None:
+    wrong = ({"codecs": "zstd"}, "unknown option 'codecs'"), ({"onInvalid": "dlq"}, "no dead-letter queue")
+    for options, why in wrong:
+        with pytest.raises(PySparkException, match=why):
+            jobs(spark, "a").write.format("glidemq").options(**queue.options, **options).mode("append").save()
+    for mode, why in (("overwrite", "would have to empty the queue"), ("ignore", "Append"), ("error", "Append")):
+        with pytest.raises(PySparkException, match=why):
+            jobs(spark, "a").write.format("glidemq").options(**queue.options).mode(mode).save()
+    assert queue.counts() == {}
+
+
+def test_a_password_is_in_no_message(spark: SparkSession, queue: Written) -> None:
+    url = "redis://user:s3cret@127.0.0.1:1/0"
+    with pytest.raises(PySparkException) as refused:
+        jobs(spark, "a").write.format("glidemq").options(url=url, queue="q", requestTimeout="1s").mode("append").save()
+    assert "s3cret" not in str(refused.value)
+    assert "127.0.0.1:1" in str(refused.value)

@@ -1,0 +1,74 @@
+"""Micro-batches into a queue: each one once, also when it is run again."""
+
+# pyspark's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from glidemq_async.spark import write_report
+from tests.spark.writing.conftest import Written
+
+pytestmark = pytest.mark.only_on("unix")
+
+
+def lines(spark: SparkSession, folder: Path) -> DataFrame:
+    """A stream of the lines of files, each an id."""
+    return spark.readStream.text(str(folder)).selectExpr("value as id", "'n' as name", "to_json(struct(value)) as data")
+
+
+def run(frame: DataFrame, queue: Written, folder: Path, **options: str) -> str:
+    """Write what there is of a stream; returns the id of the query."""
+    writer = frame.writeStream.format("glidemq").options(**queue.options, **options)
+    query = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+    query.awaitTermination(60)
+    return query.id
+
+
+def test_micro_batches_are_written_once(spark: SparkSession, queue: Written, tmp_path: Path) -> None:
+    files, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    files.mkdir()
+    (files / "1").write_text("a\nb\n")
+    query = run(lines(spark, files), queue, checkpoint)
+    (files / "2").write_text("c\n")
+    run(lines(spark, files), queue, checkpoint)
+    first = write_report(queue.url, queue.name, f"{query}@0")
+    assert (first.state, first.inserted, first.runs) == ("committed", 2, 1)
+    assert write_report(queue.url, queue.name, f"{query}@1").inserted == 1
+    assert sorted(queue.run()) == ["a", "b", "c"]
+    # Spark forgets that it has written the last one, and writes it again.
+    for entry in (checkpoint / "commits").glob("*1*"):
+        entry.unlink()
+    run(lines(spark, files), queue, checkpoint)
+    assert queue.counts() == {"completed": 3}
+    assert write_report(queue.url, queue.name, f"{query}@1").runs == 1
+
+
+@pytest.mark.slow
+def test_a_failed_micro_batch_is_fenced_and_completed_by_the_next_run(
+    spark: SparkSession, queue: Written, tmp_path: Path
+) -> None:
+    files, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    files.mkdir()
+    (files / "1").write_text("a\nb\n\n")
+    with pytest.raises(StreamingQueryException, match="is null or empty"):
+        run(lines(spark, files), queue, checkpoint, batchSize="1")
+    query = run(lines(spark, files), queue, checkpoint, onInvalid="drop")
+    report = write_report(queue.url, queue.name, f"{query}@0")
+    assert (report.state, report.inserted, report.rejected, report.runs) == ("committed", 2, 1, 2)
+    assert queue.counts() == {"waiting": 2}
+
+
+def test_an_output_mode_that_writes_all_again_is_refused(spark: SparkSession, queue: Written, tmp_path: Path) -> None:
+    files = tmp_path / "in"
+    files.mkdir()
+    (files / "1").write_text("a\n")
+    frame = lines(spark, files).groupBy("id").count().selectExpr("id", "'n' as name")
+    writer = frame.writeStream.format("glidemq").options(**queue.options).outputMode("complete")
+    with pytest.raises(StreamingQueryException, match="complete"):
+        writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination(60)

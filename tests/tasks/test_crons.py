@@ -1,0 +1,132 @@
+"""Tasks that the clock adds: upserted by whoever opens the app, each slot fired once by any number of processes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glidemq_async import GlideMQ, Queue, QueueEvent, QueueEvents, Schedule
+from glidemq_async.storage import FileStorage, Storage
+
+PATIENCE = 20
+ROOT = Path(__file__).parents[2]
+
+
+async def test_a_cron_is_upserted_with_its_schedule_and_its_options(storage: Storage, name: str) -> None:
+    mq = GlideMQ(storage, queue=name)
+
+    @mq.cron("30 2 * * *", tz="Europe/Madrid", missed="fire-once", attempts=3, overlap="skip")
+    async def nightly(of: str = "all") -> str:
+        return of
+
+    for _ in range(2):
+        async with mq:
+            [found] = await mq.queue(name).get_job_schedulers()
+            assert (found.id, found.name, found.options.attempts) == ("nightly", "nightly", 3)
+            assert found.schedule == Schedule(cron="30 2 * * *", tz="Europe/Madrid", missed="fire-once", overlap="skip")
+            assert found.fired == 0
+    async with mq, mq.worker():
+        job = await mq.queue(name).trigger_job_scheduler("nightly")
+        assert await job.result(PATIENCE) == "all"
+        assert await (await nightly.add("some")).result(PATIENCE) == "some"
+    async with mq:
+        assert await mq.queue(name).remove_job_scheduler("nightly")
+
+
+async def test_a_worker_alone_upserts_and_fires(storage: Storage, name: str) -> None:
+    mq = GlideMQ(storage, queue=name)
+    ran = asyncio.Semaphore(0)
+
+    @mq.cron(Schedule(every=0.05, limit=2))
+    def pulse() -> None:
+        loop.call_soon_threadsafe(ran.release)
+
+    loop = asyncio.get_running_loop()
+    async with mq.worker():
+        async with asyncio.timeout(PATIENCE):
+            await ran.acquire()
+            await ran.acquire()
+    async with mq:
+        found = await mq.queue(name).get_job_scheduler("pulse")
+        assert found is not None
+        assert (found.fired, found.next_at) == (2, None)
+        await mq.queue(name).remove_job_scheduler("pulse")
+
+
+SLOTS = 12
+PROGRAM = """
+import asyncio, sys
+from glidemq_async import GlideMQ, Schedule
+
+mq = GlideMQ(sys.argv[1])
+
+@mq.cron(Schedule(every=0.1, limit=12))
+async def pulse() -> None: ...
+
+async def main() -> None:
+    worker = mq.worker(handle_signals=False)
+    async with mq, worker:
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.timeout(60)
+async def test_many_processes_fire_each_slot_once(tmp_path: Path) -> None:
+    url = FileStorage(str(tmp_path / "store"), linger=1).url
+    mq = GlideMQ(url)
+
+    @mq.task
+    async def pulse() -> None: ...
+
+    async with mq:
+        processes = [
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                PROGRAM,
+                url,
+                cwd=ROOT,
+                stdin=PIPE,
+                stdout=PIPE,
+            )
+            for _ in range(2)
+        ]
+        try:
+            async with asyncio.timeout(40):
+                for process in processes:
+                    assert process.stdout is not None
+                    assert await process.stdout.readline() == b"ready\n"
+                await _completed(mq.queue("default"), SLOTS)
+                for process in processes:
+                    await process.communicate(b"\n")
+        finally:
+            for process in processes:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+        queue = mq.queue("default")
+        found = await queue.get_job_scheduler("pulse")
+        assert found is not None
+        assert (found.fired, found.next_at) == (SLOTS, None)
+        jobs = await queue.get_jobs("completed")
+        assert [job.fence for job in jobs] == [1] * SLOTS
+        slots = sorted(int(job.id.partition("@")[2]) for job in jobs)
+        assert [later - slot for slot, later in pairwise(slots)] == [100] * (SLOTS - 1)
+
+
+async def _completed(queue: Queue[Any, Any], jobs: int) -> None:
+    """Wait until so many jobs of a queue have been completed, from its beginning on."""
+    async with QueueEvents(queue.name, queue.storage, after="0") as events:
+        async for event in events:
+            jobs -= isinstance(event, QueueEvent) and event.kind == "completed"
+            if not jobs:
+                return

@@ -1,0 +1,146 @@
+"""What users test their code with: a server of the test's own, whose clock the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from glidemq_async import Backoff, JobFailed, Queue, Worker
+from glidemq_async.storage import MemoryStorage
+from glidemq_async.testing import Harness, MovableClock
+from tests.workbench import AnyJob
+
+HOUR = 3600
+
+
+async def echo(job: AnyJob) -> object:
+    return job.data
+
+
+async def fail(_job: AnyJob) -> None:
+    raise ValueError("no luck")
+
+
+async def test_what_the_code_under_test_added_can_be_asserted(glidemq: Harness) -> None:
+    async with Queue("emails", glidemq.storage) as queue:
+        await queue.add("welcome", {"to": "ada", "n": 1})
+        await queue.add("welcome", {"to": "bob"}, delay=60)
+        await queue.add("bill", job_id="b")
+    found = await glidemq.assert_added("emails", "welcome", data={"to": "ada"})
+    assert [job.data for job in found] == [{"to": "ada", "n": 1}]
+    assert [job.name for job in await glidemq.added("emails")] == ["welcome", "welcome", "bill"]
+    await glidemq.assert_nothing_added("others")
+
+
+async def test_an_assertion_that_fails_shows_what_was_added(glidemq: Harness) -> None:
+    await glidemq.queue("emails").add("welcome", {"to": "ada"})
+    with pytest.raises(AssertionError, match=r"expected 2 .*welcome.*found 1.*\n  welcome \{'to': 'ada'\}"):
+        await glidemq.assert_added("emails", "welcome", times=2)
+    with pytest.raises(AssertionError, match="found 1"):
+        await glidemq.assert_nothing_added("emails")
+
+
+async def test_drain_runs_what_is_due_and_leaves_what_is_not(glidemq: Harness) -> None:
+    queue = glidemq.queue("q")
+    now = [await queue.add("now", number) for number in range(5)]
+    later = await queue.add("later", 6, delay=HOUR)
+    ended = await glidemq.drain("q", echo)
+    assert sorted(job.id for job in ended) == sorted(job.id for job in now)
+    assert {job.return_value for job in ended} == set(range(5))
+    assert await later.get_state() == "delayed"
+    await glidemq.clock.advance(HOUR)
+    assert [job.id for job in await glidemq.drain(queue, echo)] == [later.id]
+    assert await glidemq.drain(queue, echo) == []
+
+
+async def test_jobs_that_jobs_add_are_drained_too(glidemq: Harness) -> None:
+    queue = glidemq.queue("q")
+
+    async def spawn(job: AnyJob) -> None:
+        if job.data:
+            await queue.add("child", job.data - 1)
+
+    await queue.add("root", 3)
+    assert [job.data for job in await glidemq.drain("q", spawn, concurrency=1)] == [3, 2, 1, 0]
+
+
+async def test_retries_take_no_time(glidemq: Harness) -> None:
+    job = await glidemq.queue("q").add("n", attempts=3, backoff=Backoff.fixed(HOUR))
+    for attempt in (1, 2):
+        assert await glidemq.drain("q", fail) == []
+        assert (await job.get_state(), attempt) == ("delayed", attempt)
+        await glidemq.clock.advance(HOUR)
+    (ended,) = await glidemq.drain("q", fail)
+    assert (ended.id, ended.attempts_made) == (job.id, 3)
+    with pytest.raises(JobFailed, match="no luck"):
+        await job.result(timeout=5)
+
+
+async def test_a_worker_that_waits_starts_a_job_when_the_clock_reaches_it(glidemq: Harness) -> None:
+    # It looks by itself too rarely to matter: it is told.
+    async with Worker("q", echo, glidemq.storage, poll_interval=60):
+        job = await glidemq.queue("q").add("n", "x", delay=HOUR)
+        # The call that stores this result also registers the worker as idle.
+        await glidemq.queue("q").add_and_wait("n", wait_timeout=5)
+        await glidemq.clock.advance(timedelta(hours=1))
+        assert await job.result(timeout=5) == "x"
+
+
+async def test_every_slot_on_the_way_fires_at_its_own_instant(glidemq: Harness) -> None:
+    queue = glidemq.queue("q")
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    await glidemq.clock.move_to(start + timedelta(seconds=1))
+    await queue.upsert_job_scheduler("hourly", cron="0 * * * *")
+    await queue.upsert_job_scheduler("daily", cron="30 4 * * *")
+    await glidemq.clock.advance(timedelta(days=1))
+    jobs = [job.id.partition("@")[0] for job in await glidemq.added("q")]
+    assert (jobs.count("hourly"), jobs.count("daily")) == (24, 1)
+    created = [job.created_at for job in await glidemq.added("q") if job.id.startswith("daily")]
+    assert created[0] is not None
+    assert abs(created[0] - (start + timedelta(hours=4, minutes=30))) < timedelta(seconds=5)
+
+
+async def test_times_to_live_pass(glidemq: Harness) -> None:
+    queue = glidemq.queue("q")
+    job = await queue.add("n", ttl=60)
+    await glidemq.clock.advance(61)
+    assert await glidemq.drain("q", echo) == []
+    await job.refresh()
+    assert (job.state, job.failed_reason) == ("failed", "expired")
+
+
+async def test_what_is_added_after_the_clock_moved_bears_its_time(glidemq: Harness) -> None:
+    now = await glidemq.clock.advance(24 * HOUR)
+    await glidemq.queue("q").add("n")
+    (job,) = await glidemq.drain("q", echo)
+    for instant in (job.created_at, job.processed_at, job.finished_at):
+        assert instant is not None
+        assert abs(instant - now) < timedelta(minutes=1)
+
+
+async def test_the_clock_refuses_what_it_cannot_do(glidemq_clock: MovableClock) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        await glidemq_clock.advance(-1)
+    with pytest.raises(ValueError, match="cannot go back"):
+        await glidemq_clock.move_to(datetime(2000, 1, 1, tzinfo=UTC))
+    with pytest.raises(ValueError, match="time zone"):
+        await glidemq_clock.move_to(datetime(2100, 1, 1))  # noqa: DTZ001 - that is the mistake
+
+
+async def test_the_fixtures_belong_to_one_server(
+    glidemq: Harness, glidemq_storage: MemoryStorage, glidemq_clock: MovableClock
+) -> None:
+    assert glidemq_storage is glidemq.storage
+    assert glidemq_clock is glidemq.clock
+
+
+async def test_harnesses_share_nothing() -> None:
+    async with Harness() as one, Harness() as other:
+        await one.queue("q").add("n")
+        await other.assert_nothing_added("q")
+        before = await other.clock.now()
+        await one.clock.advance(HOUR)
+        assert await other.clock.now() - before < timedelta(minutes=1)
+        await asyncio.gather(one.drain("q", echo), other.drain("q", echo))

@@ -1,0 +1,74 @@
+"""Tasks of a stream's micro-batch that begin when a newer run of the query has begun: without a session of Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark import TaskContext
+from pyspark.sql.types import StringType, StructField, StructType
+
+from glidemq_async import Queue
+from glidemq_async.spark import connection as connections
+from glidemq_async.spark.connection import connection_to
+from glidemq_async.spark.stream_writer import RowStreamWriter
+from glidemq_async.spark.write_errors import WriteFenced
+from glidemq_async.spark.write_options import WriteOptions
+from tests.places import Place
+
+pytestmark = pytest.mark.only_on("unix")
+
+SCHEMA = StructType([StructField("id", StringType()), StructField("name", StringType())])
+
+
+class Context:
+    """What a task knows of itself."""
+
+    def __init__(self, run: str) -> None:
+        self._properties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7", "spark.jobGroup.id": run}
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's name
+        return self._properties.get(name)
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's name
+        return 0
+
+
+@pytest.fixture
+def url(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server, emptied and left by every connection afterwards."""
+    monkeypatch.setattr(connections, "_connections", {})
+    yield place.url
+    connection_to(place.url).close()
+    asyncio.run(_flush(place))
+
+
+async def _flush(place: Place) -> None:
+    await place.command("FLUSHALL")
+
+
+def begin(monkeypatch: pytest.MonkeyPatch, run: str, writer: RowStreamWriter, *ids: str) -> Any:
+    """Begin a task of a run, in another process as far as the writer knows."""
+    monkeypatch.setattr(TaskContext, "get", lambda: Context(run))
+    there: RowStreamWriter = pickle.loads(pickle.dumps(writer))
+    return there.write(iter([(id_, "n") for id_ in ids]))
+
+
+def test_a_late_task_of_an_older_run_takes_nothing_back(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = WriteOptions.parse({"url": url, "queue": name})
+    older, newer = RowStreamWriter(options, SCHEMA), RowStreamWriter(options, SCHEMA)
+    begin(monkeypatch, "older", older, "a")
+    first = begin(monkeypatch, "newer", newer, "a", "b")
+    with pytest.raises(WriteFenced, match="newer run"):
+        begin(monkeypatch, "older", older, "c")
+    second = begin(monkeypatch, "newer", newer, "d")
+    newer.commit([first, second], 7)
+
+    async def ids() -> set[str]:
+        async with Queue[Any, Any](name, url) as queue:
+            return {job.id for job in await queue.get_jobs("waiting")}
+
+    assert asyncio.run(ids()) == {"a", "b", "d"}

@@ -1,0 +1,202 @@
+"""Rows as jobs: what is stored of them, and why some are none."""
+
+# pyarrow comes without annotations.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+import pytest
+
+from glidemq_async.options import JobOptions
+from glidemq_async.serialization import MsgpackSerializer
+from glidemq_async.spark.columns import columns_of_batch, columns_of_rows
+from glidemq_async.spark.rows import InvalidRow, Prepared, RowReader
+from glidemq_async.spark.write_options import WriteOptions
+
+
+def read(columns: dict[str, list[Any]], **options: str) -> list[Prepared | InvalidRow]:
+    reader = RowReader(WriteOptions.parse({"url": "redis://h", "queue": "q", **options}))
+    return list(reader.read(columns, len(next(iter(columns.values())))))
+
+
+def job(**values: Any) -> Prepared:
+    (row,) = read({name: [value] for name, value in {"id": "a", "name": "n", **values}.items()})
+    assert isinstance(row, Prepared), row
+    return row
+
+
+def reason(options: dict[str, str] | None = None, **values: Any) -> str:
+    columns = {name: [value] for name, value in {"id": "a", "name": "n", **values}.items()}
+    (row,) = read(columns, **options or {})
+    assert isinstance(row, InvalidRow), row
+    return row.reason
+
+
+def test_a_plain_row_is_a_plain_add() -> None:
+    assert job(data='{"x": 1}') == Prepared("q", ("a", "n", msgpack.packb({"x": 1}), b"", b""), 6)
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        (None, None),
+        ('"text"', "text"),
+        ("[1, 2.5]", [1, 2.5]),
+        ({"n": 1, "when": datetime(2026, 1, 1, tzinfo=UTC)}, {"n": 1, "when": datetime(2026, 1, 1, tzinfo=UTC)}),
+        (Decimal("1.50"), Decimal("1.50")),
+        (msgpack.packb({"a": b"b"}), {"a": b"b"}),
+    ],
+)
+def test_data_are_stored_as_an_add_stores_them(given: Any, seen: Any) -> None:
+    assert MsgpackSerializer().loads(job(data=given).values[2]) == seen
+
+
+def test_what_codecs_sealed_is_stored_as_it_is() -> None:
+    assert job(data=b"\xc1sealed").values[2] == b"\xc1sealed"
+
+
+def test_a_queue_with_json_gets_json() -> None:
+    (row,) = read({"id": ["a"], "name": ["n"], "data": ['{"x": 1}']}, serializer="json")
+    assert isinstance(row, Prepared)
+    assert row.values[2] == b'{"x":1}'
+
+
+def test_opaque_bytes_are_not_looked_into() -> None:
+    (row,) = read({"id": ["a"], "name": ["n"], "data": [b"\x00any"]}, serializer="opaque")
+    assert isinstance(row, Prepared)
+    assert row.values[2] == b"\x00any"
+    assert "takes a binary column" in reason({"serializer": "opaque"}, data="text")
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"id": None}, "null or empty"),
+        ({"id": ""}, "null or empty"),
+        ({"id": "a\nb"}, "control character"),
+        ({"id": "x" * 513}, "at most 512"),
+        ({"id": 1.5}, "text or a whole number"),
+        ({"name": None}, "needs a name"),
+        ({"data": "{"}, "no JSON text"),
+        ({"data": b"\x92\x01"}, "serializer=opaque stores them unseen"),
+        ({"data": "9" * 30}, "more than 64"),
+        ({"priority": -1}, "priority must be"),
+        ({"delay": 1.0, "at": datetime(2026, 1, 1, tzinfo=UTC)}, "exclude each other"),
+        ({"opts": "7"}, "opts must be a JSON object"),
+        ({"opts": '{"atempts": 2}'}, "did you mean 'attempts'"),
+        ({"opts": '{"job_id": "x"}'}, "job_id cannot stand"),
+        ({"opts": '{"backoff": {"kind": "wild"}}'}, "kind of a backoff"),
+    ],
+)
+def test_rows_that_are_no_jobs(values: dict[str, Any], why: str) -> None:
+    assert why in reason(**values)
+
+
+@pytest.mark.parametrize("column", ["data", "opts"])
+def test_a_json_text_that_is_too_deep_is_a_row_that_is_no_job(column: str) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    given: dict[str, Any] = {column: deep}
+    assert "deep" in reason(None, **given)
+    (row, _) = read({"id": ["a", "b"], "name": ["n", "n"], "data": [deep, "1"]})
+    assert isinstance(row, InvalidRow)
+
+
+def test_a_payload_has_a_limit() -> None:
+    assert "limit" in reason({"payloadLimit": "10"}, data='"12345678901"')
+
+
+def test_options_of_a_row_go_before_those_of_the_write() -> None:
+    rows = read(
+        {"id": ["a", "b", "c"], "name": ["n"] * 3, "attempts": [None, 5, None], "key": [None, None, "k"]},
+        opts='{"attempts": 2}',
+    )
+    found = [row.values[3:] for row in rows if isinstance(row, Prepared)]
+    assert [JobOptions.from_wire(wire).attempts for wire, _ in found] == [2, 5, 2]
+    assert [extra and msgpack.unpackb(extra) for _, extra in found] == [b"", b"", {"key": "k", "cost": 1000}]
+
+
+def test_every_option_of_json_is_read() -> None:
+    text = (
+        '{"backoff": {"kind": "exponential", "delay": 2}, "keep_failed": {"count": 3}, "at": "2026-01-01T00:00:00Z",'
+        ' "deduplication": {"id": "d", "ttl": 5, "mode": "throttle"}}'
+    )
+    values = job(opts=text).values
+    options = JobOptions.from_wire(values[3])
+    assert options.backoff is not None
+    assert (options.backoff.initial, options.keep_failed.count if options.keep_failed else None) == (2.0, 3)
+    extra = msgpack.unpackb(values[4])
+    assert extra == {"at": 1767225600000, "dedup": {"id": "d", "mode": "throttle", "ttl": 5000}}
+
+
+def test_hashed_ids_follow_the_values_and_nothing_else() -> None:
+    columns: dict[str, list[Any]] = {"name": ["n"] * 3, "a": [1, 1, None], "b": ["x", "x", None]}
+    rows = read(columns, idMode="hash", idColumns="A,b", idPrefix="p-")
+    first, second, third = rows
+    assert isinstance(first, Prepared)
+    assert isinstance(second, Prepared)
+    assert first.values[0] == second.values[0] == "p-3319158c7b6cd061c2ce5aba6bf38822"
+    assert isinstance(third, InvalidRow)
+    assert "null in all" in third.reason
+
+
+def test_two_refused_rows_differ_by_what_they_say() -> None:
+    rows = read({"id": [None, None, ""], "name": ["a", "b", "a"]})
+    assert len({row.digest for row in rows if isinstance(row, InvalidRow)}) == 3
+
+
+def test_maps_in_batches_are_dicts_at_any_depth() -> None:
+    inner = pa.map_(pa.string(), pa.int64())
+    kind = pa.struct([("m", inner), ("l", pa.list_(inner)), ("n", pa.int32())])
+    value = {"m": [("a", 1)], "l": [[("b", 2)], None], "n": 3}
+    batch = pa.record_batch({"Data": pa.array([value, None], kind)})
+    assert columns_of_batch(batch)["data"] == [{"m": {"a": 1}, "l": [{"b": 2}, None], "n": 3}, None]
+
+
+def test_rows_are_columns_too() -> None:
+    from pyspark.sql import Row
+
+    rows = [(1, Row(a=Row(b=2)), [Row(c=3)], bytearray(b"x")), (2, None, None, None)]
+    found = columns_of_rows(rows, ["ID", "data", "l", "raw"])
+    assert found == {"id": [1, 2], "data": [{"a": {"b": 2}}, None], "l": [[{"c": 3}], None], "raw": [b"x", None]}
+
+
+@pytest.mark.parametrize(
+    ("column", "odd"),
+    [
+        ("id", ""),
+        ("id", None),
+        ("id", "two\nlines"),
+        ("id", "x" * 513),
+        ("name", None),
+        ("name", "two\nlines"),
+        ("data", "{"),
+        ("data", ""),
+        ("data", '"\\ud800"'),
+        ("data", f"{2**64}"),
+        ("data", f'"{"x" * 100}"'),
+    ],
+)
+def test_one_row_that_is_none_leaves_those_around_it_as_they_are(column: str, odd: object) -> None:
+    columns: dict[str, list[Any]] = {"id": [f"é{i}" for i in range(600)], "name": ["n"] * 600, "data": [" [1]"] * 600}
+    columns["id"][:300], columns["data"][:300] = [f"a{i}" for i in range(300)], ["[1]"] * 300
+    columns[column][100] = odd
+    rows = read(columns, payloadLimit="100")
+    assert [number for number, row in enumerate(rows) if isinstance(row, InvalidRow)] == [100]
+    payload = msgpack.packb([1])
+    for number, row in enumerate(rows):
+        if number != 100:
+            values = (columns["id"][number], "n", payload, b"", b"")
+            assert row == Prepared("q", values, len(payload) + len(values[0]) + 1)
+
+
+def test_an_id_with_its_prefix_is_as_long_as_an_id_may_be() -> None:
+    columns: dict[str, list[Any]] = {"id": ["x" * 10, "x" * 11], "name": ["n", "n"], "data": ["1", "1"]}
+    longest, longer = read(columns, idPrefix="é" * 251)
+    assert isinstance(longest, Prepared)
+    assert isinstance(longer, InvalidRow)

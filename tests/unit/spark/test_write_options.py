@@ -1,0 +1,115 @@
+"""What a write may say about itself, and how what it may not is told."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from glidemq_async.spark.rows import check_columns
+from glidemq_async.spark.write_options import WriteOptions
+
+LEAST = {"url": "redis://localhost", "queue": "q"}
+
+
+def parse(**options: str) -> WriteOptions:
+    return WriteOptions.parse({**LEAST, **options})
+
+
+def test_the_defaults_are_those_of_the_guide() -> None:
+    found = parse()
+    assert (found.id_mode, found.on_duplicate, found.on_invalid) == ("column", "skip", "fail")
+    assert (found.batch_size, found.max_batch_bytes, found.pipeline_depth) == (100, 1024**2, 1)
+    assert (found.dedup_ttl, found.backpressure_timeout, found.request_timeout) == (86400, 600, 30)
+    assert (found.max_queue_depth, found.rate, found.max_retries) == (0, 0, 5)
+
+
+def test_duplicates_may_end_a_write_or_only_be_counted() -> None:
+    assert [parse(onDuplicate=word).on_duplicate for word in ("fail", "count-only")] == ["fail", "count-only"]
+    with pytest.raises(ValueError, match="onDuplicate must be one of skip, fail, count-only"):
+        parse(onDuplicate="replace")
+
+
+def test_names_are_read_in_any_case() -> None:
+    assert parse(BATCHSIZE="7", maxqueuedepth="100").batch_size == 7
+    assert parse(maxqueuedepth="100").resume_queue_depth == 80
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("500ms", 0.5)])
+def test_durations(text: str, seconds: float) -> None:
+    assert parse(dedupTtl=text).dedup_ttl == seconds
+
+
+def test_sizes_and_rates() -> None:
+    assert parse(maxBatchBytes="2m").max_batch_bytes == 2 * 1024**2
+    assert parse(maxBatchBytes="500K").max_batch_bytes == 500 * 1024
+    assert parse(maxRowsPerSecond="0.5").rate == 500
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"url": ""}, "option `url` is missing"),
+        ({"queue": ""}, "give the option `queue`"),
+        ({"queues": "a,b"}, "exclude each other"),
+        ({"writeMode": "staged"}, "staged does not exist yet"),
+        ({"writeMode": "other"}, "must be direct"),
+        ({"path": "/x"}, "takes no path"),
+        ({"batchsise": "5"}, "did you mean 'batchSize'"),
+        ({"codecs": "zstd"}, "unknown option 'codecs'"),
+        ({"password": "s3cret"}, "'password'.*rediss://user:password@host"),
+        ({"ssl_ca_certs": "/x"}, "'ssl_ca_certs'.*rediss://user:password@host"),
+        ({"txnAppId": "a"}, "belong together"),
+        ({"txnVersion": "1"}, "belong together"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion must be a whole number"),
+        ({"txnAppId": "a", "txnVersion": "1", "writeId": "w"}, "exclude each other"),
+        ({"idMode": "hash"}, "needs idColumns"),
+        ({"idColumns": "a"}, "is for idMode=hash"),
+        ({"idMode": "row"}, "must be one of column, hash, none"),
+        ({"batchSize": "501"}, "from 1 to 500"),
+        ({"batchSize": "٣"}, "from 1 to 500"),
+        ({"maxQueueDepth": "10", "resumeQueueDepth": "11"}, "from 0 to 10"),
+        ({"dedupTtl": "91d"}, "must be a duration"),
+        ({"dedupTtl": "soon"}, "must be a duration"),
+        ({"maxBatchBytes": "0"}, "number of bytes"),
+        ({"maxRowsPerSecond": "nan"}, "number of rows"),
+        ({"opts": "[1]"}, "JSON object"),
+        ({"opts": "{"}, "JSON object"),
+        ({"idPrefix": "a\x00"}, "control character"),
+        ({"onInvalid": "ignore"}, "must be one of fail, dlq, drop"),
+        ({"ignoreExtraColumns": "yes"}, "must be one of false, true"),
+    ],
+)
+def test_what_an_option_cannot_be(options: dict[str, str], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse(**options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "why"),
+    [
+        (["name"], {}, "column `id` is missing"),
+        (["id"], {}, "column `name` is missing"),
+        (["id", "name", "extra"], {}, "no part of a job: column extra"),
+        (["id", "name", "NAME"], {}, "come twice"),
+        (["name"], {"idMode": "hash", "idColumns": "a"}, "column `a` is missing"),
+    ],
+)
+def test_columns_that_make_no_jobs(columns: list[str], options: dict[str, str], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        check_columns(columns, parse(**options))
+
+
+def test_columns_that_make_jobs() -> None:
+    """Nothing is raised: these are taken as they are."""
+    check_columns(["ID", "Name", "data", "priority"], parse())
+    check_columns(["id"], parse(name="n"))
+    check_columns(["name"], parse(idMode="none"))
+    check_columns(["name", "A"], parse(idMode="hash", idColumns="a"))
+    check_columns(["id", "name", "extra"], parse(ignoreExtraColumns="true"))
+
+
+def test_options_travel_and_show_no_password() -> None:
+    options = WriteOptions.parse({"url": "redis://u:s3cret@h", "queue": "q"})
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert "s3cret" not in repr(options)

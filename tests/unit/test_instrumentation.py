@@ -1,0 +1,100 @@
+"""Instrumentation: hooks are called around adds and runs, in order, and what one raises disturbs nobody."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from glidemq_async.instrumentation import Addition, Instrumentation, Instruments, WorkerPart, instruments_of
+from glidemq_async.options import JobOptions
+
+
+async def nothing() -> Mapping[str, int]:
+    return {}
+
+
+PART = WorkerPart("w", "q", nothing, lambda: 0)
+
+
+class Telling(Instrumentation):
+    def __init__(self, name: str, told: list[object]) -> None:
+        self.name = name
+        self.told = told
+
+    def before_add(self, additions: Sequence[Addition]) -> object:
+        self.told.append(f"{self.name} before")
+        return self.name
+
+    def after_add(self, token: Any, additions: Sequence[Addition], error: BaseException | None) -> None:
+        assert token == self.name
+        self.told.append(f"{self.name} after {error!r}")
+
+    async def worker_started(self, worker: WorkerPart) -> None:
+        self.told.append(f"{self.name} started")
+
+    async def worker_stopped(self, worker: WorkerPart) -> None:
+        self.told.append(f"{self.name} stopped")
+
+
+class Broken(Instrumentation):
+    def before_add(self, additions: Sequence[Addition]) -> object:
+        raise RuntimeError("before")
+
+    def after_add(self, token: Any, additions: Sequence[Addition], error: BaseException | None) -> None:
+        raise RuntimeError("after")
+
+    async def worker_started(self, worker: WorkerPart) -> None:
+        raise OSError("the port is taken")
+
+    async def worker_stopped(self, worker: WorkerPart) -> None:
+        raise OSError("no")
+
+
+def test_hooks_nest() -> None:
+    told: list[object] = []
+    with pytest.raises(KeyError), Instruments([Telling("a", told), Telling("b", told)]).adding([]):
+        raise KeyError(1)
+    assert told == ["a before", "b before", "b after KeyError(1)", "a after KeyError(1)"]
+
+
+def test_a_broken_hook_is_logged_and_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[object] = []
+    with caplog.at_level(logging.ERROR), Instruments([Broken(), Telling("a", told)]).adding([]):
+        pass
+    assert told == ["a before", "a after None"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "Broken.before_add raised: telemetry is incomplete",
+        "Broken.after_add raised: telemetry is incomplete",
+    ]
+
+
+async def test_a_start_that_fails_stops_those_that_started(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[object] = []
+    instruments = Instruments([Telling("a", told), Broken(), Telling("b", told)])
+    with pytest.raises(OSError, match="the port is taken"):
+        await instruments.start(PART)
+    assert told == ["a started", "a stopped"]
+    with caplog.at_level(logging.ERROR):
+        await instruments.stop(PART)
+    assert told[2:] == ["b stopped", "a stopped"]
+    assert "Broken.worker_stopped raised" in caplog.text
+
+
+@pytest.mark.parametrize("bad", [Instrumentation(), [object()], 5])
+def test_what_is_no_instrumentation_is_refused(bad: Any) -> None:
+    with pytest.raises(TypeError, match="nstrumentation"):
+        instruments_of(bad)
+    assert not instruments_of(())
+
+
+def test_options_with_other_headers_are_otherwise_the_same() -> None:
+    options = JobOptions(attempts=3, key="k", headers={"a": "b"})
+    changed = options.with_headers({"a": "b", "c": "d"})
+    assert changed == JobOptions(attempts=3, key="k", headers={"a": "b", "c": "d"})
+    assert changed.explicit() == {**options.explicit(), "headers": {"a": "b", "c": "d"}}
+    assert JobOptions.from_wire(changed.to_wire()).headers == {"a": "b", "c": "d"}
+    assert options.with_headers({"a": "b"}) is options
+    assert JobOptions().with_headers({"x": "y"}).explicit() == {"headers": {"x": "y"}}
