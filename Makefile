@@ -50,8 +50,10 @@ demo-spark: $(STAMP)
 	$(BIN)/glidemq pipeline demo $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/spark -m "not slow and not crash and not spark" $(ARGS)
-	@$(if $(ARGS),,$(MAKE) test-spark)
+	@status=0; \
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/spark -m "not slow and not crash and not spark" $(ARGS) || status=$$?; \
+	$(if $(ARGS),,$(MAKE) test-spark || status=$$?;) \
+	exit $$status
 
 # One session of Spark for all of them, so in one process.
 test-spark: $(STAMP)

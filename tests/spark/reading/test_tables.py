@@ -59,8 +59,10 @@ async def test_jobs_are_chosen_by_options(queue: AnyQueue, source: Source) -> No
     assert {row.id for row in source.read("jobs", ids=",".join([*ids, "no-such-job"])).collect()} == set(ids)
     after = (await queue.get_jobs("delayed"))[0].created_at
     assert after is not None
-    late = source.read("jobs", createdAfter=after.isoformat()).collect()
-    assert {row.name for row in late} == {"delayed", "keyed"}
+    late = {row.name for row in source.read("jobs", createdAfter=after.isoformat()).collect()}
+    # Those added just before it may have been within the same millisecond.
+    same = {job.name for job in await queue.get_jobs("waiting") if job.created_at == after}
+    assert late == {"delayed", "keyed"} | same
 
 
 @needs_pushdown
