@@ -16,18 +16,18 @@ from tests.crash.replay import CAME, COMES, QUEUE_ITSELF
 from tests.crash.roles import Payload, connect_to, run_loop
 
 ONE, SOME, PACED, PAID = "one", "some", "paced", "paid"
-KEYS = {ONE: 24, SOME: 6, PACED: 2, PAID: 2}
+KEYS = {ONE: 24, SOME: 6, PACED: 1, PAID: 2}
 WINDOW_MS = 500
 #: The first number of the changes that follow those of the changer.
 AFTER_THE_CHANGER = 1_000_000
 
 #: What holds from the beginning; keys `one` have no limits, so that they run one at a time.
 FIRST = [
-    Change(QUEUE_ITSELF, "concurrency", (100,)),
-    Change(QUEUE_ITSELF, "rate", (200, WINDOW_MS)),
+    Change(QUEUE_ITSELF, "concurrency", (80,)),
+    Change(QUEUE_ITSELF, "rate", (140, WINDOW_MS)),
     *(Change(f"{SOME}-{n}", "concurrency", (3,)) for n in range(KEYS[SOME])),
-    *(Change(f"{PACED}-{n}", "concurrency", (8,)) for n in range(KEYS[PACED])),
-    *(Change(f"{PACED}-{n}", "rate", (15, WINDOW_MS)) for n in range(KEYS[PACED])),
+    *(Change(f"{PACED}-{n}", "concurrency", (6,)) for n in range(KEYS[PACED])),
+    *(Change(f"{PACED}-{n}", "rate", (8, WINDOW_MS)) for n in range(KEYS[PACED])),
     *(Change(f"{PAID}-{n}", "concurrency", (4,)) for n in range(KEYS[PAID])),
     *(Change(f"{PAID}-{n}", "bucket", (6_000, 12_000)) for n in range(KEYS[PAID])),
 ]
@@ -89,13 +89,13 @@ def _another(draw: random.Random) -> Change:
     """A new value for one of the limits. A rate keeps its length, so that every window can be proven."""
     kind = draw.choice(("queue", "window", SOME, SOME, PACED, PAID))
     if kind == "queue":
-        return Change(QUEUE_ITSELF, "concurrency", (draw.choice((50, 75, 100, 125)),))
+        return Change(QUEUE_ITSELF, "concurrency", (draw.choice((40, 60, 80, 100)),))
     if kind == "window":
-        return Change(QUEUE_ITSELF, "rate", (draw.choice((120, 160, 240)), WINDOW_MS))
+        return Change(QUEUE_ITSELF, "rate", (draw.choice((90, 140, 200)), WINDOW_MS))
     if kind == SOME:
         return Change(_a_key(draw, SOME), "concurrency", (draw.choice((1, 2, 3, 4)),))
     if kind == PACED:
-        return Change(_a_key(draw, PACED), "rate", (draw.choice((8, 15, 22)), WINDOW_MS))
+        return Change(_a_key(draw, PACED), "rate", (draw.choice((6, 8, 12)), WINDOW_MS))
     return Change(_a_key(draw, PAID), "bucket", draw.choice(((6_000, 12_000), (4_000, 16_000), (10_000, 8_000))))
 
 

@@ -80,7 +80,7 @@ UNFENCED: Final = SKIRMISH._replace(
 SQUALL: Final = Scenario(
     "squall",
     squall.Outcome,
-    squall.Size(jobs=scaled(2_000), kills=scaled(120), zombies=scaled(12), seconds=seconds(60)),
+    squall.Size(jobs=scaled(2_000), kills=scaled(120), zombies=max(12, scaled(12)), seconds=seconds(60)),
     "No limit of a key or of the queue is exceeded while fences are valid, no order of a key is broken",
     "0 broken, every limit met",
 )
