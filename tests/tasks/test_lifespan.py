@@ -88,7 +88,10 @@ async def test_a_worker_whose_lifespan_failed_can_be_started_again(storage: Stor
 
 
 async def test_a_worker_of_the_app_that_could_not_start_says_so_again(storage: Storage, name: str) -> None:
-    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    taken = await asyncio.start_server(accept, "127.0.0.1", 0)
     mq = GlideMQ(storage, queue=name)
 
     @mq.task
