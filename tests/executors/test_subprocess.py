@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +38,18 @@ async def test_what_a_child_sees(queue: AnyQueue, monkeypatch: pytest.MonkeyPatc
     assert found["inheritable"] == []
     assert "secret" not in str(found["environment"])
     assert {"PATH", "LC_ALL"} <= found["environment"].keys()
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+async def test_a_path_among_the_places_of_modules_is_left_out(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: Any
+) -> None:
+    # What many write; imports pass over it.
+    places: list[Any] = [*sys.path, tmp_path]
+    monkeypatch.setattr(sys, "path", places)
+    executor = SubprocessExecutor(1, start_method=method)
+    async with worker_of(queue, handlers.by_name, executor=executor):
+        assert await queue.add_and_wait("echo", 7, wait_timeout=20) == 7
 
 
 async def test_values_go_and_come_back_from_both_kinds_of_functions(queue: AnyQueue) -> None:
