@@ -54,8 +54,12 @@ class Guardian:
     async def start(self) -> None:
         """Start the guard and wait until it answers. Raises ExecutorError."""
         ours, its = socket.socketpair()
-        with its:
-            self._process = self._launch(its)
+        try:
+            with its:
+                self._process = self._launch(its)
+        except BaseException:
+            ours.close()
+            raise
         self._control = ours.dup()
         try:
             self._channel = await Channel.over(ours, frames.ANY_SIZE)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -183,6 +186,22 @@ async def test_a_child_that_cannot_be_prepared_keeps_the_worker_from_starting(qu
         await worker.start()
     await worker.close()
     assert await queue.get_workers() == []
+
+
+async def test_a_guard_that_cannot_be_started_leaves_nothing_open(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    executor = SubprocessExecutor(1)
+    for _ in range(3):
+        with pytest.raises(ExecutorError, match="Cannot allocate memory"):
+            await executor.start(lambda: None)
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @pytest.mark.parametrize(
