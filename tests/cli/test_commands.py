@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
+import math
 import os
 import signal
 import subprocess
@@ -69,6 +71,20 @@ async def test_adding(server: Server, q: AnyQueue, tmp_path: Path) -> None:
     shell = Shell(server.url, tmp_path / "t")
     assert (await shell.run("add", "q", "t", "--args", "[1]", "--kwargs", '{"x": 2}')).returncode == 0
     assert [job.data for job in await q.get_jobs("waiting")] == [[1, 2], {"a": [1], "k": {"x": 2}}]
+
+
+async def test_payloads_that_json_does_not_have_are_shown(shell: Shell, q: AnyQueue) -> None:
+    for data in ({b"k": [math.nan]}, {datetime.date(2030, 1, 31): -math.inf}, {math.inf: {1: None}}, {b"\xff": True}):
+        await q.add("n", data)
+    done = await shell.run("jobs", "q", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is no JSON")
+
+    shown = [job["data"] for job in json.loads(done.stdout, parse_constant=refuse)["jobs"]]
+    assert shown == [{"k": ["nan"]}, {"2030-01-31": "-inf"}, {"inf": {"1": None}}, {"\\xff": True}]
+    assert (await shell.run("jobs", "q")).returncode == 0
 
 
 async def test_waiting_for_the_result(shell: Shell, q: AnyQueue) -> None:
