@@ -83,7 +83,8 @@ class Guardian:
         main = MainModule.of_this_process()
         python = [os.fsdecode(multiprocessing.spawn.get_executable()), *_flags()]
         config = dict(self._config)
-        path = [place for place in sys.path if isinstance(place, str)]  # imports pass over all else
+        places: list[object] = list(sys.path)
+        path = [place for place in places if isinstance(place, str)]  # imports pass over all else
         config |= {"path": path, "argv": sys.argv, "main": list(main), "worker": os.getpid(), "python": python}
         with tempfile.TemporaryFile() as file:
             file.write(json.dumps(config).encode())
