@@ -25,14 +25,18 @@ class DaemonThreads:
         self._lock = threading.Lock()
 
     def submit(self, function: Callable[[], object]) -> Future[object]:
-        """Call a function in a thread; the future gets its value or its exception."""
+        """Call a function in a thread; the future gets its value or its exception.
+
+        Raises RuntimeError when no thread can be started.
+        """
         future: Future[object] = Future()
         with self._lock:
             if self._idle > 0:
                 self._idle -= 1
             elif self._threads < self._limit:
+                # Raises where the system gives out no more threads: then there is none to count.
+                threading.Thread(target=self._work, name=f"glidemq-job-{self._threads + 1}", daemon=True).start()
                 self._threads += 1
-                threading.Thread(target=self._work, name=f"glidemq-job-{self._threads}", daemon=True).start()
         self._calls.put((future, function))
         return future
 

@@ -64,7 +64,11 @@ class ThreadExecutor:
         # The signal must exist before the thread looks for it: making it is not thread-safe.
         abort = job.abort
         context = contextvars.copy_context()
-        future = self._pool.submit(lambda: context.run(handler, job))
+        try:
+            future = self._pool.submit(lambda: context.run(handler, job))
+        except BaseException:  # no thread can be started, and this run's place is free for another one
+            free.release()
+            raise
         try:
             async with asyncio.timeout(timeout):
                 return _plain(await asyncio.wrap_future(future))

@@ -199,6 +199,13 @@ class JobFields(Generic[Data, Result]):
         self.state, self.failure_cause, self.failed_reason = "failed", cause, reason
         self.attempts_made += 1
 
+    def end_as(self, other: JobFields[Any, Any]) -> None:
+        """Note that the job has ended as another object of it has seen it end. For tests of users."""
+        self.state, self.attempts_made, self.fence = other.state, other.attempts_made, other.fence
+        self.failed_reason, self.failure_cause = other.failed_reason, other.failure_cause
+        self._result, self._error = other._result, other._error
+        self._started, self._ended = other._started, other._ended
+
     def _read(self, record: Record) -> None:
         place = place_of(record)
         claim = claim_of(record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -17,7 +18,7 @@ from glidemq_async.cleaning import Cleaning
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.codecs import Codec
 from glidemq_async.dead_letters import DeadLetters
-from glidemq_async.errors import QueueClosed, ResultTimeout
+from glidemq_async.errors import PayloadTooLarge, QueueClosed, ResultTimeout
 from glidemq_async.functions.callers import AddRequest, Finding, Wait
 from glidemq_async.generics import Data, Result
 from glidemq_async.instrumentation import Addition, Instrumentation, instruments_of
@@ -37,6 +38,7 @@ from glidemq_async.sync_queue import SyncQueue
 
 Mode: TypeAlias = Literal["global", "keyed"]
 
+_log = logging.getLogger(__name__)
 _NO_OPTIONS: Final = JobOptions()
 # The payload of a job that was added without one; a queue of another Data type passes its own.
 _NO_DATA: Final[Any] = None
@@ -168,7 +170,7 @@ class Queue(
         additions = [Addition(self.name, name, options.headers) for name, _, options in inputs]
         with self._instruments.adding(additions):
             told = [
-                (name, data, options.with_headers(addition.headers))
+                (name, data, _told(options, addition))
                 for (name, data, options), addition in zip(inputs, additions, strict=True)
             ]
             added = await self._add_all(told)
@@ -239,7 +241,7 @@ class Queue(
     async def _add_and_tell(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
         addition = Addition(self.name, name, options.headers)
         with self._instruments.adding([addition]):
-            job = await self._add(name, data, options.with_headers(addition.headers), reply)
+            job = await self._add(name, data, _told(options, addition), reply)
             addition.id, addition.outcome, addition.size = job.id, job.outcome, job.data_size
         return job
 
@@ -293,6 +295,15 @@ class Queue(
         """
         await self.connect()
         return await check_queue(self._client)
+
+
+def _told(options: JobOptions, addition: Addition) -> JobOptions:
+    """Return the options with what instrumentation put into the headers, where that can be sent."""
+    try:
+        return options.with_headers(addition.headers)
+    except (TypeError, ValueError, PayloadTooLarge) as error:
+        _log.warning("the headers of telemetry are left out of a job named %r: %s", addition.name, error)
+        return options
 
 
 def _check_input(item: object) -> None:

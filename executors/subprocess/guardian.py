@@ -54,8 +54,12 @@ class Guardian:
     async def start(self) -> None:
         """Start the guard and wait until it answers. Raises ExecutorError."""
         ours, its = socket.socketpair()
-        with its:
-            self._process = self._launch(its)
+        try:
+            with its:
+                self._process = self._launch(its)
+        except BaseException:
+            ours.close()
+            raise
         self._control = ours.dup()
         try:
             self._channel = await Channel.over(ours, frames.ANY_SIZE)
@@ -79,7 +83,9 @@ class Guardian:
         main = MainModule.of_this_process()
         python = [os.fsdecode(multiprocessing.spawn.get_executable()), *_flags()]
         config = dict(self._config)
-        config |= {"path": sys.path, "argv": sys.argv, "main": list(main), "worker": os.getpid(), "python": python}
+        places: list[object] = list(sys.path)
+        path = [place for place in places if isinstance(place, str)]  # imports pass over all else
+        config |= {"path": path, "argv": sys.argv, "main": list(main), "worker": os.getpid(), "python": python}
         with tempfile.TemporaryFile() as file:
             file.write(json.dumps(config).encode())
             file.seek(0)

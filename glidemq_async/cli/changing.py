@@ -107,7 +107,7 @@ def _show_added(document: Document) -> None:
 def _payload(data: str | None, args: str | None, kwargs: str | None) -> Any:
     if args is None and kwargs is None:
         if data == "-":
-            data = typer.get_text_stream("stdin").read()
+            data = _given()
         return None if data is None else parse_json("DATA", data)
     if data is not None:
         raise typer.BadParameter("a task has arguments and no DATA", param_hint="--args")
@@ -118,6 +118,13 @@ def _payload(data: str | None, args: str | None, kwargs: str | None) -> Any:
     if not isinstance(keywords, dict):
         raise typer.BadParameter(f"it must be a JSON object, got {kwargs}", param_hint="--kwargs")
     return {"a": cast("object", positional), "k": cast("object", keywords)}
+
+
+def _given() -> str:
+    try:
+        return typer.get_text_stream("stdin").read()
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"it is no text: {error}", param_hint="DATA") from None
 
 
 def _instant(text: str | None) -> datetime | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, Final
+from typing import Annotated, Any, Concatenate, Final, NoReturn
 
 import typer
 
@@ -89,6 +89,13 @@ def _place(url: str | None, prefix: str | None, app: str | None, directory: Path
 def parse_json(option: str, text: str) -> Any:
     """Return the value of JSON that was typed. Raises BadParameter, which names the option."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse)
     except ValueError as error:
         raise typer.BadParameter(f"it is no JSON: {error} (a text needs quotes)", param_hint=option) from None
+    except RecursionError:
+        raise typer.BadParameter("it is no JSON: it is nested too deeply", param_hint=option) from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    # Python takes them for numbers, and nobody else does.
+    raise ValueError(constant)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import shutil
 import sys
@@ -21,7 +22,26 @@ _LEAST_OF_LAST: Final = 20
 
 def to_json(value: object, *, indent: int | None = None) -> str:
     """Return a value as JSON: instants in ISO 8601, bytes as {"base64": …}, what JSON does not have as its text."""
-    return json.dumps(value, indent=indent, default=_plain, ensure_ascii=False)
+    try:
+        return json.dumps(value, indent=indent, default=_plain, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):  # a number or a key that JSON does not have
+        return json.dumps(_strict(value), indent=indent, default=_plain, ensure_ascii=False)
+
+
+def _strict(value: object) -> object:
+    """Return a value without numbers and keys that JSON does not have."""
+    if isinstance(value, Mapping):
+        entries = cast("Mapping[object, object]", value)
+        return {_key(key): _strict(item) for key, item in entries.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_strict(item) for item in cast("Sequence[object]", value)]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _key(key: object) -> object:
+    if key is None or isinstance(key, str | int):
+        return key
+    return key.decode(errors="backslashreplace") if isinstance(key, bytes) else str(_strict(key))
 
 
 def _plain(value: object) -> object:

@@ -179,12 +179,7 @@ class GlideMQ(Declaring, Generic[State]):
         Raises StorageUnavailable, IncompatibleQueueError, and RuntimeError while it is open in another loop.
         """
         if not self._connected:
-            self._connected = True
-            try:
-                await self.enter(as_worker=False)
-            except BaseException:
-                self._connected = False
-                raise
+            await self._enter(as_worker=False, connecting=True)
 
     async def close(self) -> None:
         """Send the adds that wait in line and let go of the connections, once no worker uses them; idempotent.
@@ -192,6 +187,9 @@ class GlideMQ(Declaring, Generic[State]):
         Raises RuntimeError while another loop, that the app is open in, runs.
         """
         refuse_elsewhere(self.loop, repr(self))
+        if self._changing.locked():  # a `connect` may be on its way
+            async with self._changing:
+                pass
         if self._connected:
             self._connected = False
             await self.leave(as_worker=False)
@@ -200,11 +198,16 @@ class GlideMQ(Declaring, Generic[State]):
 
     async def enter(self, *, as_worker: bool) -> None:
         """Open the app for one more user. For workers."""
+        await self._enter(as_worker=as_worker)
+
+    async def _enter(self, *, as_worker: bool, connecting: bool = False) -> None:
         refuse_elsewhere(self.loop, repr(self))
         if not self._users and not self._changing.locked():
             # A lock that somebody has waited for belongs to the loop in which that was.
             self._changing = asyncio.Lock()
         async with self._changing:
+            if connecting and self._connected:
+                return
             self._users += 1
             try:
                 await self._open()
@@ -215,6 +218,7 @@ class GlideMQ(Declaring, Generic[State]):
                 if not self._users:
                     await self._let_go()
                 raise
+            self._connected = self._connected or connecting
 
     async def leave(self, *, as_worker: bool) -> None:
         """Close the app if this was its last user. For workers."""

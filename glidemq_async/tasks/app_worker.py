@@ -133,6 +133,7 @@ class AppWorker(Runs):
             worker.when_broken = self.break_off
         self._open = AsyncExitStack()
         self._closing: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
         self._started = False
 
     def __repr__(self) -> str:
@@ -194,18 +195,25 @@ class AppWorker(Runs):
         """Open the app, enter its lifespan, upsert its crons, and start the workers.
 
         Raises what the lifespan raises, StorageUnavailable, IncompatibleQueueError (nothing is left open then), and
-        QueueClosed after `close`.
+        QueueClosed after `close`, or when its workers could not start before.
         """
-        if self._closed:
-            raise QueueClosed(f"asked to start {self!r}, found it closed: make a new one with mq.worker(...)")
-        if self._started:
-            return
-        self._started = True
+        async with self._starting:
+            if self._closed:
+                raise QueueClosed(f"asked to start {self!r}, found it closed: make a new one with mq.worker(...)")
+            if not self._started:
+                await self._start()
+                self._started = True
+
+    async def _start(self) -> None:
         async with AsyncExitStack() as opening:
             await self._app.enter(as_worker=True)
             opening.push_async_callback(self._app.leave, as_worker=True)
             opening.push_async_callback(self._scope.close)
-            await self._pool.start()
+            try:
+                await self._pool.start()
+            except BaseException:  # it has closed its workers, which cannot be started again
+                self._closed = True
+                raise
             opening.push_async_callback(self._pool.close)
             self._open = opening.pop_all()
 

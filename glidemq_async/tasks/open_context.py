@@ -26,6 +26,11 @@ class OpenContext:
         """Return what it yields, once it does. Raises what entering it raised."""
         return self._ready.result() if self._ready.done() else await asyncio.shield(self._ready)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether entering it raised."""
+        return self._ready.done() and (self._ready.cancelled() or self._ready.exception() is not None)
+
     async def _keep(self, opening: AbstractAsyncContextManager[Any]) -> None:
         set_current_job(None)
         try:

@@ -56,8 +56,9 @@ class WorkerScope:
             kept = self._kept[node.provider] = OpenContext(self._opening(node))
         try:
             return await kept.value()
-        except Exception:
-            if self._kept.get(node.provider) is kept:
+        except BaseException:
+            # Cancelled: either the job that waits, which others outlast, or the provider itself.
+            if kept.has_failed and self._kept.get(node.provider) is kept:
                 del self._kept[node.provider]
                 await kept.close()
             raise

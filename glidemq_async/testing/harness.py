@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias, overload
 
+from glidemq_async.errors import JobNotFound
 from glidemq_async.job import Job
 from glidemq_async.queue import Queue
 from glidemq_async.storage import MemoryStorage, Storage
@@ -171,7 +172,8 @@ async def _drain(runs: _Runs) -> list[AnyJob]:
             before = len(ended)
             await asyncio.gather(*(worker.until_empty(wait=False) for worker in runs.workers))
     for job in ended:
-        await job.refresh()
+        with contextlib.suppress(JobNotFound):  # nothing of it is kept: it stays as its worker saw it end
+            await job.refresh()
     return ended
 
 
@@ -184,9 +186,15 @@ class _Eager(Middleware):
 
     async def after_add(self, task: AnyTask, job: AnyJob) -> None:
         del task
-        await self._harness.drain(self._app)
-        if not job.gone:
+        ended = await self._harness.drain(self._app)
+        if job.gone:
+            return
+        try:
             await job.refresh()
+        except JobNotFound:
+            for other in ended:
+                if (other.queue, other.id) == (job.queue, job.id):
+                    job.end_as(other)
 
 
 def _order(job: AnyJob) -> tuple[float, float, str]:

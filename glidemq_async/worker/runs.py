@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from glidemq_async import failpoints
 from glidemq_async.client import QueueClient
 from glidemq_async.context import set_current_job
+from glidemq_async.durations import MAX_MS
 from glidemq_async.errors import (
     PayloadTooLarge,
     RateLimited,
@@ -294,7 +295,8 @@ class Runner:
                 f"the job asks for backoff strategy {backoff.name!r}, this worker has {known}: "
                 "pass it in backoff_strategies"
             )
-        return max(0, round(strategy(made, error) * 1000))
+        # What is longer than any delay may be would overflow in the store, and start the job at once.
+        return min(max(0, round(strategy(made, error) * 1000)), MAX_MS)
 
 
 def _final_cause(job: Job[Any, Any], error: BaseException) -> FailureCause | None:

@@ -17,6 +17,7 @@ from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
 from glidemq_async import JobOptions, Queue, RetryLater, SerializationError
+from glidemq_async.option_checks import MAX_HEADERS_BYTES
 from glidemq_async.queue_part import JobInput
 from glidemq_async.storage import Storage
 from tests.letters import fail
@@ -163,6 +164,19 @@ async def test_an_add_that_fails_is_a_span_with_an_error(traced: AnyQueue, recor
         assert attributes(span)["error.type"] == "glidemq_async.errors.SerializationError"
     error = "glidemq_async.errors.SerializationError"
     assert recorder.counts("messaging.client.sent.messages") == {(traced.name, error): 3}
+
+
+async def test_headers_that_leave_no_room_for_a_trace_are_added_without_it(
+    traced: AnyQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = {"h": "x" * (MAX_HEADERS_BYTES - 1)}
+    with caplog.at_level("WARNING", "glidemq_async"):
+        job = await traced.add("n", 1, headers=full)
+        [other] = await traced.add_bulk([("n", 2, JobOptions(headers=full))])
+    assert job.headers == other.headers == full
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "the headers of telemetry are left out of a job named 'n'"
+    ] * 2
 
 
 async def test_spans_and_baggage_hold_in_the_handler(traced: AnyQueue, recorder: Recorder) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
+import math
 import os
 import signal
 import subprocess
@@ -71,6 +73,35 @@ async def test_adding(server: Server, q: AnyQueue, tmp_path: Path) -> None:
     assert [job.data for job in await q.get_jobs("waiting")] == [[1, 2], {"a": [1], "k": {"x": 2}}]
 
 
+async def test_what_is_no_text_on_standard_input_is_refused(server: Server, tmp_path: Path) -> None:
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [*COMMAND, "add", "q", "n", "-"],
+        input=b"\xff\xfe",
+        capture_output=True,
+        check=False,
+        timeout=30,
+        env=environment(tmp_path / "t") | {"GLIDEMQ_URL": server.url, "PYTHONUTF8": "1"},
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"it is no text" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+async def test_payloads_that_json_does_not_have_are_shown(shell: Shell, q: AnyQueue) -> None:
+    for data in ({b"k": [math.nan]}, {datetime.date(2030, 1, 31): -math.inf}, {math.inf: {1: None}}, {b"\xff": True}):
+        await q.add("n", data)
+    done = await shell.run("jobs", "q", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is no JSON")
+
+    shown = [job["data"] for job in json.loads(done.stdout, parse_constant=refuse)["jobs"]]
+    assert shown == [{"k": ["nan"]}, {"2030-01-31": "-inf"}, {"inf": {"1": None}}, {"\\xff": True}]
+    assert (await shell.run("jobs", "q")).returncode == 0
+
+
 async def test_waiting_for_the_result(shell: Shell, q: AnyQueue) -> None:
     async with worker_of(q, handler):
         assert (await shell.run("add", "q", "n", '{"x": [1]}', "--wait", "10")).stdout == '{"x": [1]}\n'
@@ -84,6 +115,8 @@ async def test_waiting_for_the_result(shell: Shell, q: AnyQueue) -> None:
     ("arguments", "says"),
     [
         (("add", "q", "n", "{"), "it is no JSON"),
+        (("add", "q", "n", "[NaN]"), "it is no JSON: NaN"),
+        (("add", "q", "n", "[" * 5_000 + "]" * 5_000), "it is no JSON: it is nested too deeply"),
         (("add", "q", "n", "1", "--args", "[]"), "a task has arguments and no DATA"),
         (("add", "q", "n", "--args", "{}"), "must be a JSON list"),
         (("add", "q", "n", "--header", "a"), "is not NAME=TEXT"),

@@ -68,6 +68,19 @@ async def test_one_attempt_is_the_default(queue: AnyQueue) -> None:
     assert (job.state, job.attempts_made) == ("failed", 1)
 
 
+async def test_a_strategy_that_says_practically_never_is_not_asked_again_at_once(queue: AnyQueue) -> None:
+    strategies: dict[str, Strategy] = {"never": lambda made, error: 1e18}
+    async with worker_of(queue, Flaky(9), backoff_strategies=strategies) as worker:
+        retrying = Heard(worker, "retrying")
+        job = await queue.add("n", attempts=5, backoff=Backoff.custom("never"))
+        await retrying.next()
+        assert await job.get_state() == "delayed"
+    await job.refresh()
+    assert (job.state, job.attempts_made) == ("delayed", 1)
+    assert await queue.check() == []
+    await job.remove()
+
+
 @pytest.mark.parametrize(
     ("backoff", "expected"),
     [

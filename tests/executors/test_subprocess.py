@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +41,18 @@ async def test_what_a_child_sees(queue: AnyQueue, monkeypatch: pytest.MonkeyPatc
     assert found["inheritable"] == []
     assert "secret" not in str(found["environment"])
     assert {"PATH", "LC_ALL"} <= found["environment"].keys()
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+async def test_a_path_among_the_places_of_modules_is_left_out(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: Any
+) -> None:
+    # What many write; imports pass over it.
+    places: list[Any] = [*sys.path, tmp_path]
+    monkeypatch.setattr(sys, "path", places)
+    executor = SubprocessExecutor(1, start_method=method)
+    async with worker_of(queue, handlers.by_name, executor=executor):
+        assert await queue.add_and_wait("echo", 7, wait_timeout=20) == 7
 
 
 async def test_values_go_and_come_back_from_both_kinds_of_functions(queue: AnyQueue) -> None:
@@ -169,6 +186,22 @@ async def test_a_child_that_cannot_be_prepared_keeps_the_worker_from_starting(qu
         await worker.start()
     await worker.close()
     assert await queue.get_workers() == []
+
+
+async def test_a_guard_that_cannot_be_started_leaves_nothing_open(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    executor = SubprocessExecutor(1)
+    for _ in range(3):
+        with pytest.raises(ExecutorError, match="Cannot allocate memory"):
+            await executor.start(lambda: None)
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,27 @@ async def test_a_thread_that_was_given_up_counts_against_the_limit(queue: AnyQue
 
 
 @pytest.mark.only_on("memory")
+async def test_a_thread_that_cannot_be_started_keeps_no_place(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+    refused: list[str] = []
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name.startswith("glidemq-job") and not refused:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def work(job: AnyJob) -> Any:
+        return job.data
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    async with worker_of(queue, work):
+        first = await ended(await queue.add("n", 1))
+        assert first.failed_reason == "RuntimeError: can't start new thread"
+        assert await soon((await queue.add("n", 2)).result()) == 2
+
+
+@pytest.mark.only_on("memory")
 async def test_a_call_with_values_runs_in_a_thread(queue: AnyQueue) -> None:
     executor = ThreadExecutor(1)
     await executor.start(lambda: None)

@@ -39,6 +39,29 @@ async def test_a_cron_is_upserted_with_its_schedule_and_its_options(storage: Sto
         assert await mq.queue(name).remove_job_scheduler("nightly")
 
 
+async def test_whoever_connects_meanwhile_waits_until_it_is_open(storage: Storage, name: str) -> None:
+    mq = GlideMQ(storage, queue=name)
+
+    @mq.cron("0 0 1 1 *")
+    async def yearly() -> None: ...
+
+    first = asyncio.create_task(mq.connect())
+    await asyncio.sleep(0)
+    await mq.connect()
+    assert first.done()
+    assert await mq.queue(name).remove_job_scheduler("yearly")
+    # One close is enough, also for a connect that is on its way.
+    await mq.close()
+    second = asyncio.create_task(mq.connect())
+    await asyncio.sleep(0)
+    await mq.close()
+    await second
+    mq.relocate(storage)  # which an app that is open refuses
+    async with mq:
+        assert await mq.queue(name).remove_job_scheduler("yearly")
+    await mq.close()
+
+
 async def test_a_worker_alone_upserts_and_fires(storage: Storage, name: str) -> None:
     mq = GlideMQ(storage, queue=name)
     ran = asyncio.Semaphore(0)

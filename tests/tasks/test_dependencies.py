@@ -201,6 +201,27 @@ async def test_a_job_that_is_cut_off_leaves_what_others_wait_for(mq: GlideMQ) ->
         assert await second.result(PATIENCE) == "slow"
 
 
+async def test_a_provider_that_was_cancelled_is_tried_again(mq: GlideMQ) -> None:
+    first = True
+
+    async def pool() -> str:
+        nonlocal first
+        if first:
+            first = False
+            # As where a provider awaits a task that somebody has cancelled.
+            raise asyncio.CancelledError
+        return "pool"
+
+    @mq.task
+    async def work(p: str = Depends(pool, scope="worker")) -> str:
+        return p
+
+    async with mq, mq.worker():
+        with pytest.raises(JobFailed, match="CancelledError"):
+            await (await work.add()).result(PATIENCE)
+        assert await (await work.add()).result(PATIENCE) == "pool"
+
+
 async def test_overrides_stand_for_providers(mq: GlideMQ) -> None:
     @mq.task
     async def work(t: str = Depends(transaction), n: int = Depends(sync, scope="worker")) -> list[Any]:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from glidemq_async import GlideMQ
+from glidemq_async import GlideMQ, QueueClosed
 from glidemq_async.storage import Storage
 
 PATIENCE = 10
@@ -61,6 +61,73 @@ async def test_a_lifespan_that_fails_starts_nothing(storage: Storage, name: str)
         assert await job.get_state() == "waiting"
         assert await mq.queue(name).get_workers() == []
         await job.remove()
+
+
+async def test_a_worker_whose_lifespan_failed_can_be_started_again(storage: Storage, name: str) -> None:
+    attempts = 0
+
+    async def lifespan(_app: GlideMQ[None]) -> AsyncGenerator[None]:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise RuntimeError("no database")
+        yield
+
+    mq = GlideMQ(storage, queue=name, lifespan=lifespan)
+
+    @mq.task
+    async def work() -> int:
+        return 7
+
+    async with mq:
+        worker = mq.worker()
+        with pytest.raises(RuntimeError, match="no database"):
+            await worker.start()
+        async with worker:
+            assert await (await work.add()).result(PATIENCE) == 7
+
+
+async def test_a_worker_of_the_app_that_could_not_start_says_so_again(storage: Storage, name: str) -> None:
+    def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    taken = await asyncio.start_server(accept, "127.0.0.1", 0)
+    mq = GlideMQ(storage, queue=name)
+
+    @mq.task
+    async def work() -> None: ...
+
+    async with mq, taken:
+        worker = mq.worker(health_port=taken.sockets[0].getsockname()[1])
+        with pytest.raises(OSError, match="in use"):
+            await worker.start()
+        with pytest.raises(QueueClosed, match="make a new one"):
+            await worker.start()
+
+
+async def test_whoever_starts_a_worker_meanwhile_waits_for_its_start(storage: Storage, name: str) -> None:
+    entered = 0
+
+    async def lifespan(_app: GlideMQ[None]) -> AsyncGenerator[None]:
+        nonlocal entered
+        await asyncio.sleep(0)
+        entered += 1
+        yield
+
+    mq = GlideMQ(storage, queue=name, lifespan=lifespan)
+
+    @mq.task
+    async def work() -> None: ...
+
+    async with mq:
+        worker = mq.worker()
+        first = asyncio.create_task(worker.start())
+        await asyncio.sleep(0)
+        await worker.start()
+        assert entered == 1
+        assert len(await mq.queue(name).get_workers()) == 1
+        await first
+        await worker.close()
 
 
 async def test_running_jobs_end_before_the_lifespan_does(storage: Storage, name: str) -> None:

@@ -71,6 +71,14 @@ async def test_eager_runs_each_add_at_once(glidemq: Harness) -> None:
     assert await waiting.get_state() == "waiting"
 
 
+async def test_eager_returns_a_job_of_which_nothing_is_kept_as_it_ended(glidemq: Harness) -> None:
+    with glidemq.eager(mq):
+        done = await add.options(keep_completed=False).add(1, 2)
+        failed = await fail.options(keep_failed=False, attempts=1).add()
+    assert (done.state, done.return_value) == ("completed", 3)
+    assert (failed.state, failed.failed_reason) == ("failed", "ValueError: no luck")
+
+
 async def test_retries_of_a_task_take_no_time(glidemq: Harness) -> None:
     glidemq.use(mq)
     await glidemq.clock.move_to(datetime(2030, 1, 1, 12, tzinfo=UTC))  # the hour that passes brings no other job

@@ -55,6 +55,18 @@ async def test_drain_runs_what_is_due_and_leaves_what_is_not(glidemq: Harness) -
     assert await glidemq.drain(queue, echo) == []
 
 
+async def test_jobs_of_which_nothing_is_kept_are_drained_too(glidemq: Harness) -> None:
+    queue = glidemq.queue("q")
+    await queue.add("n", 1, keep_completed=False)
+    await queue.add("n", 2, result_ttl=0.001)
+
+    async def process(job: AnyJob) -> int:
+        return int(job.data) + 1
+
+    found = await glidemq.drain(queue, process)
+    assert [(job.state, job.return_value) for job in found] == [("completed", 2), ("completed", 3)]
+
+
 async def test_jobs_that_jobs_add_are_drained_too(glidemq: Harness) -> None:
     queue = glidemq.queue("q")
 
