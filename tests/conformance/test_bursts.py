@@ -23,10 +23,8 @@ async def test_a_burst_runs_everything_and_returns(queue: AnyQueue) -> None:
 
 
 async def test_a_burst_on_an_empty_queue_returns_at_once(queue: AnyQueue) -> None:
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    # A poll would come long after the end of this patience.
     await soon(worker_of(queue, echo).run(until_empty=True))
-    assert loop.time() - began < 2
 
 
 @pytest.mark.parametrize("concurrency", [1, 7])
