@@ -46,6 +46,7 @@ from glidemq_async.worker.slots import Slots
 CANCEL_SECONDS: Final = 0.5
 """How long cancelled handlers may take to end at shutdown before they are left behind."""
 SIGN_ON_SECONDS: Final = 10.0
+"""How long the call may take by which the store learns of the worker."""
 SIGN_OFF_SECONDS: Final = 1.0
 """For a start that failed: whoever is not signed off by then is forgotten by the sweep."""
 
