@@ -331,8 +331,13 @@ class Worker(Runs, Generic[Data, Result]):
         """Wait until a started worker finds nothing to claim, or is stopped; see `run`.
 
         With `wait=False` that is all: jobs that a limit holds back and retries are left alone like delayed ones.
+        Raises RuntimeError when the worker was not started.
         """
-        assert self._session is not None  # noqa: S101 - started
+        if self._session is None:
+            raise RuntimeError(
+                f"asked to wait until queue {self.queue!r} is empty, found worker {self.name} not started: call start() "
+                "first, or run(until_empty=True), which starts it"
+            )
         if self._batcher is not None:
             self._batcher.hurry()
         await self._session.until_empty(self._stop_requested, wait=wait)

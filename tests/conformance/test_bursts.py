@@ -63,6 +63,14 @@ async def test_several_bursts_at_once(queue: AnyQueue) -> None:
     assert sorted(runs) == list(range(300))
 
 
+@pytest.mark.only_on("memory")
+async def test_a_worker_that_was_not_started_says_so(queue: AnyQueue) -> None:
+    worker = worker_of(queue, echo)
+    with pytest.raises(RuntimeError, match=r"not started: call start\(\)"):
+        await worker.until_empty()
+    await worker.close()
+
+
 async def test_a_burst_can_be_stopped(queue: AnyQueue) -> None:
     gate = Gate()
     await queue.add_bulk([("n", number) for number in range(3)])
