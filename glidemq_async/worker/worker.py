@@ -335,8 +335,8 @@ class Worker(Runs, Generic[Data, Result]):
         """
         if self._session is None:
             raise RuntimeError(
-                f"asked to wait until queue {self.queue!r} is empty, found worker {self.name} not started: call start() "
-                "first, or run(until_empty=True), which starts it"
+                f"asked to wait until queue {self.queue!r} is empty, found worker {self.name} not started: "
+                "call start() first, or run(until_empty=True), which starts it"
             )
         if self._batcher is not None:
             self._batcher.hurry()
