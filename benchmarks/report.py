@@ -224,7 +224,7 @@ round and every sample has a process of its own; ratios are taken round by round
   job. *batched*: one XACK and one XDEL per 100. *bare connection*: the same over the library's own connection class,
   which parses nothing. None keeps a record, an event or a result; none can delay, retry or fence.
 - *naive*: a function library that runs every command for each job by itself, in batches of 100.
-- *{"idle: add -> handler"}*: from the call of `add` in one process to the first line of the handler in another, on an
+- *idle: add -> handler*: from the call of `add` in one process to the first line of the handler in another, on an
   idle queue; a round trip is the empty function call, made in turns with the adds.
 
 ## Beside the bare loop

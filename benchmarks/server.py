@@ -15,22 +15,11 @@ from typing import Final
 from glidemq_async.storage.binary import find_server
 from glidemq_async.storage.connections import Endpoint, dial
 from glidemq_async.storage.library import pack
+from glidemq_async.storage.memory import HOLDER
 from glidemq_async.storage.wire import Reply, Wire, as_text
 
 START_SECONDS: Final = 10.0
 REPLY_SECONDS: Final = 60.0
-
-# The server ends when the pipe from the benchmark closes, however the benchmark ends.
-_HOLDER: Final = """
-trap '' INT HUP TERM QUIT
-dir=$1; shift
-"$@" </dev/null >/dev/null 2>&1 &
-server=$!
-read -r _
-kill -9 "$server" 2>/dev/null
-wait "$server" 2>/dev/null
-rm -rf -- "$dir"
-"""
 
 
 @contextlib.contextmanager
@@ -44,7 +33,7 @@ def running_server(*options: str) -> Generator[str]:
         "--io-threads", "1", "--logfile", "", *options,
     ]  # fmt: skip
     holder = subprocess.Popen(
-        ["/bin/sh", "-c", _HOLDER, "glidemq-bench", directory, *command],
+        ["/bin/sh", "-c", HOLDER, "glidemq-bench", directory, *command],
         stdin=subprocess.PIPE,
         start_new_session=True,
     )

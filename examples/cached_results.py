@@ -16,7 +16,7 @@ def keep_longer(execution: Execution) -> None:
 
 
 async def length(queue: Queue[str, int], text: str) -> int:
-    job = await queue.add("measure", text, job_id=f"length-{text}", result_ttl=0.2)
+    job = await queue.add("measure", text, job_id=f"length-{text}", result_ttl=1)
     return await job.result(timeout=10)
 
 
@@ -27,7 +27,7 @@ async def main() -> None:
     ):
         for text in ("short", "short", "a long text", "a long text"):
             print(await length(queue, text))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1.1)
         print(await length(queue, "short"), await length(queue, "a long text"))
         await queue.update_result_ttl("length-a long text", None)  # back to what the queue keeps anyway
 

@@ -1,15 +1,16 @@
 """Limits of a key: how many run at once, a sliding window, a token bucket with costs, and a pause."""
 
 import asyncio
-import time
+from datetime import datetime, timedelta
 
 from glidemq_async import Job, Queue, RateLimit, TokenBucket, Worker
 
-started: dict[str, list[float]] = {}
+started: dict[str, list[datetime]] = {}
 
 
 async def fetch(job: Job) -> None:
-    started.setdefault(job.key or "", []).append(time.monotonic())
+    if job.key and job.processed_at:
+        started.setdefault(job.key, []).append(job.processed_at)
 
 
 async def main() -> None:
@@ -25,10 +26,11 @@ async def main() -> None:
         async with Worker("crawler", fetch, queue.storage, concurrency=10):
             for job in jobs:
                 await job.result(timeout=10)
+        window = timedelta(seconds=0.3)
         first, second, third = started["slow.example"]
-        print("the third start waits for the window:", third - first >= 0.29 > second - first)
+        print("the third start waits for the window:", third - first >= window > second - first)
         one, two = started["api.example"]
-        print("16 tokens of 10 take a while:", two - one >= 0.29)
+        print("16 tokens of 10 take a while:", two - one >= window)
         print("paused:", [job.key for job in await queue.get_jobs("rate-limited")])
 
 

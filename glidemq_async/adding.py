@@ -17,7 +17,9 @@ from glidemq_async.functions.callers import AddReply, AddRequest, Wait
 from glidemq_async.storage.protocol import FunctionError
 
 MAX_JOBS: Final = 500
+"""Jobs that one call adds: it stops the server for everybody else, so it must stay short."""
 MAX_BYTES: Final = 1024 * 1024
+"""Bytes of payloads after which a call is full."""
 
 
 class Added(NamedTuple):

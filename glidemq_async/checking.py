@@ -12,6 +12,7 @@ from glidemq_async.client import QueueClient
 from glidemq_async.functions.callers import Finding
 
 STEP: Final = 200
+"""Members of a structure, or records, that one call looks at."""
 STRUCTURES: Final = (
     "returned",
     "scheduled",

@@ -16,6 +16,7 @@ from glidemq_async.option_checks import whole_number
 from glidemq_async.record import FINAL
 
 SWEPT_AT_ONCE: Final = 200
+"""Keys of single names that one call removes after a queue was obliterated."""
 
 
 class Cleaning(Inspection[Data, Result]):

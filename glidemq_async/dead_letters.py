@@ -20,6 +20,7 @@ from glidemq_async.storage.protocol import FunctionError
 
 _REVOKED: Final = "revoked"
 _ALL: Final = 2**31 - 1
+"""Stands for no bound where the server wants a number."""
 
 
 class DeadLetters(Inspection[Data, Result]):

@@ -21,6 +21,7 @@ _PATIENCE_SECONDS: Final = 10.0
 _MOST_BYTES: Final = 8_192
 """How long a request may be."""
 _MOST_CONNECTIONS: Final = 100
+"""Who comes while so many are served is let go at once."""
 
 _log = logging.getLogger(__name__)
 

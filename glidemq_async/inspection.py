@@ -20,6 +20,7 @@ from glidemq_async.queue_part import QueuePart
 from glidemq_async.record import FINAL, STATES, State
 
 PAGE: Final = 500
+"""Jobs that one call lists."""
 READ_AT_ONCE: Final = 50
 """How many whole records a search reads with one call: payloads may be large."""
 SILENT_SECONDS: Final = 60.0

@@ -73,7 +73,9 @@ WITH_DETAIL: Final = frozenset(
 )
 
 COUNT: Final = 200
+"""Entries of one read; an entry holds all events of one call."""
 BLOCK_SECONDS: Final = 2.0
+"""How long a read waits for news before it is made again: the server pushes what comes, this bounds a lost link."""
 SEP: Final = "\x1f"
 #: Between the name and the key of a keyed job that was added.
 KEY_SEP: Final = "\x1e"
@@ -149,8 +151,10 @@ class QueueEvents:
 
     Each event comes once, in the order of the server. After a break, pass the last event's `position` as `after`:
     nothing is skipped silently, what went unread meanwhile is reported as an EventGap. `after="0"` reads all that
-    is kept. Raises StorageUnavailable when the server stays away; iterating again resumes. Without an event loop:
-    `with QueueEvents("emails", url).sync as events: for event in events: ...`.
+    is kept. Without an event loop: `with QueueEvents("emails", url).sync as events: for event in events: ...`.
+
+    Raises ValueError for a bad `after`, StorageUnavailable when the server stays away (iterating again resumes), and
+    IncompatibleQueueError when the stored queue is not ours.
     """
 
     def __init__(

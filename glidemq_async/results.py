@@ -17,8 +17,11 @@ from glidemq_async.functions.callers import Functions, Record
 from glidemq_async.storage import Storage, Subscription
 
 RECHECK_SECONDS: Final = 5.0
+"""How often a waiter looks at the record by itself, in case a message was lost."""
 GOODBYE_SECONDS: Final = 1.0
+"""How long telling the server that nobody waits any more may take when the queue closes."""
 _EARLY: Final = 1_000
+"""Answers that are kept for adds on their way; one that is dropped is read from the record."""
 
 _log = logging.getLogger(__name__)
 

@@ -27,6 +27,7 @@ Overlap: TypeAlias = Literal["allow", "skip"]
 
 MAX_CATCH_UP: Final = 1_000
 _CATCH_UP: Final = 100
+"""How many missed slots `fire-all` makes up for unless `catch_up` says otherwise; the newest ones."""
 _LONGEST_EXPRESSION: Final = 512
 
 PROMPT_MS: Final = 5_000
@@ -34,6 +35,7 @@ PROMPT_MS: Final = 5_000
 GRACE_MS: Final = 90_000
 """The newest slot may be so late before it is missed: longer than it takes until somebody notices that nobody fires."""
 _MOST_COUNTED: Final = 1_000
+"""Missed slots of a cron expression are counted up to here: each has to be computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

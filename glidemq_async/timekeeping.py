@@ -21,13 +21,17 @@ from glidemq_async.schedule import Schedule, Slots
 __all__ = ["Timekeeper"]
 
 PATROL: Final = (30.0, 60.0)
+"""How often a process without a role looks for what the others may have left behind."""
 FIRST_LOOK: Final = (0.05, 0.5)
 """When a queue that has schedulers was opened: not at once, for most who open one for a moment only."""
 BEHIND: Final = (0.5, 1.0)
 """How long after a slot somebody without a role looks whether it was fired."""
 LONGEST_PAUSE: Final = 30.0
+"""Between two tries while the storage is away."""
 LEAVE_SECONDS: Final = 2.0
+"""How long giving up a role may take when the queue closes; without it the role is free after a slot."""
 SLOTS_A_CALL: Final = 50
+"""Slots of one scheduler that one call fires: each adds a job."""
 
 _log = logging.getLogger(__name__)
 

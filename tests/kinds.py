@@ -32,6 +32,13 @@ async def add_kind(queue: AnyQueue, count: int = 1, **extra: object) -> list[str
     return ids
 
 
+async def idle_workers(queue: AnyQueue, place: Place, number: int) -> None:
+    """Wait until so many workers are registered as ones that wait for a wake-up."""
+    async with asyncio.timeout(PATIENCE):
+        while await place.ask("ZCARD", f"glide:{{{queue.name}}}:idle") != number:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
 async def waited_for(queue: AnyQueue, place: Place, number: int) -> None:
     """Wait until somebody waits for the results of so many jobs."""
     async with asyncio.timeout(PATIENCE):

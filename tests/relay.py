@@ -7,6 +7,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from glidemq_async.storage import Arg, Storage, StreamEntry, Subscription, Wait
+from tests.workbench import AnyQueue
+
+STEADY = 10
+"""Round trips without a claim, after which nobody has anything to ask any more."""
 
 
 class Relay:
@@ -54,6 +58,14 @@ class Relay:
         on_change: Callable[[bool], None],
     ) -> Subscription:
         return await self._inner.subscribe(key, channel, on_message, on_change)
+
+    async def quiet(self, queue: AnyQueue) -> None:
+        """Wait until the workers behind this storage claim no more; what they were told before, they have heard."""
+        steady = 0
+        while steady < STEADY:
+            before = self.calls.count("settleAndClaim")
+            await queue.is_paused()
+            steady = steady + 1 if self.calls.count("settleAndClaim") == before else 0
 
     async def read_stream(self, key: str, after: str, count: int, block: float) -> list[StreamEntry]:
         return await self._inner.read_stream(key, after, count, block)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import fcntl
 import os
+import random
 import shutil
 import signal
 import socket
@@ -37,12 +39,50 @@ def _die_with_parent() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
+class _Ports:
+    """Loopback ports that nobody else takes before they are used, and that are never given twice.
+
+    They lie below those that the kernel picks for connections and for who asks for any port. Other test processes see
+    by a lock on one byte of a file, held until this process ends, which ports are given.
+    """
+
+    RANGE = range(15_000, 32_000)
+
+    def __init__(self) -> None:
+        self._given: set[int] = set()
+        self._locks = (Path(tempfile.gettempdir()) / f"glidemq-test-ports-{os.getuid()}").open("ab")
+
+    def take(self) -> int:
+        """A port that is free, and this process's alone."""
+        for port in random.SystemRandom().sample(self.RANGE, 1_000):
+            if port not in self._given and self._lock(port) and self._can_be_bound(port):
+                self._given.add(port)
+                return port
+        raise OSError("no loopback port is free")
+
+    def _lock(self, port: int) -> bool:
+        try:
+            fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:
+            return False
+        return True
+
+    @staticmethod
+    def _can_be_bound(port: int) -> bool:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+            return True
+
+
+_ports = _Ports()
+
+
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port that is free, and that no other test process gets."""
+    return _ports.take()
 
 
 async def eventually(check: Callable[[], Awaitable[bool]], what: str, seconds: float = START_SECONDS) -> None:

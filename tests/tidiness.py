@@ -17,7 +17,7 @@ from tests.places import Place
 
 _KEY = re.compile(r"([^:{}]+):\{([^:{}]+)\}:(.+)")
 _SOCKETS = Path("/proc/self/fd")
-PATIENCE = 3.0
+PATIENCE = 10.0
 
 
 async def verify(storage: Storage, place: Place, *, workers_gone: bool = True) -> None:

@@ -66,6 +66,12 @@ async def soon(awaitable: Awaitable[Value], seconds: float = PATIENCE) -> Value:
     return await asyncio.wait_for(awaitable, seconds)
 
 
+async def idle(worker: Any) -> None:
+    """Wait until a worker has asked for jobs, and as a rule until it is registered as one that waits."""
+    await until(lambda: worker.last_seen is not None)
+    await asyncio.sleep(0.05)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that announces itself to nobody."""
     async with asyncio.timeout(PATIENCE):

@@ -42,6 +42,7 @@ CHANNEL: Final = 3
 ENDED: Final = 0
 STOPPED: Final = 143
 UNPREPARED: Final = 78
+"""Exit statuses: told to end, ended by SIGTERM (128 + 15), or not fit to take jobs (`EX_CONFIG`)."""
 PREPARING: Final = 60
 """Seconds of processor time for imports and set-up, where that of jobs is limited."""
 

@@ -25,7 +25,9 @@ from glidemq_async.executors.subprocess import child, frames
 from glidemq_async.executors.subprocess.system import adopt_orphans, die_with_parent, own_children
 
 _MOST_DESCRIPTORS: Final = 1_048_576
+"""Up to here descriptors are closed in a child: no limit of a process is higher in practice."""
 _BROKEN: Final = 70
+"""The exit status of a child that ended by an error of ours (`EX_SOFTWARE`)."""
 
 
 def main(config: Mapping[str, Any]) -> None:

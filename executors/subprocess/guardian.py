@@ -23,7 +23,9 @@ from glidemq_async.executors.subprocess.channel import Channel
 from glidemq_async.executors.subprocess.references import MainModule
 
 _START_SECONDS: Final = 30.0
+"""How long a guard may take to say that it is there."""
 _END_SECONDS: Final = 5.0
+"""How long it may take to end with all of its children."""
 
 
 class Ending(NamedTuple):

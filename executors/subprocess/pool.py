@@ -25,13 +25,16 @@ from glidemq_async.executors.subprocess.system import how_it_ended
 PREPARE_SECONDS: Final = 60.0
 """How long a child may take to start, imports and set-up included."""
 _HELLO_LIMIT: Final = 1024 * 1024
+"""Bytes of a frame from a child before its jobs set the limit."""
 _END_SECONDS: Final = 2.0
 """How long a child that is told to end may take."""
 _IDLE_SECONDS: Final = 0.5
 """How long idle children may take to end when the pool is stopped at once."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
+"""Before a child is started after others could not be; doubled for each of them."""
 _MOST_FAILURES: Final = 10
+"""Failures that are counted: beyond them the pause is the longest one anyway."""
 
 _log = logging.getLogger(__name__)
 

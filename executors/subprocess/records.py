@@ -20,8 +20,10 @@ Levels: TypeAlias = list[Any]
 LONGEST_TEXT: Final = 8_192
 """Characters of a message, a traceback or a stack; the rest is cut."""
 MOST_A_SECOND: Final = 1_000
+"""Records of one child that the worker handles; what comes beyond is counted and dropped."""
 _LONGEST_EXTRA: Final = 4_096
 _MOST_EXTRAS: Final = 32
+"""Bounds of what `extra=` may add to a record: characters of a value, and values."""
 _CUT: Final = "… (cut)"
 
 _FIELDS: Final[Mapping[str, Callable[[Any], Any]]] = {

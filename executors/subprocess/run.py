@@ -18,6 +18,7 @@ from glidemq_async.serialization import MsgpackSerializer
 SLACK: Final = 256 * 1024
 """What a frame may have beyond the largest payload: an error with its traceback, a few short fields."""
 _LAST_SECONDS: Final = 5.0
+"""How long after the last step, be it a kill or the end of its channel, a child may take to be reported as ended."""
 
 
 class Outcome(NamedTuple):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from glidemq_async.cli.exits import USAGE, CommandError
 from glidemq_async.worker.signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from glidemq_async.worker import Worker
 
 T = TypeVar("T")
 
@@ -43,6 +46,18 @@ async def _interruptible(work: Coroutine[Any, Any, T]) -> T | None:
             if interrupted.is_set():
                 return None
             raise
+
+
+async def run_until_stdin_ends(worker: Worker[Any, Any]) -> None:
+    """Run a worker until SIGTERM, or the end of standard input: that comes however the parent process ends."""
+    loop = asyncio.get_running_loop()
+
+    def parent_has_ended() -> None:
+        loop.remove_reader(0)
+        worker.stop()
+
+    loop.add_reader(0, parent_has_ended)
+    await worker.run()
 
 
 async def until_one(

@@ -18,6 +18,7 @@ from .retry import TRY_SECONDS
 from .wire import Reply, ReplyError, Wire, as_list
 
 WAIT_SECONDS: Final = 5.0
+"""How long a replica or the disk may take to confirm a call."""
 
 
 async def call_confirmed(node: Node, packed: bytes, key: str, wait: Wait, deadline: float) -> Reply:

@@ -29,7 +29,9 @@ from .wire import Wire
 
 LINGER_VARIABLE: Final = "GLIDEMQ_LINGER"
 LINGER_SECONDS: Final = 10.0
+"""How long the server stays after its last user."""
 START_SECONDS: Final = 60.0
+"""How long the server may take to come up; it may have to read a large file first."""
 SOCKET: Final = "server.sock"
 # What sun_path holds besides its final zero.
 LONGEST_PATH: Final = 107 if sys.platform.startswith("linux") else 103

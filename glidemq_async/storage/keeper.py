@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
 LOCKED = 3
+"""The exit status of a keeper that found another one in the directory."""
 FAILED = 4
+"""The exit status of one whose server cannot be run; why stands in the file `FAILURE`."""
 
 KEEPER_LOCK = "keeper.lock"
 SERVER_LOCK = "server.lock"
@@ -33,11 +35,17 @@ FAILURE = "keeper.failed"
 LOG = "server.log"
 
 _LOG_LIMIT = 1 << 20
+"""Bytes of the server's log after which it is begun anew; the one before is kept."""
 _TAKEOVER_SECONDS = 60.0
+"""How long the server of a keeper that died may take to write its data and end."""
 _STOP_SECONDS = 30.0
+"""How long the own server may take to end before it is killed."""
 _STABLE_SECONDS = 5.0
+"""A server that ran for so long did not die at its start: it comes back without a pause."""
 _EXIT_SECONDS = 1.0
-_FIRST_PAUSE = 0.02
+"""How long after its connection the server may still end; else only the connection was lost."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
+"""Before a server that died is started again; doubled each time it dies soon."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -110,7 +118,7 @@ class Keeper:
             if self._attend():
                 return
             # The server died under us. It comes back at once, more slowly if it keeps dying.
-            pause = _FIRST_PAUSE if time.monotonic() - began > _STABLE_SECONDS else min(pause * 2, 2.0)
+            pause = _FIRST_PAUSE if time.monotonic() - began > _STABLE_SECONDS else min(pause * 2, _LONGEST_PAUSE)
             time.sleep(pause)
 
     def _attend(self) -> bool:

@@ -24,10 +24,12 @@ from .redis import RedisStorage
 from .wire import Wire
 
 START_SECONDS: Final = 10.0
+"""How long a server may take to come up."""
 GRACE_SECONDS: Final = 0.5
+"""How long one that has answered before is tried again: nothing starts it anew."""
 
 # $1 is the directory, the rest the command line. `read` returns when the owner closes the pipe or dies.
-_HOLDER: Final = """
+HOLDER: Final = """
 trap '' INT HUP TERM QUIT
 dir=$1; shift
 "$@" </dev/null >/dev/null 2>&1 &
@@ -69,7 +71,7 @@ class MemoryServer:
                 directory = tempfile.mkdtemp(prefix="glidemq-", dir="/tmp")
             self._directory = directory
             self._process = subprocess.Popen(  # noqa: S603
-                ["/bin/sh", "-c", _HOLDER, "glidemq-memory", directory, binary, *self._options()],
+                ["/bin/sh", "-c", HOLDER, "glidemq-memory", directory, binary, *self._options()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

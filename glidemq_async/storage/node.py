@@ -18,6 +18,7 @@ from .wire import Wire
 Dial: TypeAlias = Callable[[], Awaitable[Wire]]
 
 SPARE_WIRES: Final = 4
+"""Connections for blocking calls that are kept open for the next such call."""
 
 _T = TypeVar("_T")
 

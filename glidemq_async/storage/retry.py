@@ -18,6 +18,7 @@ from .protocol import FunctionError
 FIRST_PAUSE: Final = 0.005
 LONGEST_PAUSE: Final = 0.5
 TRY_SECONDS: Final = 5.0
+"""How long one try may be without an answer before the connection is given up and the call sent again."""
 
 
 class Verdict(enum.Enum):

@@ -27,7 +27,9 @@ from .subscriptions import OnChange, OnMessage, SubscriptionHub
 from .wire import Reply, as_list, as_text
 
 CONNECT_TIMEOUT: Final = 10.0
+"""How long `connect` tries to reach a server, in seconds; a call has its own timeout."""
 READ_PATIENCE: Final = 30.0
+"""How long a read is tried again while the server is away, beyond the time it may block."""
 _function_name = cache(loader.function_name)
 
 

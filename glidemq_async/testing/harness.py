@@ -27,6 +27,7 @@ AnyApp: TypeAlias = GlideMQ[Any]
 
 _ALL: Final = 1_000_000
 _CONCURRENCY: Final = 10
+"""Jobs that `drain` runs at a time unless it is told otherwise."""
 
 
 class Harness:

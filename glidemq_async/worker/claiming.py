@@ -22,10 +22,15 @@ from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.worker.runs import Ended, Run, Verb, failed_option
 
 MAX_SETTLED: Final = 500
+"""Runs that one call settles: it stops the server for everybody else, so it must stay short."""
 MAX_BYTES: Final = 1024 * 1024
+"""Bytes of outcomes after which a call is full."""
 MAX_CLAIMED: Final = 1_000
+"""Jobs that one call claims; a worker with more free slots calls again at once."""
 ECHO_SECONDS: Final = 2.0
+"""How long the echo of an idle worker may be on its way before the wake-up link is taken for silent."""
 ERROR_PAUSE: Final = 1.0
+"""After a call that failed in spite of its retries."""
 # By so much timers may fire late: loops wait for whole milliseconds, and some also tell the time in these.
 TIMER_GRAIN: Final = 0.0015
 

@@ -22,8 +22,11 @@ SAFE_SHARE: Final = 0.8
 LONGEST_PAUSE: Final = 20.0
 """Renewing is the worker's sign of life too: however long its leases are, it is heard of so often."""
 MAX_HELD: Final = 1_000
+"""Leases that one call renews."""
 CALL_SECONDS: Final = 5.0
+"""How long a renewal may take, of long leases too: it is better asked again than waited for."""
 STOP_SECONDS: Final = 1.0
+"""How long the renewal that is under way may take when the worker closes."""
 
 _log = logging.getLogger(__name__)
 

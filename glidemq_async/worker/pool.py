@@ -17,7 +17,8 @@ class WorkerPool(Runs):
     """Runs workers side by side; give them one Storage to share its connections.
 
     The first one that cannot start, SIGTERM, SIGINT or `stop()` shuts all of them down, at the same time. Raises
-    ValueError when there is no worker. `health_port` answers probes for all of them; see HealthServer.
+    ValueError when there is no worker. `handle_signals`: False leaves SIGTERM and SIGINT to the program around it, and
+    what the workers say of it does not count. `health_port` answers probes for all of them; see HealthServer.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ from typing import Final
 from glidemq_async.outbox import Outbox
 
 FIRST_PAUSE: Final = 0.5
+"""Seconds after the first error; each further one in a row doubles it."""
 LONGEST_PAUSE: Final = 30.0
 
 

@@ -11,6 +11,7 @@ from glidemq_async import failpoints
 from glidemq_async.functions.callers import Functions
 
 LONGEST_INTERVAL: Final = 1.0
+"""Seconds between two sweeps, however long leases are: a sweep also fails what waited too long."""
 
 
 class Sweeper:

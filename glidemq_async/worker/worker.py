@@ -46,6 +46,7 @@ from glidemq_async.worker.slots import Slots
 CANCEL_SECONDS: Final = 0.5
 """How long cancelled handlers may take to end at shutdown before they are left behind."""
 SIGN_ON_SECONDS: Final = 10.0
+"""How long the call may take by which the store learns of the worker."""
 SIGN_OFF_SECONDS: Final = 1.0
 """For a start that failed: whoever is not signed off by then is forgotten by the sweep."""
 
@@ -330,8 +331,13 @@ class Worker(Runs, Generic[Data, Result]):
         """Wait until a started worker finds nothing to claim, or is stopped; see `run`.
 
         With `wait=False` that is all: jobs that a limit holds back and retries are left alone like delayed ones.
+        Raises RuntimeError when the worker was not started.
         """
-        assert self._session is not None  # noqa: S101 - started
+        if self._session is None:
+            raise RuntimeError(
+                f"asked to wait until queue {self.queue!r} is empty, found worker {self.name} not started: "
+                "call start() first, or run(until_empty=True), which starts it"
+            )
         if self._batcher is not None:
             self._batcher.hurry()
         await self._session.until_empty(self._stop_requested, wait=wait)

@@ -113,9 +113,9 @@ async def test_how_long_jobs_waited_and_ran(storage: Storage, name: str) -> None
     gate = Gate()
     async with Queue[Any, Any](name, storage) as queue:
         variants: list[dict[str, Any]] = [{}, {"priority": 3}, {"key": "k"}]
+        started = asyncio.get_running_loop().time()
         for options in variants:
             await queue.add("n", **options)
-        started = asyncio.get_running_loop().time()
         await asyncio.sleep(0.15)
         async with worker_of(queue, gate, concurrency=3, instrumentation=[metrics]):
             for _ in range(3):

@@ -166,10 +166,11 @@ async def first_slots(storage: Storage, clock: Clock, start: str, count: int, cr
         async with a_queue(storage) as queue:
             made = await queue.upsert_job_scheduler("s", cron=cron, tz="Europe/Madrid")
             assert made.next_at is not None
-            await clock.set(made.next_at - timedelta(seconds=0.3))
-            # Another process comes and finds the clock as it is now.
-            async with a_queue(storage) as other, listening(other) as events:
-                event = await events.next()
+            async with listening(queue) as events:
+                await clock.set(made.next_at - timedelta(seconds=0.3))
+                # Another process comes and finds the clock as it is now.
+                async with a_queue(storage):
+                    event = await events.next()
         assert event.kind == "added"
         at = datetime.fromtimestamp(int(event.job_id.removeprefix("s@")) / 1000, UTC)
         found.append(at.strftime("%d %H:%MZ"))

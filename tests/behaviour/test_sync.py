@@ -20,10 +20,10 @@ import pytest
 from glidemq_async import Job, Queue, QueueClosed, QueueEvent, QueueEvents, SyncJob, SyncQueue, Worker
 from glidemq_async.queue_events import SyncQueueEvents
 from glidemq_async.storage import MemoryStorage
-from glidemq_async.sync import Blocking
+from glidemq_async.sync import EXIT_SECONDS, Blocking
 from tests.places import Place
 from tests.servers import standalone
-from tests.workbench import AnyJob
+from tests.workbench import AnyJob, soon
 
 
 def coroutines(thing: type) -> dict[str, str]:
@@ -268,10 +268,15 @@ print(queue.sync.add("n", 1).outcome, flush=True)
 @pytest.mark.parametrize("kind", ["memory", "redis"])
 async def test_a_program_that_closes_nothing_ends_at_once(kind: str) -> None:
     async with standalone() as server:
-        started = time.monotonic()
         url = server.url if kind == "redis" else "memory://"
-        assert await asyncio.to_thread(script, AT_EXIT, url) == "added\n"
-        assert time.monotonic() - started < 4
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", "-c", AT_EXIT, url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert program.stdout is not None
+        assert await soon(program.stdout.readline(), 20) == b"added\n"
+        added = time.monotonic()
+        assert await soon(program.communicate(), 20) == (b"", b"")
+        assert (program.returncode, time.monotonic() - added < EXIT_SECONDS) == (0, True)
 
 
 DAEMONS = """

@@ -15,7 +15,7 @@ import pytest
 from glidemq_async import Queue, QueueFull, StorageUnavailable, timekeeping
 from glidemq_async.storage import Arg, Storage
 from tests.relay import Relay
-from tests.workbench import AnyQueue, Reader, echo, listening, soon, worker_of
+from tests.workbench import AnyQueue, Reader, echo, listening, soon, until, worker_of
 
 FAR: dict[str, Any] = {"cron": "0 0 1 1 *"}
 PLACES = pytest.mark.only_on("memory")
@@ -53,6 +53,11 @@ class Trouble:
         await self._before(function, args)
 
 
+def for_schedulers(relay: Relay) -> list[str]:
+    """The calls that are about schedulers."""
+    return [call for call in relay.calls if "chedule" in call]
+
+
 @PLACES
 @pytest.mark.parametrize("scheduled", [False, True])
 async def test_only_a_queue_with_schedulers_makes_calls_for_them(
@@ -66,9 +71,10 @@ async def test_only_a_queue_with_schedulers_makes_calls_for_them(
     # A short lease: the worker sweeps some times meanwhile, and each sweep tells of the next slot.
     async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo, lock_duration=1):
         assert await queue.add_and_wait("n", 1, wait_timeout=10) == 1
-        await asyncio.sleep(1)
-    assert relay.calls.count("sweep") > 0
-    assert bool([call for call in relay.calls if "chedule" in call]) == scheduled
+        await until(lambda: relay.calls.count("sweep") >= 5)
+        if scheduled:
+            await until(lambda: bool(for_schedulers(relay)))
+    assert bool(for_schedulers(relay)) == scheduled
 
 
 @PLACES
@@ -152,6 +158,9 @@ async def test_a_queue_that_nobody_closes_can_vanish(storage: Storage, name: str
     await queue.upsert_job_scheduler("s", **FAR)
     gone = weakref.ref(queue)
     del queue
-    await asyncio.sleep(0.1)
-    gc.collect()
-    assert gone() is None
+
+    def collected() -> bool:
+        gc.collect()
+        return gone() is None
+
+    await until(collected)

@@ -243,7 +243,7 @@ async def test_a_server_that_reads_its_data_is_waited_for(tmp_path: Path) -> Non
     async with standalone(*slow, unix=True) as server:
         shell = Shell(server.url, tmp_path / "t")
         await shell.json("add", "q", "n")
-        await server.command("DEBUG", "POPULATE", 400, "filler", 10)
+        await server.command("DEBUG", "POPULATE", 1_000, "filler", 10)
         await server.command("SAVE")
         await asyncio.to_thread(server.stop)
         started = asyncio.ensure_future(server.start())

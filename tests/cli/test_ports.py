@@ -25,6 +25,7 @@ from tests.workbench import AnyQueue
 APP = """
 import asyncio
 import os
+from pathlib import Path
 
 from glidemq_async import GlideMQ
 from glidemq_async.telemetry import Prometheus
@@ -38,8 +39,11 @@ async def who() -> int:
 
 
 @mq.task
-async def meet(others: int) -> int:
-    await asyncio.sleep(0.2)
+async def meet(processes: int) -> int:
+    # It ends once so many processes have run it.
+    Path(f"met-{{os.getpid()}}").touch()
+    while len(list(Path().glob("met-*"))) < processes:
+        await asyncio.sleep(0.01)
     return os.getpid()
 """
 CODED = """
@@ -176,7 +180,7 @@ async def test_one_scrape_tells_the_truth_for_all(server: Server, jobs: AnyQueue
 
     async with worker(*SUPERVISED, "-c", "1", cwd=app, url=server.url) as running:
         pids = await ready(running)
-        added = [await jobs.add("meet", {"a": [1], "k": {}}) for _ in range(4)]
+        added = [await jobs.add("meet", {"a": [2], "k": {}}) for _ in range(4)]
         assert {await job.result(10) for job in added} == set(pids)
 
         async def all_told() -> bool:

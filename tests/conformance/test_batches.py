@@ -106,7 +106,7 @@ async def test_a_batch_that_is_not_full_waits_no_longer_than_it_says(queue: AnyQ
     loop = asyncio.get_running_loop()
     async with batches_of(queue, processor, wait=0.2):
         began = loop.time()
-        jobs = await add(queue, 3)
+        jobs = await queue.add_bulk([("n", number) for number in range(3)])
         assert [await job.result(10) for job in jobs] == [0, 1, 2]
         assert loop.time() - began >= 0.19
     assert processor.sizes == [3]
@@ -387,9 +387,9 @@ async def test_a_batch_is_cancelled_when_the_last_timeout_has_ended(queue: AnyQu
 
 async def test_the_timeout_counts_from_the_start_of_the_batch(queue: AnyQueue) -> None:
     async with batches_of(queue, Batches(), size=2, wait=600) as worker:
-        first = await queue.add("n", 1, timeout=0.1)
+        first = await queue.add("n", 1, timeout=0.5)
         await until(lambda: worker.running == 1)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.6)
         await queue.add("n", 2)
         assert await first.result(10) == 1
 

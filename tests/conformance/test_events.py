@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from statistics import median
 from typing import Any
 
 import pytest
 
 from glidemq_async import QueueClosed, QueueEvent, QueueEvents, RetryLater
+from glidemq_async.queue_events import BLOCK_SECONDS
 from glidemq_async.storage import Storage
 from tests.places import Place
 from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, listening, soon, until, worker_of
@@ -89,13 +91,17 @@ async def test_what_was_trimmed_unread_is_counted(queue: AnyQueue, place: Place)
 
 async def test_events_are_told_without_polling(queue: AnyQueue) -> None:
     loop = asyncio.get_running_loop()
+    took: list[float] = []
     async with listening(queue) as events:
-        waiting = asyncio.ensure_future(events.next())
-        await asyncio.sleep(0.1)
-        began = loop.time()
-        await queue.add("n")
-        await soon(waiting)
-        assert loop.time() - began < 0.5
+        for _ in range(5):
+            waiting = asyncio.ensure_future(events.next())
+            await asyncio.sleep(0.02)
+            began = loop.time()
+            await queue.add("n")
+            await soon(waiting)
+            took.append(loop.time() - began)
+    # Most of them, on a host that may stand still now and then.
+    assert median(took) < BLOCK_SECONDS / 4
 
 
 async def test_every_reader_gets_every_event(queue: AnyQueue) -> None:

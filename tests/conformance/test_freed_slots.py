@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tests.hands import Hands, Hold
+from tests.kinds import idle_workers
 from tests.places import Place
 from tests.workbench import AnyJob, AnyQueue, echo, ended, worker_of
-
-
-async def idle(queue: AnyQueue, place: Place) -> None:
-    """Wait until a worker has asked for jobs and found the queue full."""
-    async with asyncio.timeout(10):
-        while not await place.ask("ZCARD", f"glide:{{{queue.name}}}:idle"):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def full(queue: AnyQueue, place: Place) -> tuple[Hands, Hold, AnyJob]:
@@ -28,7 +20,7 @@ async def full(queue: AnyQueue, place: Place) -> tuple[Hands, Hold, AnyJob]:
 async def test_when_a_running_job_is_removed_the_next_one_starts(queue: AnyQueue, place: Place) -> None:
     _, hold, waiting = await full(queue, place)
     async with worker_of(queue, echo):
-        await idle(queue, place)
+        await idle_workers(queue, place, 1)
         running = await queue.get_job(hold.id)
         assert running is not None
         await running.remove()
@@ -38,7 +30,7 @@ async def test_when_a_running_job_is_removed_the_next_one_starts(queue: AnyQueue
 async def test_when_a_stalled_job_is_given_up_the_next_one_starts(queue: AnyQueue, place: Place) -> None:
     hands, hold, waiting = await full(queue, place)
     async with worker_of(queue, echo):
-        await idle(queue, place)
+        await idle_workers(queue, place, 1)
         await hands.vanish(hold)
         assert await hands.sweep(max_stalled=0) == []
         assert (await ended(waiting)).state == "completed"
@@ -47,7 +39,7 @@ async def test_when_a_stalled_job_is_given_up_the_next_one_starts(queue: AnyQueu
 async def test_when_a_revoked_job_is_given_up_the_next_one_starts(queue: AnyQueue, place: Place) -> None:
     hands, hold, waiting = await full(queue, place)
     async with worker_of(queue, echo):
-        await idle(queue, place)
+        await idle_workers(queue, place, 1)
         await queue.revoke(hold.id)
         await hands.vanish(hold)
         assert await hands.sweep() == []

@@ -42,13 +42,13 @@ async def test_regression_a_longer_window_of_a_key_knows_the_last_starts(timed: 
 async def test_a_bucket_that_is_filled_more_slowly_is_not_full_when_the_old_one_was(
     timed: Timed, whose: str | None
 ) -> None:
-    await timed.queue.set_key_limits(whose, concurrency=10, token_bucket=TokenBucket(5, 10))
+    await timed.queue.set_key_limits(whose, concurrency=10, token_bucket=TokenBucket(5, 0.5))
     await fill(timed, 30)
     assert len(await timed.run()) == 5
-    await timed.queue.set_key_limits(whose, token_bucket=TokenBucket(5, 0.1))
+    await timed.queue.set_key_limits(whose, token_bucket=TokenBucket(5, 0.01))
     key = f"{timed.hands.base}:keybucket:k"
-    assert (await timed.place.lifetimes([key]))[key] > 50 * SECOND
-    await timed.clock.advance(11 * SECOND)
+    assert (await timed.place.lifetimes([key]))[key] > 400 * SECOND
+    await timed.clock.advance(110 * SECOND)
     assert len(await timed.run()) == 1
 
 
@@ -248,14 +248,14 @@ async def test_jobs_that_expire_in_line_use_no_start(timed: Timed) -> None:
 
 
 async def test_a_bucket_is_paid_by_cost(timed: Timed) -> None:
-    await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(10, 1))
+    await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(10, 0.01))
     for name, cost in (("a", 4.0), ("b", 5.5), ("c", 1.0), ("d", 1.0)):
         await timed.queue.add(name, key="k", cost=cost)
     assert await timed.run() == ["a", "b"]
     assert await counts(timed.queue) == {"completed": 2, "rate-limited": 1, "key-waiting": 1}
-    await timed.clock.advance(600)
+    await timed.clock.advance(60 * SECOND)
     assert await timed.run() == ["c"]
-    await timed.clock.advance(1_100)
+    await timed.clock.advance(110 * SECOND)
     assert await timed.run() == ["d"]
 
 
@@ -279,17 +279,17 @@ async def test_a_bucket_holds_no_more_than_its_capacity(timed: Timed) -> None:
 
 
 async def test_a_cost_above_the_capacity_starts_with_a_full_bucket_and_leaves_debt(timed: Timed) -> None:
-    await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(10, 1))
+    await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(10, 0.01))
     await timed.queue.add("small", key="k", cost=1)
     await timed.queue.add("huge", key="k", cost=100)
     await timed.queue.add("last", key="k", cost=10)
     assert await timed.run() == ["small"]
     assert await timed.run() == []
-    await timed.clock.advance(2 * SECOND)
+    await timed.clock.advance(200 * SECOND)
     assert await timed.run() == ["huge"]
-    await timed.clock.advance(90 * SECOND)
+    await timed.clock.advance(9_000 * SECOND)
     assert await timed.run() == []
-    await timed.clock.advance(12 * SECOND)
+    await timed.clock.advance(1_200 * SECOND)
     assert await timed.run() == ["last"]
 
 

@@ -33,7 +33,8 @@ async def test_ended_jobs_count_in_their_minute(queue: AnyQueue) -> None:
         # The runs may have ended on both sides of a full minute.
         assert 1 <= len(metrics.points) <= 2
         total = sum(point.count * point.mean_seconds for point in metrics.points)
-        assert 0.04 * number < total < 2 * number
+        # Seconds, of which a host that stands still may add some; a mean of milliseconds would be above 50.
+        assert 0.04 * number < total < 20 * number
         for point in metrics.points:
             assert point.minute.tzinfo is UTC
             assert (point.minute.second, point.minute.microsecond) == (0, 0)

@@ -90,7 +90,8 @@ async def test_a_revocation_before_the_link_stands_is_heard_when_it_does(storage
         await gate.running()
         await job.revoke()
         relay.connect_links()
-        await soon(gate.stopped(), 3)
+        # By a renewal it would learn of it after a third of its lease.
+        await soon(gate.stopped(), 10)
         assert (await ended(job)).failed_reason == "revoked"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -14,7 +13,7 @@ from glidemq_async.storage import Storage
 from tests.hands import Hands
 from tests.relay import Relay
 from tests.timed import HOUR, MINUTE, SECOND, Timed
-from tests.workbench import AnyJob, AnyQueue, Gate, counts, echo, ended, until, worker_of
+from tests.workbench import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, worker_of
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "lifo": {"lifo": True}, "prioritized": {"priority": 3}}
 
@@ -125,12 +124,6 @@ async def test_regression_room_that_a_lost_run_leaves_is_told(timed: Timed, way:
                 await timed.hands.leave()
         await gate.running()
         gate.release()
-
-
-async def idle(worker: Any) -> None:
-    """Wait until a worker is registered as one that waits."""
-    await until(lambda: worker.last_seen is not None)
-    await asyncio.sleep(0.1)
 
 
 # -- windows ----------------------------------------------------------------------------------------------------------

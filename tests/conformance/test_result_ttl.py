@@ -13,9 +13,10 @@ from tests.behaviour.test_time_passes import Clock
 from tests.hands import Hands
 from tests.places import Place
 from tests.tidiness import verify
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, told, worker_of
+from tests.workbench import PATIENCE, AnyJob, AnyQueue, Gate, Heard, echo, ended, told, worker_of
 
-HOUR = 3_600_000
+MINUTE = 60_000
+HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 
@@ -56,32 +57,32 @@ async def run(queue: AnyQueue, *jobs: AnyJob, handler: Any = echo, **options: An
 async def test_a_result_stays_until_its_time_is_over(timed: Timed) -> None:
     job = await timed.queue.add("n", "value", job_id="report", result_ttl=3_600)
     await run(timed.queue, job)
-    await timed.advance(HOUR - 1_000)
+    await timed.advance(HOUR - MINUTE)
     await timed.hands.sweep()
     again = await timed.queue.add("n", "other", job_id="report")
-    assert (again.outcome, again.return_value, await again.result(1)) == ("completed", "value", "value")
+    assert (again.outcome, again.return_value, await again.result(PATIENCE)) == ("completed", "value", "value")
 
 
 async def test_it_ends_then_before_any_sweep(timed: Timed) -> None:
     job = await timed.queue.add("n", "old", job_id="report", result_ttl=3_600)
     await run(timed.queue, job)
-    await timed.advance(HOUR + 1_000)
+    await timed.advance(HOUR + MINUTE)
     assert await timed.queue.get_job("report") is None
     with pytest.raises(JobNotFound):
-        await job.result(1)
+        await job.result(PATIENCE)
     with pytest.raises(JobNotFound):
         await timed.queue.update_result_ttl("report", 60)
     again = await timed.queue.add("n", "new", job_id="report")
     assert again.outcome == "added"
     await run(timed.queue)
-    assert await again.result(1) == "new"
+    assert await again.result(PATIENCE) == "new"
 
 
 async def test_what_is_over_does_not_block_an_add_with_the_same_id(timed: Timed) -> None:
     """Directly, with no call in between that could have removed it."""
     job = await timed.queue.add("n", "old", job_id="report", result_ttl=3_600)
     await run(timed.queue, job)
-    await timed.advance(HOUR + 1_000)
+    await timed.advance(HOUR + MINUTE)
     assert (await timed.queue.add("n", "new", job_id="report")).outcome == "added"
     assert (await timed.queue.get_job_counts())["completed"] == 0
     assert await timed.queue.check() == []
@@ -95,7 +96,7 @@ async def test_a_sweep_removes_it_with_all_that_belongs_to_it(timed: Timed) -> N
     job = await timed.queue.add("n", 1, result_ttl=3_600)
     await run(timed.queue, job, handler=process)
     assert await timed.counts() == (1, 0)
-    await timed.advance(HOUR + 1_000)
+    await timed.advance(HOUR + MINUTE)
     await timed.hands.sweep()
     assert await timed.counts() == (0, 0)
     assert await timed.queue.get_job_logs(job.id) == []
@@ -108,7 +109,7 @@ async def test_it_outlives_the_retention_of_its_set(timed: Timed) -> None:
     await run(timed.queue)
     await timed.advance(2 * DAY)
     await timed.hands.sweep()
-    assert await kept.result(1) == "kept"
+    assert await kept.result(PATIENCE) == "kept"
     await timed.advance(DAY)
     await timed.hands.sweep()
     assert await timed.queue.get_job(kept.id) is None
@@ -121,15 +122,15 @@ async def test_one_ttl_never_touches_another_job(timed: Timed) -> None:
         await timed.queue.add("n", "plain"),
         await timed.queue.add("n", "hour", result_ttl=3_600),
     ]
-    brief = await timed.queue.add("n", "brief", result_ttl=1)
+    brief = await timed.queue.add("n", "brief", result_ttl=60)
     await run(timed.queue, *lasting, brief, concurrency=10)
-    await timed.advance(2_000)
+    await timed.advance(2 * MINUTE)
     await timed.hands.sweep()
     assert await timed.queue.get_job(brief.id) is None
-    assert [await job.result(1) for job in lasting] == ["day", "plain", "hour"]
+    assert [await job.result(PATIENCE) for job in lasting] == ["day", "plain", "hour"]
     await timed.advance(HOUR)
     await timed.hands.sweep()
-    assert [await job.result(1) for job in lasting[:2]] == ["day", "plain"]
+    assert [await job.result(PATIENCE) for job in lasting[:2]] == ["day", "plain"]
     assert await timed.queue.get_job(lasting[2].id) is None
 
 
@@ -140,11 +141,11 @@ async def test_jobs_with_a_ttl_take_no_place_among_the_kept(timed: Timed) -> Non
     await run(timed.queue, *cached)
     for number in range(2):
         await run(timed.queue, await timed.queue.add("n", f"new{number}", keep_completed=5))
-    assert [await job.result(1) for job in ordinary] == [0, 1, 2]
+    assert [await job.result(PATIENCE) for job in ordinary] == [0, 1, 2]
     # When their time is over, none of them counts, swept or not.
-    await timed.advance(61_000)
+    await timed.advance(MINUTE + 1_000)
     await run(timed.queue, await timed.queue.add("n", "last", keep_completed=6))
-    assert [await job.result(1) for job in ordinary] == [0, 1, 2]
+    assert [await job.result(PATIENCE) for job in ordinary] == [0, 1, 2]
     assert (await timed.queue.get_job_counts())["completed"] == 6
 
 
@@ -153,10 +154,10 @@ async def test_a_crowd_whose_time_is_over_costs_no_other_job_its_place(timed: Ti
     await run(timed.queue, *ordinary)
     await timed.queue.add_bulk([("n", n, JobOptions(result_ttl=1)) for n in range(2_500)])
     await run(timed.queue, concurrency=500)
-    await timed.advance(2_000)
+    await timed.advance(2 * MINUTE)
     last = await timed.queue.add("n", 4, keep_completed=5)
     await timed.hands.settle((await timed.hands.claim())[0], "c", "5 -1", b"\x04")
-    assert [await job.result(1) for job in [*ordinary, last]] == [0, 1, 2, 3, 4]
+    assert [await job.result(PATIENCE) for job in [*ordinary, last]] == [0, 1, 2, 3, 4]
     for _ in range(3):
         await timed.hands.sweep()
     assert await timed.counts() == (5, 0)
@@ -167,18 +168,18 @@ async def test_many_results_end_without_a_sweep_falling_behind(timed: Timed) -> 
         await timed.queue.add_bulk([("n", n, JobOptions(result_ttl=3_600)) for n in range(1_500)])
         await run(timed.queue, concurrency=500)
         assert await timed.counts() == (1_500, 0)
-        await timed.advance(HOUR + 1_000)
+        await timed.advance(HOUR + MINUTE)
 
 
 async def test_a_failed_job_keeps_its_failure_so_long(timed: Timed) -> None:
     job = await timed.queue.add("n", 1, job_id="bad", keep_failed=False, result_ttl=3_600)
     await run(timed.queue, job, handler=fail)
-    await timed.advance(HOUR - 1_000)
+    await timed.advance(HOUR - MINUTE)
     await timed.hands.sweep()
     with pytest.raises(JobFailed, match="no"):
-        await job.result(1)
+        await job.result(PATIENCE)
     assert (await timed.queue.add("n", 2, job_id="bad")).outcome == "duplicate"
-    await timed.advance(2_000)
+    await timed.advance(2 * MINUTE)
     assert (await timed.queue.add("n", 2, job_id="bad")).outcome == "added"
 
 
@@ -186,10 +187,10 @@ async def test_a_job_that_the_server_fails_has_its_ttl_too(timed: Timed) -> None
     expired = await timed.queue.add("n", 1, ttl=1, result_ttl=3_600)
     revoked = await timed.queue.add("n", 2, result_ttl=3_600)
     await revoked.revoke()
-    await timed.advance(2_000)
+    await timed.advance(2 * MINUTE)
     await timed.hands.sweep()
     assert [(await ended(job)).failed_reason for job in (expired, revoked)] == ["expired", "revoked"]
-    await timed.advance(HOUR)
+    await timed.advance(HOUR + MINUTE)
     assert [await timed.queue.get_job(job.id) for job in (expired, revoked)] == [None, None]
 
 
@@ -200,7 +201,7 @@ async def test_a_revoked_run_has_its_ttl_too(timed: Timed) -> None:
         await gate.running()
         await job.revoke()
         assert (await ended(job)).failed_reason == "revoked"
-    await timed.advance(HOUR + 1_000)
+    await timed.advance(HOUR + MINUTE)
     assert await timed.queue.get_job(job.id) is None
 
 
@@ -211,9 +212,9 @@ async def test_a_run_that_ends_otherwise_after_its_revocation_has_its_ttl_too(ti
     await job.revoke()
     await timed.hands.settle(hold, verb, " t3600000;retries_exhausted;broken" if verb == "f" else None)
     assert (await ended(job)).failed_reason == "revoked"
-    await timed.advance(HOUR - 1_000)
+    await timed.advance(HOUR - MINUTE)
     assert await timed.queue.get_job(job.id) is not None
-    await timed.advance(2_000)
+    await timed.advance(2 * MINUTE)
     assert await timed.queue.get_job(job.id) is None
 
 
@@ -221,21 +222,21 @@ async def test_it_counts_from_the_end_and_not_from_the_add(timed: Timed) -> None
     job = await timed.queue.add("n", 1, result_ttl=3_600)
     await timed.advance(2 * HOUR)
     await run(timed.queue, job)
-    await timed.advance(HOUR - 1_000)
-    assert await job.result(1) == 1
+    await timed.advance(HOUR - MINUTE)
+    assert await job.result(PATIENCE) == 1
 
 
 async def test_a_retry_by_hand_begins_it_anew(timed: Timed) -> None:
     job = await timed.queue.add("n", 1, result_ttl=3_600)
     await run(timed.queue, job)
-    await timed.advance(HOUR - 1_000)
+    await timed.advance(HOUR - MINUTE)
     await job.retry()
     await timed.advance(HOUR)
     await timed.hands.sweep()
     assert await job.get_state() == "waiting"
     await run(timed.queue, job)
-    await timed.advance(HOUR - 1_000)
-    assert await job.result(1) == 1
+    await timed.advance(HOUR - MINUTE)
+    assert await job.result(PATIENCE) == 1
 
 
 async def test_the_first_accepted_add_says_how_long(timed: Timed) -> None:
@@ -258,13 +259,13 @@ async def test_it_can_be_made_longer_and_shorter_from_now_on(timed: Timed) -> No
     await short.update_result_ttl(60)
     await none.update_result_ttl(None)
     await plain.update_result_ttl(60)
-    await timed.advance(61_000)
+    await timed.advance(MINUTE + 1_000)
     await timed.hands.sweep()
     assert [await timed.queue.get_job(job.id) for job in (short, plain)] == [None, None]
-    await timed.advance(2 * HOUR - 62_000)
+    await timed.advance(2 * HOUR - 2 * MINUTE - 1_000)
     await timed.hands.sweep()
-    assert [await job.result(1) for job in (long, none)] == [0, 2]
-    await timed.advance(2_000)
+    assert [await job.result(PATIENCE) for job in (long, none)] == [0, 2]
+    await timed.advance(2 * MINUTE)
     assert await timed.queue.get_job(long.id) is None
     await timed.advance(DAY)
     await timed.hands.sweep()
@@ -278,22 +279,22 @@ async def test_back_to_ordinary_retention_counts_from_the_end(timed: Timed) -> N
     young = await timed.queue.add("n", "young")
     await run(timed.queue, young)
     await timed.hands.sweep()
-    assert await old.result(1) == "old"
+    assert await old.result(PATIENCE) == "old"
     await old.update_result_ttl(None)
     assert [job.data for job in await timed.queue.get_jobs("completed")] == ["young", "old"]
     await timed.hands.sweep()
     assert await timed.queue.get_job(old.id) is None
-    assert await young.result(1) == "young"
+    assert await young.result(PATIENCE) == "young"
 
 
 async def test_a_result_that_is_held_for_whoever_asked_can_be_kept(timed: Timed) -> None:
     async with worker_of(timed.queue, echo):
         assert await timed.queue.add_and_wait("n", 1, job_id="a", keep_completed=False, wait_timeout=10) == 1
     await timed.queue.update_result_ttl("a", 3_600)
-    await timed.advance(HOUR - 1_000)
+    await timed.advance(HOUR - MINUTE)
     await timed.hands.sweep()
     assert (await timed.queue.add("n", 2, job_id="a")).outcome == "completed"
-    await timed.advance(2_000)
+    await timed.advance(2 * MINUTE)
     assert (await timed.queue.add("n", 2, job_id="a")).outcome == "added"
 
 

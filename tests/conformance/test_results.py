@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from statistics import median
 from typing import Any
 
 import pytest
 
 from glidemq_async import JobFailed, JobNotFound, Queue, ResultTimeout
+from glidemq_async.results import RECHECK_SECONDS
 from glidemq_async.storage import Storage
+from tests.kinds import waited_for
+from tests.places import Place
 from tests.workbench import AnyJob, AnyQueue, Gate, echo, soon, worker_of
 
 
@@ -42,7 +46,7 @@ async def test_the_result_is_there_afterwards_too(queue: AnyQueue) -> None:
         assert await job.result(10) == 5
     stored = await queue.get_job(job.id)
     assert stored is not None
-    assert await stored.result(0.5) == 5
+    assert await stored.result(10) == 5
     assert stored.return_value == 5
 
 
@@ -125,7 +129,7 @@ async def test_a_running_job_that_is_removed_while_waited_for(queue: AnyQueue) -
 
 
 @pytest.mark.everywhere
-async def test_a_result_that_is_not_kept_reaches_who_asked(queue: AnyQueue) -> None:
+async def test_a_result_that_is_not_kept_reaches_who_asked(queue: AnyQueue, place: Place) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=3):
         asked = asyncio.create_task(queue.add_and_wait("n", 1, keep_completed=False, wait_timeout=10))
@@ -134,7 +138,7 @@ async def test_a_result_that_is_not_kept_reaches_who_asked(queue: AnyQueue) -> N
         unasked = await queue.add("n", 3, keep_completed=False)
         for _ in range(3):
             await gate.running()
-        await asyncio.sleep(0.05)
+        await waited_for(queue, place, 2)
         gate.release()
         assert [await asked, await waiting] == [1, 2]
     # Somebody asked for it, so it stays for a minute; what nobody asked for is gone.
@@ -148,10 +152,13 @@ async def test_a_reply_comes_without_polling(queue: AnyQueue) -> None:
     loop = asyncio.get_running_loop()
     async with worker_of(queue, echo):
         await queue.add_and_wait("n", 1, wait_timeout=10)
-        started = loop.time()
+        took: list[float] = []
         for number in range(20):
+            started = loop.time()
             assert await queue.add_and_wait("n", number, wait_timeout=10) == number
-        assert loop.time() - started < 2
+            took.append(loop.time() - started)
+    # Whoever waits looks at the record by itself after so long.
+    assert median(took) < RECHECK_SECONDS / 2
 
 
 async def test_closing_the_queue_ends_the_waiting(storage: Storage, name: str) -> None:

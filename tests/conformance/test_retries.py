@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 import pytest
 
 from glidemq_async import Backoff, JobFailed, RateLimited, RetryLater, UnrecoverableError
-from tests.workbench import AnyJob, AnyQueue, Heard, ended, told, worker_of
+from tests.timed import MINUTE, Timed
+from tests.workbench import AnyJob, AnyQueue, Heard, ended, history, told, worker_of
 
 Strategy: TypeAlias = Callable[[int, BaseException], Any]
 
@@ -116,17 +118,25 @@ async def test_jitter_spreads_around_the_wait(queue: AnyQueue) -> None:
 
 
 async def test_a_retry_waits_as_long_as_it_says(queue: AnyQueue) -> None:
-    loop = asyncio.get_running_loop()
     async with worker_of(queue, Flaky(1)) as worker:
         retrying = Heard(worker, "retrying")
         job = await queue.add("n", attempts=2, backoff=0.3)
         told_job, error, delay = await retrying.next()
-        began = loop.time()
         assert (told_job.id, str(error), delay) == (job.id, "boom", 0.3)
-        assert await job.get_state() == "delayed"
-        assert job.failed_reason == "ValueError: boom"
         assert await job.result(10) == "done"
-        assert 0.25 < loop.time() - began < 1.5
+    at = {event.kind: event.at for event in await history(queue) if event.kind in ("retrying", "active")}
+    assert at["active"] - at["retrying"] >= timedelta(seconds=0.3)
+
+
+async def test_what_is_seen_of_a_job_between_two_attempts(timed: Timed) -> None:
+    async with worker_of(timed.queue, Flaky(1)) as worker:
+        retrying = Heard(worker, "retrying")
+        job = await timed.queue.add("n", attempts=2, backoff=60)
+        await retrying.next()
+        assert await job.get_state() == "delayed"
+        assert (job.failed_reason, job.attempts_made) == ("ValueError: boom", 1)
+    await timed.clock.advance(MINUTE)
+    assert await timed.run() == ["n"]
 
 
 async def test_an_unknown_strategy_fails_the_job_and_says_what_is_missing(queue: AnyQueue) -> None:
@@ -198,14 +208,17 @@ async def test_an_exception_without_a_text_is_told_by_its_type(queue: AnyQueue) 
     assert (job.state, job.failed_reason) == ("failed", "Mute")
 
 
-async def test_attempts_are_spent_across_workers(queue: AnyQueue) -> None:
+async def test_attempts_are_spent_across_workers(timed: Timed) -> None:
     handler = Flaky(3)
-    job = await queue.add("n", attempts=4, backoff=0.2)
+    job = await timed.queue.add("n", attempts=4, backoff=60)
     for made in range(1, 4):
-        async with worker_of(queue, handler) as worker:
-            await Heard(worker, "retrying").next()
+        worker = worker_of(timed.queue, handler)
+        retrying = Heard(worker, "retrying")
+        async with worker:
+            await retrying.next()
         await job.refresh()
         assert (job.attempts_made, job.state) == (made, "delayed")
-    async with worker_of(queue, handler):
+        await timed.clock.advance(MINUTE)
+    async with worker_of(timed.queue, handler):
         assert await job.result(10) == "done"
     assert handler.attempts_seen == [0, 1, 2, 3]

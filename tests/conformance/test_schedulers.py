@@ -25,7 +25,7 @@ from glidemq_async.storage import Storage
 from glidemq_async.storage.protocol import FunctionError
 from tests.places import Place
 from tests.schedules import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, listening, soon, told, worker_of
+from tests.workbench import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, listening, soon, told, worker_of
 
 # -- firing -----------------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ async def test_an_interval_adds_a_job_at_each_slot(queue: AnyQueue) -> None:
     assert job is not None
     assert (job.name, job.data) == ("tick", {"n": 1})
     assert job.created_at is not None
-    assert made.next_at <= job.created_at < made.next_at + timedelta(seconds=2)
+    assert made.next_at <= job.created_at < made.next_at + timedelta(seconds=PATIENCE)
 
 
 async def test_cron_adds_a_job_at_each_slot(queue: AnyQueue) -> None:
@@ -101,7 +101,8 @@ async def test_a_worker_learns_of_schedulers_from_its_sweep(
         gate.release()
         await ended(job)
     assert job.created_at is not None
-    assert job.created_at.timestamp() * 1000 - int(job.id.rpartition("@")[2]) < 3_000
+    # Before the slot that follows, or within the patience on a host that stands still.
+    assert job.created_at.timestamp() * 1000 - int(job.id.rpartition("@")[2]) < PATIENCE * 1_000
 
 
 async def test_jobs_fire_while_the_queue_is_paused(queue: AnyQueue) -> None:
@@ -145,12 +146,13 @@ async def test_a_limit_counts_across_upserts(queue: AnyQueue) -> None:
 
 
 async def test_an_end_stays_reached_across_upserts(queue: AnyQueue) -> None:
-    end = datetime.now(tz=UTC) + timedelta(seconds=0.35)
-    await queue.upsert_job_scheduler("s", every=0.1, end=end)
+    start = datetime.now(tz=UTC) + timedelta(seconds=1)
+    bounds: dict[str, Any] = {"start": start, "end": start + timedelta(seconds=0.25)}
+    await queue.upsert_job_scheduler("s", every=0.1, **bounds)
     over = await ended_schedule(queue)
-    assert over.fired in (2, 3)
-    again = await queue.upsert_job_scheduler("s", every=0.1, end=end)
-    assert (again.next_at, again.fired) == (None, over.fired)
+    assert over.fired == 3
+    again = await queue.upsert_job_scheduler("s", every=0.1, **bounds)
+    assert (again.next_at, again.fired) == (None, 3)
     assert [each.id for each in await queue.get_job_schedulers()] == ["s"]
 
 
@@ -235,7 +237,8 @@ async def test_the_time_to_live_of_a_template_counts_from_each_slot(queue: AnyQu
     score = await place.ask("ZSCORE", f"{base_of(queue)}:expiry", over.last_job_id or "")
     assert over.last_at is not None
     assert isinstance(score, bytes)
-    assert 0 <= float(score) - over.last_at.timestamp() * 1000 - 60_000 < 2_000
+    # A slot is fired within the patience with it, and its job lives on from there.
+    assert 0 <= float(score) - over.last_at.timestamp() * 1000 - 60_000 < PATIENCE * 1_000
 
 
 async def test_the_options_of_the_queue_apply(storage: Storage, name: str) -> None:
@@ -258,12 +261,13 @@ async def test_a_failed_run_is_retried_and_no_slot_forks(queue: AnyQueue) -> Non
         await queue.upsert_job_scheduler("s", every=0.1, limit=3, attempts=2)
         over = await ended_schedule(queue)
         await ended(await queue.get_job(over.last_job_id or "") or pytest.fail("gone"))
+        await ended(await queue.get_job(seen[0]) or pytest.fail("gone"))
     assert len(seen) == 4
     assert len(set(seen)) == 3
 
 
 async def test_the_job_of_a_slot_that_exists_is_not_added_again(queue: AnyQueue) -> None:
-    start = datetime.now(tz=UTC) + timedelta(seconds=0.5)
+    start = datetime.now(tz=UTC) + timedelta(seconds=1.5)
     slot = -(-round(start.timestamp() * 1_000_000) // 1000)
     await queue.add("mine", job_id=f"s@{slot}")
     await queue.upsert_job_scheduler("s", every=3600, start=start, end=start + timedelta(seconds=1))
@@ -300,10 +304,11 @@ async def test_slots_are_passed_over_while_the_last_job_runs(queue: AnyQueue) ->
 async def test_a_triggered_job_counts_for_the_overlap(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=5):
-        await queue.upsert_job_scheduler("s", every=0.3, overlap="skip")
+        await queue.upsert_job_scheduler("s", every=3600, overlap="skip")
         job = await queue.trigger_job_scheduler("s")
         assert (await gate.running()).id == job.id
         async with listening(queue) as events:
+            await queue.upsert_job_scheduler("s", every=0.1, overlap="skip")
             assert (await events.next()).kind == "skipped"
         assert await slots(queue) == []
         await queue.remove_job_scheduler("s")
@@ -323,12 +328,13 @@ async def test_jobs_overlap_unless_told_otherwise(queue: AnyQueue) -> None:
 
 async def test_a_scheduler_is_read_as_it_was_made(queue: AnyQueue) -> None:
     schedule = Schedule(cron="30 4 * * mon-fri", tz="Europe/Madrid", limit=9, missed="fire-all", catch_up=3)
+    before = datetime.now(tz=UTC)
     made = await queue.upsert_job_scheduler("näme @ 1", schedule, name="n", data={"a": [1]}, attempts=2)
     assert await scheduler_of(queue, "näme @ 1") == made
     assert await queue.get_job_schedulers() == [made]
     assert (made.schedule, made.name, made.data, made.options) == (schedule, "n", {"a": [1]}, JobOptions(attempts=2))
     assert (made.fired, made.skipped, made.last_at, made.last_job_id) == (0, 0, None, None)
-    assert made.next_at == schedule.next_after(datetime.now(tz=UTC))
+    assert made.next_at in (schedule.next_after(before), schedule.next_after(datetime.now(tz=UTC)))
     assert (await queue.upsert_job_scheduler("s", **FAR)).name == "s"
 
 
@@ -470,12 +476,13 @@ async def test_the_self_check_finds_half_a_scheduler(queue: AnyQueue, place: Pla
     await queue.upsert_job_scheduler("b", **FAR)
 
 
-async def test_a_closed_queue_fires_nothing(storage: Storage, name: str) -> None:
+async def test_a_closed_queue_fires_nothing(storage: Storage, name: str, place: Place) -> None:
     queue: AnyQueue = Queue(name, storage)
     await queue.upsert_job_scheduler("s", every=0.05)
     await queue.close()
-    before = None
+    # An open queue would fire what it finds here.
+    before = await place.ask("XLEN", f"{base_of(queue)}:stream")
+    await asyncio.sleep(0.2)
+    assert await place.ask("XLEN", f"{base_of(queue)}:stream") == before
     async with Queue[Any, Any](name, storage) as reader:
-        before = await slots(reader)
         assert await soon(reader.remove_job_scheduler("s"))
-    assert len(before) <= 1

@@ -15,7 +15,8 @@ from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
 from glidemq_async.storage import Storage
 from tests.relay import Relay
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, listening, until, worker_of
+from tests.schedules import ended_schedule
+from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, until, worker_of
 
 FUNCTIONS = frozenset(re.findall(r"register\('(\w+)'", source())) - {"version"}
 
@@ -181,8 +182,7 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         async with worker_of(queue, echo):
             await ended(back)
         await queue.upsert_job_scheduler("s", every=0.05, limit=1)
-        async with listening(queue) as events:
-            await events.next()
+        await ended_schedule(queue)
         await queue.trigger_job_scheduler("s")
         assert len(await queue.get_job_schedulers()) == 1
         assert await queue.remove_job_scheduler("s")

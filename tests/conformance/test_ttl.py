@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from glidemq_async import JobFailed
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, told, worker_of
+from tests.timed import MINUTE, Timed
+from tests.workbench import AnyQueue, Gate, echo, ended, told, worker_of
 
 
 @pytest.mark.everywhere
@@ -24,13 +25,12 @@ async def test_a_job_that_waits_too_long_expires(queue: AnyQueue) -> None:
     assert [kind for kind, _ in await told(queue, job.id)] == ["added", "failed"]
 
 
-@pytest.mark.everywhere
-async def test_a_job_that_starts_in_time_is_safe(queue: AnyQueue) -> None:
+async def test_a_job_that_starts_in_time_is_safe(timed: Timed) -> None:
     gate = Gate()
-    async with worker_of(queue, gate):
-        job = await queue.add("n", 1, ttl=0.1)
+    async with worker_of(timed.queue, gate):
+        job = await timed.queue.add("n", 1, ttl=60)
         await gate.running()
-        await asyncio.sleep(0.2)
+        await timed.clock.advance(2 * MINUTE)
         gate.release()
         assert await job.result(10) == 1
 
@@ -45,15 +45,12 @@ async def test_what_happens_to_a_job_in_one_call_is_told_in_order(queue: AnyQueu
     assert [kind for kind, _ in await told(queue, job.id)][-1] == "failed"
 
 
-async def test_a_retry_does_not_expire(queue: AnyQueue) -> None:
-    async def fail_once(job: AnyJob) -> str:
-        if not job.attempts_made:
-            raise ValueError("once")
-        return "done"
-
-    async with worker_of(queue, fail_once):
-        job = await queue.add("n", ttl=0.1, attempts=2, backoff=0.3)
-        assert await job.result(10) == "done"
+async def test_a_retry_does_not_expire(timed: Timed) -> None:
+    await timed.queue.add("n", ttl=60, attempts=2)
+    [hold] = await timed.hands.claim()
+    await timed.hands.settle(hold, "r", "90000 once")
+    await timed.clock.advance(2 * MINUTE)
+    assert await timed.run() == ["n"]
 
 
 async def test_an_expired_job_is_failed_though_nobody_can_take_it(queue: AnyQueue) -> None:

@@ -10,33 +10,16 @@ import pytest
 
 from glidemq_async import Queue
 from glidemq_async.storage import Storage
+from tests.kinds import idle_workers
+from tests.places import Place
 from tests.relay import Relay
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, soon, until, worker_of
-
-
-async def idle(worker: Any) -> None:
-    """Wait until a worker has asked for jobs and got none."""
-    await until(lambda: worker.last_seen is not None)
-    await asyncio.sleep(0.05)
+from tests.waking import starts_at_once
+from tests.workbench import AnyQueue, Gate, echo, idle, soon, worker_of
 
 
 @pytest.mark.everywhere
 async def test_an_idle_worker_starts_what_comes_within_milliseconds(queue: AnyQueue) -> None:
-    loop = asyncio.get_running_loop()
-    took: list[float] = []
-    started: asyncio.Queue[float] = asyncio.Queue()
-
-    async def note(job: AnyJob) -> None:
-        started.put_nowait(loop.time())
-
-    async with worker_of(queue, note) as worker:
-        await idle(worker)
-        for _ in range(21):
-            began = loop.time()
-            job = await queue.add("n")
-            took.append(await soon(started.get()) - began)
-            await job.result(10)
-    assert sorted(took)[10] < 0.05
+    await starts_at_once(queue, 21)
 
 
 async def test_every_way_back_to_waiting_wakes(queue: AnyQueue) -> None:
@@ -90,14 +73,14 @@ async def test_as_many_workers_wake_as_there_are_jobs(queue: AnyQueue) -> None:
         await worker.close()
 
 
-async def test_one_job_wakes_one_worker(storage: Storage, name: str) -> None:
+async def test_one_job_wakes_one_worker(storage: Storage, name: str, place: Place) -> None:
     relay = Relay(storage)
     async with Queue[Any, Any](name, relay) as queue:
         workers = [worker_of(queue, echo) for _ in range(20)]
         for worker in workers:
             await worker.start()
-        for worker in workers:
-            await idle(worker)
+        await idle_workers(queue, place, len(workers))
+        await relay.quiet(queue)
         relay.calls.clear()
         assert await queue.add_and_wait("n", 1, wait_timeout=5) == 1
         await asyncio.sleep(0.1)

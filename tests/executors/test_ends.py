@@ -73,10 +73,10 @@ async def test_a_child_that_breaks_its_channel_is_ended(queue: AnyQueue) -> None
 
 async def test_a_timeout_takes_all_that_the_run_has_started(queue: AnyQueue, tmp_path: Path) -> None:
     async with worker_of(queue, handlers.start_others, executor=SubprocessExecutor(1, grace=0)):
-        job = await queue.add("n", str(tmp_path / "pids"), timeout=2)
+        job = await queue.add("n", str(tmp_path / "pids"), timeout=4)
         pids = await noted(tmp_path / "pids")
         child, guard, *others = pids
-        with pytest.raises(JobFailed, match="longer than its timeout of 2 s"):
+        with pytest.raises(JobFailed, match="longer than its timeout of 4 s"):
             await job.result(20)
         await gone(child, *others)
         assert lives(guard)
@@ -141,7 +141,7 @@ async def test_a_fork_does_not_answer_for_its_process(queue: AnyQueue) -> None:
 
 async def test_who_is_deaf_is_killed_after_the_grace(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.hang_deaf, executor=SubprocessExecutor(1, grace=0.4)):
-        job = await queue.add("n", timeout=1)
+        job = await queue.add("n", timeout=2)
         [pid] = await logged(queue, job)
         with pytest.raises(JobFailed, match="timeout"):
             await job.result(10)
@@ -155,9 +155,9 @@ async def test_a_stranger_cannot_end_a_run_politely(queue: AnyQueue) -> None:
 
 
 async def test_a_silent_run_is_ended_and_a_beating_one_is_not(queue: AnyQueue) -> None:
-    executor = SubprocessExecutor(1, heartbeat_timeout=1.0, grace=0)
+    executor = SubprocessExecutor(1, heartbeat_timeout=2, grace=0)
     async with worker_of(queue, handlers.beat, executor=executor):
-        assert await queue.add_and_wait("n", 30, wait_timeout=20) == "alive"
+        assert await queue.add_and_wait("n", 50, wait_timeout=20) == "alive"
     async with worker_of(queue, handlers.hang, executor=SubprocessExecutor(1, heartbeat_timeout=0.3, grace=0)):
         job = await ended(await queue.add("n"))
         assert job.failed_reason == "TimeoutError: the run was silent for longer than its heartbeat_timeout of 0.3 s"

@@ -103,9 +103,9 @@ async def test_no_more_threads_than_its_own_limit_and_timeouts_begin_in_them(que
         active = Heard(worker, "active")
         first = await queue.add_bulk([("n", number) for number in range(2)])
         # It waits for a thread for longer than it may run.
-        third = await queue.add("n", timeout=0.2)
+        third = await queue.add("n", timeout=1)
         assert {(await active.next())[0].id for _ in range(3)} == {each.id for each in (*first, third)}
-        await time_out_elsewhere(queue, 0.2)
+        await time_out_elsewhere(queue, 1)
         assert await third.get_state() == "active"
         step.release(3)
         assert await third.result(10) == "done"

@@ -99,7 +99,7 @@ async def test_loading_is_waited_out() -> None:
         RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage,
     ):
         await storage.call("count", KEY, ["a"])
-        await server.command("DEBUG", "POPULATE", 400, "filler", 10)
+        await server.command("DEBUG", "POPULATE", 1_000, "filler", 10)
         await server.command("BGREWRITEAOF")
         await eventually(lambda: _rewritten(server), "the file is rewritten")
         seen = asyncio.ensure_future(_sees_loading(server))
@@ -132,7 +132,7 @@ async def test_a_demoted_server_is_waited_for(server: Server, storage: RedisStor
     async with standalone() as other:
         await server.command("REPLICAOF", "127.0.0.1", other.port)
         with pytest.raises(StorageUnavailable, match="READONLY"):
-            await storage.call("count", KEY, ["b"], timeout=1.0)
+            await storage.call("count", KEY, ["b"], timeout=2)
         call = asyncio.ensure_future(storage.call("count", KEY, ["b"]))
         await server.command("REPLICAOF", "NO", "ONE")
         assert await call is not None
@@ -286,10 +286,10 @@ async def test_replicated_needs_a_replica(server: Server) -> None:
         assert await replica.command("HEXISTS", f"{KEY}:tokens", "a") == 1
         replica.pause()
         with pytest.raises(StorageUnavailable, match=r"stored on .* but any replica did not confirm"):
-            await storage.call("once", KEY, ["b"], wait="replicated", timeout=0.3)
+            await storage.call("once", KEY, ["b"], wait="replicated", timeout=1.5)
         # A replay writes nothing, and yet it must not be taken for confirmed.
         with pytest.raises(StorageUnavailable, match="did not confirm"):
-            await storage.call("once", KEY, ["b"], wait="replicated", timeout=0.3)
+            await storage.call("once", KEY, ["b"], wait="replicated", timeout=1.5)
         replica.resume()
         assert await storage.call("once", KEY, ["b"], wait="replicated") == b"replay"
         assert await replica.command("HEXISTS", f"{KEY}:tokens", "b") == 1
@@ -306,7 +306,11 @@ async def test_fsync_needs_an_append_only_file(storage: RedisStorage) -> None:
         assert await other.call("count", KEY, ["a"], wait="fsync") == b"1"
 
 
-async def test_streams_are_read_after_a_position(storage: RedisStorage) -> None:
+async def _waits(server: Server) -> bool:
+    return (await server.info("clients"))["blocked_clients"] != "0"
+
+
+async def test_streams_are_read_after_a_position(server: Server, storage: RedisStorage) -> None:
     events = f"{KEY}:events"
     assert await storage.read_stream(events, "0", 10, 0) == []
     first = await storage.call("append", KEY, ["a"])
@@ -316,7 +320,7 @@ async def test_streams_are_read_after_a_position(storage: RedisStorage) -> None:
     waiting = asyncio.ensure_future(storage.read_stream(events, "$", 10, 5))
     again = asyncio.ensure_future(storage.read_stream(events, first.decode(), 10, 0))
     assert [fields for _, fields in await again] == [{b"value": b"b"}]
-    await asyncio.sleep(0.05)
+    await eventually(lambda: _waits(server), "the server has been asked for what comes next")
     await storage.call("append", KEY, ["c"])
     assert [fields for _, fields in await waiting] == [{b"value": b"c"}]
 

@@ -54,5 +54,5 @@ async def test_an_unknown_service_is_unavailable() -> None:
     async with sentinel() as group:
         storage = _storage(group, "other")
         with pytest.raises(StorageUnavailable, match="does not know the service 'other'"):
-            await storage.call("count", KEY, ["a"], timeout=0.3)
+            await storage.call("count", KEY, ["a"], timeout=2)
         await storage.close()

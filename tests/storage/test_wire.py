@@ -60,7 +60,7 @@ async def test_a_reply_that_is_overdue_drops_the_connection(server: Server) -> N
     sooner = wire.send(pack("PING"), began + 0.05)
     assert isinstance(await sooner, LinkLost)
     assert isinstance(await later, LinkLost)
-    assert 0.05 <= asyncio.get_running_loop().time() - began < 2
+    assert 0.05 <= asyncio.get_running_loop().time() - began < 15
 
 
 async def test_data_that_nobody_asked_for_drops_the_connection() -> None:

@@ -6,7 +6,6 @@ The pipe ends however the parent ends, so no worker outlives it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import warnings
@@ -15,7 +14,7 @@ from typing import Final, TypedDict
 
 from glidemq_async import Job, Worker
 from glidemq_async.cli.demo.measure import Measure, SourceFile, process
-from glidemq_async.cli.loops import run_in_loop
+from glidemq_async.cli.loops import run_in_loop, run_until_stdin_ends
 
 SHUTDOWN_SECONDS: Final = 5.0
 WORKING: Final = "working"
@@ -44,14 +43,7 @@ async def serve(settings: Settings) -> None:
         name=settings["name"],
     )
     worker.on("active", _tell_once())
-    loop = asyncio.get_running_loop()
-
-    def parent_has_ended() -> None:
-        loop.remove_reader(0)
-        worker.stop()
-
-    loop.add_reader(0, parent_has_ended)
-    await worker.run()
+    await run_until_stdin_ends(worker)
 
 
 def _tell_once() -> Callable[[Job[SourceFile, Measure]], None]:

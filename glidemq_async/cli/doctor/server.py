@@ -18,8 +18,11 @@ from glidemq_async.storage.wire import Reply, Wire, as_list, as_text
 
 PINGS: Final = 20
 SLOW_SECONDS: Final = 0.010
+"""A median round trip beyond this is warned of: every claim costs one."""
 SKEW_SECONDS: Final = 1.0
+"""So far the server's clock may be from ours before it is warned of: delays go by the server's."""
 FULL: Final = 0.9
+"""The share of its memory from which on the server is called nearly full."""
 _SETTINGS: Final = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "save")
 _UNKNOWN: Final = "unknown"
 

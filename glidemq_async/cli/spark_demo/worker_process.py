@@ -9,7 +9,7 @@ import sys
 from typing import Final, TypedDict
 
 from glidemq_async import Job, Worker
-from glidemq_async.cli.loops import run_in_loop
+from glidemq_async.cli.loops import run_in_loop, run_until_stdin_ends
 from glidemq_async.cli.spark_demo.files import QUEUE, File, hash_file
 
 LOCK_SECONDS: Final = 3.0
@@ -38,14 +38,7 @@ async def serve(settings: Settings) -> None:
         lock_duration=LOCK_SECONDS,
         name=settings["name"],
     )
-    loop = asyncio.get_running_loop()
-
-    def parent_has_ended() -> None:
-        loop.remove_reader(0)
-        worker.stop()
-
-    loop.add_reader(0, parent_has_ended)
-    await worker.run()
+    await run_until_stdin_ends(worker)
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from glidemq_async.worker.signals import stop_on_signals
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 30.0
+"""Before a process is started again that died at once; doubled each time."""
 STABLE_SECONDS: Final = 10.0
 """A process that worked for so long did not die at once: its restart is the first one again."""
 KILL_SECONDS: Final = 15.0

@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 EVENT_SCHEMA: Final = SCHEMAS["events"]
 """A row of `format("glidemq")` with kind=events."""
 
-TABLES: Final = (
-    *("attempts", "jobs"),
-    *("minutes", "histograms", "causes", "retry_heat", "slo"),
-)
-"""What a refresh makes: two of silver, five of gold."""
-
 
 class Lake:
     """A folder of tables.
