@@ -123,5 +123,5 @@ async def test_a_close_that_is_given_up_lets_go_all_the_same(what: str) -> None:
         await opened.close()
         await asyncio.gather(adding, return_exceptions=True)
         async with asyncio.timeout(10):
-            while await clients() > 1:
+            while await clients() > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
