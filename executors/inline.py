@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from glidemq_async.executors.deadlines import deadline
 from glidemq_async.executors.protocol import Handler
 from glidemq_async.job import Job
 
@@ -27,16 +27,9 @@ class InlineExecutor:
         """Await the handler, cancelled after `timeout` seconds (then TimeoutError)."""
         if timeout is None:
             return await handler(job)
-        expired = asyncio.timeout(timeout)
-        try:
-            async with expired:
-                return await handler(job)
-        except TimeoutError as error:
-            # The handler's own TimeoutError passes as it is; only ours becomes ours.
-            if not expired.expired():
-                raise
-            job.abort.set("timeout")
-            raise TimeoutError(f"the run took longer than its timeout of {timeout:g} s") from error
+        # The abort signal is set before the handler is cancelled: a thread that it waits for may look at nothing else.
+        async with deadline(job, timeout):
+            return await handler(job)
 
     async def stop(self, grace: float) -> None:
         """Nothing to stop: the worker cancels its runs."""

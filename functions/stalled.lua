@@ -16,6 +16,7 @@ local STEP = 100
 local SHORTEST_LEASE_MS = 1000
 local POSTED_BYTES = 1048576
 local FORGET_AFTER_MS = 300000
+local HEARD_OF_MS = 60000        -- by then every worker that lives has renewed; most do each 20 seconds
 
 local function pending(stream, from, consumer)
   local reply
@@ -94,8 +95,10 @@ local function sweep_stream(base, stream, from, grace, max_stalled, call, report
   return #rows == STEP and '(' .. rows[STEP][1] or ''
 end
 
--- Consumers that have nothing pending and gave no sign of life for long do not stay.
-local function forget_dead(base, call)
+-- Consumers that have nothing pending and gave no sign of life for long do not stay. After an outage those that live
+-- have to be heard of first: one that is forgotten is not woken any more.
+local function forget_dead(base, grace, call)
+  if grace < HEARD_OF_MS then return end
   local dead = redis.call('ZRANGEBYSCORE', base .. ':alive', '-inf', call.now - FORGET_AFTER_MS, 'LIMIT', 0, STEP)
   for _, consumer in ipairs(dead) do
     if #pending(base .. ':stream', '-', consumer) == 0 and #pending(base .. ':lane', '-', consumer) == 0 then
@@ -125,13 +128,13 @@ local function expire_waiting(base, call)
   end
 end
 
-local function housekeeping(base, call)
+local function housekeeping(base, grace, call)
   finish.release_held(base, call.now)
   finish.trim_by_age(base, call.now, call.seen)
   if call.seen.expiry then expire_waiting(base, call) end
   if call.seen.limits then limits.forget_gate(base, call) end
   if call.seen.pauses then redis.call('ZREMRANGEBYSCORE', base .. ':pauses', '-inf', digits(call.now)) end
-  forget_dead(base, call)
+  forget_dead(base, grace, call)
 end
 
 local function sweep(base, args)
@@ -153,7 +156,7 @@ local function sweep(base, args)
   end
   redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.stream, 'sweep_lane', cursors.lane)
   mend_lane(base, call)
-  if fresh then housekeeping(base, call) end
+  if fresh then housekeeping(base, grace, call) end
   wakeup.finish(base, call)
   local due = schedulers.next(base)
   return {(cursors.stream ~= '' or cursors.lane ~= '') and 1 or 0, report.recovered, report.failed,

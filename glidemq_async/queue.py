@@ -126,9 +126,11 @@ class Queue(
             return
         refuse_elsewhere(self._client.loop, repr(self))
         self._closed = True
-        for adder in self._adders.values():
-            await adder.close()
-        await self._client.close()
+        try:
+            for adder in self._adders.values():
+                await adder.close()
+        finally:  # cut off, too: nobody can close it a second time
+            await self._client.close()
 
     async def __aenter__(self) -> Self:
         await self.connect()

@@ -36,6 +36,7 @@ from glidemq_async.executors.subprocess.system import memory_in_use
 from glidemq_async.executors.subprocess.tracing import Trace, adopt_trace, flush_spans
 from glidemq_async.job import Job
 from glidemq_async.serialization import MsgpackSerializer
+from glidemq_async.storage.urls import withhold_default
 
 CHANNEL: Final = 3
 """The descriptor of the channel, the only one besides stdin, stdout and stderr."""
@@ -101,6 +102,8 @@ class Child:
             self._begin_job = lambda: sandbox.begin_job(allowed)
             self._is_worn = lambda: sandbox.is_worn(allowed)
             self._denied = lambda error: sandbox.denied(error, allowed) or error
+        if self._config["withheld"]:
+            withhold_default()
         self._take_over_logging()
         # From here on the user's code runs.
         read_main(MainModule(*self._config["main"]))

@@ -22,6 +22,7 @@ _PLAIN: Final = frozenset(
         "TZ",
         "USER",
         "VIRTUAL_ENV",
+        "XDG_STATE_HOME",
     }
 )
 _PLAIN_PREFIXES: Final = ("LC_", "PYTHON", "DYLD_")

@@ -26,6 +26,7 @@ from glidemq_async.executors.subprocess.tracing import current_trace
 from glidemq_async.job import Job
 from glidemq_async.option_checks import positive_number, whole_number
 from glidemq_async.serialization import MsgpackSerializer
+from glidemq_async.storage.urls import VARIABLE
 
 
 class SubprocessExecutor:
@@ -113,6 +114,7 @@ class SubprocessExecutor:
             "setup": self._setup,
             "levels": None if self._levels is None else self._levels.now(),
             "handlers": sorted(set(self._references.values())),
+            "withheld": VARIABLE in os.environ and VARIABLE not in self._environment(),
         }
 
     def _environment(self) -> dict[str, str]:

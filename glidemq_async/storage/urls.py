@@ -46,7 +46,7 @@ def open_storage(place: str | Storage | None = None) -> Storage:
     Nothing is connected yet. Raises `ValueError` for a URL of no known form.
     """
     if place is None:
-        place = os.environ.get(VARIABLE) or default_url()
+        place = os.environ.get(VARIABLE) or _default()
     if isinstance(place, str):
         return _from_url(place)
     if not isinstance(place, Storage):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -62,6 +62,26 @@ def _from_url(place: str) -> Storage:
         # What cannot be told apart cannot be shown, and the error may quote a part of it.
         reason = _SIGNS if shown == _hidden(place) else str(error)
         raise ValueError(f"{shown!r} is no storage URL: {reason}. The forms are {FORMS}.") from None
+
+
+def withhold_default() -> None:
+    """Say that this process was not told the variable, though it is set where this one comes from.
+
+    Unless it is set here, what names no place can be made and not be used from now on.
+    """
+    global _is_withheld  # noqa: PLW0603 - the environment belongs to the process
+    _is_withheld = True
+
+
+_is_withheld = False
+
+
+def _default() -> str | Storage:
+    if not _is_withheld:
+        return default_url()
+    from .withheld import WithheldStorage
+
+    return WithheldStorage(Path.home())
 
 
 def default_url() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from inspect import isasyncgenfunction
 from types import TracebackType
@@ -244,11 +244,12 @@ class GlideMQ(Declaring, Generic[State]):
 
     async def _let_go(self) -> None:
         queues, self._queues = self._queues, {}
-        for queue in queues.values():
-            await queue.close()
         storage, self._storage = self._storage, None
-        if storage is not None and storage is not self._place:
-            await storage.close()
+        async with AsyncExitStack() as closing:  # cut off, too, each of them lets go
+            if storage is not None and storage is not self._place:
+                closing.push_async_callback(storage.close)
+            for queue in queues.values():
+                closing.push_async_callback(queue.close)
 
     async def _enter_lifespan(self) -> None:
         if self._lifespan is not None and self._open_lifespan is None:

@@ -56,6 +56,7 @@ class TaskExecutor:
         self._tell_broken: Callable[[Exception], None] = lambda _: None
         self._tiers: Tiers = {}
         self._holds: dict[int, Hold] = {}
+        self._started: set[int] = set()
         self._of_task: dict[str, Executor] = {}
         self._here: set[str] = set()
         self._direct: dict[str, Callable[..., Any]] = {}
@@ -93,6 +94,7 @@ class TaskExecutor:
     async def stop(self, grace: float) -> None:
         """Stop every tier that has started."""
         holds, self._holds = self._holds, {}
+        self._started.clear()
         await asyncio.gather(*(hold.stop(grace) for hold in holds.values()))
 
     def _tier(self, task: AnyTask) -> Executor:
@@ -124,6 +126,7 @@ class TaskExecutor:
         if isinstance(tier, MayBreak) and id(tier) not in self._holds:
             tier.when_broken(self._tell_broken)
         await self._holds.setdefault(id(tier), Hold(tier)).start(self._freed)
+        self._started.add(id(tier))
 
     def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> Any:
         """Run the task of a job: answers a coroutine. That raises UnknownTaskError when no task has its name."""
@@ -148,6 +151,7 @@ class TaskExecutor:
         tier = self._of_task.get(task.name)
         if tier is None:  # declared after the start, or of another queue
             tier = self._tier(task)
+        if id(tier) not in self._started:
             await self._start(tier)
         if _is_direct(task, tier):
             self._direct[job.name] = task.function

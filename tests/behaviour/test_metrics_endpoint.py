@@ -228,6 +228,19 @@ async def test_a_server_that_is_away_hides_the_depth_and_nothing_else(queue: Any
     assert found[f"glidemq_runs_ended_total n completed {queue.name}"] == 1
 
 
+async def test_a_watcher_that_breaks_hides_its_queue_and_nothing_else(queue: AnyQueue) -> None:
+    async def broken() -> Mapping[str, int]:
+        raise KeyError("no such table")
+
+    metrics = Prometheus()
+    metrics.watch("elsewhere", broken)
+    metrics.watch(queue.name, queue.get_job_counts)
+    await queue.add("n")
+    found = samples((await metrics.page()).body)
+    assert found["glidemq_depth_errors_total elsewhere"] == 1
+    assert found[f"glidemq_jobs {queue.name} waiting"] == 1
+
+
 async def test_many_names_share_one_label(queue: AnyQueue) -> None:
     metrics = Prometheus(port=0, most_names=2)
     async with worker_of(queue, echo, instrumentation=[metrics]) as worker:

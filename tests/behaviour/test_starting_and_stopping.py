@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Queue, StorageUnavailable, Worker, failpoints
+from glidemq_async import GlideMQ, Queue, StorageUnavailable, Worker, failpoints
 from glidemq_async.storage import Endpoint, MemoryStorage
 from glidemq_async.storage.protocol import Subscription
 from glidemq_async.storage.redis import RedisStorage
@@ -94,3 +94,34 @@ async def test_a_worker_whose_server_is_frozen_closes_in_time() -> None:
         finally:
             failpoints.disarm()
             server.resume()
+
+
+@pytest.mark.parametrize("what", ["queue", "app"])
+async def test_a_close_that_is_given_up_lets_go_all_the_same(what: str) -> None:
+    async with standalone(unix=True) as server:
+        queue = Queue[Any, Any]("q", server.url)
+        mq = GlideMQ(server.url, queue="q")
+
+        @mq.task
+        async def work() -> None: ...
+
+        async def clients() -> int:
+            return int((await server.info("clients"))["connected_clients"])
+
+        opened = queue if what == "queue" else mq
+        await opened.connect()
+        assert await clients() > 1
+        server.pause()
+        adding = asyncio.ensure_future(queue.add("n", 1) if what == "queue" else work.add())
+        await asyncio.sleep(0.1)  # until it is on its way, which nothing tells
+        try:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await opened.close()
+        finally:
+            server.resume()
+        await opened.close()
+        await asyncio.gather(adding, return_exceptions=True)
+        async with asyncio.timeout(10):
+            while await clients() > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)

@@ -154,3 +154,13 @@ async def test_workers_long_gone_are_forgotten(queue: AnyQueue, clock: Clock, ha
     await clock.advance(6 * MINUTE)
     await hands.sweep()
     assert await hands.consumers() == []
+
+
+async def test_a_worker_that_lived_through_an_outage_is_woken(queue: AnyQueue, clock: Clock, hands: Hands) -> None:
+    # The machine slept, say: nobody could renew, and a sweep comes before the first renewal.
+    async with worker_of(queue, echo):
+        assert await (await queue.add("n", 1)).result(10) == 1
+        await clock.advance(6 * MINUTE)
+        await hands.first_sweep(15_000)
+        assert len(await queue.get_workers()) <= 1
+        assert await (await queue.add("n", 2)).result(5) == 2

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from glidemq_async import JobFailed
+from glidemq_async.abort import AbortSignal
 from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, worker_of
 
 
@@ -21,6 +23,27 @@ async def test_a_run_that_takes_too_long_is_cancelled_and_fails(queue: AnyQueue)
         assert caught.value.error_type == "TimeoutError"
         await gate.stopped()
         assert (held.abort.is_set(), held.abort.reason) == (True, "timeout")
+
+
+async def test_what_the_handler_waits_for_elsewhere_hears_of_the_timeout(queue: AnyQueue) -> None:
+    async def with_a_thread(job: AnyJob) -> None:
+        def work(stopped: AbortSignal) -> None:
+            while not stopped.is_set():
+                time.sleep(0.005)
+
+        thread = asyncio.ensure_future(asyncio.to_thread(work, job.abort))
+        try:
+            await asyncio.shield(thread)
+        finally:
+            await asyncio.wait([thread], timeout=5)
+            ended_in_time.append(thread.done())
+            job.abort.set("over")
+
+    ended_in_time: list[bool] = []
+    async with worker_of(queue, with_a_thread):
+        job = await ended(await queue.add("n", timeout=0.1))
+    assert (job.failed_reason or "").startswith("TimeoutError")
+    assert ended_in_time == [True]
 
 
 async def test_a_timeout_is_a_failure_like_others(queue: AnyQueue) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from glidemq_async import Job, RateLimited, RetryLater, UnrecoverableError
+from glidemq_async import Job, Queue, RateLimited, RetryLater, UnrecoverableError
 from glidemq_async.context import current_job
 
 AnyJob = Job[Any, Any]
@@ -339,3 +339,16 @@ def meet_the_thread(job: AnyJob) -> list[str]:
 go_on = threading.Event()
 left: list[threading.Thread] = []
 told: list[str] = []
+
+
+# As many programs have it, at the top of a module that children import too.
+elsewhere: Queue[Any, Any] = Queue("elsewhere")
+
+
+async def add_to_the_default(job: AnyJob) -> str:
+    async with elsewhere:
+        return (await elsewhere.add("n")).id
+
+
+def state_home(job: AnyJob) -> Any:
+    return os.environ.get("XDG_STATE_HOME")

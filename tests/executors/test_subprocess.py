@@ -15,7 +15,7 @@ import pytest
 
 from glidemq_async import ExecutorError, RateLimited, RetryLater, UnrecoverableError, Worker
 from glidemq_async.codecs import Compression
-from glidemq_async.executors import FunctionCall, SubprocessExecutor
+from glidemq_async.executors import FunctionCall, Permissions, SubprocessExecutor
 from tests.executors import handlers
 from tests.workbench import AnyJob, AnyQueue, Heard, ended, worker_of
 
@@ -53,6 +53,27 @@ async def test_a_path_among_the_places_of_modules_is_left_out(
     executor = SubprocessExecutor(1, start_method=method)
     async with worker_of(queue, handlers.by_name, executor=executor):
         assert await queue.add_and_wait("echo", 7, wait_timeout=20) == 7
+
+
+@pytest.mark.parametrize("permissions", [None, Permissions(network=True)])
+async def test_a_default_that_a_child_is_not_told_is_no_other_one(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, permissions: Permissions | None
+) -> None:
+    monkeypatch.setenv("GLIDEMQ_URL", queue.storage.url)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    executor = SubprocessExecutor(1, permissions=permissions)
+    async with worker_of(queue, handlers.add_to_the_default, executor=executor):
+        job = await ended(await queue.add("n"))
+    assert (job.failed_reason or "").startswith("StorageUnavailable: $GLIDEMQ_URL")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_embedded_default_of_a_child_is_that_of_its_worker(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    async with worker_of(queue, handlers.state_home, executor="subprocess"):
+        assert await queue.add_and_wait("n", wait_timeout=20) == str(tmp_path)
 
 
 async def test_values_go_and_come_back_from_both_kinds_of_functions(queue: AnyQueue) -> None:

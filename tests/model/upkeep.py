@@ -8,6 +8,7 @@ from tests.model.claims import ClaimingQueue
 from tests.model.parts import DEFAULT_RETENTION, FINAL, Job
 
 FORGET_WORKER_MS = 300_000
+HEARD_OF_MS = 60_000
 SHORTEST_LEASE_MS = 1_000
 
 
@@ -105,7 +106,8 @@ class TimedQueue(ClaimingQueue):
                 self.fail(job, "expired")
         running = {job.worker for job in self.having("active")}
         for worker, seen in list(self.alive.items()):
-            if seen <= self.now - FORGET_WORKER_MS and worker not in running:
+            silent, heard_of = self.now - seen, self.now - self.settled_since >= HEARD_OF_MS
+            if silent >= FORGET_WORKER_MS and heard_of and worker not in running:
                 del self.alive[worker]
 
     def close_worker(self, worker: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any, cast
 import msgpack
 import pytest
 
-from glidemq_async import Depends, ExecutorError, GlideMQ, Job
+from glidemq_async import Depends, ExecutorError, GlideMQ, Job, JobFailed
 from glidemq_async.executors import InlineExecutor, Permissions, SubprocessExecutor, ThreadExecutor, registry
 from glidemq_async.executors.calls import FunctionCall
 from glidemq_async.executors.protocol import Handler
@@ -142,6 +143,38 @@ async def test_a_tier_that_does_not_start_leaves_none_started(
             async with app.worker():
                 pass
     assert [tier.states for tier in Elsewhere.made] == [["started", "stopped"], []]
+
+
+async def test_no_run_comes_before_the_start_of_its_tier(
+    storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = 0
+
+    async def start(tier: Elsewhere, freed: Callable[[], None]) -> None:
+        nonlocal starts
+        starts += 1
+        if starts == 1:
+            await asyncio.sleep(0.1)
+            raise ExecutorError("not yet")
+        tier.states.append("started")
+
+    async def run(tier: Elsewhere, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
+        return tier.states == ["started"]
+
+    monkeypatch.setattr(Elsewhere, "start", start)
+    monkeypatch.setattr(Elsewhere, "run", run)
+    app = GlideMQ(storage, queue=name)
+    app.task(name="elsewhere", executor="elsewhere", queue=f"{name}-other")(plain.function)
+
+    @app.task
+    async def here() -> None: ...
+
+    async with app, app.worker([name], concurrency=2):
+        # Jobs that somebody has added to a queue which is not that of their task.
+        jobs = await app.queue(name).add_bulk([("elsewhere", {"a": [1]})] * 3)
+        with pytest.raises(JobFailed, match="not yet"):
+            await jobs[0].result(PATIENCE)
+        assert [await job.result(PATIENCE) for job in jobs[1:]] == [True, True]
 
 
 async def test_permissions_alone_choose_the_subprocess(storage: Storage, name: str) -> None:
