@@ -50,7 +50,8 @@ class _Ports:
 
     def __init__(self) -> None:
         self._given: set[int] = set()
-        self._locks = (Path(tempfile.gettempdir()) / f"glidemq-test-ports-{os.getuid()}").open("ab")
+        # A bare descriptor: it stays open until the process ends, and nobody is to be warned of that.
+        self._locks = os.open(Path(tempfile.gettempdir()) / f"glidemq-test-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT)
 
     def take(self) -> int:
         """A port that is free, and this process's alone."""

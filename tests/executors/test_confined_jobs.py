@@ -71,8 +71,9 @@ async def test_what_a_process_used_before_its_job_does_not_count(queue: AnyQueue
     executor = SubprocessExecutor(1, permissions=Permissions(cpu=1), setup=handlers.spin_first)
     async with worker_of(queue, handlers.spin_and_tell, executor=executor):
         # Every job has all of it, in another process if need be. The kernel samples, so that a little is lost.
-        used = [(await queue.add_and_wait("n", 0.6, wait_timeout=20))[1] for _ in range(2)]
-        assert min(used) > 1.7
+        # It may count too much as well, where many share the processors: no job comes near its second.
+        used = [(await queue.add_and_wait("n", 0.5, wait_timeout=20))[1] for _ in range(2)]
+        assert min(used) > 1.5
         few = [(await queue.add_and_wait("n", 0.001, wait_timeout=20))[0] for _ in range(3)]
         assert len(set(few)) <= 2
         job = await ended(await queue.add("n", 4.0))
