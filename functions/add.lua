@@ -114,21 +114,26 @@ local function store_with_extra(base, id, name, data, opts, extra, call)
     call.seen.waiters = true
   end
   local deduped = extra.dedup and dedup.own(base, extra.dedup, id, call)
-  local route, place
-  local write, delayed = {'HSET', key, 'name', name, 'data', data}, due and due > now
-  if opts ~= '' then write[7], write[8] = 'opts', opts end
-  if deduped then write[#write + 1], write[#write + 2] = 'dedup', deduped end
+  local delayed, place, route = due and due > now, nil, nil
   if delayed then
-    place = scheduled.push(base, id, due, call)
-    write[#write + 1], write[#write + 2] = 'claim', '0 0 0'
-    route = routes.of(extra)
+    place, route = scheduled.push(base, id, due, call), routes.of(extra)
   else
     place, route = routes.enter_first(base, id, extra, call, opts == '' and 'i' or 'o')
   end
-  local n = #write
-  write[n + 1], write[n + 2] = 'place', place
-  if delayed or route then write[n + 3], write[n + 4] = 'added', digits(now) end
-  if route then write[n + 5], write[n + 6] = 'route', route end
+  local added = call.added or digits(now)
+  call.added = added
+  -- Written out for the commonest: a list of arguments that is put together costs more than the rest of this.
+  if route and opts == '' and not (delayed or deduped) then
+    redis.call('HSET', key, 'name', name, 'data', data, 'place', place, 'added', added, 'route', route)
+    return false
+  end
+  local write = {'HSET', key, 'name', name, 'data', data, 'place', place}
+  local function put(field, value) write[#write + 1], write[#write + 2] = field, value end
+  if opts ~= '' then put('opts', opts) end
+  if deduped then put('dedup', deduped) end
+  if delayed then put('claim', '0 0 0') end
+  if delayed or route then put('added', added) end
+  if route then put('route', route) end
   redis.call(unpack(write))
   return delayed
 end

@@ -9,16 +9,9 @@
 
 local routes = {}
 
--- A keyed job first gets its sequence when it waits.
-local function keyed_route(extra)
-  local priority, cost = extra.priority, extra.cost
-  return {priority = priority and digits(priority) or '0', sequence = '0', cost = cost and digits(cost) or '1000',
-    key = extra.key}
-end
-
 -- The route that options of an add ask for, nil for a plain job.
 function routes.of(extra)
-  if extra.key then return keyed.format(keyed_route(extra)) end
+  if extra.key then return keyed.first_route(extra, '0') end
   if extra.lifo then return 'l' end
   if extra.priority and extra.priority > 0 then return 'p ' .. digits(extra.priority) end
   return nil
@@ -55,7 +48,7 @@ end
 function enter.k(base, id, text, call, what)
   local route = keyed.parse(text)
   if keyed.arrive(base, route, call) then redis.call('HSET', base .. ':job:' .. id, 'route', keyed.format(route)) end
-  return keyed.enter(base, id, route, call, what)
+  return keyed.enter(base, id, route.key, route.priority, route.sequence, call, what)
 end
 
 -- Let a job wait that is ready. Answers its place, for the caller to write. what: the letter of a plain or keyed job
@@ -68,13 +61,9 @@ end
 
 -- The same for a job that is being added, whose record is yet to be written: answers its place and its route.
 function routes.enter_first(base, id, extra, call, what)
-  if not extra.key then
-    local route = routes.of(extra)
-    return routes.enter(base, id, route, call, what), route
-  end
-  local route = keyed_route(extra)
-  keyed.arrive(base, route, call)
-  return keyed.enter(base, id, route, call, what), keyed.format(route)
+  if extra.key then return keyed.enter_first(base, id, extra, call, what) end
+  local route = routes.of(extra)
+  return routes.enter(base, id, route, call, what), route
 end
 
 -- The same for a job whose record exists.

@@ -140,8 +140,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a due job goes on resting": ("  keyed.wake_up(base, id, call)\n  if not kept[1]", "  if not kept[1]"),
     "the end of a run does not look at its key": (
-        "    ended[key] = (ended[key] or 0) + 1\n    keyed.touch(call, key)\n",
-        "    ended[key] = (ended[key] or 0) + 1\n",
+        "      keyed.touch(call, key)\n      released[key] = true\n",
+        "      released[key] = true\n",
     ),
     "a stalled job holds its key": (
         "  places.give_up(base, stream, raw, call)\n  if active",
