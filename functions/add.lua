@@ -1,7 +1,8 @@
 -- add: the only way in.
 --   addJob    lane number n { id name data opts extra }*n incarnation -> { now, first, ids, outcomes }
---     id      '' for a generated one; extra: '' or cmsgpack { delay | at, ttl, reply, priority, lifo, key, cost,
---             dedup }, ms, a reply channel, thousandths of a token, { id, ttl, mode } (see dedup.lua)
+--     id      '' for a generated one; extra: '', or 'k' and a key if that is all, or cmsgpack { delay | at, ttl, reply,
+--             priority, lifo, key, cost, dedup }, ms, a reply channel, thousandths of a token, { id, ttl, mode } (see
+--             dedup.lua)
 --     first   the first generated id when all generated ids follow each other; else '' and `ids` lists them in order
 --     outcomes  flat { position, word, id }: positions (from 1) that were not added: "duplicate" or "completed", and
 --             the job that stands in the way
@@ -9,13 +10,20 @@
 
 local add = {}
 local FIELDS = 5
+local KEY_ALONE = 107            -- 'k'; packed options begin with a byte above 127
+
+-- The options of one add, nil for ''.
+function add.extra(text)
+  if string.byte(text) == KEY_ALONE then return {key = string.sub(text, 2)} end
+  return text ~= '' and cmsgpack.unpack(text) or nil
+end
 
 -- Read an argument list that holds, from args[from] on, n { id name data opts extra }*n incarnation.
 function add.parse(args, from)
   local n = integer('count', args[from])
   local over = #args - from - n * FIELDS    -- 1 with the incarnation
   if n < 1 or over < 0 or over > 1 then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' jobs') end
-  local extras, generated, numeric = {}, 0, nil
+  local extras, generated, numeric, last, extra = {}, 0, nil, nil, nil
   for i = 1, n do
     local at = from + (i - 1) * FIELDS
     local id = args[at + 1]
@@ -25,7 +33,12 @@ function add.parse(args, from)
       numeric = numeric or {}
       numeric[id] = true
     end
-    if args[at + 5] ~= '' then extras[i] = cmsgpack.unpack(args[at + 5]) end
+    local text = args[at + 5]
+    if text ~= '' then
+      -- Jobs of a kind are added together, and mostly in the same words.
+      if text ~= last then last, extra = text, add.extra(text) end
+      extras[i] = extra
+    end
   end
   return {args = args, from = from, n = n, extras = extras, generated = generated, numeric = numeric}
 end
@@ -114,17 +127,20 @@ local function store_with_extra(base, id, name, data, opts, extra, call)
     call.seen.waiters = true
   end
   local deduped = extra.dedup and dedup.own(base, extra.dedup, id, call)
-  local delayed, place, route = due and due > now, nil, nil
-  if delayed then
-    place, route = scheduled.push(base, id, due, call), routes.of(extra)
-  else
-    place, route = routes.enter_first(base, id, extra, call, opts == '' and 'i' or 'o')
-  end
-  local added = call.added or digits(now)
+  local delayed, added, place, route = due and due > now, call.added or digits(now), nil, nil
   call.added = added
-  -- Written out for the commonest: a list of arguments that is put together costs more than the rest of this.
+  if delayed then
+    place, route = scheduled.push(base, id, due, call), routes.of(extra, added)
+  else
+    place, route = routes.enter_first(base, id, extra, added, call, opts == '' and 'i' or 'o')
+  end
+  -- Written out for the commonest: putting a list of arguments together costs more than the rest of this.
   if route and opts == '' and not (delayed or deduped) then
-    redis.call('HSET', key, 'name', name, 'data', data, 'place', place, 'added', added, 'route', route)
+    if extra.key then
+      redis.call('HSET', key, 'name', name, 'data', data, 'place', place, 'route', route)
+    else
+      redis.call('HSET', key, 'name', name, 'data', data, 'place', place, 'route', route, 'added', added)
+    end
     return false
   end
   local write = {'HSET', key, 'name', name, 'data', data, 'place', place}
@@ -132,7 +148,7 @@ local function store_with_extra(base, id, name, data, opts, extra, call)
   if opts ~= '' then put('opts', opts) end
   if deduped then put('dedup', deduped) end
   if delayed then put('claim', '0 0 0') end
-  if delayed or route then put('added', added) end
+  if (delayed or route) and not extra.key then put('added', added) end
   if route then put('route', route) end
   redis.call(unpack(write))
   return delayed

@@ -48,17 +48,17 @@ function read.w(key, id, entry)
   return {job[1], job[2], job[3], '1', id, entry, false, false, job[5], false, job[6], job[7]}
 end
 
--- A keyed job that never ran: as by read.i and read.o, and what only a stream entry would tell.
+-- A keyed job that never ran: as by read.i and read.o, and its route.
 function read.fi(key, id, entry)
-  local job = redis.pcall('HMGET', key, 'name', 'data', 'added', 'route')
+  local job = redis.pcall('HMGET', key, 'name', 'data', 'route')
   if not (job[1] and job[2]) then return nil end
-  return {job[1], job[2], false, '1', id, entry, false, false, job[3], false, job[4], false}
+  return {job[1], job[2], false, '1', id, entry, job[3]}
 end
 
 function read.fo(key, id, entry)
-  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'added', 'route')
+  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'route')
   if not (job[1] and job[2]) then return nil end
-  return {job[1], job[2], job[3], '1', id, entry, false, false, job[4], false, job[5], false}
+  return {job[1], job[2], job[3], '1', id, entry, job[4]}
 end
 
 -- The lease of a job that asks for one of its own (opts, "l"), else the worker's; as text.

@@ -15,7 +15,8 @@
 -- Readiness: k stands in `ready` exactly if a job of it waits, it runs fewer than its limit, no pause, window or bucket
 -- holds it, and, if it runs one at a time, none of it rests. In `sleeping` exactly if only pause, window or bucket do.
 -- Whatever changes one of these says keyed.touch, and every function that may have, ends with keyed.review: no path can
--- forget a key. A record's route is "k <priority> <sequence, 0 before it first waits> <cost in thousandths> <key>".
+-- forget a key. A record's route is "k <priority> <sequence, 0 before it first waits> <cost in thousandths> <added at,
+-- ms> <key>".
 
 local keyed = {}
 local KEYS_A_STEP = 200
@@ -25,12 +26,17 @@ local MEMBER = 18                -- where the id begins in a member of a line
 keyed.WIDENER = '--------------------------------------------------------------------------------------------------'
 
 function keyed.parse(route)
-  local priority, sequence, cost, key = string.match(route, '^k (%d+) (%d+) (%d+) (.*)$')
-  return {priority = priority, sequence = sequence, cost = cost, key = key}
+  local priority, sequence, cost, added, key = string.match(route, '^k (%d+) (%d+) (%d+) (%d+) (.*)$')
+  return {priority = priority, sequence = sequence, cost = cost, added = added, key = key}
+end
+
+-- When a keyed job was added, by its route; nil for any other.
+function keyed.added_of(route)
+  return string.match(route, '^k %d+ %d+ %d+ (%d+) ')
 end
 
 function keyed.format(route)
-  return 'k ' .. route.priority .. ' ' .. route.sequence .. ' ' .. route.cost .. ' ' .. route.key
+  return 'k ' .. route.priority .. ' ' .. route.sequence .. ' ' .. route.cost .. ' ' .. route.added .. ' ' .. route.key
 end
 
 -- The route of a keyed job; nil for any other and for one without a record.
@@ -218,17 +224,17 @@ function keyed.enter(base, id, key, priority, sequence, call, letter)
 end
 
 -- The route of a job that is being added, by its options.
-function keyed.first_route(extra, sequence)
+function keyed.first_route(extra, sequence, added)
   local priority, cost = extra.priority, extra.cost
-  return 'k ' .. (priority and digits(priority) or '0') .. ' ' .. sequence .. ' '
-    .. (cost and cost ~= 1000 and digits(cost) or '1000') .. ' ' .. extra.key
+  return 'k ' .. (priority and digits(priority) or '0') .. ' ' .. sequence .. ' ' .. (cost and digits(cost) or '1000')
+    .. ' ' .. added .. ' ' .. extra.key
 end
 
 -- Let such a job wait. Answers its place and its route.
-function keyed.enter_first(base, id, extra, call, letter)
+function keyed.enter_first(base, id, extra, added, call, letter)
   local sequence = order.next(base, call)
   return keyed.enter(base, id, extra.key, extra.priority or '0', sequence, call, letter),
-    keyed.first_route(extra, sequence)
+    keyed.first_route(extra, sequence, added)
 end
 
 -- `keyed` is written once a call, by its review or before a job leaves its line.

@@ -10,8 +10,8 @@
 local routes = {}
 
 -- The route that options of an add ask for, nil for a plain job.
-function routes.of(extra)
-  if extra.key then return keyed.first_route(extra, '0') end
+function routes.of(extra, added)
+  if extra.key then return keyed.first_route(extra, '0', added) end
   if extra.lifo then return 'l' end
   if extra.priority and extra.priority > 0 then return 'p ' .. digits(extra.priority) end
   return nil
@@ -60,9 +60,9 @@ function routes.enter(base, id, route, call, what)
 end
 
 -- The same for a job that is being added, whose record is yet to be written: answers its place and its route.
-function routes.enter_first(base, id, extra, call, what)
-  if extra.key then return keyed.enter_first(base, id, extra, call, what) end
-  local route = routes.of(extra)
+function routes.enter_first(base, id, extra, added, call, what)
+  if extra.key then return keyed.enter_first(base, id, extra, added, call, what) end
+  local route = routes.of(extra, added)
   return routes.enter(base, id, route, call, what), route
 end
 
