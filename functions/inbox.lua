@@ -59,8 +59,8 @@ do
   -- Where every job needs a key a dead letter keeps the one it had; without one, the letters of a queue share theirs.
   local function with_key(job)
     local letter, extra = cmsgpack.unpack(job.letter), job.extra or {}
-    local key = string.match(letter[7] or '', '^k %d+ %d+ %d+ (.*)$')
-    extra.key = extra.key or key or letter[1]
+    local wanted = routes.extra_of(letter[7] or '')
+    extra.key = extra.key or (wanted and wanted.key) or letter[1]
     return extra
   end
 
