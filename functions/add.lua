@@ -14,7 +14,7 @@ local KEY_ALONE = 107            -- 'k'; packed options begin with a byte above 
 
 -- The options of one add, nil for ''.
 function add.extra(text)
-  if string.byte(text) == KEY_ALONE then return {key = string.sub(text, 2)} end
+  if string.byte(text) == KEY_ALONE then return {key = string.sub(text, 2), alone = true} end
   return text ~= '' and cmsgpack.unpack(text) or nil
 end
 
@@ -114,6 +114,22 @@ local function in_the_way(base, id, extra, call)
   return nil
 end
 
+-- The time of the call, as records tell it.
+local function added_at(call)
+  local added = call.added
+  if not added then
+    added = digits(call.now)
+    call.added = added
+  end
+  return added
+end
+
+-- Write a job that waits in the line of its key and has no options.
+local function store_keyed(base, id, name, data, extra, call)
+  local place, route = keyed.enter_first(base, id, extra, added_at(call), call, 'i')
+  redis.call('HSET', base .. ':job:' .. id, 'name', name, 'data', data, 'place', place, 'route', route)
+end
+
 -- Write a job that is not the plainest: its record with one command. Answers whether it is delayed.
 local function store_with_extra(base, id, name, data, opts, extra, call)
   local key, now = base .. ':job:' .. id, call.now
@@ -127,20 +143,15 @@ local function store_with_extra(base, id, name, data, opts, extra, call)
     call.seen.waiters = true
   end
   local deduped = extra.dedup and dedup.own(base, extra.dedup, id, call)
-  local delayed, added, place, route = due and due > now, call.added or digits(now), nil, nil
-  call.added = added
+  local delayed, added, place, route = due and due > now, added_at(call), nil, nil
   if delayed then
     place, route = scheduled.push(base, id, due, call), routes.of(extra, added)
   else
     place, route = routes.enter_first(base, id, extra, added, call, opts == '' and 'i' or 'o')
   end
   -- Written out for the commonest: putting a list of arguments together costs more than the rest of this.
-  if route and opts == '' and not (delayed or deduped) then
-    if extra.key then
-      redis.call('HSET', key, 'name', name, 'data', data, 'place', place, 'route', route)
-    else
-      redis.call('HSET', key, 'name', name, 'data', data, 'place', place, 'route', route, 'added', added)
-    end
+  if route and opts == '' and not (delayed or deduped or extra.key) then
+    redis.call('HSET', key, 'name', name, 'data', data, 'place', place, 'route', route, 'added', added)
     return false
   end
   local write = {'HSET', key, 'name', name, 'data', data, 'place', place}
@@ -158,7 +169,11 @@ end
 local function store(base, id, name, data, opts, extra, call)
   local delayed, told = false, name
   if extra then
-    delayed = store_with_extra(base, id, name, data, opts, extra, call)
+    if extra.alone and opts == '' then
+      store_keyed(base, id, name, data, extra, call)
+    else
+      delayed = store_with_extra(base, id, name, data, opts, extra, call)
+    end
     if extra.key then told = name .. RS .. extra.key end
   else
     local key = base .. ':job:' .. id
@@ -220,7 +235,8 @@ function add.all(base, jobs, known, quiet, new)
     end
     if not (known and known[i]) then
       local word, owner
-      if not new then word, owner = in_the_way(base, own, extra, call) end
+      local alone = own == '' and not (extra and extra.dedup)    -- a generated id is free
+      if not (new or alone) then word, owner = in_the_way(base, own, extra, call) end
       if word then
         local k = #outcomes
         outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, word, owner

@@ -42,7 +42,7 @@ end
 --   touched, released, entered, key_limits, slept   of keyed.lua: keys to look at again, those of them that run no
 --              more, jobs not yet in `keyed`, limits read so far, whether a key went to sleep
 --   added      `now` as text, for records
---   block, nth, number   the numbers given so far, see order.lua
+--   block, nth   the numbers given so far, see order.lua
 --   open_at, full   when more may start, or that only the end of a run makes room, see limits.lua
 --   behind     due jobs or keys may be left, see scheduled.lua
 --   lock       of a claim: the caller's lease, ms

@@ -21,6 +21,7 @@
 local keyed = {}
 local KEYS_A_STEP = 200
 local MEMBER = 18                -- where the id begins in a member of a line
+local PLACE = {i = 'key-waiting i', o = 'key-waiting o', h = 'key-waiting h'}
 -- Longer than any list may hold: a small structure is a list, and walked for each member that a call names. One long
 -- member makes it a table, and that it stays.
 keyed.WIDENER = '--------------------------------------------------------------------------------------------------'
@@ -45,7 +46,8 @@ function keyed.route_of(base, id)
   return text and string.sub(text, 1, 1) == 'k' and keyed.parse(text) or nil
 end
 
--- A key is to be looked at. waits: a job has just entered its line, which the review then need not ask.
+-- A key is to be looked at. waits: a job has just entered its line, which the review then need not ask; of a new one
+-- its sequence, which will do for the key's turn.
 function keyed.touch(call, key, waits)
   local touched = call.touched
   if not touched then
@@ -53,7 +55,7 @@ function keyed.touch(call, key, waits)
     call.touched = touched
   end
   if touched[key] == nil then touched[#touched + 1] = key end
-  touched[key] = waits or false
+  touched[key] = waits and touched[key] or waits or false
 end
 
 do
@@ -126,7 +128,8 @@ do
   -- Note which of the touched keys have waiting jobs. Mostly all of them do or none, which one EXISTS tells of many.
   local function note_waiting(base, touched)
     local unknown, names = {}, {}
-    for _, key in ipairs(touched) do
+    for i = 1, #touched do
+      local key = touched[i]
       if not touched[key] then unknown[#unknown + 1], names[#names + 1] = key, base .. ':keyq:' .. key end
     end
     for from = 1, #unknown, AT_ONCE do
@@ -152,9 +155,7 @@ do
   end
 
   -- How many more jobs of a key that has waiting ones may start now or, second answer, from when on; 0 for none.
-  local function start_of(base, key, runs, call)
-    local seen = call.seen
-    if not (seen.limited or seen.resting or seen.pauses) then return runs and 0 or 1, not runs and call.now end
+  local function start_of(base, key, call)
     local limits_now = keyed.limits_of(base, key, call)
     local left = keyed.room(base, key, limits_now, call)
     return left, left > 0 and open_at(base, key, limits_now, call)
@@ -179,22 +180,31 @@ do
     local running = running_among(base, touched, call.released, call)
     call.touched, call.released = nil, nil
     local ready, not_ready, sleeping, awake = {}, {}, {}, {}
-    for _, key in ipairs(touched) do
-      local left, at = 0, false
-      if touched[key] then left, at = start_of(base, key, running[key], call) end
-      if at == call.now then
-        ready[#ready + 1], ready[#ready + 2] = order.next(base, call), key
-        call.startable = call.startable
-          + (left > 1 and math.min(left, redis.call('ZCARD', base .. ':keyq:' .. key)) or 1)
+    local now, simple, startable = call.now, not (seen.limited or seen.resting or seen.pauses), call.startable
+    for i = 1, #touched do
+      local key = touched[i]
+      local waits, left, at = touched[key], 0, false
+      if not waits then
+        at = false
+      elseif not simple then
+        left, at = start_of(base, key, call)
+      elseif not running[key] then
+        left, at = 1, now
+      end
+      if at == now then
+        local n = #ready
+        ready[n + 1], ready[n + 2] = waits ~= true and waits or order.next(base, call), key
+        startable = startable + (left > 1 and math.min(left, redis.call('ZCARD', base .. ':keyq:' .. key)) or 1)
       elseif seen.ready then
         not_ready[#not_ready + 1] = key
       end
-      if at and at > call.now then
+      if at and at > now then
         sleeping[#sleeping + 1], sleeping[#sleeping + 2] = digits(at), key
       elseif seen.sleeping then
         awake[#awake + 1] = key
       end
     end
+    call.startable = startable
     in_chunks('ZREM', base .. ':ready', nil, not_ready)
     in_chunks('ZREM', base .. ':sleeping', nil, awake)
     if ready[1] then note_ready(base, ready, seen) end
@@ -212,15 +222,22 @@ function keyed.arrive(base, route, call)
   return true
 end
 
--- Let a job wait in its key's line; a job that was there before takes its old place. Answers its place.
-function keyed.enter(base, id, key, priority, sequence, call, letter)
+local function join_line(base, id, key, priority, sequence, call, letter)
   redis.call('ZADD', base .. ':keyq:' .. key, priority, sequence .. letter .. id)
-  local entered = call.entered or {}
+  local entered = call.entered
+  if not entered then
+    entered = {}
+    call.entered = entered
+  end
   local n = #entered
-  call.entered = entered
   entered[n + 1], entered[n + 2] = sequence, id
-  keyed.touch(call, key, true)
-  return 'key-waiting ' .. letter
+  return PLACE[letter]
+end
+
+-- Let a job wait in its key's line; a job that was there before takes its old place. Answers its place.
+function keyed.enter(base, id, route, call, letter)
+  keyed.touch(call, route.key, true)
+  return join_line(base, id, route.key, route.priority, route.sequence, call, letter)
 end
 
 -- The route of a job that is being added, by its options.
@@ -232,9 +249,10 @@ end
 
 -- Let such a job wait. Answers its place and its route.
 function keyed.enter_first(base, id, extra, added, call, letter)
-  local sequence = order.next(base, call)
-  return keyed.enter(base, id, extra.key, extra.priority or '0', sequence, call, letter),
-    keyed.first_route(extra, sequence, added)
+  local sequence, key = order.next(base, call), extra.key
+  keyed.touch(call, key, sequence)
+  return join_line(base, id, key, extra.priority or '0', sequence, call, letter),
+    extra.alone and 'k 0 ' .. sequence .. ' 1000 ' .. added .. ' ' .. key or keyed.first_route(extra, sequence, added)
 end
 
 -- `keyed` is written once a call, by its review or before a job leaves its line.

@@ -48,7 +48,7 @@ end
 function enter.k(base, id, text, call, what)
   local route = keyed.parse(text)
   if keyed.arrive(base, route, call) then redis.call('HSET', base .. ':job:' .. id, 'route', keyed.format(route)) end
-  return keyed.enter(base, id, route.key, route.priority, route.sequence, call, what)
+  return keyed.enter(base, id, route, call, what)
 end
 
 -- Let a job wait that is ready. Answers its place, for the caller to write. what: the letter of a plain or keyed job

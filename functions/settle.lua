@@ -82,7 +82,7 @@ end
 local function release_entries(base, args, n, call)
   local stream, lane, of_keys, keys, known = {}, {}, {}, {}, args.keys or {}
   for i = 1, n do
-    local _, _, entry = run_at(args, i)
+    local entry = args[HEAD + (i - 1) * FIELDS + 3]
     local letter, raw = string.sub(entry, 1, 1), string.sub(entry, 2)
     local list = letter == 's' and stream or lane
     list[#list + 1] = raw
