@@ -146,19 +146,13 @@ end
 
 -- Append jobs to `lane` and make them pending for this consumer. Answers their entries.
 local function enter_lane(base, consumer, ids, keys)
-  local lane, made, raw = base .. ':lane', {}, {}
-  for i, id in ipairs(ids) do
-    if keys then
-      raw[i] = redis.call('XADD', lane, '*', 'h', id, 'key', keys[i])
-      made[i] = 'k' .. raw[i]
-    else
-      raw[i] = redis.call('XADD', lane, '*', 'h', id)
-      made[i] = 'l' .. raw[i]
-    end
-  end
+  local lane, made, letter, n = base .. ':lane', {}, keys and 'k' or 'l', #ids
   local command = {'XCLAIM', lane, GROUP, consumer, 0}
-  for _, entry in ipairs(raw) do command[#command + 1] = entry end
-  for _, word in ipairs({'FORCE', 'JUSTID', 'LASTID', raw[#raw]}) do command[#command + 1] = word end
+  for i = 1, n do
+    local raw = redis.call('XADD', lane, '*', keys and 'k' .. keys[i] or 'h', ids[i])
+    made[i], command[i + 5] = letter .. raw, raw
+  end
+  command[n + 6], command[n + 7], command[n + 8], command[n + 9] = 'FORCE', 'JUSTID', 'LASTID', command[n + 5]
   local reply = redis.pcall(unpack(command))
   if reply.err then
     entries.ensure_group(lane)
