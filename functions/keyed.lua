@@ -288,7 +288,7 @@ do
   local function forget_limits(base, call)
     if exists(base .. ':limited') or exists(base .. ':running') then return end
     redis.call('HDEL', base .. ':meta', 'key_limits')
-    call.seen.limited = nil
+    call.seen.limited, call.seen.running = nil, nil
   end
 
   -- Runs of these keys are over, however they ended. A key stands there as often as runs of it have ended; the caller
