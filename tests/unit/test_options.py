@@ -262,7 +262,14 @@ def test_order_of_a_job() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [build(), build(key="k"), build(key="käse 7"), build(key="k", cost=2), build(key="k", priority=1), build(lifo=True)],
+    [
+        build(),
+        build(key="k"),
+        build(key="käse 7"),
+        build(key="k", cost=2),
+        build(key="k", priority=1),
+        build(lifo=True),
+    ],
 )
 def test_the_order_of_a_job_is_read_as_it_was_packed(options: JobOptions) -> None:
     assert JobOptions.unpack_extra(options.pack_extra()) == options.to_extra()
