@@ -1,7 +1,8 @@
 -- add: the only way in.
 --   addJob    lane number n { id name data opts extra }*n incarnation -> { now, first, ids, outcomes }
---     id      '' for a generated one; extra: '' or cmsgpack { delay | at, ttl, reply, priority, lifo, key, cost,
---             dedup }, ms, a reply channel, thousandths of a token, { id, ttl, mode } (see dedup.lua)
+--     id      '' for a generated one; extra: '', or 'k' and a key if that is all, or cmsgpack { delay | at, ttl, reply,
+--             priority, lifo, key, cost, dedup }, ms, a reply channel, thousandths of a token, { id, ttl, mode } (see
+--             dedup.lua)
 --     first   the first generated id when all generated ids follow each other; else '' and `ids` lists them in order
 --     outcomes  flat { position, word, id }: positions (from 1) that were not added: "duplicate" or "completed", and
 --             the job that stands in the way
@@ -9,13 +10,20 @@
 
 local add = {}
 local FIELDS = 5
+local KEY_ALONE = 107            -- 'k'; packed options begin with a byte above 127
+
+-- The options of one add, nil for ''.
+function add.extra(text)
+  if string.byte(text) == KEY_ALONE then return {key = string.sub(text, 2), alone = true} end
+  return text ~= '' and cmsgpack.unpack(text) or nil
+end
 
 -- Read an argument list that holds, from args[from] on, n { id name data opts extra }*n incarnation.
 function add.parse(args, from)
   local n = integer('count', args[from])
   local over = #args - from - n * FIELDS    -- 1 with the incarnation
   if n < 1 or over < 0 or over > 1 then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' jobs') end
-  local extras, generated, numeric = {}, 0, nil
+  local extras, generated, numeric, last, extra = {}, 0, nil, nil, nil
   for i = 1, n do
     local at = from + (i - 1) * FIELDS
     local id = args[at + 1]
@@ -25,7 +33,12 @@ function add.parse(args, from)
       numeric = numeric or {}
       numeric[id] = true
     end
-    if args[at + 5] ~= '' then extras[i] = cmsgpack.unpack(args[at + 5]) end
+    local text = args[at + 5]
+    if text ~= '' then
+      -- Jobs of a kind are added together, and mostly in the same words.
+      if text ~= last then last, extra = text, add.extra(text) end
+      extras[i] = extra
+    end
   end
   return {args = args, from = from, n = n, extras = extras, generated = generated, numeric = numeric}
 end
@@ -101,6 +114,22 @@ local function in_the_way(base, id, extra, call)
   return nil
 end
 
+-- The time of the call, as records tell it.
+local function added_at(call)
+  local added = call.added
+  if not added then
+    added = digits(call.now)
+    call.added = added
+  end
+  return added
+end
+
+-- Write a job that waits in the line of its key and has no options.
+local function store_keyed(base, id, name, data, extra, call)
+  local place, route = keyed.enter_first(base, id, extra, added_at(call), call, 'i')
+  redis.call('HSET', base .. ':job:' .. id, 'name', name, 'data', data, 'place', place, 'route', route)
+end
+
 -- Write a job that is not the plainest: its record with one command. Answers whether it is delayed.
 local function store_with_extra(base, id, name, data, opts, extra, call)
   local key, now = base .. ':job:' .. id, call.now
@@ -114,21 +143,24 @@ local function store_with_extra(base, id, name, data, opts, extra, call)
     call.seen.waiters = true
   end
   local deduped = extra.dedup and dedup.own(base, extra.dedup, id, call)
-  local route, place
-  local write, delayed = {'HSET', key, 'name', name, 'data', data}, due and due > now
-  if opts ~= '' then write[7], write[8] = 'opts', opts end
-  if deduped then write[#write + 1], write[#write + 2] = 'dedup', deduped end
+  local delayed, added, place, route = due and due > now, added_at(call), nil, nil
   if delayed then
-    place = scheduled.push(base, id, due, call)
-    write[#write + 1], write[#write + 2] = 'claim', '0 0 0'
-    route = routes.of(extra)
+    place, route = scheduled.push(base, id, due, call), routes.of(extra, added)
   else
-    place, route = routes.enter_first(base, id, extra, call, opts == '' and 'i' or 'o')
+    place, route = routes.enter_first(base, id, extra, added, call, opts == '' and 'i' or 'o')
   end
-  local n = #write
-  write[n + 1], write[n + 2] = 'place', place
-  if delayed or route then write[n + 3], write[n + 4] = 'added', digits(now) end
-  if route then write[n + 5], write[n + 6] = 'route', route end
+  -- Written out for the commonest: putting a list of arguments together costs more than the rest of this.
+  if route and opts == '' and not (delayed or deduped or extra.key) then
+    redis.call('HSET', key, 'name', name, 'data', data, 'place', place, 'route', route, 'added', added)
+    return false
+  end
+  local write = {'HSET', key, 'name', name, 'data', data, 'place', place}
+  local function put(field, value) write[#write + 1], write[#write + 2] = field, value end
+  if opts ~= '' then put('opts', opts) end
+  if deduped then put('dedup', deduped) end
+  if delayed then put('claim', '0 0 0') end
+  if (delayed or route) and not extra.key then put('added', added) end
+  if route then put('route', route) end
   redis.call(unpack(write))
   return delayed
 end
@@ -137,7 +169,11 @@ end
 local function store(base, id, name, data, opts, extra, call)
   local delayed, told = false, name
   if extra then
-    delayed = store_with_extra(base, id, name, data, opts, extra, call)
+    if extra.alone and opts == '' then
+      store_keyed(base, id, name, data, extra, call)
+    else
+      delayed = store_with_extra(base, id, name, data, opts, extra, call)
+    end
     if extra.key then told = name .. RS .. extra.key end
   else
     local key = base .. ':job:' .. id
@@ -199,7 +235,8 @@ function add.all(base, jobs, known, quiet, new)
     end
     if not (known and known[i]) then
       local word, owner
-      if not new then word, owner = in_the_way(base, own, extra, call) end
+      local alone = own == '' and not (extra and extra.dedup)    -- a generated id is free
+      if not (new or alone) then word, owner = in_the_way(base, own, extra, call) end
       if word then
         local k = #outcomes
         outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, word, owner

@@ -31,7 +31,7 @@ local function integer(name, text)
   return n
 end
 
-local counting
+local counting, three_digits
 
 -- A whole number as text. (%d, for formatting a double costs several times as much; exact below 2^53 either way.)
 local function digits(n)
@@ -41,7 +41,8 @@ end
 do
   local tails = {}               -- '000' to '999', as far as they were needed
 
-  local function tail_of(n)
+  -- A number below 1000, with its zeros.
+  function three_digits(n)
     local tail = tails[n]
     if not tail then
       tail = string.format('%03d', n)
@@ -59,7 +60,7 @@ do
       local low = n % 1000
       local wanted = n - low
       if wanted ~= high then high, head = wanted, digits(wanted / 1000) end
-      return head .. tail_of(low)
+      return head .. three_digits(low)
     end
   end
 end

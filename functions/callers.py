@@ -54,11 +54,14 @@ __all__ = [
 ]
 
 ClaimedJob: TypeAlias = list[bytes | None]
-"""name, data, opts, fence, id, entry, and unless the job is fresh: failures, stalls, added, progress, route, letter."""
+"""name, data, opts, fence, id, entry; of a keyed job that never ran also route.
+
+Unless the job is fresh: failures, stalls, added, progress, route, letter instead.
+"""
 
 
 class AddRequest(NamedTuple):
-    """One job of an `addJob` call; id "" asks for a generated one, `extra` is packed or b""."""
+    """One job of an `addJob` call; id "" asks for a generated one, `extra` is as `JobOptions.pack_extra` makes it."""
 
     id: str
     name: str

@@ -186,7 +186,7 @@ local function check_running(base, report)
   local lane, runs = base .. ':lane', {}
   if redis.call('XLEN', lane) > 1000 then return end
   for _, entry in ipairs(redis.call('XRANGE', lane, '-', '+')) do
-    local key = entry[2][4]
+    local key = entries.key_of(entry[2])
     if key then runs[key] = (runs[key] or 0) + 1 end
   end
   local counted = redis.call('HGETALL', base .. ':running')

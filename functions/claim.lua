@@ -48,17 +48,17 @@ function read.w(key, id, entry)
   return {job[1], job[2], job[3], '1', id, entry, false, false, job[5], false, job[6], job[7]}
 end
 
--- A keyed job that never ran: as by read.i and read.o, and what only a stream entry would tell.
+-- A keyed job that never ran: as by read.i and read.o, and its route.
 function read.fi(key, id, entry)
-  local job = redis.pcall('HMGET', key, 'name', 'data', 'added', 'route')
+  local job = redis.pcall('HMGET', key, 'name', 'data', 'route')
   if not (job[1] and job[2]) then return nil end
-  return {job[1], job[2], false, '1', id, entry, false, false, job[3], false, job[4], false}
+  return {job[1], job[2], false, '1', id, entry, job[3]}
 end
 
 function read.fo(key, id, entry)
-  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'added', 'route')
+  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'route')
   if not (job[1] and job[2]) then return nil end
-  return {job[1], job[2], job[3], '1', id, entry, false, false, job[4], false, job[5], false}
+  return {job[1], job[2], job[3], '1', id, entry, job[4]}
 end
 
 -- The lease of a job that asks for one of its own (opts, "l"), else the worker's; as text.
@@ -146,19 +146,13 @@ end
 
 -- Append jobs to `lane` and make them pending for this consumer. Answers their entries.
 local function enter_lane(base, consumer, ids, keys)
-  local lane, made, raw = base .. ':lane', {}, {}
-  for i, id in ipairs(ids) do
-    if keys then
-      raw[i] = redis.call('XADD', lane, '*', 'h', id, 'key', keys[i])
-      made[i] = 'k' .. raw[i]
-    else
-      raw[i] = redis.call('XADD', lane, '*', 'h', id)
-      made[i] = 'l' .. raw[i]
-    end
-  end
+  local lane, made, letter, n = base .. ':lane', {}, keys and 'k' or 'l', #ids
   local command = {'XCLAIM', lane, GROUP, consumer, 0}
-  for _, entry in ipairs(raw) do command[#command + 1] = entry end
-  for _, word in ipairs({'FORCE', 'JUSTID', 'LASTID', raw[#raw]}) do command[#command + 1] = word end
+  for i = 1, n do
+    local raw = redis.call('XADD', lane, '*', keys and 'k' .. keys[i] or 'h', ids[i])
+    made[i], command[i + 5] = letter .. raw, raw
+  end
+  command[n + 6], command[n + 7], command[n + 8], command[n + 9] = 'FORCE', 'JUSTID', 'LASTID', command[n + 5]
   local reply = redis.pcall(unpack(command))
   if reply.err then
     entries.ensure_group(lane)
@@ -211,7 +205,7 @@ end
 
 function source.ready(base, consumer, count, call, out)
   keyed.review(base, call)
-  local batch = keyed.pop(base, count, call)
+  local batch = taking.pop(base, count, call)
   local found, bytes = start_in_lane(base, consumer, batch, call, out)
   -- A job that was refused leaves its place in its key to the next one.
   return call.touched and count or found, bytes

@@ -70,10 +70,11 @@ do
   -- What becomes of a member: "go" if its job stands there and was added by then (bound: ms or nil), else "stay"; or
   -- "stray" if the record says something else: only the member goes; or "lost" if there is no record.
   local function judge(base, structure, id, bound)
-    local found = redis.call('HMGET', base .. ':job:' .. id, 'place', 'added')
+    local found = redis.call('HMGET', base .. ':job:' .. id, 'place', 'added', 'route')
     if not found[1] then return 'lost' end
     if not string.find(found[1], EXPECTED[structure]) then return 'stray' end
-    if bound and found[2] and tonumber(found[2]) > bound then return 'stay' end
+    local added = bound and tonumber(found[2] or keyed.added_of(found[3] or ''))
+    if added and added > bound then return 'stay' end
     return 'go'
   end
 

@@ -1,7 +1,8 @@
 -- entries: what stands in the two streams. A running job is a pending entry of one of them.
 --   "s<id>"  entry of `stream`
 --   "l<id>"  entry of `lane`: field "h", the job's id
---   "k<id>"  entry of `lane` of a keyed job: field "h", the job's id; field "key", its key
+--   "k<id>"  entry of `lane` of a keyed job: field "k<key>", the job's id. (One field, for each argument of a command
+--            costs.)
 
 local entries = {}
 
@@ -23,13 +24,20 @@ function entries.drop(stream, raw)
   entries.delete(stream, raw)
 end
 
+-- The key of what stands in an entry of `lane`, nil if it has none.
+function entries.key_of(fields)
+  local field = fields[1]
+  return string.sub(field, 1, 1) == 'k' and string.sub(field, 2) or nil
+end
+
 -- The job of an entry, its key if it has one, and the entry with its letter; nil when there is no such entry.
 function entries.find(stream, raw)
   local found = redis.call('XRANGE', stream, raw, raw)[1]
   if not found then return nil end
   local fields = found[2]
-  local letter = string.sub(stream, -5) ~= ':lane' and 's' or fields[3] and 'k' or 'l'
-  return fields[2], fields[4], letter .. raw
+  if string.sub(stream, -5) ~= ':lane' then return fields[2], nil, 's' .. raw end
+  local key = entries.key_of(fields)
+  return fields[2], key, (key and 'k' or 'l') .. raw
 end
 
 do
@@ -48,7 +56,7 @@ do
         if before(entry, first) then first = entry elseif before(last, entry) then last = entry end
       end
       for _, entry in ipairs(redis.call('XRANGE', lane, first, last, 'COUNT', #raw * 2)) do
-        found[entry[1]] = entry[2][4]
+        found[entry[1]] = entries.key_of(entry[2]) or false
       end
     end
     for _, entry in ipairs(raw) do

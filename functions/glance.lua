@@ -4,7 +4,7 @@
 
 local glance = {}
 local STRUCTURES = {'waiters', 'expiry', 'revoking', 'held', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
-  'sleeping', 'resting', 'pauses', 'limited', 'limits', 'deduped', 'timer', 'outbox', 'moved',
+  'sleeping', 'resting', 'pauses', 'limits', 'deduped', 'timer', 'outbox', 'moved',
   'running'}
 
 -- Note which of keys[from..upto] exist. Few of them do, so halving finds them with few commands.
@@ -20,14 +20,14 @@ local function look(base, keys, from, upto, seen)
   look(base, keys, middle + 1, upto, seen)
 end
 
--- Answers { paused, touched, turn, dead_letter, incarnation, keep = { completed, failed }, <structure> = true if it
--- exists }. A call notes here what it creates itself.
+-- Answers { paused, touched, turn, dead_letter, incarnation, limited, keep = { completed, failed }, <structure> = true
+-- if it exists }; limited: keys have limits, see keyed.lua. A call notes here what it creates itself.
 function glance.at(base)
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched',
-    'dead_letter', 'turn', 'incarnation')
+    'dead_letter', 'turn', 'incarnation', 'key_limits')
   local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
     dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil, incarnation = meta[7],
-    keep = {completed = meta[2] or '', failed = meta[3] or ''}}
+    limited = meta[8] == '1', keep = {completed = meta[2] or '', failed = meta[3] or ''}}
   local keys = {}
   for i, name in ipairs(STRUCTURES) do keys[i] = base .. ':' .. name end
   look(base, keys, 1, #keys, seen)
@@ -39,9 +39,10 @@ end
 --   seen       see above
 --   lines      events noted so far, see events.lua
 --   startable  how many jobs became startable, see wakeup.lua
---   touched, entered, key_limits, slept   of keyed.lua: keys to look at again, jobs not yet in `keyed`, limits read so
---              far, whether a key went to sleep
---   block, nth, number   the numbers given so far, see order.lua
+--   touched, released, entered, key_limits, slept   of keyed.lua: keys to look at again, those of them that run no
+--              more, jobs not yet in `keyed`, limits read so far, whether a key went to sleep
+--   added      `now` as text, for records
+--   block, nth   the numbers given so far, see order.lua
 --   open_at, full   when more may start, or that only the end of a run makes room, see limits.lua
 --   behind     due jobs or keys may be left, see scheduled.lua
 --   lock       of a claim: the caller's lease, ms

@@ -59,8 +59,8 @@ do
   -- Where every job needs a key a dead letter keeps the one it had; without one, the letters of a queue share theirs.
   local function with_key(job)
     local letter, extra = cmsgpack.unpack(job.letter), job.extra or {}
-    local key = string.match(letter[7] or '', '^k %d+ %d+ %d+ (.*)$')
-    extra.key = extra.key or key or letter[1]
+    local wanted = routes.extra_of(letter[7] or '')
+    extra.key = extra.key or (wanted and wanted.key) or letter[1]
     return extra
   end
 
@@ -73,7 +73,7 @@ do
     for i = 1, n do
       local at = 3 + (i - 1) * FIELDS
       local job = {id = args[at + 2], name = args[at + 3], data = args[at + 4], opts = args[at + 5]}
-      if args[at + 6] ~= '' then job.extra = cmsgpack.unpack(args[at + 6]) end
+      job.extra = add.extra(args[at + 6])
       job.letter = args[at + 7]
       if job.letter ~= '' then job.failed_at = integer('failed', cmsgpack.unpack(job.letter)[6]) end
       if mode == 'keyed' and job.letter ~= '' then job.extra = with_key(job) end

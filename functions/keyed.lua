@@ -7,27 +7,37 @@
 --   ready        zset  keys of which a job can start now -> turn; served in turns, a served key goes to the end
 --   sleeping     zset  keys of which a job could start but for an instant -> that instant
 --   pauses       zset  paused keys -> end of the pause
+--   meta         hash  key_limits: 1 once a key had limits, until none has any and no keyed job runs: without it no key
+--                      runs more than one
 --   key:{k}      hash  limits of the key (concurrency, rate_max, rate_ms, capacity, refill; the last two in thousandths
 --                      of tokens); `key:` those of keys without their own; `limited` set: which of these exist
 --   keyrate:{k}, keybucket:{k}  the starts of the last window; the tokens left (collect themselves)
 -- Readiness: k stands in `ready` exactly if a job of it waits, it runs fewer than its limit, no pause, window or bucket
 -- holds it, and, if it runs one at a time, none of it rests. In `sleeping` exactly if only pause, window or bucket do.
 -- Whatever changes one of these says keyed.touch, and every function that may have, ends with keyed.review: no path can
--- forget a key. A record's route is "k <priority> <sequence, 0 before it first waits> <cost in thousandths> <key>".
+-- forget a key. A record's route is "k <priority> <sequence, 0 before it first waits> <cost in thousandths> <added at,
+-- ms> <key>".
 
 local keyed = {}
-local KEYS_AT_ONCE = 64
 local KEYS_A_STEP = 200
-local LETTER, MEMBER = 17, 18    -- where letter and id begin in a member of a line
-local READ = {i = 'fi', o = 'fo', h = 'h'}
+local MEMBER = 18                -- where the id begins in a member of a line
+local PLACE = {i = 'key-waiting i', o = 'key-waiting o', h = 'key-waiting h'}
+-- Longer than any list may hold: a small structure is a list, and walked for each member that a call names. One long
+-- member makes it a table, and that it stays.
+keyed.WIDENER = '--------------------------------------------------------------------------------------------------'
 
 function keyed.parse(route)
-  local priority, sequence, cost, key = string.match(route, '^k (%d+) (%d+) (%d+) (.*)$')
-  return {priority = priority, sequence = sequence, cost = cost, key = key}
+  local priority, sequence, cost, added, key = string.match(route, '^k (%d+) (%d+) (%d+) (%d+) (.*)$')
+  return {priority = priority, sequence = sequence, cost = cost, added = added, key = key}
+end
+
+-- When a keyed job was added, by its route; nil for any other.
+function keyed.added_of(route)
+  return string.match(route, '^k %d+ %d+ %d+ (%d+) ')
 end
 
 function keyed.format(route)
-  return 'k ' .. route.priority .. ' ' .. route.sequence .. ' ' .. route.cost .. ' ' .. route.key
+  return 'k ' .. route.priority .. ' ' .. route.sequence .. ' ' .. route.cost .. ' ' .. route.added .. ' ' .. route.key
 end
 
 -- The route of a keyed job; nil for any other and for one without a record.
@@ -36,16 +46,16 @@ function keyed.route_of(base, id)
   return text and string.sub(text, 1, 1) == 'k' and keyed.parse(text) or nil
 end
 
-function keyed.touch(call, key)
+-- A key is to be looked at. waits: a job has just entered its line, which the review then need not ask; of a new one
+-- its sequence, which will do for the key's turn.
+function keyed.touch(call, key, waits)
   local touched = call.touched
   if not touched then
     touched = {}
     call.touched = touched
   end
-  if not touched[key] then
-    touched[key] = true
-    touched[#touched + 1] = key
-  end
+  if touched[key] == nil then touched[#touched + 1] = key end
+  touched[key] = waits and touched[key] or waits or false
 end
 
 do
@@ -82,7 +92,8 @@ do
   end
 end
 
-local function cost_of_first(base, queue)
+-- What the start of the first job in a line takes from its key's bucket.
+function keyed.cost_of_first(base, queue)
   local first = redis.call('ZRANGE', queue, 0, 0)[1]
   local route = keyed.route_of(base, string.sub(first, MEMBER))
   return route and tonumber(route.cost) or 0
@@ -97,7 +108,7 @@ local function open_at(base, key, limits_now, call)
     at = math.max(at, free_at or at)
   end
   if limits_now.bucket then
-    local cost = cost_of_first(base, base .. ':keyq:' .. key)
+    local cost = keyed.cost_of_first(base, base .. ':keyq:' .. key)
     at = math.max(at, limits.affordable_at(base .. ':keybucket:' .. key, limits_now.bucket, cost, call.now))
   end
   return at
@@ -114,29 +125,49 @@ end
 do
   local AT_ONCE = 16
 
-  -- Which of these structures of keys exist, as a set. Mostly all of them do or none, which one EXISTS tells of many.
-  local function existing(base, kind, keys)
-    local found = {}
-    for from = 1, #keys, AT_ONCE do
-      local upto, names = math.min(from + AT_ONCE - 1, #keys), {}
-      for i = from, upto do names[#names + 1] = base .. kind .. keys[i] end
-      local count = redis.call('EXISTS', unpack(names))
+  -- Note which of the touched keys have waiting jobs. Mostly all of them do or none, which one EXISTS tells of many.
+  local function note_waiting(base, touched)
+    local unknown, names = {}, {}
+    for i = 1, #touched do
+      local key = touched[i]
+      if not touched[key] then unknown[#unknown + 1], names[#names + 1] = key, base .. ':keyq:' .. key end
+    end
+    for from = 1, #unknown, AT_ONCE do
+      local upto = math.min(from + AT_ONCE - 1, #unknown)
+      local count = redis.call('EXISTS', unpack(names, from, upto))
       for i = from, upto do
-        if count == #names or (count > 0 and exists(names[i - from + 1])) then found[keys[i]] = true end
+        touched[unknown[i]] = count == upto - from + 1 or (count > 0 and exists(names[i]))
       end
+    end
+  end
+
+  -- The touched keys of which a job runs, each true; empty when none does. released: keys of which none does any more.
+  local function running_among(base, touched, released, call)
+    local asked, found = {}, {}
+    if not call.seen.running then return found end
+    for _, key in ipairs(touched) do
+      if touched[key] and not (released and released[key]) then asked[#asked + 1] = key end
+    end
+    for i, count in ipairs(asked[1] and redis.call('HMGET', base .. ':running', unpack(asked)) or asked) do
+      if count then found[asked[i]] = true end
     end
     return found
   end
 
   -- How many more jobs of a key that has waiting ones may start now or, second answer, from when on; 0 for none.
-  local function start_of(base, key, runs, call)
-    local limits_now, left = keyed.limits_of(base, key, call), 1
-    if call.seen.limited or call.seen.resting then
-      left = keyed.room(base, key, limits_now, call)
-    elseif runs then
-      left = 0
-    end
+  local function start_of(base, key, call)
+    local limits_now = keyed.limits_of(base, key, call)
+    local left = keyed.room(base, key, limits_now, call)
     return left, left > 0 and open_at(base, key, limits_now, call)
+  end
+
+  local function note_ready(base, ready, seen)
+    local key = base .. ':ready'
+    local widen = not seen.ready and #ready > 2 * AT_ONCE
+    if widen then redis.call('ZADD', key, 0, keyed.WIDENER) end
+    in_chunks('ZADD', key, 'NX', ready)
+    if widen then redis.call('ZREM', key, keyed.WIDENER) end
+    seen.ready = true
   end
 
   -- Look at every key that was touched and put it where it belongs: `ready`, `sleeping` or neither. The last thing a
@@ -144,32 +175,39 @@ do
   function keyed.review(base, call)
     local touched, seen = call.touched, call.seen
     if not touched then return end
-    call.touched = nil
     keyed.write_entered(base, call)
-    local waiting, ready, not_ready, sleeping, awake = existing(base, ':keyq:', touched), {}, {}, {}, {}
-    local running = next(waiting) and keyed.running(base, touched, call)
-    for i, key in ipairs(touched) do
-      local left, at = 0, false
-      if waiting[key] then left, at = start_of(base, key, running and running[i], call) end
-      if at == call.now then
-        ready[#ready + 1], ready[#ready + 2] = order.next(base, call), key
-        call.startable = call.startable
-          + (left > 1 and math.min(left, redis.call('ZCARD', base .. ':keyq:' .. key)) or 1)
-      else
+    note_waiting(base, touched)
+    local running = running_among(base, touched, call.released, call)
+    call.touched, call.released = nil, nil
+    local ready, not_ready, sleeping, awake = {}, {}, {}, {}
+    local now, simple, startable = call.now, not (seen.limited or seen.resting or seen.pauses), call.startable
+    for i = 1, #touched do
+      local key = touched[i]
+      local waits, left, at = touched[key], 0, false
+      if not waits then
+        at = false
+      elseif not simple then
+        left, at = start_of(base, key, call)
+      elseif not running[key] then
+        left, at = 1, now
+      end
+      if at == now then
+        local n = #ready
+        ready[n + 1], ready[n + 2] = waits ~= true and waits or order.next(base, call), key
+        startable = startable + (left > 1 and math.min(left, redis.call('ZCARD', base .. ':keyq:' .. key)) or 1)
+      elseif seen.ready then
         not_ready[#not_ready + 1] = key
       end
-      if at and at > call.now then
+      if at and at > now then
         sleeping[#sleeping + 1], sleeping[#sleeping + 2] = digits(at), key
-      else
+      elseif seen.sleeping then
         awake[#awake + 1] = key
       end
     end
-    if seen.ready then in_chunks('ZREM', base .. ':ready', nil, not_ready) end
-    if seen.sleeping then in_chunks('ZREM', base .. ':sleeping', nil, awake) end
-    if ready[1] then
-      in_chunks('ZADD', base .. ':ready', 'NX', ready)
-      seen.ready = true
-    end
+    call.startable = startable
+    in_chunks('ZREM', base .. ':ready', nil, not_ready)
+    in_chunks('ZREM', base .. ':sleeping', nil, awake)
+    if ready[1] then note_ready(base, ready, seen) end
     if sleeping[1] then
       in_chunks('ZADD', base .. ':sleeping', nil, sleeping)
       seen.sleeping, call.slept = true, true
@@ -184,15 +222,37 @@ function keyed.arrive(base, route, call)
   return true
 end
 
+local function join_line(base, id, key, priority, sequence, call, letter)
+  redis.call('ZADD', base .. ':keyq:' .. key, priority, sequence .. letter .. id)
+  local entered = call.entered
+  if not entered then
+    entered = {}
+    call.entered = entered
+  end
+  local n = #entered
+  entered[n + 1], entered[n + 2] = sequence, id
+  return PLACE[letter]
+end
+
 -- Let a job wait in its key's line; a job that was there before takes its old place. Answers its place.
 function keyed.enter(base, id, route, call, letter)
-  local sequence = route.sequence
-  redis.call('ZADD', base .. ':keyq:' .. route.key, route.priority, sequence .. letter .. id)
-  local entered = call.entered or {}
-  call.entered = entered
-  entered[#entered + 1], entered[#entered + 2] = sequence, id
-  keyed.touch(call, route.key)
-  return 'key-waiting ' .. letter
+  keyed.touch(call, route.key, true)
+  return join_line(base, id, route.key, route.priority, route.sequence, call, letter)
+end
+
+-- The route of a job that is being added, by its options.
+function keyed.first_route(extra, sequence, added)
+  local priority, cost = extra.priority, extra.cost
+  return 'k ' .. (priority and digits(priority) or '0') .. ' ' .. sequence .. ' ' .. (cost and digits(cost) or '1000')
+    .. ' ' .. added .. ' ' .. extra.key
+end
+
+-- Let such a job wait. Answers its place and its route.
+function keyed.enter_first(base, id, extra, added, call, letter)
+  local sequence, key = order.next(base, call), extra.key
+  keyed.touch(call, key, sequence)
+  return join_line(base, id, key, extra.priority or '0', sequence, call, letter),
+    extra.alone and 'k 0 ' .. sequence .. ' 1000 ' .. added .. ' ' .. key or keyed.first_route(extra, sequence, added)
 end
 
 -- `keyed` is written once a call, by its review or before a job leaves its line.
@@ -211,26 +271,46 @@ function keyed.leave(base, id, call)
   keyed.touch(call, route.key)
 end
 
--- How many jobs of each key run, false for none; nil if no keyed job of the queue does.
-function keyed.running(base, keys, call)
-  return call.seen.running and redis.call('HMGET', base .. ':running', unpack(keys)) or nil
-end
+do
+  -- Without limits every key that runs runs one job.
+  local function release_all(base, keys, call)
+    local released = call.released or {}
+    call.released = released
+    for _, key in ipairs(keys) do
+      keyed.touch(call, key)
+      released[key] = true
+    end
+    in_chunks('HDEL', base .. ':running', nil, keys)
+    call.seen.running = exists(base .. ':running')
+  end
 
--- Runs of these keys are over, however they ended. A key stands there as often as runs of it have ended; the caller
--- has made sure that each of them was running.
-function keyed.release(base, keys, call)
-  local hash, ended, names = base .. ':running', {}, {}
-  for _, key in ipairs(keys) do
-    if not ended[key] then names[#names + 1] = key end
-    ended[key] = (ended[key] or 0) + 1
-    keyed.touch(call, key)
+  -- Without limits no key runs several jobs from here on.
+  local function forget_limits(base, call)
+    if exists(base .. ':limited') or exists(base .. ':running') then return end
+    redis.call('HDEL', base .. ':meta', 'key_limits')
+    call.seen.limited, call.seen.running = nil, nil
   end
-  local over = {}
-  for i, count in ipairs(redis.call('HMGET', hash, unpack(names))) do
-    local left = (count or 0) - ended[names[i]]
-    if left > 0 then redis.call('HSET', hash, names[i], left) else over[#over + 1] = names[i] end
+
+  -- Runs of these keys are over, however they ended. A key stands there as often as runs of it have ended; the caller
+  -- has made sure that each of them was running.
+  function keyed.release(base, keys, call)
+    if not call.seen.limited then return release_all(base, keys, call) end
+    local hash, ended, names = base .. ':running', {}, {}
+    for _, key in ipairs(keys) do
+      if not ended[key] then names[#names + 1] = key end
+      ended[key] = (ended[key] or 0) + 1
+      keyed.touch(call, key)
+    end
+    local over = {}
+    for i, count in ipairs(redis.call('HMGET', hash, unpack(names))) do
+      local left = (count or 0) - ended[names[i]]
+      if left > 0 then redis.call('HSET', hash, names[i], left) else over[#over + 1] = names[i] end
+    end
+    if over[1] then
+      redis.call('HDEL', hash, unpack(over))
+      forget_limits(base, call)
+    end
   end
-  if over[1] then redis.call('HDEL', hash, unpack(over)) end
 end
 
 -- A job of the key that was taken cannot start: what it was charged goes back.
@@ -272,101 +352,4 @@ function keyed.pause(base, key, at, call)
   if at > before then redis.call('ZADD', pauses, digits(at), key) end
   call.seen.pauses = true
   keyed.touch(call, key)
-end
-
--- A member that left its line.
-local function note_taken(out, member, key)
-  local n = #out.ids + 1
-  out.ids[n], out.keys[n], out.whats[n] = string.sub(member, MEMBER), key, READ[string.sub(member, LETTER, LETTER)]
-end
-
-local take_first
-
-do
-  -- Longer than any list may hold.
-  local FILLER = '--------------------------------------------------------------------------------------------------'
-
-  -- Keys of which none ran run one job each.
-  local function note_started(base, keys, call)
-    local hash, started = base .. ':running', {}
-    for i, key in ipairs(keys) do started[2 * i - 1], started[2 * i] = key, '1' end
-    -- A small hash is a list, and walked once for each key that a call asks for. One long value makes it a table, and
-    -- that it stays.
-    if not call.seen.running then redis.call('HSET', hash, SEP, FILLER) end
-    redis.call('HSET', hash, unpack(started))
-    if not call.seen.running then redis.call('HDEL', hash, SEP) end
-    call.seen.running = true
-  end
-
-  -- The first job of each of these keys, which have no limits: each then waits for the end of that run.
-  function take_first(base, popped, call, out)
-    local names, started = {}, {}
-    for i = 1, #popped, 2 do names[#names + 1] = popped[i] end
-    local running = keyed.running(base, names, call)
-    for i, key in ipairs(names) do
-      -- Limits that are no more may have let several of a key run.
-      local first = not (running and running[i]) and redis.call('ZPOPMIN', base .. ':keyq:' .. key)[1]
-      if first then
-        note_taken(out, first, key)
-        started[#started + 1] = key
-      else
-        keyed.touch(call, key)
-      end
-    end
-    if started[1] then note_started(base, started, call) end
-  end
-end
-
--- Up to n jobs of a key with limits that is ready, moved to its running ones.
-local function take(base, key, n, call, out)
-  local limits_now = keyed.limits_of(base, key, call)
-  local queue = base .. ':keyq:' .. key
-  n = math.min(n, keyed.room(base, key, limits_now, call))
-  if limits_now.max then
-    n = math.min(n, (limits.window(base .. ':keyrate:' .. key, limits_now.max, limits_now.length, call.now)))
-  end
-  local bucket, paid, taken = limits_now.bucket, base .. ':keybucket:' .. key, 0
-  while taken < n do
-    if bucket then
-      if redis.call('ZCARD', queue) == 0 then break end
-      local cost = cost_of_first(base, queue)
-      if limits.affordable_at(paid, bucket, cost, call.now) > call.now then break end
-      limits.pay(paid, bucket, cost, call.now)
-    end
-    -- Without a bucket all are taken at once.
-    local popped = redis.call('ZPOPMIN', queue, bucket and 1 or n)
-    for i = 1, #popped, 2 do
-      note_taken(out, popped[i], key)
-      taken = taken + 1
-    end
-    if not bucket then break end
-  end
-  if taken > 0 then
-    redis.call('HINCRBY', base .. ':running', key, taken)
-    call.seen.running = true
-  end
-  if limits_now.max and taken > 0 then
-    limits.note_starts(base, base .. ':keyrate:' .. key, taken, limits_now.length, call)
-  end
-  -- A key that runs one at a time waits for the end of that run.
-  if limits_now.concurrency or taken == 0 then keyed.touch(call, key) end
-end
-
--- Take up to `count` jobs, key by key in turn. Answers { ids, keys, whats }, for each the reading of its record.
-function keyed.pop(base, count, call)
-  local out = {ids = {}, keys = {}, whats = {}}
-  while #out.ids < count do
-    local left = count - #out.ids
-    local popped = redis.call('ZPOPMIN', base .. ':ready', math.min(left, KEYS_AT_ONCE))
-    if #popped == 0 then break end
-    if call.seen.limited then
-      local share = math.max(1, math.floor(left * 2 / #popped))
-      for i = 1, #popped, 2 do take(base, popped[i], math.min(share, count - #out.ids), call, out) end
-    else
-      take_first(base, popped, call, out)
-    end
-    keyed.review(base, call)
-  end
-  in_chunks('ZREM', base .. ':keyed', nil, out.ids)
-  return out
 end

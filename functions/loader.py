@@ -28,6 +28,7 @@ FILES: Final = (
     "entries",
     "limits",
     "keyed",
+    "taking",
     "routes",
     "places",
     "wakeup",

@@ -4,16 +4,15 @@
 -- call.
 
 local order = {}
-local PER_CALL = 1000
-local FIRST = 1e15               -- every number has 16 digits from here on
+local PER_CALL = 1000            -- the last three digits
+local FIRST = 1e12               -- the first 13 of the numbers from here on
 
 -- A number above every one given before.
 function order.next(base, call)
   local nth = call.nth
   if not nth or nth == PER_CALL then
-    call.block, nth = FIRST + redis.call('INCR', base .. ':sequence') * PER_CALL, 0
-    call.number = call.number or counting()
+    call.block, nth = digits(FIRST + redis.call('INCR', base .. ':sequence')), 0
   end
   call.nth = nth + 1
-  return call.number(call.block + nth)
+  return call.block .. three_digits(nth)
 end

@@ -5,14 +5,14 @@
 --   setPaused  lane number "1" | "0" -> "ok"
 -- A `meta` that is not ours, of another layout or mode, is refused with INCOMPATIBLE and nothing is written.
 --   meta  hash  owner, layout, incarnation, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once
---               used), limits (while there are), events, keep_completed, keep_failed, turn (which source of a claim
---               came first), schedulers (once used), the state of the sweep, and of the outbox: dead_letter, relaying,
---               outbox_last; planned (see writes.lua)
+--               used), limits and key_limits (while there are), events, keep_completed, keep_failed, turn (which source
+--               of a claim came first), schedulers (once used), the state of the sweep, and of the outbox: dead_letter,
+--               relaying, outbox_last; planned (see writes.lua)
 
 local OWNER = 'glidemq_async'
 local LAYOUT = '1'
 local OURS = {'events', 'seen_at', 'schedulers', 'dead_letter', 'relaying', 'outbox_last', 'turn', 'numeric_ids',
-  'touched', 'keep_completed', 'keep_failed', 'limits', 'planned'}
+  'touched', 'keep_completed', 'keep_failed', 'limits', 'key_limits', 'planned'}
 
 local function refuse(base, asked, found)
   fail('INCOMPATIBLE', base .. ': asked for ' .. asked .. ', found ' .. found)

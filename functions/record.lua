@@ -10,7 +10,8 @@
 --     claim                "<fence> <started ms> <lock ms> [<order>]" of the last claim ("0 0 0" before the first one
 --                          of a job that was added with a delay); order: see returned.lua. A job without it was never
 --                          claimed: of the fields below it can only have what a user wrote or ended.
---     added                created at, ms; absent while the first stream entry still tells it
+--     added                created at, ms; absent while the first stream entry still tells it, and of a keyed job: its
+--                          route does
 --     failures, stalls     runs that ended in failure; leases that ran out
 --     ended, result, reason, error, progress
 --     cause, letter        why it failed for good; where it was moved here from: see dead_letters.lua

@@ -9,16 +9,9 @@
 
 local routes = {}
 
--- A keyed job first gets its sequence when it waits.
-local function keyed_route(extra)
-  local priority, cost = extra.priority, extra.cost
-  return {priority = priority and digits(priority) or '0', sequence = '0', cost = cost and digits(cost) or '1000',
-    key = extra.key}
-end
-
 -- The route that options of an add ask for, nil for a plain job.
-function routes.of(extra)
-  if extra.key then return keyed.format(keyed_route(extra)) end
+function routes.of(extra, added)
+  if extra.key then return keyed.first_route(extra, '0', added) end
   if extra.lifo then return 'l' end
   if extra.priority and extra.priority > 0 then return 'p ' .. digits(extra.priority) end
   return nil
@@ -67,14 +60,10 @@ function routes.enter(base, id, route, call, what)
 end
 
 -- The same for a job that is being added, whose record is yet to be written: answers its place and its route.
-function routes.enter_first(base, id, extra, call, what)
-  if not extra.key then
-    local route = routes.of(extra)
-    return routes.enter(base, id, route, call, what), route
-  end
-  local route = keyed_route(extra)
-  keyed.arrive(base, route, call)
-  return keyed.enter(base, id, route, call, what), keyed.format(route)
+function routes.enter_first(base, id, extra, added, call, what)
+  if extra.key then return keyed.enter_first(base, id, extra, added, call, what) end
+  local route = routes.of(extra, added)
+  return routes.enter(base, id, route, call, what), route
 end
 
 -- The same for a job whose record exists.

@@ -31,7 +31,7 @@ do
   local TEMPLATE = {'spec', 'limit', 'overlap', 'name', 'data', 'opts', 'extra', 'wait'}
 
   local function unpacked(extra)
-    return extra ~= '' and cmsgpack.unpack(extra) or nil
+    return add.extra(extra)
   end
 
   local function key_of(base, id)

@@ -15,8 +15,8 @@
 --     ran      "<ms> <ms>": how long the runs that are now completed took together, and those that are now failed
 --     entry    of a keyed job with its key behind it, "k<entry> <key>", which saves looking it up; it may be left out
 --     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
---     jobs     claimed: name data opts fence id entry, and if the job is not fresh: failures stalls added progress
---              route letter
+--     jobs     claimed: name data opts fence id entry; of a keyed job that never ran also its route; and if the job is
+--              not fresh: failures stalls added progress route letter
 --     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
 --     listeners  how many received the echo; -1: none was asked for
 --     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
@@ -82,7 +82,7 @@ end
 local function release_entries(base, args, n, call)
   local stream, lane, of_keys, keys, known = {}, {}, {}, {}, args.keys or {}
   for i = 1, n do
-    local _, _, entry = run_at(args, i)
+    local entry = args[HEAD + (i - 1) * FIELDS + 3]
     local letter, raw = string.sub(entry, 1, 1), string.sub(entry, 2)
     local list = letter == 's' and stream or lane
     list[#list + 1] = raw

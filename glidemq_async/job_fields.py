@@ -112,13 +112,13 @@ class JobFields(Generic[Data, Result]):
         job._entry = cast("bytes", entry).decode()
         job._started = now
         if len(claimed) > 6:
-            failures, stalls, added, progress, route, job._letter = claimed[6:]
-            job.attempts_made = int(failures or 0)
-            job.stalled_count = int(stalls or 0)
-            job._created = int(added or 0)
-            job._progress = progress
-            if route:
-                job._route = route_of(route)
+            added, route = None, claimed[6]
+            if len(claimed) > 7:
+                failures, stalls, added, job._progress, route, job._letter = claimed[6:]
+                job.attempts_made = int(failures or 0)
+                job.stalled_count = int(stalls or 0)
+            job._created = created_ms(added, "", route)
+            job._route = route_of(route)
         return job
 
     def carried(self) -> list[object]:
@@ -217,7 +217,7 @@ class JobFields(Generic[Data, Result]):
         self._progress = record.get(b"progress")
         self._result = record.get(b"result")
         self._error = record.get(b"error")
-        self._created = created_ms(record.get(b"added"), place.entry)
+        self._created = created_ms(record.get(b"added"), place.entry, record.get(b"route"))
         self._started = claim.started if claim else 0
         self._ended = whole(record, b"ended") if place.state in FINAL else 0
         self._route = route_of(record.get(b"route"))

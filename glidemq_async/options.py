@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias, TypedDict, Unpack, cast
+from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, cast
 
 import msgpack
 
@@ -29,6 +29,9 @@ __all__ = [
     "KeepJobs",
     "merge",
 ]
+
+_WHOLE_COST: Final = 1000
+"""One token, in thousandths."""
 
 Durability: TypeAlias = Literal["default", "replicated", "fsync"]
 
@@ -234,12 +237,28 @@ class JobOptions:
         if self.lifo:
             extra["lifo"] = True
         if self.key is not None:
-            extra |= {"key": self.key, "cost": round(self.cost * 1000)}
+            extra |= {"key": self.key, "cost": round(self.cost * _WHOLE_COST)}
         if self.deduplication is not None:
             extra["dedup"] = self.deduplication.to_wire()
             if self.deduplication.mode == "debounce" and self.delay is None and self.at is None:
                 extra["delay"] = self.deduplication.ttl_ms
         return extra
+
+    def pack_extra(self, reply: bytes = b"") -> bytes:
+        """Return that part as it is sent; `reply`: the channel on which the caller waits for the job's end."""
+        extra = self.to_extra()
+        if reply:
+            extra["reply"] = reply.decode()
+        if len(extra) == 2 and extra.get("cost") == _WHOLE_COST and self.key is not None:
+            return b"k" + self.key.encode()
+        return msgpack.packb(extra) if extra else b""
+
+    @staticmethod
+    def unpack_extra(packed: bytes) -> dict[str, Any]:
+        """Return what was packed."""
+        if packed[:1] == b"k":
+            return {"key": packed[1:].decode(), "cost": _WHOLE_COST}
+        return cast("dict[str, Any]", msgpack.unpackb(packed)) if packed else {}
 
     @property
     def timeout_ms(self) -> int | None:

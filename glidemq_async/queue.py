@@ -9,8 +9,6 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, Unpack, cast
 
-import msgpack
-
 from glidemq_async import forks
 from glidemq_async.adding import Added, Adder
 from glidemq_async.checking import check_queue
@@ -259,7 +257,7 @@ class Queue(
         packed = self._client.encode(data, "data", name, options.job_id or "")
         if options is _NO_OPTIONS and not reply:
             return AddRequest("", name, packed, b"", b"")
-        return AddRequest(options.job_id or "", name, packed, options.to_wire(), _extra(options, reply))
+        return AddRequest(options.job_id or "", name, packed, options.to_wire(), options.pack_extra(reply))
 
     async def _job(self, request: AddRequest, added: Added, options: JobOptions) -> Job[Data, Result]:
         if added.outcome == "added":
@@ -311,13 +309,6 @@ def _told(options: JobOptions, addition: Addition) -> JobOptions:
 def _check_input(item: object) -> None:
     if not isinstance(item, (tuple, list)) or not 2 <= len(cast("Sequence[object]", item)) <= 3:
         raise TypeError(f"each job to add must be (name, data) or (name, data, JobOptions), got {item!r}")
-
-
-def _extra(options: JobOptions, reply: bytes) -> bytes:
-    extra = options.to_extra()
-    if reply:
-        extra["reply"] = reply.decode()
-    return msgpack.packb(extra) if extra else b""
 
 
 async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:

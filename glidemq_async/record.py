@@ -42,7 +42,7 @@ def route_of(stored: bytes | None) -> Route:
         return PLAIN
     kind, _, rest = stored.decode().partition(" ")
     if kind == "k":
-        priority, _, _, key = rest.split(" ", 3)
+        priority, _, _, _, key = rest.split(" ", 4)
         return Route(int(priority), key=key)
     return Route(lifo=True) if kind == "l" else Route(int(rest))
 
@@ -71,10 +71,12 @@ def claim_of(record: Record) -> Claim | None:
     return Claim(int(words[0]), int(words[1]), int(words[2]))
 
 
-def created_ms(added: bytes | None, entry: str) -> int:
-    """Return when the job was added: its own field, else the time in the first stream entry."""
+def created_ms(added: bytes | None, entry: str, route: bytes | None = None) -> int:
+    """Return when the job was added: its own field, else that of a keyed route, else the first stream entry's time."""
     if added:
         return int(added)
+    if route and route[:1] == b"k":
+        return int(route.split(b" ", 5)[4])
     return int(entry[1:].partition("-")[0]) if entry[:1] == "s" else 0
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypedDict, Unpack, cast
 
-import msgpack
-
 from glidemq_async.client import QueueClient
 from glidemq_async.deduplication import Deduplication
 from glidemq_async.durations import from_ms
@@ -265,9 +263,7 @@ def _fields(template: SchedulerTemplate) -> Record:
 def _options_of(record: Record) -> JobOptions:
     """Return the options of a scheduler's jobs: those that workers read, and those that concern the adding."""
     found: dict[str, Any] = {"durability": record[b"wait"].decode()} if record[b"wait"] != b"default" else {}
-    if record[b"extra"]:
-        extra = cast("dict[str, Any]", msgpack.unpackb(record[b"extra"]))
-        found |= _options_of_extra(extra)
+    found |= _options_of_extra(JobOptions.unpack_extra(record[b"extra"]))
     return merge(JobOptions.from_wire(record[b"opts"]), found)
 
 

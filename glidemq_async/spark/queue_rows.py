@@ -54,13 +54,17 @@ async def queue_rows(client: QueueClient) -> list[Row]:
     ]
 
 
+def _created(record: Record) -> int:
+    return created_ms(record.get(b"added"), place_of(record).entry, record.get(b"route"))
+
+
 async def _oldest_waiting(functions: Functions, now: float) -> int | None:
     """Return how long the first job in line has existed, by this machine's clock; None when none waits."""
     created: list[int] = []
     for state in ("waiting", "prioritized", "key-waiting"):
         _, ids = await functions.list_jobs(state, "", 1)
         found = [record for record in await functions.get_heads(ids) if b"place" in record]
-        created += [created_ms(record.get(b"added"), place_of(record).entry) for record in found]
+        created += [_created(record) for record in found]
     return max(0, round(now * 1000) - min(created)) if created else None
 
 

@@ -12,8 +12,6 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, cast
 
-import msgpack
-
 from glidemq_async.backoff import Backoff
 from glidemq_async.codecs.chain import MAGIC
 from glidemq_async.deduplication import Deduplication
@@ -101,7 +99,7 @@ class RowReader:
         self._known_queues = frozenset(options.queues)
         self._id_columns = _lower(options.id_columns)
         self._defaults = JobOptions(**_job_options(json.loads(options.opts))) if options.opts else JobOptions()
-        self._plain = (self._defaults.to_wire(), _packed_extra(self._defaults))
+        self._plain = (self._defaults.to_wire(), self._defaults.pack_extra())
         self._names: set[str] = set()
         self._cache: dict[object, tuple[bytes, bytes]] = {}
         self._serializer: Serializer = JsonSerializer() if options.serializer == "json" else MsgpackSerializer()
@@ -232,7 +230,7 @@ class RowReader:
         if not isinstance(given, dict):
             raise TypeError(f"opts must be a JSON object, got {text!r}")
         options = merge(self._defaults, _job_options({**cast("dict[str, Any]", given), **found}))
-        return options.to_wire(), _packed_extra(options)
+        return options.to_wire(), options.pack_extra()
 
 
 _raw_decode: Final = json.JSONDecoder().raw_decode
@@ -260,11 +258,6 @@ def _loaded(what: str, text: str) -> object:
 
 def _hashable(value: Any) -> object:
     return tuple(sorted(cast("dict[str, Any]", value).items())) if isinstance(value, dict) else value
-
-
-def _packed_extra(options: JobOptions) -> bytes:
-    extra = options.to_extra()
-    return msgpack.packb(extra) if extra else b""
 
 
 def _job_options(found: dict[str, Any]) -> Any:

@@ -103,6 +103,35 @@ async def test_a_lowered_limit_lets_running_jobs_end(timed: Timed) -> None:
     await timed.hands.leave()
 
 
+@pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
+async def test_what_a_removed_limit_let_run_holds_its_key_until_the_last_ends(timed: Timed, whose: str | None) -> None:
+    await timed.queue.set_key_limits(whose, concurrency=3)
+    await fill(timed, 6)
+    holds = await timed.hands.claim(10)
+    assert len(holds) == 3
+    await timed.queue.set_key_limits(whose, concurrency=None)
+    meta = f"{timed.hands.base}:meta"
+    for hold in holds:
+        assert await timed.names() == []
+        assert await timed.place.ask("HEXISTS", meta, "key_limits") == 1
+        await timed.hands.settle(hold)
+    # From here on nothing asks for limits, or counts, any more.
+    assert await timed.place.ask("HEXISTS", meta, "key_limits") == 0
+    assert [await timed.run() for _ in range(4)] == [["3"], ["4"], ["5"], []]
+
+
+async def test_limits_that_are_set_while_jobs_run_count_those(timed: Timed) -> None:
+    await fill(timed, 4)
+    holds = await timed.hands.claim(10)
+    assert len(holds) == 1
+    await timed.queue.set_key_limits("k", concurrency=2)
+    holds += await timed.hands.claim(10)
+    assert len(holds) == 2
+    await timed.hands.settle(holds[0])
+    assert await timed.names() == ["2"]
+    await timed.hands.leave()
+
+
 async def test_the_default_holds_for_keys_without_their_own(timed: Timed) -> None:
     await timed.queue.set_key_limits(None, concurrency=2)
     await timed.queue.set_key_limits("own", concurrency=3)

@@ -45,6 +45,30 @@ async def test_in_order_and_one_at_a_time(queue: AnyQueue) -> None:
     assert together == 3
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"attempts": 3}, {"priority": 2}, {"delay": 0.01}, {"ttl": 60}, {"cost": 2}],
+    ids=["key alone", "options", "priority", "delay", "ttl", "cost"],
+)
+async def test_a_keyed_job_tells_when_it_was_added(queue: AnyQueue, options: dict[str, Any]) -> None:
+    """While it waits, in its first run, in a later one, and when it has ended."""
+    told_in_runs: list[object] = []
+
+    async def handler(job: AnyJob) -> None:
+        told_in_runs.append((job.created_at, job.key))
+        if len(told_in_runs) == 1:
+            raise RetryLater(0)
+
+    job = await queue.add("n", key="k 1 2", **options)
+    created, waiting = job.created_at, await queue.get_job(job.id)
+    assert created is not None
+    assert waiting is not None
+    assert (waiting.created_at, waiting.key) == (created, "k 1 2")
+    async with worker_of(queue, handler):
+        assert (await ended(job)).created_at == created
+    assert told_in_runs == [(created, "k 1 2")] * 2
+
+
 async def test_other_keys_do_not_wait(queue: AnyQueue) -> None:
     gate = Gate()
     await queue.add_bulk([("n", key, JobOptions(key=key)) for key in "aaabbbc"])

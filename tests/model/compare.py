@@ -50,8 +50,10 @@ class EventReader:
             self._ended.discard(event.id)
 
 
-def created(added: str | None, entry: str) -> int:
-    """When a job was added: its own field, else the time in its first stream entry."""
+def created(added: str | None, entry: str, way: str | None) -> int:
+    """When a job was added: its own field, else that of a keyed route, else the time in its first stream entry."""
+    if not added and way and way[0] == "k":
+        return int(way.split(" ")[4])
     return int(added) if added else int(entry[1:].partition("-")[0])
 
 
@@ -66,7 +68,7 @@ def route(text: str | None) -> tuple[object, ...]:
         return ()
     kind, *words = text.split()
     if kind == "k":
-        return kind, int(words[0]), int(words[2]), words[3]
+        return kind, int(words[0]), int(words[2]), words[4]
     return (kind, *map(int, words))
 
 
@@ -118,7 +120,7 @@ class Comparer:
 
     def _compare_added(self, record: dict[str, str], job: Job) -> None:
         """The time of creation is told by the record or by its first stream entry, and never changes."""
-        added = created(record.get("added"), record["place"].partition(" ")[2])
+        added = created(record.get("added"), record["place"].partition(" ")[2], record.get("route"))
         if self._known.get(job.id) is not job:  # another one of that id
             self._known[job.id], self.added[job.id] = job, added
         same(f"time of creation of job {job.id}", added, self.added[job.id])

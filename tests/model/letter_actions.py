@@ -165,7 +165,7 @@ def route_text(waited: tuple[object, ...]) -> str:
     """As it is stored; the place in a key's line is not what matters."""
     if waited[:1] == ("k",):
         _, priority, cost, key = waited
-        return f"k {priority} 77 {cost} {key}"
+        return f"k {priority} 77 {cost} 7000 {key}"
     return " ".join(map(str, waited))
 
 

@@ -140,8 +140,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a due job goes on resting": ("  keyed.wake_up(base, id, call)\n  if not kept[1]", "  if not kept[1]"),
     "the end of a run does not look at its key": (
-        "    ended[key] = (ended[key] or 0) + 1\n    keyed.touch(call, key)\n",
-        "    ended[key] = (ended[key] or 0) + 1\n",
+        "      keyed.touch(call, key)\n      released[key] = true\n",
+        "      released[key] = true\n",
     ),
     "a stalled job holds its key": (
         "  places.give_up(base, stream, raw, call)\n  if active",
@@ -177,6 +177,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "own limits hide the common ones": ("    if not own[2] then own[2], own[3] = common[2], common[3] end\n", ""),
     "a common limit is not looked at": ("    if route then keyed.touch(call, route.key) end\n", ""),
     "a limit of a key is not looked at": ("  if key ~= '' then keyed.touch(call, key) end\n", ""),
+    "limits are forgotten before the last run ends": (
+        "if exists(base .. ':limited') or exists(base .. ':running') then return end",
+        "if exists(base .. ':limited') then return end",
+    ),
     "a key sleeps on": (
         "  for _, key in ipairs(keys) do keyed.touch(call, key) end\n  return #keys == KEYS_A_STEP",
         "  return #keys == KEYS_A_STEP",

@@ -58,8 +58,14 @@ def add_request(job: NewJob) -> AddRequest:
         job.name,
         job.data.encode(),
         msgpack.packb(opts) if opts else b"",
-        msgpack.packb(extra) if extra else b"",
+        packed_extra(extra),
     )
+
+
+def packed_extra(extra: dict[str, object]) -> bytes:
+    if extra.keys() == {"key"}:
+        return f"k{extra['key']}".encode()
+    return msgpack.packb(extra) if extra else b""
 
 
 def run_args(run: Settled) -> list[Arg]:
@@ -78,8 +84,10 @@ def run_args(run: Settled) -> list[Arg]:
 
 def claimed_fields(fields: ClaimedJob) -> tuple[object, ...]:
     name, data, _, fence, id_, entry, *history = [value.decode(errors="replace") if value else None for value in fields]
+    if len(history) == 1:
+        history = [None, None, None, None, *history, None]
     failures, stalls, added, progress, way, _ = history or [None] * 6
-    since, origin = created(added, entry or ""), letter(fields[11]) if history and fields[11] else None
+    since, origin = created(added, entry or "", way), letter(fields[11]) if len(fields) > 11 and fields[11] else None
     counts = int(fence or 0), int(failures or 0), int(stalls or 0)
     return name, data, id_, entry, counts, progress, since, route(way), origin
 

@@ -258,6 +258,29 @@ def test_order_of_a_job() -> None:
     assert build(key="k", priority=2).to_extra() == {"key": "k", "cost": 1_000, "priority": 2}
     assert build(key="k", cost=0.5).to_extra() == {"key": "k", "cost": 500}
     assert build(cost=7).to_extra() == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        build(),
+        build(key="k"),
+        build(key="käse 7"),
+        build(key="k", cost=2),
+        build(key="k", priority=1),
+        build(lifo=True),
+    ],
+)
+def test_the_order_of_a_job_is_read_as_it_was_packed(options: JobOptions) -> None:
+    assert JobOptions.unpack_extra(options.pack_extra()) == options.to_extra()
+
+
+def test_a_key_alone_is_sent_as_it_is() -> None:
+    assert build(key="k").pack_extra() == b"kk"
+    assert build(key="k").pack_extra(b"channel")[:1] != b"k"
+
+
+def test_no_order_is_changed_by_options_of_workers() -> None:
     assert build(priority=3, key="k", lifo=False).to_wire() == b""
 
 
