@@ -106,10 +106,13 @@ async def test_a_lowered_limit_lets_running_jobs_end(timed: Timed) -> None:
 @pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
 async def test_what_a_removed_limit_let_run_holds_its_key_until_the_last_ends(timed: Timed, whose: str | None) -> None:
     await timed.queue.set_key_limits(whose, concurrency=3)
+    await timed.queue.add("other", key="other")
+    [other] = await timed.hands.claim(10)
     await fill(timed, 6)
     holds = await timed.hands.claim(10)
     assert len(holds) == 3
     await timed.queue.set_key_limits(whose, concurrency=None)
+    await timed.hands.settle(other)
     meta = f"{timed.hands.base}:meta"
     for hold in holds:
         assert await timed.names() == []

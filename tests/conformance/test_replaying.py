@@ -140,9 +140,12 @@ async def test_a_moved_job_waits_as_it_did_before(
 
 
 def routed(record: dict[bytes, bytes]) -> tuple[bytes, list[bytes]]:
-    """How a job waits, but for its turn."""
+    """How a job waits, but for its turn and when it was added."""
     kind, *words = record[b"route"].split()
-    return record[b"place"].split()[0], [kind, *(word for at, word in enumerate(words) if kind != b"k" or at != 1)]
+    return record[b"place"].split()[0], [
+        kind,
+        *(word for at, word in enumerate(words) if kind != b"k" or at not in {1, 3}),
+    ]
 
 
 async def test_queues_share_a_dead_letter_queue_and_their_ids(

@@ -177,10 +177,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "own limits hide the common ones": ("    if not own[2] then own[2], own[3] = common[2], common[3] end\n", ""),
     "a common limit is not looked at": ("    if route then keyed.touch(call, route.key) end\n", ""),
     "a limit of a key is not looked at": ("  if key ~= '' then keyed.touch(call, key) end\n", ""),
-    "limits are forgotten before the last run ends": (
-        "if exists(base .. ':limited') or exists(base .. ':running') then return end",
-        "if exists(base .. ':limited') then return end",
-    ),
     "a key sleeps on": (
         "  for _, key in ipairs(keys) do keyed.touch(call, key) end\n  return #keys == KEYS_A_STEP",
         "  return #keys == KEYS_A_STEP",
