@@ -336,8 +336,10 @@ def _say_nothing(_name: str, _number: int) -> None:
 
 def _read(spark: SparkSession, path: Path) -> DataFrame:
     """Read rows by what the file's name, or those in the folder, end with."""
+    from glidemq_async.spark.pipeline.lake import escaped
+
     names = [path.name] if path.is_file() else [each.name for each in path.rglob("*.*")]
-    where = path.absolute().as_uri()
+    where = escaped(path.absolute())
     if any(name.endswith(".parquet") for name in names):
         return spark.read.parquet(where)
     if any(name.endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")) for name in names):
