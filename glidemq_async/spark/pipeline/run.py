@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ class Pipeline:
             .option("kind", "events")
             .option("url", url)
             .option("prefix", prefix)
-            .option("subscribe", ",".join(queues))
+            .option("subscribe", json.dumps([*queues]))
             .option("startingOffsets", start)
         )
         if most is not None:
@@ -186,8 +187,8 @@ class Pipeline:
         register(self.spark)
 
         def kept(kind: str, of: str, **more: str) -> DataFrame:
-            reader = self.spark.read.format("glidemq").options(kind=kind, url=url, prefix=prefix, subscribe=of, **more)
-            return reader.option("includeData", "true").load()
+            reader = self.spark.read.format("glidemq").options(kind=kind, url=url, prefix=prefix, **more)
+            return reader.option("subscribe", json.dumps([of])).option("includeData", "true").load()
 
         data = F.when(F.col("data").isNotNull(), F.col("payload")).alias("data")
         failed = kept("jobs", queue, states="failed").select(F.col("id").alias("job_id"), "name", data)
