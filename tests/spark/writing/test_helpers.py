@@ -31,8 +31,8 @@ def test_names_of_columns_may_be_anything(spark: SparkSession, queue: Written) -
     made = jobs_frame(frame, id="order, id", name="n", priority="a.b", cost="a.b")
     enqueue_frame(made, queue.name, url=queue.url)
     hashed = jobs_frame(frame.withColumnRenamed("order, id", "x"), name="n", data=["a.b"])
-    ids = {"id_mode": "hash", "id_columns": ["order, id"], "ignore_extra_columns": True}
-    enqueue_frame(hashed.withColumn("order, id", f.lit(1)), queue.name, url=queue.url, **ids)
+    hashed = hashed.withColumn("order, id", f.lit(1))
+    enqueue_frame(hashed, queue.name, url=queue.url, id_mode="hash", id_columns=["order, id"])
     nested = jobs_frame(frame.drop("a.b"), id=f.lit("z"), name="n", data=["a.b"])
     enqueue_frame(nested, queue.name, url=queue.url)
     found = queue.run()
