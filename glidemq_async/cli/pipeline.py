@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -42,6 +42,9 @@ Prefix = Annotated[str, typer.Option("--prefix", help="What the keys of the queu
 LakeFolder = Annotated[Path, typer.Option("--lake", envvar="GLIDEMQ_LAKE", help="The folder of the tables.")]
 Queues = Annotated[list[str], typer.Argument(metavar="QUEUE…", help="The queues whose events are kept.")]
 Most = Annotated[int | None, typer.Option("--max-events", min=1, help="Events of one batch (Spark 4.2 or newer).")]
+AllowLoss = Annotated[
+    bool, typer.Option("--allow-data-loss", help="Go on without events that went before they were read.")
+]
 Every = Annotated[
     float | None,
     typer.Option("--every", min=1, help="Run again after so many seconds, until Ctrl-C.", show_default="once"),
@@ -83,6 +86,7 @@ def run(
     lake: LakeFolder,
     every: Every = None,
     max_events: Most = None,
+    allow_data_loss: AllowLoss = False,
     objective: Objective = _OBJECTIVE,
     latency_ms: LatencyMs = None,
     url: Url = None,
@@ -97,8 +101,15 @@ def run(
     import time
 
     with _pipeline(lake, master, objective, latency_ms) as pipeline:
+        url = _known(url)
+
+        def ingest(tell: Any) -> int:
+            return pipeline.ingest(
+                url, queues, prefix=prefix, most=max_events, fail_on_data_loss=not allow_data_loss, progress=tell
+            )
+
         while True:
-            clean = _run_once(pipeline, _known(url), queues, prefix, max_events, as_json=as_json)
+            clean = _run_once(pipeline, ingest, as_json=as_json)
             if every is None:
                 break
             time.sleep(every)
@@ -106,14 +117,12 @@ def run(
         raise typer.Exit(FAILED)
 
 
-def _run_once(
-    pipeline: Pipeline, url: str, queues: list[str], prefix: str, max_events: int | None, *, as_json: bool
-) -> bool:
+def _run_once(pipeline: Pipeline, ingest: Callable[[Any], int], *, as_json: bool) -> bool:
     """Do it once, tell of it, and return whether each event is there once."""
     from glidemq_async.cli import output
 
     with _progress(silent=as_json) as tell:
-        events = pipeline.ingest(url, queues, prefix=prefix, most=max_events, progress=tell)
+        events = ingest(tell)
         refresh = pipeline.refresh(progress=tell)
     if as_json:
         typer.echo(output.to_json({"events": events, **asdict(refresh), "clean": refresh.clean}))
@@ -336,8 +345,10 @@ def _say_nothing(_name: str, _number: int) -> None:
 
 def _read(spark: SparkSession, path: Path) -> DataFrame:
     """Read rows by what the file's name, or those in the folder, end with."""
+    from glidemq_async.spark.pipeline.lake import escaped
+
     names = [path.name] if path.is_file() else [each.name for each in path.rglob("*.*")]
-    where = path.absolute().as_uri()
+    where = escaped(path.absolute())
     if any(name.endswith(".parquet") for name in names):
         return spark.read.parquet(where)
     if any(name.endswith((".json", ".jsonl", ".json.gz", ".jsonl.gz")) for name in names):

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from glidemq_async.spark.columns import Batch, chunks_of
+from glidemq_async.spark.columns import Batch, check_types, chunks_of
 from glidemq_async.spark.connection import Connection, connection_to
 from glidemq_async.spark.planning import end_write, open_write, write_id_of
 from glidemq_async.spark.rows import RowReader, check_columns
@@ -29,6 +29,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_columns(schema.names, options)
+        check_types(schema)
         RowReader(options)
         # The processes that plan and commit live on beside those of the tasks, and hold no connections meanwhile.
         with closing(Connection(options.url)) as connection:

@@ -6,9 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-__all__ = ["Batch", "Columns", "chunks_of", "columns_of_batch", "columns_of_rows"]
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    StructType,
+    TimestampType,
+    VariantType,
+    VariantVal,
+    YearMonthIntervalType,
+)
+
+__all__ = ["Batch", "Columns", "check_types", "chunks_of", "columns_of_batch", "columns_of_rows"]
 
 Batch: TypeAlias = Any
 """A record batch of pyarrow, which has no annotations."""
@@ -33,20 +47,64 @@ def columns_of_batch(batch: Batch) -> Columns:
     return found
 
 
-def columns_of_rows(rows: Sequence[Any], names: Sequence[str]) -> Columns:
-    """Return the columns of rows as Spark hands them over without Arrow."""
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return {name.lower(): [_plain(value) for value in column] for name, column in zip(names, columns, strict=True)}
+def columns_of_rows(rows: Sequence[Any], schema: StructType) -> Columns:
+    """Return the columns of rows as Spark hands them over without Arrow, with the values that it gives with Arrow."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    found: dict[str, Sequence[Any]] = {}
+    for field, column in zip(schema, columns, strict=True):
+        convert = _row_reader(field.dataType)
+        found[field.name.lower()] = [convert(value) for value in column] if convert else [*column]
+    return found
 
 
-def _plain(value: Any) -> Any:
-    if hasattr(value, "asDict"):
-        return value.asDict(recursive=True)
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytearray):
-        return bytes(value)
-    return value
+def check_types(schema: StructType) -> None:
+    """Raise ValueError for a column of a type whose values cannot be read here."""
+    for field in schema:
+        if _holds_months(field.dataType):
+            raise ValueError(
+                f"the column `{field.name}` holds {field.dataType.simpleString()}: no job can hold months, which have "
+                "no length; cast them to a text or a number, or leave the column out"
+            )
+
+
+def _holds_months(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _holds_months(kind.elementType)
+    if isinstance(kind, MapType):
+        return _holds_months(kind.keyType) or _holds_months(kind.valueType)
+    if isinstance(kind, StructType):
+        return any(_holds_months(field.dataType) for field in kind)
+    return isinstance(kind, YearMonthIntervalType | CalendarIntervalType)
+
+
+def _row_reader(kind: DataType) -> Callable[[Any], Any] | None:
+    """Return what turns a row's values of a type into those that Arrow has, None where they are the same."""
+    convert: Callable[[Any], Any] | None = None
+    if isinstance(kind, StructType):
+        readers = [(field.name, _row_reader(field.dataType) or _same) for field in kind]
+        convert = lambda row: {name: read(value) for (name, read), value in zip(readers, row, strict=True)}  # noqa: E731
+    elif isinstance(kind, ArrayType):
+        inner = _row_reader(kind.elementType)
+        convert = inner and (lambda items: [inner(item) for item in items])
+    elif isinstance(kind, MapType):
+        of_key, of_value = _row_reader(kind.keyType) or _same, _row_reader(kind.valueType) or _same
+        convert = lambda pairs: {of_key(key): of_value(value) for key, value in pairs.items()}  # noqa: E731
+    elif isinstance(kind, BinaryType):
+        convert = bytes
+    elif isinstance(kind, TimestampType):
+        convert = _instant
+    elif isinstance(kind, VariantType):
+        convert = VariantVal.toPython
+    return convert and _unless_null(convert)
+
+
+def _unless_null(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
+
+
+def _instant(local: datetime) -> datetime:
+    """Spark hands over instants as the time of this machine's zone, without it."""
+    return local.astimezone(UTC)
 
 
 def _map_reader(kind: Any) -> Callable[[Any], Any] | None:
@@ -59,12 +117,24 @@ def _map_reader(kind: Any) -> Callable[[Any], Any] | None:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         inner = _map_reader(kind.value_type)
         return inner and (lambda items: None if items is None else [inner(item) for item in items])
+    if _is_variant(kind):
+        return lambda pair: None if pair is None else VariantVal(pair["value"], pair["metadata"]).toPython()
     if pa.types.is_struct(kind):
         fields = [kind.field(number) for number in range(kind.num_fields)]
         readers = {field.name: reader for field in fields if (reader := _map_reader(field.type))}
         if readers:
             return lambda struct: None if struct is None else {k: readers.get(k, _same)(v) for k, v in struct.items()}
     return None
+
+
+def _is_variant(kind: Any) -> bool:
+    """Whether this is what Spark makes of its type variant: it marks a field of the struct."""
+    import pyarrow as pa
+
+    if not pa.types.is_struct(kind) or kind.num_fields != 2:
+        return False
+    fields = {field.name: field.metadata or {} for field in (kind.field(0), kind.field(1))}
+    return fields.keys() == {"value", "metadata"} and fields["metadata"].get(b"variant") == b"true"
 
 
 def _same(value: Any) -> Any:

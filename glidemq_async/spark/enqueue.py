@@ -28,11 +28,11 @@ def enqueue_frame(df: DataFrame, queue: str, *, url: str | None = None, **option
     """Write a DataFrame to a queue and return what came of it, as the server counted it.
 
     `url` is GLIDEMQ_URL of the environment if it is left out. `options` are those of `format("glidemq")` in
-    snake_case (`id_mode="hash"`, `id_columns=["order"]`, `max_queue_depth=10_000`); lists are joined by commas and
-    mappings (`opts={"attempts": 3}`) become JSON. Of a transaction that was committed so long ago
-    that its numbers are gone, or passed by a later version, the report holds zeros. Raises ValueError for bad options,
-    and what Spark raises when the write fails: its jobs that were added stay, and the same call with the same ids adds
-    the others.
+    snake_case (`id_mode="hash"`, `id_columns=["order"]`, `max_queue_depth=10_000`); lists are joined by commas, or
+    become JSON if a name holds one, and so do mappings (`opts={"attempts": 3}`). Of a transaction that was committed so
+    long ago that its numbers are gone, or passed by a later version, the report holds zeros. Raises ValueError for bad
+    options, and what Spark raises when the write fails: its jobs that were added stay, and the same call with the same
+    ids adds the others.
     """
     url = url or os.environ.get("GLIDEMQ_URL")
     if not url:
@@ -57,5 +57,5 @@ def _text(value: Option) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return ",".join(value)
+        return json.dumps(value) if any("," in each for each in value) else ",".join(value)
     return json.dumps(value) if isinstance(value, Mapping) else str(value)

@@ -15,7 +15,7 @@ from glidemq_async.spark.rows import COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["jobs_frame"]
+__all__ = ["jobs_frame", "quoted"]
 
 
 def jobs_frame(
@@ -30,20 +30,29 @@ def jobs_frame(
 
     `name` is the name of all jobs, or a column; `id` and `options` (`priority`, `key`, `delay`, `queue` …) are columns
     or their names. `data` lists the columns that the handler is to get as a dict, all of them without it, or is one
-    column. Raises ValueError for an option that no job has.
+    column. A name with dots is the column that is called so, or, if there is none, a field of a struct. Raises
+    ValueError for an option that no job has.
     """
     wrong = sorted(set(options) - set(COLUMNS))
     if wrong:
         raise ValueError(f"no part of a job: {', '.join(wrong)}; there are {', '.join(COLUMNS)}")
     chosen = [(functions.lit(name) if isinstance(name, str) else name).alias("name")]
     if id is not None:
-        chosen.append(_column(id).cast("string").alias("id"))
+        chosen.append(_column(df, id).cast("string").alias("id"))
     if data is None or isinstance(data, Sequence):
-        data = functions.struct(*(data if data is not None else df.columns))
+        names = df.columns if data is None else data
+        data = functions.struct(*(_column(df, each) for each in names))
     chosen.append(data.alias("data"))
-    chosen += [_column(value).alias(option) for option, value in options.items()]
+    chosen += [_column(df, value).alias(option) for option, value in options.items()]
     return df.select(*chosen)
 
 
-def _column(given: str | Column) -> Column:
-    return functions.col(given) if isinstance(given, str) else given
+def quoted(column: str) -> str:
+    """Return the name as Spark takes it for one column's, dots or not."""
+    return "`" + column.replace("`", "``") + "`"
+
+
+def _column(df: DataFrame, given: str | Column) -> Column:
+    if not isinstance(given, str):
+        return given
+    return functions.col(quoted(given) if given in df.columns else given)

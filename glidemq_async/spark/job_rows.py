@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from glidemq_async.client import QueueClient
+from glidemq_async.durations import from_ms
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.callers import Functions, Record
 from glidemq_async.job import Job
@@ -79,7 +80,8 @@ def _is_wanted(record: Record, options: ReadOptions) -> bool:
 
 def _is_new_enough(row: Row, options: ReadOptions) -> bool:
     after, created = options.created_after_ms, row["created_at"]
-    return after is None or (created is not None and created.timestamp() * 1000 >= after)
+    # Not by floats, which lose the last millisecond now and then.
+    return after is None or (created is not None and created >= from_ms(after))
 
 
 def _row(client: QueueClient, job_id: str, record: Record, with_data: bool, now: datetime) -> Row:

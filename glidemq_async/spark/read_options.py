@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias, cast, get_args
 
 from glidemq_async.client import DEFAULT_PREFIX
+from glidemq_async.durations import from_ms
 from glidemq_async.keys import check_name
 from glidemq_async.queue_events import EventKind
 from glidemq_async.record import STATES
@@ -165,7 +166,7 @@ class _Reading:
         return self._given.get(name.lower())
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list: separated by commas, or JSON where commas are part of it."""
+        """A list without repetitions: separated by commas, or JSON where commas are part of it."""
         text = self.text(name)
         if text is None:
             return ()
@@ -173,8 +174,8 @@ class _Reading:
             found = self._json(name, text)
             if not isinstance(found, list) or not all(isinstance(one, str) for one in cast("list[object]", found)):
                 raise ValueError(f"{name} must be a list of texts, got {text!r}")
-            return tuple(cast("list[str]", found))
-        return tuple(part.strip() for part in text.split(",") if part.strip())
+            return tuple(dict.fromkeys(cast("list[str]", found)))
+        return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
     def choices(self, name: str, known: tuple[str, ...]) -> tuple[str, ...]:
         found = self.texts(name)
@@ -213,15 +214,17 @@ class _Reading:
         text = self.text(name)
         if text is None:
             return None
-        if text.strip().isdecimal():
-            return int(text)
         try:
+            if text.strip().isdecimal():
+                from_ms(int(text))  # raises OverflowError for what no calendar has
+                return int(text)
             found = datetime.fromisoformat(text.strip())
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ValueError(
                 f"{name} must be milliseconds since 1970, or a time such as 2026-01-31T12:00:00Z, got {text!r}"
             ) from None
-        return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+        # Before 1970 there was nothing, and the server knows no such instants.
+        return max(0, round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
 
     def place(self, word: str, default: str) -> Place | dict[str, Place]:
         """Where reading starts or ends, for all queues or for each."""
@@ -264,6 +267,7 @@ def split_offset(text: str) -> tuple[str, int] | None:
     """Return the entry of an event's offset and its place there, None for what is no offset."""
     entry, _, index = text.partition("/")
     ms, dash, number = entry.partition("-")
-    if dash and ms.isdecimal() and number.isdecimal() and (not index or index.isdecimal()):
+    numbers = [ms, number, index or "0"]
+    if dash and all(one.isascii() and one.isdecimal() and int(one) < 2**64 for one in numbers):
         return entry, int(index or 0)
     return None

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
+from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, cast
 
@@ -177,9 +178,11 @@ class RowReader:
         if options.id_mode == "hash":
             if all(value is None for value in hashed):
                 raise ValueError(f"idMode=hash found null in all of idColumns={','.join(options.id_columns)}")
-            return options.id_prefix + blake2b(MsgpackSerializer().dumps(hashed), digest_size=16).hexdigest()
+            return options.id_prefix + blake2b(MsgpackSerializer().dumps(_in_utc(hashed)), digest_size=16).hexdigest()
         if given is None or given == "":
             raise ValueError("a row needs an id, found none: the column `id` is null or empty")
+        if isinstance(given, Decimal) and given.as_tuple().exponent == 0:
+            given = int(given)
         if isinstance(given, int) and not isinstance(given, bool):
             given = str(given)
         if not isinstance(given, str):
@@ -212,7 +215,7 @@ class RowReader:
         return value
 
     def _chosen(self, values: list[tuple[str, Any]]) -> tuple[bytes, bytes]:
-        found = [(key, value) for key, value in values if value is not None]
+        found = [(key, _plain_number(value)) for key, value in values if value is not None]
         if not found:
             return self._plain
         same = tuple((key, _hashable(value)) for key, value in found)
@@ -231,6 +234,17 @@ class RowReader:
             raise TypeError(f"opts must be a JSON object, got {text!r}")
         options = merge(self._defaults, _job_options({**cast("dict[str, Any]", given), **found}))
         return options.to_wire(), options.pack_extra()
+
+
+def _in_utc(value: Any) -> object:
+    """Return values with their instants in UTC: they come in the session's time zone, and ids must not depend on it."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    if isinstance(value, list):
+        return [_in_utc(item) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {key: _in_utc(item) for key, item in cast("dict[object, object]", value).items()}
+    return value
 
 
 _raw_decode: Final = json.JSONDecoder().raw_decode
@@ -254,6 +268,13 @@ def _loaded(what: str, text: str) -> object:
         raise ValueError(
             f"{what} is a JSON text of {len(text):,} characters that is nested too deep to be read"
         ) from None
+
+
+def _plain_number(value: Any) -> Any:
+    """Return a decimal, which any number with a point is in SQL, as the number that options take."""
+    if not isinstance(value, Decimal):
+        return value
+    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def _hashable(value: Any) -> object:

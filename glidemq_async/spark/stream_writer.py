@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from glidemq_async.spark.columns import Columns, columns_of_rows
+from glidemq_async.spark.columns import Columns, check_types, columns_of_rows
 from glidemq_async.spark.connection import Connection, connection_to
 from glidemq_async.spark.plan import Plan
 from glidemq_async.spark.planning import abort_labelled, end_write, label_of, open_write, order_run
@@ -46,8 +46,9 @@ class Epochs:
                     f"{name} is for batch writes: a stream's writes are named by its query and micro-batch"
                 )
         check_columns(schema.names, options)
+        check_types(schema)
         RowReader(options)
-        self._options, self._names = options, list(schema.names)
+        self._options, self._schema = options, schema
         self._orders = self._run(lambda connection: order_run(connection, options))
 
     def _run(self, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
@@ -97,4 +98,4 @@ class RowStreamWriter(Epochs, DataSourceStreamWriter):
 
     def _chunks(self, rows: Iterator[Any]) -> Iterator[tuple[Columns, int]]:
         while some := list(islice(rows, _ROWS_AT_ONCE)):
-            yield columns_of_rows(some, self._names), len(some)
+            yield columns_of_rows(some, self._schema), len(some)

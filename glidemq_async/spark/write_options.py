@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Final, Literal, NoReturn, TypeVar, get_args
+from typing import Final, Literal, TypeVar, cast, get_args
 
 from glidemq_async.client import DEFAULT_PREFIX
 from glidemq_async.durations import to_ms
@@ -130,7 +130,7 @@ class WriteOptions:
             resume_queue_depth=read.number("resumeQueueDepth", depth * 4 // 5, most=depth),
             backpressure_timeout=read.seconds("backpressureTimeout", 600),
             max_rows_per_second=read.rate("maxRowsPerSecond"),
-            request_timeout=read.seconds("requestTimeout", 30),
+            request_timeout=read.seconds("requestTimeout", 30, least=0.001),
             max_retries=read.number("maxRetries", 5),
             ignore_extra_columns=read.flag("ignoreExtraColumns"),
             opts=_opts(read),
@@ -238,7 +238,17 @@ class _Reader:
         return value
 
     def listed(self, name: str) -> tuple[str, ...]:
-        return tuple(part for part in (part.strip() for part in self.text(name, "").split(",")) if part)
+        """A list: separated by commas, or JSON where commas are part of it."""
+        text = self.text(name, "").strip()
+        if not text.startswith("["):
+            return tuple(part for part in (part.strip() for part in text.split(",")) if part)
+        try:
+            found: object = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in cast("list[object]", found)):
+            raise ValueError(f"{name} must be names separated by commas, or a JSON list of them, got {text!r}")
+        return tuple(cast("list[str]", found))
 
     def word(self, name: str, valid: tuple[_Word, ...]) -> _Word:
         value = self.text(name, valid[0])
@@ -259,20 +269,22 @@ class _Reader:
     def rate(self, name: str) -> float:
         text = self.text(name, "0")
         value = _float(text)
-        if value is None or not 0 <= value <= 1e9:
-            raise ValueError(f"{name} must be a number of rows from 0 (off) to 1000000000, got {text!r}")
+        if value is None or not (value == 0 or 0.001 <= value <= 1e9):
+            raise ValueError(f"{name} must be 0 (off) or a number of rows from 0.001 to 1000000000, got {text!r}")
         return value
 
-    def seconds(self, name: str, default: float, *, most: float = 2**31) -> float:
+    def seconds(self, name: str, default: float, *, least: float = 0, most: float = 2**31) -> float:
         text = self.text(name, str(default)).strip().lower()
         unit = next((unit for unit in _UNITS if text.endswith(unit) and _float(text[: -len(unit)]) is not None), "")
         value = _float(text[: -len(unit)] if unit else text)
-        if value is None or not 0 <= (seconds := value * _UNITS.get(unit, 1)) <= most:
-            self._no_duration(name, text)
+        if value is None:
+            raise ValueError(
+                f"{name} must be a duration like 30s, 10m or 24h (a plain number is seconds), got {text!r}"
+            )
+        seconds = value * _UNITS.get(unit, 1)
+        if not least <= seconds <= most:
+            raise ValueError(f"{name} must be a duration from {least:g} to {most:.10g} seconds, got {text!r}")
         return seconds
-
-    def _no_duration(self, name: str, text: str) -> NoReturn:
-        raise ValueError(f"{name} must be a duration like 30s, 10m or 24h (a plain number is seconds), got {text!r}")
 
     def size(self, name: str, default: int) -> int:
         text = self.text(name, str(default)).strip().lower()

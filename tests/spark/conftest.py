@@ -27,7 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(900 if item.get_closest_marker("slow") else 180))
+            # Far beyond what any takes: one that is cut off within a call of the JVM breaks all that follow.
+            item.add_marker(pytest.mark.timeout(900 if item.get_closest_marker("slow") else 600))
 
 
 @pytest.fixture(scope="session")

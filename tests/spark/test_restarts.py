@@ -28,6 +28,7 @@ from tests.spark.waiting import until
 from tests.spark.writing.conftest import Written
 
 ROOT = Path(__file__).parents[2]
+ROWS = 1500
 
 
 @pytest.fixture
@@ -50,7 +51,8 @@ def killed_and_back(server: Server, down: float = 0) -> None:
 
 def test_a_batch_write_goes_on_when_the_server_is_killed(spark: SparkSession, server: Server) -> None:
     queue = Written(Place("own", server.url, (endpoint_of(server),)), "orders")
-    frame = spark.range(0, 600, 1, 2).selectExpr("concat('j', id) AS id", "'n' AS name", "'1' AS data")
+    # So many that some are left to be written when the server is killed, however late this is noticed.
+    frame = spark.range(0, ROWS, 1, 2).selectExpr("concat('j', id) AS id", "'n' AS name", "'1' AS data")
     reports: list[WriteReport] = []
 
     def write() -> None:
@@ -72,11 +74,11 @@ def test_a_batch_write_goes_on_when_the_server_is_killed(spark: SparkSession, se
         until(partial(written, least), f"{least} rows were written")
         killed_and_back(server, 1.2)  # longer than a call waits, so that each is made again
         report = queue.report("w")
-        assert (report.state, least <= report.inserted < 600) == ("open", True)
+        assert (report.state, least <= report.inserted < ROWS) == ("open", True)
     writer.join()
     (report,) = reports
-    assert (report.state, report.inserted, report.duplicate, report.runs) == ("committed", 600, 0, 1)
-    assert sorted(queue.run()) == sorted(f"j{n}" for n in range(600))
+    assert (report.state, report.inserted, report.duplicate, report.runs) == ("committed", ROWS, 0, 1)
+    assert sorted(queue.run()) == sorted(f"j{n}" for n in range(ROWS))
 
 
 @pytest.mark.slow

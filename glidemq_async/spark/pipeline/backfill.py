@@ -20,6 +20,7 @@ from pyspark.sql.types import BinaryType, TimestampType
 from glidemq_async.client import DEFAULT_PREFIX
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.spark.enqueue import Option, enqueue_frame
+from glidemq_async.spark.frames import quoted
 from glidemq_async.spark.report import WriteReport, write_report
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ def job_rows(rows: DataFrame, *, name: str, id_columns: Sequence[str]) -> DataFr
     return rows.select(
         F.substring(F.sha2(identity, 256), 1, 32).alias("id"),
         F.lit(name).alias("name"),
-        F.to_json(F.struct(*map(_quoted, rows.columns)), {"ignoreNullFields": "false"}).alias("data"),
+        F.to_json(F.struct(*map(quoted, rows.columns)), {"ignoreNullFields": "false"}).alias("data"),
     )
 
 
 def _identity(rows: DataFrame, column: str) -> Column:
     """A value as the text that tells it from others."""
-    value, kind = F.col(_quoted(column)), rows.schema[column].dataType
+    value, kind = F.col(quoted(column)), rows.schema[column].dataType
     # Their texts depend on the session's time zone, and two instants share one when clocks are put back.
     if isinstance(kind, TimestampType):
         value = F.unix_micros(value)
@@ -58,11 +59,6 @@ def _identity(rows: DataFrame, column: str) -> Column:
     if isinstance(kind, BinaryType):
         value = F.hex(value)
     return value.cast("string")
-
-
-def _quoted(column: str) -> str:
-    """The name as Spark takes it for one column's, dots or not."""
-    return "`" + column.replace("`", "``") + "`"
 
 
 def backfill(

@@ -24,10 +24,14 @@ EVENT_SCHEMA: Final = SCHEMAS["events"]
 """A row of `format("glidemq")` with kind=events."""
 
 
+#: What Spark takes for a pattern. It would not follow the log of the files that belong to bronze.
+_OF_PATTERNS: Final = frozenset("*?[]{}\\")
+
+
 class Lake:
     """A folder of tables.
 
-    Raises ValueError for a path that is a URL of another kind than `file`.
+    Raises ValueError for a path that is a URL of another kind than `file`, or that Spark takes for a pattern.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -35,6 +39,9 @@ class Lake:
         if "://" in text.removeprefix("file://"):
             raise ValueError(f"lake must be a folder that the driver can see, got {text!r}; mount it, or use file:///…")
         self.root = Path(text.removeprefix("file://")).absolute()
+        odd = _OF_PATTERNS.intersection(str(self.root))
+        if odd:
+            raise ValueError(f"lake must be no pattern, which Spark takes {' '.join(sorted(odd))} for, got {text!r}")
 
     @property
     def bronze(self) -> Path:
@@ -99,5 +106,10 @@ class Lake:
 
 
 def uri(path: Path) -> str:
-    """Return a path as Spark is to take it, wherever its default file system is."""
-    return path.as_uri()
+    """Return a path as Spark is to take it, wherever its default file system is: as it is, without percent signs."""
+    return f"file://{path.as_posix()}"
+
+
+def escaped(path: Path) -> str:
+    """Return the URI of what is there already and is only read: such a path may hold what patterns are made of."""
+    return uri(Path("".join(f"\\{each}" if each in _OF_PATTERNS else each for each in str(path))))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -71,16 +72,22 @@ class Pipeline:
         prefix: str = DEFAULT_PREFIX,
         most: int | None = None,
         start: str = "earliest",
+        fail_on_data_loss: bool = True,
     ) -> DataFrame:
-        """Return the events of the queues as a stream. most: events of one batch (Spark 4.2 or newer)."""
+        """Return the events of the queues as a stream. most: events of one batch (Spark 4.2 or newer).
+
+        Events that went before they were read, by trimming or with an obliterated queue, end it, or, if they are not to
+        fail it, are rows of `kind=losses`.
+        """
         register(self.spark)
         reader = (
             self.spark.readStream.format("glidemq")
             .option("kind", "events")
             .option("url", url)
             .option("prefix", prefix)
-            .option("subscribe", ",".join(queues))
+            .option("subscribe", json.dumps([*queues]))
             .option("startingOffsets", start)
+            .option("failOnDataLoss", fail_on_data_loss)
         )
         if most is not None:
             reader = reader.option("maxOffsetsPerTrigger", most)
@@ -93,14 +100,16 @@ class Pipeline:
         *,
         prefix: str = DEFAULT_PREFIX,
         most: int | None = None,
+        fail_on_data_loss: bool = True,
         progress: Progress | None = None,
     ) -> int:
         """Append what happened since the last time, and return how many events that was.
 
-        The first time it begins with the oldest events that are kept. Raises what the stream raises: events that were
-        trimmed before they were read among it.
+        The first time it begins with the oldest events that are kept. Raises what the stream raises: events that went
+        before they were read among it, unless `fail_on_data_loss` is off; see `stream`.
         """
-        return self.append(self.stream(url, queues, prefix=prefix, most=most), progress=progress)
+        events = self.stream(url, queues, prefix=prefix, most=most, fail_on_data_loss=fail_on_data_loss)
+        return self.append(events, progress=progress)
 
     def append(self, events: DataFrame, *, progress: Progress | None = None) -> int:
         """Append the rows of a stream of events to bronze until there are no more now; return how many there were."""
@@ -186,8 +195,8 @@ class Pipeline:
         register(self.spark)
 
         def kept(kind: str, of: str, **more: str) -> DataFrame:
-            reader = self.spark.read.format("glidemq").options(kind=kind, url=url, prefix=prefix, subscribe=of, **more)
-            return reader.option("includeData", "true").load()
+            reader = self.spark.read.format("glidemq").options(kind=kind, url=url, prefix=prefix, **more)
+            return reader.option("subscribe", json.dumps([of])).option("includeData", "true").load()
 
         data = F.when(F.col("data").isNotNull(), F.col("payload")).alias("data")
         failed = kept("jobs", queue, states="failed").select(F.col("id").alias("job_id"), "name", data)

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from glidemq_async import Worker
 from glidemq_async.errors import ExecutorError
 from glidemq_async.executors import SubprocessExecutor
-from glidemq_async.spark import QueryListener, SparkExecutor, foreach_batch, run_stream
+from glidemq_async.spark import QueryListener, SparkExecutor, enqueue_frame, foreach_batch, run_stream
 from tests.places import Place
 from tests.spark.driver.test_streams import Files, jobs_of
 from tests.spark.driver.work import count_remotely, sleeping, spark_worker, submitted
@@ -49,6 +49,25 @@ def remote(address: str) -> Iterator[Any]:
     session = RemoteSession.builder.remote(address).create()
     yield session
     session.stop()
+
+
+async def test_frames_are_written_and_read(queue: AnyQueue, place: Place, remote: Any, tmp_path: Path) -> None:
+    frame = remote.range(0, 300, 1, 3).selectExpr("id", "struct(id AS n) AS data", "'n' AS name")
+    made = await asyncio.to_thread(enqueue_frame, frame, queue.name, url=place.url)
+    again = await asyncio.to_thread(enqueue_frame, frame, queue.name, url=place.url)
+    assert (made.state, made.inserted, again.duplicate) == ("committed", 300, 300)
+    options = {"url": place.url, "subscribe": queue.name}
+
+    def read() -> tuple[int, int, int]:
+        jobs = remote.read.format("glidemq").options(**options, kind="jobs").load().where("state = 'waiting'").count()
+        stream = remote.readStream.format("glidemq").options(**options, startingOffsets="earliest").load()
+        writer = stream.where("event = 'added'").writeStream.format("parquet").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "check")).start(str(tmp_path / "out"))
+        query.awaitTermination(120)
+        lake = remote.read.parquet(str(tmp_path / "out"))
+        return jobs, lake.count(), lake.select("seq").distinct().count()
+
+    assert await asyncio.to_thread(read) == (300, 300, 300)
 
 
 async def test_a_function_gets_the_session_and_its_work_can_be_stopped(

@@ -10,10 +10,13 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from glidemq_async import Queue
 from glidemq_async.spark.pipeline import Pipeline
+from glidemq_async.spark.pipeline.bronze import audit
+from glidemq_async.spark.pipeline.lake import escaped
 from tests.places import Place
 from tests.spark.pipeline.queue import drain, fill
 
@@ -52,6 +55,45 @@ def test_figures_are_those_of_the_queue(spark: SparkSession, server: Place, tmp_
 def _ms(at: datetime | None) -> int:
     assert at is not None
     return round(at.timestamp() * 1000)
+
+
+def test_a_lake_and_a_queue_may_be_called_as_one_likes(spark: SparkSession, server: Place, tmp_path: Path) -> None:
+    asyncio.run(fill(server.url, "mail, all", ["", "fail"]))
+    asyncio.run(drain(server.url, "mail, all"))
+    pipeline = Pipeline(spark, tmp_path / "the lake, 100%")
+    told = pipeline.ingest(server.url, ["mail, all"])
+    assert pipeline.ingest(server.url, ["mail, all"]) == 0
+    assert pipeline.refresh().rows["jobs"] == 2
+    assert [each.rows for each in pipeline.audits] == [told]
+    assert pipeline.payloads(server.url, "mail, all").count() == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["the lake, 100%"]
+
+
+def test_a_queue_that_was_obliterated_stops_the_pipeline_until_it_may_go_on(
+    spark: SparkSession, server: Place, tmp_path: Path
+) -> None:
+    pipeline = Pipeline(spark, tmp_path / "lake")
+    asyncio.run(fill(server.url, "work", [""] * 4))
+    assert pipeline.ingest(server.url, ["work"]) == 4
+
+    async def obliterate() -> None:
+        async with Queue[str, str]("work", server.url) as queue:
+            await queue.obliterate(force=True)
+
+    asyncio.run(obliterate())
+    asyncio.run(fill(server.url, "work", [""] * 3))
+    with pytest.raises(StreamingQueryException, match="another queue of the same name"):
+        pipeline.ingest(server.url, ["work"])
+    assert pipeline.ingest(server.url, ["work"], fail_on_data_loss=False) == 3
+    assert pipeline.ingest(server.url, ["work"]) == 0
+    assert sorted((each.first, each.rows) for each in audit(pipeline.lake.events(spark))) == [(0, 3), (0, 4)]
+
+
+def test_a_path_that_looks_like_a_pattern_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "a [1] {b,c} *%20"
+    folder.mkdir()
+    (folder / "x.csv").write_text("user\n1\n2\n")
+    assert spark.read.csv(escaped(folder), header=True).count() == 2
 
 
 @pytest.mark.slow

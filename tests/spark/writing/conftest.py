@@ -83,7 +83,7 @@ class Written:
             async with Queue[Any, Any](name or self.name, self.url) as queue:
                 counts = await queue.get_job_counts()
                 wanted = sum(counts.values()) - counts["completed"] - counts["failed"]
-                async with Worker[Any, Any](queue.name, handle, self.url, handle_signals=False), asyncio.timeout(20):
+                async with Worker[Any, Any](queue.name, handle, self.url, handle_signals=False), asyncio.timeout(60):
                     while len(seen) < wanted:  # noqa: ASYNC110 - the handler announces itself to nobody
                         await asyncio.sleep(0.005)
                 assert await queue.check() == []

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import msgpack
@@ -14,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from glidemq_async import Queue
-from glidemq_async.spark import enqueue_frame
+from glidemq_async.spark import WriteReport, enqueue_frame
 from tests.spark.writing.conftest import Written
 
 pytestmark = pytest.mark.only_on("unix")
@@ -161,3 +162,29 @@ def test_a_password_is_in_no_message(spark: SparkSession, queue: Written) -> Non
         jobs(spark, "a").write.format("glidemq").options(url=url, queue="q", requestTimeout="1s").mode("append").save()
     assert "s3cret" not in str(refused.value)
     assert "127.0.0.1:1" in str(refused.value)
+
+
+def test_types_that_json_does_not_have_reach_the_handler(spark: SparkSession, queue: Written) -> None:
+    frame = spark.sql(
+        """SELECT 'a' AS id, 'n' AS name, 0.01 AS delay, struct(parse_json('{"x": [1, null]}') AS v, X'00FF' AS b,
+        map('m', struct(timestamp_seconds(0) AS at)) AS m, CAST(NULL AS decimal(9, 2)) AS d) AS data"""
+    )
+    assert enqueue_frame(frame, queue.name, url=queue.url).inserted == 1
+    at = datetime(1970, 1, 1, tzinfo=UTC)
+    assert queue.run() == {"a": {"v": {"x": [1, None]}, "b": b"\x00\xff", "m": {"m": {"at": at}}, "d": None}}
+    months = spark.sql("SELECT 'a' AS id, 'n' AS name, INTERVAL '1-2' YEAR TO MONTH AS data")
+    with pytest.raises(PySparkException, match="no job can hold months"):
+        enqueue_frame(months, queue.name, url=queue.url)
+
+
+def test_hashed_ids_do_not_depend_on_the_time_zone_of_the_session(spark: SparkSession, queue: Written) -> None:
+    reports: list[WriteReport] = []
+    options = {"id_mode": "hash", "id_columns": "due"}
+    try:
+        for zone in ("America/New_York", "UTC"):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            frame = spark.sql("SELECT 'n' AS name, timestamp_seconds(1792891800) AS due")
+            reports.append(enqueue_frame(frame, queue.name, url=queue.url, **options))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert [(report.inserted, report.duplicate) for report in reports] == [(1, 0), (0, 1)]

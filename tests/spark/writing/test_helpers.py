@@ -26,6 +26,21 @@ def test_any_frame_is_a_frame_of_jobs(spark: SparkSession, queue: Written) -> No
         jobs_frame(orders, id="order", name="remind", urgency="urgent")
 
 
+def test_names_of_columns_may_be_anything(spark: SparkSession, queue: Written) -> None:
+    frame = spark.sql("select 1 as `a.b`, struct(2 as b) as a, 'x' as `order, id`, 3 as `tick``ed`")
+    made = jobs_frame(frame, id="order, id", name="n", priority="a.b", cost="a.b")
+    enqueue_frame(made, queue.name, url=queue.url)
+    hashed = jobs_frame(frame.withColumnRenamed("order, id", "x"), name="n", data=["a.b"])
+    hashed = hashed.withColumn("order, id", f.lit(1))
+    enqueue_frame(hashed, queue.name, url=queue.url, id_mode="hash", id_columns=["order, id"])
+    nested = jobs_frame(frame.drop("a.b"), id=f.lit("z"), name="n", data=["a.b"])
+    enqueue_frame(nested, queue.name, url=queue.url)
+    found = queue.run()
+    assert found.pop("x") == {"a.b": 1, "a": {"b": 2}, "order, id": "x", "tick`ed": 3}
+    assert found.pop("z") == {"b": 2}
+    assert list(found.values()) == [{"a.b": 1}]
+
+
 def test_the_doctor_looks_from_driver_and_tasks(spark: SparkSession, queue: Written) -> None:
     found = doctor(spark, queue.url, tasks=2)
     assert found.ok, str(found)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,17 @@ def test_micro_batches_are_written_once(spark: SparkSession, queue: Written, tmp
     run(lines(spark, files), queue, checkpoint)
     assert queue.counts() == {"completed": 3}
     assert write_report(queue.url, queue.name, f"{query}@1").runs == 1
+
+
+def test_values_of_a_stream_are_those_of_a_batch(spark: SparkSession, queue: Written, tmp_path: Path) -> None:
+    files = tmp_path / "in"
+    files.mkdir()
+    (files / "1").write_text("a\n")
+    data = "map('m', struct(timestamp_seconds(0) AS at, X'00FF' AS b)) AS m, parse_json('[1]') AS v, 1.50 AS d"
+    frame = lines(spark, files).selectExpr("id", "name", f"struct({data}) AS data")
+    run(frame, queue, tmp_path / "checkpoint")
+    at = datetime(1970, 1, 1, tzinfo=UTC)
+    assert queue.run() == {"a": {"m": {"m": {"at": at, "b": b"\x00\xff"}}, "v": [1], "d": Decimal("1.50")}}
 
 
 @pytest.mark.slow

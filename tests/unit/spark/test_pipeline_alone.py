@@ -128,6 +128,8 @@ def test_a_lake_is_a_folder() -> None:
     assert Lake("file:///data/lake").root == Path("/data/lake")
     with pytest.raises(ValueError, match="a folder that the driver can see"):
         Lake("s3://bucket/lake")
+    with pytest.raises(ValueError, match=r"takes \[ \] for"):
+        Lake("/data/lake[1]")
 
 
 @pytest.mark.parametrize(

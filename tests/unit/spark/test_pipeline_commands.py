@@ -45,6 +45,18 @@ def test_an_objective_that_makes_no_sense_is_a_usage_error(tmp_path: Path) -> No
     assert "0.99 is 99 %" in str(failed.exception)
 
 
+@pytest.mark.parametrize(("words", "fails"), [([], True), (["--allow-data-loss"], False)])
+def test_a_run_may_go_on_after_a_loss(monkeypatch: pytest.MonkeyPatch, words: list[str], fails: bool) -> None:
+    pipeline = MagicMock()
+    pipeline.return_value.ingest.return_value = 0
+    monkeypatch.setattr("pyspark.sql.SparkSession.Builder", MagicMock())
+    monkeypatch.setattr("glidemq_async.spark.pipeline.Pipeline", pipeline)
+    monkeypatch.setattr("glidemq_async.cli.pipeline.asdict", MagicMock(return_value={}))
+    done = CliRunner().invoke(build(), ["pipeline", "run", "q", "--lake", "x", "--json", "--url", "file:///x", *words])
+    assert done.exception is None or "clean" in done.output, done.output
+    assert pipeline.return_value.ingest.call_args.kwargs["fail_on_data_loss"] is fails
+
+
 def test_what_the_rows_do_not_have_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = MagicMock()
     builder.appName.return_value = builder.config.return_value = builder.master.return_value = builder

@@ -39,6 +39,15 @@ def test_defaults_are_those_of_what_is_read() -> None:
     assert options(True).fail_on_loss
 
 
+def test_what_is_named_twice_is_read_once() -> None:
+    found = read_options({"url": "x", "kind": "jobs", "subscribe": "a, a", "ids": '["1", "2", "1"]'}, streaming=False)
+    assert (found.queues, found.ids) == (("a",), ("1", "2"))
+
+
+def test_an_instant_before_all_clocks_is_their_beginning() -> None:
+    assert options(startingTimestamp="1960-01-01").starting == (0,)
+
+
 def test_a_name_with_a_comma_is_given_as_json() -> None:
     assert read_options({"url": "x", "subscribe": '["a,b"]'}, streaming=False).queues == ("a,b",)
 
@@ -70,8 +79,10 @@ def test_times_are_milliseconds_or_have_a_zone() -> None:
         ({"startingOffsets": "{"}, "startingOffsets is no JSON"),
         ({"startingOffsets": '{"a": -1}'}, "must be the number"),
         ({"startingOffsets": '{"a": true}'}, "must be the number"),
+        ({"startingOffsets": '{"a": "99999999999999999999-0"}'}, "must be the number"),
         ({"startingOffsets": "earliest", "startingTimestamp": "5"}, "give one of them"),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
+        ({"startingTimestamp": "9" * 30}, "milliseconds since 1970"),
         ({"minPartitions": "0"}, "at least 1"),
         ({"fetchSize": "many"}, "at least 1"),
         ({"events": "added,begun"}, "got 'begun'"),

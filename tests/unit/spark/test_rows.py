@@ -5,17 +5,29 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import Any
 
 import msgpack
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructType,
+    VariantVal,
+    YearMonthIntervalType,
+)
 
 from glidemq_async.options import JobOptions
 from glidemq_async.serialization import MsgpackSerializer
-from glidemq_async.spark.columns import columns_of_batch, columns_of_rows
+from glidemq_async.spark.columns import check_types, columns_of_batch, columns_of_rows
 from glidemq_async.spark.rows import InvalidRow, Prepared, RowReader
 from glidemq_async.spark.write_options import WriteOptions
 
@@ -145,6 +157,21 @@ def test_hashed_ids_follow_the_values_and_nothing_else() -> None:
     assert "null in all" in third.reason
 
 
+def test_hashed_ids_are_the_same_in_every_time_zone() -> None:
+    def ids(zone: tzinfo) -> list[str]:
+        at = datetime(2026, 7, 1, 12, tzinfo=UTC).astimezone(zone)
+        rows = read({"name": ["n"], "a": [at], "b": [[{"at": at}]]}, idMode="hash", idColumns="a,b")
+        return [row.values[0] for row in rows if isinstance(row, Prepared)]
+
+    assert ids(timezone(timedelta(hours=9))) == ids(UTC) != []
+
+
+def test_decimals_are_numbers() -> None:
+    values = job(id=Decimal(17), delay=Decimal("0.1"), timeout=Decimal("30.0"), priority=Decimal(2)).values
+    assert values == job(id=17, delay=0.1, timeout=30, priority=2).values
+    assert "text or a whole number" in reason(id=Decimal("1.0"))
+
+
 def test_two_refused_rows_differ_by_what_they_say() -> None:
     rows = read({"id": [None, None, ""], "name": ["a", "b", "a"]})
     assert len({row.digest for row in rows if isinstance(row, InvalidRow)}) == 3
@@ -158,12 +185,57 @@ def test_maps_in_batches_are_dicts_at_any_depth() -> None:
     assert columns_of_batch(batch)["data"] == [{"m": {"a": 1}, "l": [{"b": 2}, None], "n": 3}, None]
 
 
-def test_rows_are_columns_too() -> None:
-    from pyspark.sql import Row
+def test_a_variant_in_a_batch_is_its_value_at_any_depth() -> None:
+    marked = pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"})
+    kind = pa.struct([pa.field("value", pa.binary(), nullable=False), marked])
+    one = {"value": b"\x02\x01\x00\x00\x02\x0c\x01", "metadata": b"\x01\x01\x00\x01a"}  # {"a": 1}
+    batch = pa.record_batch(
+        {"data": pa.array([one, None], kind), "m": pa.array([[("k", one)], []], pa.map_("str", kind))}
+    )
+    found = columns_of_batch(batch)
+    assert found == {"data": [{"a": 1}, None], "m": [{"k": {"a": 1}}, {}]}
+    like_it = pa.record_batch({"data": pa.array([one], pa.struct([("value", pa.binary()), ("metadata", pa.binary())]))})
+    assert columns_of_batch(like_it)["data"] == [one]
 
-    rows = [(1, Row(a=Row(b=2)), [Row(c=3)], bytearray(b"x")), (2, None, None, None)]
-    found = columns_of_rows(rows, ["ID", "data", "l", "raw"])
-    assert found == {"id": [1, 2], "data": [{"a": {"b": 2}}, None], "l": [[{"c": 3}], None], "raw": [b"x", None]}
+
+def test_rows_are_columns_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        inner = StructType().add("b", "binary").add("at", "timestamp")
+        schema = (
+            StructType().add("ID", "integer").add("data", inner).add("l", ArrayType(inner)).add("raw", "binary")
+            .add("m", MapType(StringType(), inner)).add("local", "timestamp_ntz").add("v", "variant")
+        )  # fmt: skip
+        local = datetime(2026, 1, 1, 9)  # noqa: DTZ001 - as Spark has it
+        one, other = Row(b=bytearray(b"x"), at=local), Row(b=None, at=None)
+        variant = VariantVal(b"\x02\x01\x00\x00\x02\x0c\x01", b"\x01\x01\x00\x01a")
+        rows = [(1, one, [one, None], bytearray(b"x"), {"k": one}, local, variant), (2, other, *[None] * 5)]
+        found = columns_of_rows(rows, schema)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    seen = {"b": b"x", "at": datetime(2026, 1, 1, tzinfo=UTC)}
+    assert found == {
+        "id": [1, 2],
+        "data": [seen, {"b": None, "at": None}],
+        "l": [[seen, None], None],
+        "raw": [b"x", None],
+        "m": [{"k": seen}, None],
+        "local": [local, None],
+        "v": [{"a": 1}, None],
+    }
+    assert columns_of_rows([], schema)["id"] == []
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [YearMonthIntervalType(), StructType().add("a", ArrayType(MapType(IntegerType(), YearMonthIntervalType())))],
+)
+def test_months_are_refused_before_anything_is_written(inner: DataType) -> None:
+    check_types(StructType().add("id", "string"))
+    with pytest.raises(ValueError, match=r"column `data` holds .*interval"):
+        check_types(StructType().add("id", "string").add("data", inner))
 
 
 @pytest.mark.parametrize(

@@ -69,10 +69,14 @@ def test_sizes_and_rates() -> None:
         ({"batchSize": "501"}, "from 1 to 500"),
         ({"batchSize": "٣"}, "from 1 to 500"),
         ({"maxQueueDepth": "10", "resumeQueueDepth": "11"}, "from 0 to 10"),
-        ({"dedupTtl": "91d"}, "must be a duration"),
+        ({"dedupTtl": "91d"}, "from 0 to 7776000 seconds"),
+        ({"requestTimeout": "0"}, "from 0.001 to 2147483648 seconds"),
+        ({"idMode": "hash", "idColumns": "[a"}, "or a JSON list"),
+        ({"idMode": "hash", "idColumns": "[1]"}, "or a JSON list"),
         ({"dedupTtl": "soon"}, "must be a duration"),
         ({"maxBatchBytes": "0"}, "number of bytes"),
         ({"maxRowsPerSecond": "nan"}, "number of rows"),
+        ({"maxRowsPerSecond": "0.0001"}, "number of rows from 0.001"),
         ({"opts": "[1]"}, "JSON object"),
         ({"opts": "{"}, "JSON object"),
         ({"idPrefix": "a\x00"}, "control character"),
@@ -107,6 +111,10 @@ def test_columns_that_make_jobs() -> None:
     check_columns(["name"], parse(idMode="none"))
     check_columns(["name", "A"], parse(idMode="hash", idColumns="a"))
     check_columns(["id", "name", "extra"], parse(ignoreExtraColumns="true"))
+
+
+def test_a_name_with_a_comma_is_given_as_json() -> None:
+    assert parse(idMode="hash", idColumns='["a,b", "c"]').id_columns == ("a,b", "c")
 
 
 def test_options_travel_and_show_no_password() -> None:
