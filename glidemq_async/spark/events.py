@@ -70,10 +70,11 @@ def read_events(partition: InputPartition, options: ReadOptions, schema: StructT
         if seq > following:
             _lose(connection, partition, options, following, min(seq, partition.upto))
             begin = following = min(seq, partition.upto)
+        if seq < partition.upto:
+            columns.add(entry, fields)
+            following = min(seq + n, partition.upto)
         if following == partition.upto:
             break
-        columns.add(entry, fields)
-        following = min(seq + n, partition.upto)
     if begin < following:
         yield columns.take(begin, following)
     if following < partition.upto:

@@ -127,6 +127,7 @@ def test_a_range_is_read_to_the_event_and_no_further_than_its_last_entry(url: st
     asyncio.run(fill(place, name, (0, 1), (1, 1), (2, 3), (5, 1), (6, 2), (8, 2)))
     assert read(url, name, 0, 10, "1-6") == [["0", "1", "2", "3", "4"], ["5", "6", "7", "8", "9"]]
     assert read(url, name, 3, 7, "1-5") == [["3", "4", "5", "6"]]
+    assert read(url, name, 0, 4, "1-6") == [["0", "1", "2", "3"]], "others come behind the entry that is cut"
     with pytest.raises(EventsLostError, match=r"exactly 2 events .* from number 8 on"):
         read(url, name, 6, 10, "1-5")
 
