@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import pyarrow as pa
@@ -16,13 +16,28 @@ import pytest
 from glidemq_async.options import JobOptions
 from glidemq_async.serialization import MsgpackSerializer
 from glidemq_async.spark.columns import columns_of_batch, columns_of_rows
-from glidemq_async.spark.rows import InvalidRow, Prepared, RowReader
+from glidemq_async.spark.rows import FIELDS, InvalidRow, RowReader
 from glidemq_async.spark.write_options import WriteOptions
+
+
+class Prepared(NamedTuple):
+    """A row that is a job."""
+
+    queue: str
+    values: tuple[Any, ...]
+    size: int
 
 
 def read(columns: dict[str, list[Any]], **options: str) -> list[Prepared | InvalidRow]:
     reader = RowReader(WriteOptions.parse({"url": "redis://h", "queue": "q", **options}))
-    return list(reader.read(columns, len(next(iter(columns.values())))))
+    found: list[Prepared | InvalidRow] = []
+    for run in reader.read(columns, len(next(iter(columns.values())))):
+        if isinstance(run, InvalidRow):
+            found.append(run)
+        else:
+            rows = [tuple(run.flat[at : at + FIELDS]) for at in range(0, len(run.flat), FIELDS)]
+            found += [Prepared(run.queue, values, size) for values, size in zip(rows, run.sizes, strict=True)]
+    return found
 
 
 def job(**values: Any) -> Prepared:
