@@ -1,4 +1,4 @@
-"""From rows to adds: each row of a DataFrame as the five values that the server's functions take, or why it is not one.
+"""From rows to adds: rows of a DataFrame as the five values each that the server's functions take, or why not.
 
 A row is checked as `Queue.add` checks its arguments. Columns are named without regard to case.
 """
@@ -17,6 +17,7 @@ from glidemq_async.backoff import Backoff
 from glidemq_async.codecs.chain import MAGIC
 from glidemq_async.deduplication import Deduplication
 from glidemq_async.errors import GlideMQError, PayloadTooLarge, SerializationError
+from glidemq_async.functions.calling import Arg
 from glidemq_async.keys import check_id
 from glidemq_async.options import JobOptions, KeepJobs, merge
 from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer
@@ -24,7 +25,7 @@ from glidemq_async.spark.columns import Columns
 from glidemq_async.spark.plain_rows import PlainRows
 from glidemq_async.spark.write_options import WriteOptions
 
-__all__ = ["COLUMNS", "InvalidRow", "Prepared", "RowReader", "check_columns"]
+__all__ = ["COLUMNS", "FIELDS", "InvalidRow", "RowReader", "Run", "check_columns"]
 
 #: Columns that are job options of the same name.
 OPTION_COLUMNS: Final = (
@@ -44,16 +45,18 @@ OPTION_COLUMNS: Final = (
 COLUMNS: Final = ("id", "name", "data", "queue", "opts", *OPTION_COLUMNS)
 _NOT_PER_ROW: Final = ("job_id", "durability")
 _CACHED: Final = 10_000
+#: Values of a job: id, name, data, opts, extra.
+FIELDS: Final = 5
 #: Rows that are read in one go, if they are plain; one that is not makes all of them be looked at closely.
 _AT_ONCE: Final = 250
 
 
-class Prepared(NamedTuple):
-    """A row that is a job: the queue it is for, its five values, and its size in bytes."""
+class Run(NamedTuple):
+    """Rows behind each other that are jobs: the queue they are for, their values flat, and the bytes of each."""
 
     queue: str
-    values: tuple[str, str, bytes, bytes, bytes]
-    size: int
+    flat: list[Arg]
+    sizes: list[int]
 
 
 class InvalidRow(NamedTuple):
@@ -107,8 +110,8 @@ class RowReader:
         self._dumps = self._serializer.dumps
         self._plain_rows = PlainRows(options.serializer, options.id_prefix, options.payload_limit)
 
-    def read(self, columns: Columns, count: int) -> Iterator[Prepared | InvalidRow]:
-        """Yield each of `count` rows as a job, or why it is none."""
+    def read(self, columns: Columns, count: int) -> Iterator[Run | InvalidRow]:
+        """Yield `count` rows in their order: runs of those that are jobs, and why a row is none."""
         options = self._options
         used = {name: columns[name] for name in columns if name in COLUMNS or name in self._id_columns}
         # Rows of an option each, or with another kind of id, are looked at one by one.
@@ -124,7 +127,7 @@ class RowReader:
         for start in range(0, count, _AT_ONCE):
             yield from self._in_one_go(used, range(start, min(start + _AT_ONCE, count)))
 
-    def _in_one_go(self, used: Columns, rows: range) -> Iterator[Prepared | InvalidRow]:
+    def _in_one_go(self, used: Columns, rows: range) -> Iterator[Run | InvalidRow]:
         part = slice(rows.start, rows.stop)
         only, (wire, extra), one = self._options.queues[0], self._plain, self._options.name
         names = [one] * len(rows) if one else used["name"][part]
@@ -132,11 +135,15 @@ class RowReader:
         if plain is None:
             yield from self._closely(used, rows)
             return
-        for job_id, name, payload in zip(plain[0], names, plain[1], strict=True):
-            size = len(payload) + len(job_id) + len(name) + len(wire) + len(extra)
-            yield Prepared(only, (job_id, name, payload, wire, extra), size)
+        ids, payloads = plain
+        flat: list[Arg] = [b""] * (FIELDS * len(rows))
+        flat[0::FIELDS], flat[1::FIELDS], flat[2::FIELDS] = ids, names, payloads
+        flat[3::FIELDS], flat[4::FIELDS] = [wire] * len(rows), [extra] * len(rows)
+        same = len(wire) + len(extra)
+        lengths = zip(map(len, ids), map(len, names), map(len, payloads), strict=True)
+        yield Run(only, flat, [a + b + c + same for a, b, c in lengths])
 
-    def _closely(self, used: Columns, rows: range) -> Iterator[Prepared | InvalidRow]:
+    def _closely(self, used: Columns, rows: range) -> Iterator[Run | InvalidRow]:
         options = self._options
         names, queues = used.get("name"), used.get("queue")
         ids = used.get("id") if options.id_mode == "column" else None
@@ -155,7 +162,7 @@ class RowReader:
                 yield _invalid(str(error), {key: column[at] for key, column in used.items()})
             else:
                 size = len(payload) + len(job_id) + len(name) + len(wire) + len(extra)
-                yield Prepared(queue, (job_id, name, payload, wire, extra), size)
+                yield Run(queue, [job_id, name, payload, wire, extra], [size])
 
     def _name(self, name: Any) -> str:
         if name not in self._names:

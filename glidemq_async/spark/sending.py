@@ -6,8 +6,10 @@ Where jobs are found to exist, as in a rerun, the server is asked for their ids 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from itertools import accumulate
 from typing import Final, TypeVar, cast
 
 from glidemq_async.errors import QueueFull
@@ -15,6 +17,7 @@ from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.write_calls import MOST_JOBS, Duplicates, WriteReply
 from glidemq_async.spark.connection import Connection
 from glidemq_async.spark.plan import Plan, functions_of
+from glidemq_async.spark.rows import FIELDS, Run
 from glidemq_async.spark.write_errors import Backpressure, DuplicateJob, WriteFenced, told
 from glidemq_async.spark.write_options import OnDuplicate
 from glidemq_async.storage.protocol import FunctionError
@@ -23,7 +26,6 @@ __all__ = ["Buffer", "Sender"]
 
 T = TypeVar("T")
 
-FIELDS: Final = 5
 #: A probe of so many times the rows takes the server no longer than adding them.
 _PROBED: Final = 5
 _DUPLICATES: Final[dict[OnDuplicate, Duplicates]] = {"skip": "remember", "fail": "tell", "count-only": "count"}
@@ -38,6 +40,16 @@ class Buffer:
         self.marks: list[bytes] = []
         self.rows = 0
         self.size = 0
+
+    def take(self, run: Run, start: int, most_rows: int, most_bytes: int) -> int:
+        """Take rows of a run from `start` on until one makes the buffer full, at least one; returns how many."""
+        room = max(1, most_rows - self.rows)
+        sizes = [*accumulate(run.sizes[start : start + room], initial=self.size)]
+        rows = min(bisect_left(sizes, most_bytes, lo=1), len(sizes) - 1)
+        self.flat += run.flat[start * FIELDS : (start + rows) * FIELDS]
+        self.rows += rows
+        self.size = sizes[rows]
+        return rows
 
     @property
     def may_be_probed(self) -> bool:

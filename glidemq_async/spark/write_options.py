@@ -82,7 +82,7 @@ class WriteOptions:
     txn_app_id: str = ""
     txn_version: int = 0
     dedup_ttl: float = 86400.0
-    batch_size: int = 100
+    batch_size: int = 50
     max_batch_bytes: int = 1024 * 1024
     pipeline_depth: int = 1
     max_queue_depth: int = 0
@@ -123,7 +123,7 @@ class WriteOptions:
             txn_app_id=app,
             txn_version=version,
             dedup_ttl=read.seconds("dedupTtl", 86400, most=_MOST_TTL),
-            batch_size=read.number("batchSize", 100, least=1, most=MOST_JOBS),
+            batch_size=read.number("batchSize", 50, least=1, most=MOST_JOBS),
             max_batch_bytes=read.size("maxBatchBytes", 1024 * 1024),
             pipeline_depth=read.number("pipelineDepth", 1, least=1, most=64),
             max_queue_depth=depth,

@@ -16,7 +16,7 @@ from glidemq_async.spark.columns import Columns
 from glidemq_async.spark.connection import Connection
 from glidemq_async.spark.dead_rows import DeadRows
 from glidemq_async.spark.plan import Plan
-from glidemq_async.spark.rows import InvalidRow, RowReader
+from glidemq_async.spark.rows import InvalidRow, RowReader, Run
 from glidemq_async.spark.sending import Buffer, Sender
 from glidemq_async.spark.write_errors import RowRefused
 
@@ -54,23 +54,15 @@ class TaskWriter:
     async def write(self, chunks: Iterable[tuple[Columns, int]]) -> Written:
         """Write all rows."""
         reader = RowReader(self._options)
-        most_bytes = self._options.max_batch_bytes
         try:
             for columns, count in chunks:
-                for row in reader.read(columns, count):
-                    if isinstance(row, InvalidRow):
-                        await self._refuse(row)
-                        continue
-                    queue, values, size = row
-                    buffer = self._buffers.get(queue)
-                    if buffer is None:  # this queue has the whole write already
-                        self._counts["replayed"] += 1
-                        continue
-                    buffer.flat += values
-                    buffer.rows += 1
-                    buffer.size += size
-                    if buffer.rows >= self._senders[queue].most_rows or buffer.size >= most_bytes:
-                        await self._send(queue)
+                for run in reader.read(columns, count):
+                    if isinstance(run, InvalidRow):
+                        await self._refuse(run)
+                    elif run.queue in self._buffers:
+                        await self._take(run)
+                    else:  # this queue has the whole write already
+                        self._counts["replayed"] += len(run.sizes)
             for queue, buffer in self._buffers.items():
                 if buffer.rows:
                     await self._send(queue)
@@ -81,6 +73,14 @@ class TaskWriter:
                 task.cancel()
             await asyncio.gather(*self._flying, return_exceptions=True)
         return Written(self._plan.write_id, self._plan.token, self._partition, dict(self._counts))
+
+    async def _take(self, run: Run) -> None:
+        taken, most_bytes = 0, self._options.max_batch_bytes
+        while taken < len(run.sizes):
+            buffer, most_rows = self._buffers[run.queue], self._senders[run.queue].most_rows
+            taken += buffer.take(run, taken, most_rows, most_bytes)
+            if buffer.rows >= most_rows or buffer.size >= most_bytes:
+                await self._send(run.queue)
 
     async def _refuse(self, row: InvalidRow) -> None:
         if self._options.on_invalid == "fail":

@@ -317,7 +317,7 @@ def _entries(reply: Reply) -> list[StreamEntry]:
     if not streams:
         return []
     return [
-        (entry_id, dict(zip(values[::2], values[1::2], strict=True)))
+        (entry_id, dict(zip(words, words)))  # noqa: B905 - fields and values by turns, so always as many
         for entry_id, fields in streams[0][1]
-        for values in [fields or []]
+        for words in [iter(fields or [])]
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import pyarrow as pa
@@ -28,13 +28,28 @@ from pyspark.sql.types import (
 from glidemq_async.options import JobOptions
 from glidemq_async.serialization import MsgpackSerializer
 from glidemq_async.spark.columns import check_types, columns_of_batch, columns_of_rows
-from glidemq_async.spark.rows import InvalidRow, Prepared, RowReader
+from glidemq_async.spark.rows import FIELDS, InvalidRow, RowReader
 from glidemq_async.spark.write_options import WriteOptions
+
+
+class Prepared(NamedTuple):
+    """A row that is a job."""
+
+    queue: str
+    values: tuple[Any, ...]
+    size: int
 
 
 def read(columns: dict[str, list[Any]], **options: str) -> list[Prepared | InvalidRow]:
     reader = RowReader(WriteOptions.parse({"url": "redis://h", "queue": "q", **options}))
-    return list(reader.read(columns, len(next(iter(columns.values())))))
+    found: list[Prepared | InvalidRow] = []
+    for run in reader.read(columns, len(next(iter(columns.values())))):
+        if isinstance(run, InvalidRow):
+            found.append(run)
+        else:
+            rows = [tuple(run.flat[at : at + FIELDS]) for at in range(0, len(run.flat), FIELDS)]
+            found += [Prepared(run.queue, values, size) for values, size in zip(rows, run.sizes, strict=True)]
+    return found
 
 
 def job(**values: Any) -> Prepared:
@@ -130,7 +145,7 @@ def test_options_of_a_row_go_before_those_of_the_write() -> None:
     )
     found = [row.values[3:] for row in rows if isinstance(row, Prepared)]
     assert [JobOptions.from_wire(wire).attempts for wire, _ in found] == [2, 5, 2]
-    assert [extra and msgpack.unpackb(extra) for _, extra in found] == [b"", b"", {"key": "k", "cost": 1000}]
+    assert [JobOptions.unpack_extra(extra) for _, extra in found] == [{}, {}, {"key": "k", "cost": 1000}]
 
 
 def test_every_option_of_json_is_read() -> None:

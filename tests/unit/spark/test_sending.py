@@ -202,6 +202,19 @@ async def test_dead_rows_of_a_write_with_a_long_name_have_ids_that_can_be_asked_
             assert await dead.get_job(id_) is not None
 
 
+async def test_a_call_is_full_by_rows_or_by_the_row_that_makes_it_too_large(write: Write, queue: AnyQueue) -> None:
+    await write.open(batchSize="4", maxBatchBytes="100")
+    lengths = [1] * 5 + [49, 47, 49, 48] + [120] * 2 + [1] * 300
+    rows = {"id": [f"{n:03}" for n in range(len(lengths))], "data": [f'"{"x" * length}"' for length in lengths]}
+    columns = {**rows, "name": ["n"] * len(lengths)}
+    await TaskWriter(write.connection, write.plan, 0).write([(columns, len(lengths))])
+    calls = [n for _, n in write.sent]
+    # An id and a name are 4 bytes, what stands before a text in MessagePack 1 or, if it is long, 2: the second call is
+    # full with 6 + 55 + 53 bytes, the third with 55 + 54, and a text of 120 bytes alone.
+    assert calls == [4, 3, 2, 1, 1, *[4] * 75]
+    assert [job.id for job in await queue.get_jobs("waiting", 0, 400)] == rows["id"]
+
+
 class Away:
     """Lets calls of functions fail: before the server hears of them, and after it has."""
 

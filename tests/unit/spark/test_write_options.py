@@ -19,7 +19,7 @@ def parse(**options: str) -> WriteOptions:
 def test_the_defaults_are_those_of_the_guide() -> None:
     found = parse()
     assert (found.id_mode, found.on_duplicate, found.on_invalid) == ("column", "skip", "fail")
-    assert (found.batch_size, found.max_batch_bytes, found.pipeline_depth) == (100, 1024**2, 1)
+    assert (found.batch_size, found.max_batch_bytes, found.pipeline_depth) == (50, 1024**2, 1)
     assert (found.dedup_ttl, found.backpressure_timeout, found.request_timeout) == (86400, 600, 30)
     assert (found.max_queue_depth, found.rate, found.max_retries) == (0, 0, 5)
 
