@@ -37,9 +37,7 @@ class SyncHarness(Protocol):
         """Run what is due now, and what becomes due by that; returns the jobs as they ended."""
         ...
 
-    def added(
-        self, queue: str | Queue[Any, Any], name: str | None = None, data: object = None
-    ) -> list[Job[Any, Any]]:
+    def added(self, queue: str | Queue[Any, Any], name: str | None = None, data: object = None) -> list[Job[Any, Any]]:
         """Return the jobs that were added to a queue and still have a record, in order of adding."""
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,12 +12,14 @@ from typing import Any
 import anyio.from_thread
 import pytest
 from fastapi import FastAPI
+from starlette.requests import Request
 
 from glidemq_async import GlideMQ, JobFailed, Queue
 from glidemq_async.integrations.fastapi import get_queue, lifespan
 from glidemq_async.storage import MemoryStorage
 from glidemq_async.testing import Harness, MovableClock
-from starlette.requests import Request
+from glidemq_async.testing.sync_harness import SyncClock, SyncHarness
+from tests.workbench import AnyJob
 
 HOUR = 3600
 mq = GlideMQ("redis://127.0.0.1:1/0", queue="sums")
@@ -56,6 +59,10 @@ def make_service() -> FastAPI:
     return service
 
 
+async def echo(job: AnyJob) -> object:
+    return job.data
+
+
 class Client:
     """Asks a service in the loop of another thread and blocks meanwhile, as the TestClient of FastAPI does."""
 
@@ -65,7 +72,8 @@ class Client:
         self._state = state
 
     def post(self, path: str, query: str = "") -> int:
-        return self._portal.call(post, self._service, path, query, self._state)
+        status: int = self._portal.call(post, self._service, path, query, self._state)
+        return status
 
 
 async def post(service: Any, path: str, query: str = "", state: dict[str, Any] | None = None) -> int:
@@ -171,7 +179,7 @@ def test_a_plain_test_adds_and_drains(glidemq: Harness, glidemq_storage: MemoryS
     assert job.sync.result(5) == 42
     with Queue("q", glidemq_storage).sync as queue:
         queue.add("n", 1)
-    (ended,) = glidemq.sync.drain("q", lambda job: job.data)
+    (ended,) = glidemq.sync.drain("q", echo)
     assert ended.return_value == 1
     glidemq.sync.assert_nothing_added("others")
     with pytest.raises(AssertionError, match="found 1"):
@@ -219,6 +227,21 @@ async def test_the_next_harness_has_the_crons_again() -> None:
         harness.use(mq, crons=False)
     async with Harness() as harness, harness.use(mq):
         assert await harness.queue("nights").get_job_scheduler("nightly") is not None
+
+
+@pytest.mark.parametrize(
+    ("of", "facade", "names"),
+    [
+        (Harness, SyncHarness, {"connect", "close", "drain", "added", "assert_added", "assert_nothing_added"}),
+        (MovableClock, SyncClock, {"now", "advance", "move_to"}),
+    ],
+    ids=["harness", "clock"],
+)
+def test_a_facade_has_the_signatures_of_what_it_stands_for(of: type, facade: type, names: set[str]) -> None:
+    assert names == {name for name, each in vars(of).items() if inspect.iscoroutinefunction(each) and name[0] != "_"}
+    for name in names:
+        wanted, found = inspect.signature(getattr(of, name)), inspect.signature(getattr(facade, name))
+        assert list(found.parameters) == list(wanted.parameters), name
 
 
 class Counted:
