@@ -239,12 +239,7 @@ def dlq(
         if replay:
             typer.echo(f"replayed {done['replayed']}")
             return
-        shown = [one | {"id": _of(one)} for one in done["dead_letters"]]
+        shown = [documents.letter_row(one) for one in done["dead_letters"]]
         show_jobs(shown, LETTER, place, empty="no dead letters")
 
     answer(do(), show, as_json=as_json)
-
-
-def _of(document: dict[str, Any]) -> str:
-    origin = document["dead_letter_of"]
-    return str(document["id"]) if origin is None else f"{document['id']} (of {origin['queue']})"

@@ -46,6 +46,10 @@ def shell(server: Server, tmp_path: Path) -> Shell:
     return Shell(server.url, tmp_path / "t")
 
 
+async def slow_death(job: AnyJob) -> Any:
+    raise ValueError("too late")
+
+
 async def handler(job: AnyJob) -> Any:
     await job.log("a line\x1b[31m")
     if job.name == "bad":
@@ -324,6 +328,34 @@ async def test_retrying_pausing_and_dead_letters(shell: Shell, q: AnyQueue) -> N
     assert (await shell.run("dlq", "q", "--replay", "--limit", "1")).stdout == "replayed 1\n"
     assert await shell.json("retry", "q", "--all") == {"queue": "q", "retried": 1}
     assert (await q.get_job_counts())["waiting"] == 3
+
+
+async def test_a_dead_letter_queue_tells_why_its_jobs_died(shell: Shell, q: AnyQueue, server: Server) -> None:
+    async with worker_of(q, handler, dead_letter_queue="dead"):
+        job = await ended(await q.add("bad", {"n": 1}))
+
+        async def moved() -> bool:
+            async with Queue[Any, Any]("dead", server.url) as dead:
+                return len(await dead.get_dead_letter_jobs()) == 1
+
+        await eventually(moved, "the dead letter has been moved")
+    [letter] = (await shell.json("dlq", "dead"))["dead_letters"]
+    assert (letter["failure_cause"], letter["attempts_made"]) == (None, 0)  # it has not run there
+    failed_at = letter["dead_letter_of"].pop("failed_at")
+    assert letter["dead_letter_of"] == {
+        "queue": "q",
+        "id": job.id,
+        "cause": "unrecoverable",
+        "reason": "UnrecoverableError: no such page",
+        "attempts_made": 1,
+    }
+    row = (await shell.run("dlq", "dead")).stdout.splitlines()[1]
+    for told in (f"(of q {job.id})", "  unrecoverable  ", "  1  ", failed_at, "UnrecoverableError: no such page"):
+        assert told in row
+    async with Queue[Any, Any]("dead", server.url) as dead, worker_of(dead, slow_death):
+        await ended((await dead.get_dead_letter_jobs())[0])
+    # What failed there as well died of that.
+    assert "ValueError: too late" in (await shell.run("dlq", "dead")).stdout
 
 
 async def test_job_schedulers(shell: Shell, q: AnyQueue) -> None:
