@@ -56,7 +56,7 @@ class HealthServer(Background):
         alive = partial(self._judge, lambda health: health.alive)
         ready = partial(self._judge, lambda health: health.ready)
         probes = {"/healthz": alive, "/livez": alive, "/readyz": ready}
-        self._endpoint = HttpEndpoint({**probes, **(pages or {})}, host=address, port=port)
+        self._endpoint = HttpEndpoint({**probes, **(pages or {})}, host=address, port=port, purpose="health")
 
     @property
     def port(self) -> int:

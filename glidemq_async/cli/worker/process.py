@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -14,9 +13,10 @@ from glidemq_async.cli.apps import Runnable, load, runnable_of
 from glidemq_async.cli.exits import FAILED, HANDED_BACK, CommandError, code_of
 from glidemq_async.cli.loops import run_in_loop
 from glidemq_async.cli.worker.hangup import listen_to_hangup
-from glidemq_async.cli.worker.logs import set_up_logging
+from glidemq_async.cli.worker.logs import say_error, set_up_logging
 from glidemq_async.cli.worker.settings import Settings
 from glidemq_async.errors import GlideMQError
+from glidemq_async.http_endpoint import PortError
 from glidemq_async.worker.signals import stop_on_signals
 
 _log = logging.getLogger("glidemq_async.cli")
@@ -43,17 +43,20 @@ class Process:
             set_up_logging(settings.log_level, settings.log_format, settings.number)
             run_in_loop(self._work(found), settings.loop)
         except (CommandError, GlideMQError) as error:
-            sys.stderr.write(f"glidemq: {error}\n")
+            self._say(error)
             return code_of(error)
         except OSError as error:
-            if error.errno != errno.EADDRINUSE:
+            if not isinstance(error, PortError) and error.errno != errno.EADDRINUSE:
                 _log.exception("the worker ended with an error")
-            sys.stderr.write(f"glidemq: {error}\n")
+            self._say(error)
             return FAILED
         except Exception:  # noqa: BLE001 - whatever the app raised: the traceback is what its author needs
             _log.exception("the worker ended with an error")
             return FAILED
         return HANDED_BACK if self._hurried else 0
+
+    def _say(self, error: Exception) -> None:
+        say_error(error, self._settings.log_format, self._settings.number)
 
     async def _work(self, found: object) -> None:
         settings = self._settings

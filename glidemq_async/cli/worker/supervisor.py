@@ -18,6 +18,7 @@ from glidemq_async.cli.worker.children import Child
 from glidemq_async.cli.worker.hangup import listen_to_hangup
 from glidemq_async.cli.worker.settings import Settings
 from glidemq_async.cli.worker.shared_ports import SharedPorts
+from glidemq_async.http_endpoint import port_problem
 from glidemq_async.waits import first_of
 from glidemq_async.worker.signals import stop_on_signals
 
@@ -76,7 +77,7 @@ class Supervisor:
         try:
             await self._ports.open((None, port))
         except OSError as error:
-            raise CommandError(f"--health-port {port} cannot be used: {error}") from error
+            raise CommandError(str(port_problem("health", None, port, error))) from error
 
     # -- stopping and restarting --------------------------------------------------------------------------------------
 
@@ -192,6 +193,9 @@ class Supervisor:
         """Whether starting it again is of no use; then everything stops."""
         if child.code == USAGE and not self._was_ready:
             self._give_up(USAGE, "the app cannot be run")
+            return True
+        if child.lacks_port and child.code == FAILED and not self._was_ready:
+            self._give_up(FAILED, "a port that the app listens on cannot be used")
             return True
         # An outage of the server is not the fault of the workers that have worked before.
         if slot.deaths > self._most_restarts and not (child.code == UNAVAILABLE and self._was_ready):
