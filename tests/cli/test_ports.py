@@ -151,6 +151,10 @@ async def test_a_process_alone_has_the_port_itself(server: Server, app: Path) ->
         done = await asyncio.to_thread(partial(glidemq, *asked, temporary=app / "t"))
         found = json.loads(done.stdout)
         assert (done.returncode, found["status"], found["problem"], len(found["workers"])) == (0, "ok", None, 1)
+        [name] = found["workers"]
+        assert found["workers"][name]["queue"] == "q"
+        done = await asyncio.to_thread(partial(glidemq, "healthcheck", "--port", str(port), temporary=app / "t"))
+        assert done.stdout == f"{name} (q): ok\n"
     done = await asyncio.to_thread(partial(glidemq, *asked, temporary=app / "t"))
     found = json.loads(done.stdout)
     assert (done.returncode, found["status"], found["workers"]) == (1, "failing", {})

@@ -232,7 +232,9 @@ async def test_a_server_that_is_not_there_is_an_exit_code_of_its_own(app: Path) 
 
 
 async def test_the_log_of_a_failure_has_its_traceback_apart(jobs: AnyQueue, server: Server, app: Path) -> None:
-    (app / "jobs.py").write_text(APP.replace("while job.data", "if job.data is None: raise ValueError('bad')\n    while job.data"))
+    (app / "jobs.py").write_text(
+        APP.replace("while job.data", "if job.data is None: raise ValueError('bad')\n    while job.data")
+    )
     async with worker(cwd=app, url=server.url) as running:
         job = await jobs.add("n")
         line = await running.line(lambda line: line["level"] == "error")
