@@ -440,6 +440,20 @@ async def test_the_doctor_finds_what_loses_jobs(shell: Shell, q: AnyQueue, serve
     assert "glide:{q}:stranger" in said
 
 
+async def test_the_doctor_tells_a_wrong_password_from_a_wrong_place(tmp_path: Path) -> None:
+    async with standalone() as server:
+        await server.command("CONFIG", "SET", "requirepass", "right")
+        shell = Shell(f"redis://:wrong@127.0.0.1:{server.port}", tmp_path / "t")
+        done = await shell.run("doctor", "--json")
+        assert done.returncode == 3
+        [found] = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "server"]
+        assert "refused the login" in found["detail"]
+        assert found["advice"].startswith("it runs: give it the right user and password")
+        shell = Shell(f"redis://:right@127.0.0.1:{server.port}", tmp_path / "t")
+        [found] = [check for check in (await shell.json("doctor"))["checks"] if check["name"].endswith("latency")]
+        assert found["detail"].endswith(" ms the slowest of 20 pings")
+
+
 async def test_functions_looks_without_loading(shell: Shell, server: Server) -> None:
     found = await shell.json("functions")
     assert (found["loaded"], found["shipped"]["library"]) == ([], "glidemq_async_v1")
