@@ -140,6 +140,20 @@ async def test_sighup_keeps_the_old_processes_when_the_new_ones_cannot_start(
         assert await running.code() == 0
 
 
+async def test_a_lone_process_says_what_it_was_told(jobs: AnyQueue, server: Server, app: Path) -> None:
+    async with worker(cwd=app, url=server.url) as running:
+        await jobs.add("n", str(app / "go"))
+        await active(jobs)
+        running.send(signal.SIGHUP)
+        assert (await running.event("restarting"))["message"].endswith("then this process starts anew")
+        # Who wants it to end does not want it anew.
+        running.send(signal.SIGTERM)
+        await running.event("stopping")
+        (app / "go").touch()
+        assert await running.code() == 0
+        assert sum("works on queue" in line["message"] for line in running.lines) == 1
+
+
 async def test_sighup_starts_a_lone_process_anew(jobs: AnyQueue, server: Server, app: Path) -> None:
     async with worker(cwd=app, url=server.url) as running:
         await running.working()

@@ -61,8 +61,8 @@ class Process:
     async def _work(self, found: object) -> None:
         settings = self._settings
         self._loop = asyncio.get_running_loop()
-        with stop_on_signals(self.stop, self.hurry):
-            listen_to_hangup(self._restart, self.stop)
+        with stop_on_signals(self._stop_asked, self.hurry):
+            listen_to_hangup(self._restart_asked, self._stop_asked)
             async with AsyncExitStack() as opened:
                 running = await self._start(found, opened)
                 if running is not None:
@@ -93,14 +93,24 @@ class Process:
         self._running = running
         return running
 
-    def _restart(self) -> None:
-        self.restart = True
+    def _restart_asked(self) -> None:
+        if not self._stopping:
+            self.restart = True
+            self._tell("restarting", "SIGHUP: running jobs may end, then this process starts anew")
         self.stop()
+
+    def _stop_asked(self) -> None:
+        if not self._stopping or self.restart:  # who wants it to end does not want it anew
+            self.restart = False
+            self._tell("stopping", "stopping: running jobs may end; a second signal hands them back")
+        self.stop()
+
+    def _tell(self, event: str, text: str) -> None:
+        if self._settings.number is None:  # a supervisor says it for all of its processes
+            _log.info(text, extra={"event": event})
 
     def stop(self) -> None:
         """Let running jobs end, then end."""
-        if not self._stopping and self._settings.number is None:  # a supervisor says it for all of its processes
-            _log.info("stopping: running jobs may end; a second signal hands them back", extra={"event": "stopping"})
         self._stopping = True
         self._give_up_start()
         if self._running is not None:

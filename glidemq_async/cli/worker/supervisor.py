@@ -133,10 +133,11 @@ class Supervisor:
                 return
             child = await self._start(slot)
 
-    async def _start(self, slot: _Slot) -> Child:
+    async def _start(self, slot: _Slot, instead_of: Child | None = None) -> Child:
         child = await Child.start(replace(self._settings, number=slot.number), slot.number, self._ports)
         self._children[child] = None
-        _say("started", f"worker {child.number} started, pid {child.pid}", child)
+        why = "" if instead_of is None else f", to replace pid {instead_of.pid}"
+        _say("started", f"worker {child.number} started, pid {child.pid}{why}", child)
         slot.follow(child, asyncio.create_task(self._follow(child)))
         if self._stopping.is_set():  # told while it started
             child.stop()
@@ -160,7 +161,7 @@ class Supervisor:
         """Start a successor; the old one stops when that is ready, and stays when it never is."""
         if self._stopping.is_set():
             return old
-        new = await self._start(slot)
+        new = await self._start(slot, old)
         await first_of(new.ready, new.ended)
         if new.ready.is_set():
             old.stop()
