@@ -330,6 +330,49 @@ async def test_retrying_pausing_and_dead_letters(shell: Shell, q: AnyQueue) -> N
     assert (await q.get_job_counts())["waiting"] == 3
 
 
+async def test_a_list_says_that_it_goes_on(shell: Shell, q: AnyQueue) -> None:
+    async with worker_of(q, handler):
+        [await ended(job) for job in await q.add_bulk([("bad", 1), ("bad", 2), ("bad", 3)])]
+    for command, field in (("jobs", "jobs"), ("dlq", "dead_letters")):
+        for limit, more in (("2", True), ("3", False)):
+            found = await shell.json(command, "q", "--limit", limit)
+            assert (len(found[field]), found["more"]) == (int(limit), more)
+            done = await shell.run(command, "q", "--limit", limit)
+            assert (len(done.stdout.splitlines()), bool(done.stderr)) == (int(limit) + 1, more)
+            assert done.stderr.startswith("there are more of them: --limit" if more else "")
+
+
+async def test_removing_revoking_and_promoting(shell: Shell, q: AnyQueue) -> None:
+    first, second, third = [job.id for job in await q.add_bulk([("n", 1), ("n", 2), ("n", 3)])]
+    late = await q.add("late", delay=3600)
+    assert (await shell.run("promote", "q", late.id)).stdout == "promoted 1\n"
+    assert await late.get_state() == "waiting"
+    assert await shell.json("revoke", "q", first) == {"queue": "q", "revoked": 1, "stopping": 0}
+    assert await shell.json("remove", "q", second, third) == {"queue": "q", "removed": 2}
+    assert {job.id: job.state for job in await q.search_jobs()} == {first: "failed", late.id: "waiting"}
+    assert await shell.fails("remove", "q", late.id, "nope") == (
+        4,
+        "glidemq: there is no job 'nope' in queue 'q'; none was removed",
+    )
+    assert await late.get_state() == "waiting"
+    code, said = await shell.fails("promote", "q", first)
+    assert (code, "the job is failed" in said) == (5, True)
+
+
+async def test_revoking_what_runs(shell: Shell, q: AnyQueue) -> None:
+    started = asyncio.Event()
+
+    async def hang(job: AnyJob) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with worker_of(q, hang):
+        job = await q.add("n")
+        await started.wait()
+        assert (await shell.run("revoke", "q", job.id)).stdout == "revoked 0, stopping 1\n"
+        assert (await ended(job)).failure_cause == "revoked"
+
+
 async def test_a_dead_letter_queue_tells_why_its_jobs_died(shell: Shell, q: AnyQueue, server: Server) -> None:
     async with worker_of(q, handler, dead_letter_queue="dead"):
         job = await ended(await q.add("bad", {"n": 1}))
