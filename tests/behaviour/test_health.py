@@ -59,7 +59,7 @@ async def test_a_worker_that_works_is_alive_and_ready() -> None:
     port = free_port()
     async with worker_at(port, "memory://") as worker:
         await becomes(port, "/readyz", 200)
-        about = {"queue": "q", "alive": True, "ready": True, "running": 0, "problems": []}
+        about: dict[str, object] = {"queue": "q", "alive": True, "ready": True, "running": 0, "problems": []}
         assert await ask(port, "/healthz") == (200, {"status": "ok", "workers": {worker.name: about}})
         assert (await ask(port, "/livez?verbose"))[0] == 200
         assert await ask(port, "/readyz", "HEAD") == (200, "")
