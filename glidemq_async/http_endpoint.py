@@ -6,15 +6,18 @@ Not meant for the open network: no TLS, no bodies, one answer per connection.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from typing_extensions import override
+
 from glidemq_async.background import Background
 from glidemq_async.option_checks import whole_number
 
-__all__ = ["HttpEndpoint", "Page", "Pages", "PortOwner", "lend_ports_to", "page_of"]
+__all__ = ["HttpEndpoint", "Page", "Pages", "PortError", "PortOwner", "lend_ports_to", "page_of", "port_problem"]
 
 _PATIENCE_SECONDS: Final = 10.0
 """How long a client may take to ask and to take the answer."""
@@ -63,11 +66,15 @@ class HttpEndpoint(Background):
     """Serves pages to GET and HEAD in the event loop that starts it; 404 for any other path, 500 when one raises.
 
     `host` None listens on every address. `port` 0 takes a free one, `port` tells which. `pages` may be a mapping that
-    grows. Raises TypeError or ValueError for what is no port; starting raises OSError when the port is taken.
+    grows. Raises TypeError or ValueError for what is no port; starting raises OSError when the port is taken, which
+    names the port by its `purpose`, such as "metrics".
     """
 
-    def __init__(self, pages: Pages, *, host: str | None = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, pages: Pages, *, host: str | None = "127.0.0.1", port: int = 0, purpose: str | None = None
+    ) -> None:
         self._pages = pages
+        self._purpose = purpose
         self._host = host
         self._port = whole_number("port", port, least=0, most=65_535)
         self._server: asyncio.Server | None = None
@@ -87,11 +94,19 @@ class HttpEndpoint(Background):
         async with self._starting:
             if self._server is not None or self._lent_to is not None:
                 return
-            if _owner is not None and self._port:
-                await _owner.open(self._host, self._port, self._pages)
-                self._lent_to = _owner
-            else:
-                self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=_MOST_BYTES)
+            try:
+                await self._listen()
+            except OSError as error:
+                if self._purpose is None:
+                    raise
+                raise port_problem(self._purpose, self._host, self._port, error) from error
+
+    async def _listen(self) -> None:
+        if _owner is not None and self._port:
+            await _owner.open(self._host, self._port, self._pages)
+            self._lent_to = _owner
+        else:
+            self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=_MOST_BYTES)
 
     async def close(self) -> None:
         """Stop listening and cut off who is being answered; idempotent."""
@@ -137,6 +152,25 @@ class HttpEndpoint(Background):
         if method not in {"GET", "HEAD"}:
             return _encoded(Page(b"only GET and HEAD\n", status=405), with_body=True)
         return _encoded(await page_of(self._pages, target.partition("?")[0]), with_body=method == "GET")
+
+
+def port_problem(purpose: str, host: str | None, port: int, error: OSError) -> PortError:
+    """Return the error for a port that cannot be listened on, in words for who chose the port."""
+    code = error.errno or errno.EINVAL
+    where = f"{purpose} port {port} ({host or 'all addresses'})"
+    if code == errno.EADDRINUSE:
+        why = "address already in use: choose another port, or end what listens there"
+    else:
+        why = error.strerror or str(error)
+    return PortError(code, f"the {where} cannot be used: {why}")
+
+
+class PortError(OSError):
+    """A port cannot be listened on. Its text is a sentence, without the number."""
+
+    @override
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 async def page_of(pages: Pages, path: str) -> Page:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -74,4 +75,6 @@ def _user_namespaces() -> Support:
         command = [sys.executable, "-I", "-S", "-c", _TRY_NAMESPACE]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603 - ours
         found = done.stdout.strip() or "failed"
+        if found == "ok" and os.getuid() == 0:
+            found = "the kernel does not limit root's; run the worker as another user"
     return Support("user namespaces", found == "ok", f"an exact count of processes: {found}")

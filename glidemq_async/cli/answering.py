@@ -52,6 +52,12 @@ def show_jobs(found: list[Document], columns: Mapping[str, str], place: Place, *
     hint_at_app(found, place)
 
 
+def hint_at_more(document: Document, hint: str) -> None:
+    """Say that a list goes on, if it does: in a pipe too, where it is no part of the table."""
+    if document["more"]:
+        typer.echo(f"there are {hint}", err=True)
+
+
 def hint_at_app(found: list[Document], place: Place) -> None:
     """Say how sealed payloads can be read, if there are any and no app was named."""
     if place.spec is None and any(one["sealed"] for one in found):

@@ -42,7 +42,8 @@ def build() -> typer.Typer:
     app.add_typer(pipeline.build(), name="pipeline", rich_help_panel=RUN)
     for look in (looking.queues, looking.jobs, looking.job, listening.events, looking.workers, looking.schedulers):
         app.command(look.__name__, rich_help_panel=LOOK)(look)
-    for change in (changing.add, changing.retry, changing.dlq, changing.pause, changing.resume):
+    one_by_one = (changing.retry, changing.remove, changing.revoke, changing.promote)
+    for change in (changing.add, *one_by_one, changing.dlq, changing.pause, changing.resume):
         app.command(change.__name__, rich_help_panel=CHANGE)(change)
     app.command("doctor", rich_help_panel=CARE)(doctor)
     app.command("functions", rich_help_panel=CARE)(servers.functions)

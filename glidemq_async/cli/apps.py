@@ -118,10 +118,10 @@ async def runnable_of(spec: str, found: object, *, queues: Sequence[str], **opti
         )
     names = [*(["queue"] if queues else []), *given]
     if names:
+        kind = type(found).__name__
         told = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise CommandError(
-            f"{told} cannot be used with {spec}: a {type(found).__name__} is told its queue, its limits and its port "
-            "where it is made; they are for a GlideMQ app",
+            f"{told} cannot be used with {spec}: name a GlideMQ app, or say it where this {kind} is made",
             USAGE,
         )
     return found

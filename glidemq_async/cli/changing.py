@@ -1,4 +1,5 @@
-"""The commands that change something: add, pause, resume, retry, and dlq, which shows dead letters and replays them."""
+"""The commands that change something: add, pause and resume, retry, remove, revoke, promote, and dlq, which shows dead
+letters and replays them."""
 
 from __future__ import annotations
 
@@ -7,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 import typer
 
-from glidemq_async.cli.answering import LETTER, answer, show_jobs
+from glidemq_async.cli.answering import LETTER, answer, hint_at_more, show_jobs
 from glidemq_async.cli.options import AsJson, Limit, Place, QueueName, parse_json, placed
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from glidemq_async.cli.output import Document
     from glidemq_async.job import Job
     from glidemq_async.queue import Queue
 
+JobIds = Annotated[list[str], typer.Argument(metavar="JOB_ID", help="The ids of the jobs.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the job, or of a task.")]
 DataArgument = Annotated[
     str | None, typer.Argument(metavar="DATA", help="The payload as JSON; - reads it from standard input.")
@@ -175,12 +179,15 @@ def retry(
     place: Place,
     queue: QueueName,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to run again.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All jobs of the state.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="So many of the newest ones.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All failed jobs, or all of --state.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="So many of these, the newest.")] = None,
     state: Annotated[Literal["failed", "completed"], typer.Option("--state", "-s")] = "failed",
     as_json: AsJson = False,
 ) -> None:
-    """Run ended jobs again, with fresh attempts: those named, or --all, or --count of them."""
+    """Run jobs again, with fresh attempts: those named, or --all failed ones, or --count of these.
+
+    With --state completed, --all and --count mean completed ones.
+    """
     from glidemq_async.cli import places
 
     if bool(job_ids) + everything + (count is not None) != 1:
@@ -190,19 +197,74 @@ def retry(
         async with places.open_queue(queue, place) as opened:
             if not job_ids:
                 return {"queue": queue, "retried": await opened.retry_jobs(state, count)}
-            for job in [await _existing(opened, job_id) for job_id in job_ids]:
+            for job in [await _existing(opened, job_id, "retried") for job_id in job_ids]:
                 await job.retry()
             return {"queue": queue, "retried": len(job_ids)}
 
     answer(do(), lambda done: typer.echo(f"retried {done['retried']}"), as_json=as_json)
 
 
-async def _existing(queue: Queue[Any, Any], job_id: str) -> Job[Any, Any]:
+@placed
+def remove(place: Place, queue: QueueName, job_ids: JobIds, as_json: AsJson = False) -> None:
+    """Delete jobs and all that belongs to them; a running one is told to stop, and its outcome is refused."""
+
+    async def do(job: Job[Any, Any]) -> str:
+        await job.remove()
+        return "removed"
+
+    _change(place, queue, job_ids, do, ("removed",), as_json=as_json)
+
+
+@placed
+def revoke(place: Place, queue: QueueName, job_ids: JobIds, as_json: AsJson = False) -> None:
+    """Keep jobs from running to their end: they fail as revoked; a running one is cancelled by its worker."""
+
+    async def do(job: Job[Any, Any]) -> str:
+        return "revoked" if await job.revoke() else "stopping"
+
+    _change(place, queue, job_ids, do, ("revoked", "stopping"), as_json=as_json)
+
+
+@placed
+def promote(place: Place, queue: QueueName, job_ids: JobIds, as_json: AsJson = False) -> None:
+    """Let delayed jobs start now."""
+
+    async def do(job: Job[Any, Any]) -> str:
+        await job.promote()
+        return "promoted"
+
+    _change(place, queue, job_ids, do, ("promoted",), as_json=as_json)
+
+
+def _change(
+    place: Place,
+    queue: str,
+    job_ids: list[str],
+    do: Callable[[Job[Any, Any]], Awaitable[str]],
+    words: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
+    """Do something to each of these jobs, if all are there, and count by the word that comes of it."""
+    from glidemq_async.cli import places
+
+    async def work() -> Document:
+        async with places.open_queue(queue, place) as opened:
+            done = [await do(job) for job in [await _existing(opened, job_id, words[0]) for job_id in job_ids]]
+        return {"queue": queue, **{word: done.count(word) for word in words}}
+
+    def show(found: Document) -> None:
+        typer.echo(", ".join(f"{word} {found[word]}" for word in words if found[word] or word == words[0]))
+
+    answer(work(), show, as_json=as_json)
+
+
+async def _existing(queue: Queue[Any, Any], job_id: str, done: str) -> Job[Any, Any]:
     from glidemq_async.cli.exits import NOT_FOUND, CommandError
 
     found = await queue.get_job(job_id)
     if found is None:
-        raise CommandError(f"there is no job {job_id!r} in queue {queue.name!r}; none was retried", NOT_FOUND)
+        raise CommandError(f"there is no job {job_id!r} in queue {queue.name!r}; none was {done}", NOT_FOUND)
     return found
 
 
@@ -232,19 +294,16 @@ def dlq(
             if replay:
                 count = None if everything else limit
                 return {"queue": queue, "replayed": await opened.replay_dead_letter_jobs(count, cause=cause)}
-            found = await opened.get_dead_letter_jobs(0, limit - 1, cause=cause)
-            return {"dead_letters": [documents.job_document(job) for job in found]}
+            found = await opened.get_dead_letter_jobs(0, limit, cause=cause)  # one more than is shown
+            shown = [documents.job_document(job) for job in found[:limit]]
+            return {"dead_letters": shown, "more": len(found) > limit}
 
     def show(done: Document) -> None:
         if replay:
             typer.echo(f"replayed {done['replayed']}")
             return
-        shown = [one | {"id": _of(one)} for one in done["dead_letters"]]
+        shown = [documents.letter_row(one) for one in done["dead_letters"]]
         show_jobs(shown, LETTER, place, empty="no dead letters")
+        hint_at_more(done, "more of them: --limit")
 
     answer(do(), show, as_json=as_json)
-
-
-def _of(document: dict[str, Any]) -> str:
-    origin = document["dead_letter_of"]
-    return str(document["id"]) if origin is None else f"{document['id']} (of {origin['queue']})"

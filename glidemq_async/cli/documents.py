@@ -9,6 +9,7 @@ from glidemq_async.cli.output import Document, instant
 from glidemq_async.errors import CodecError, SerializationError
 from glidemq_async.inspection import WorkerInfo
 from glidemq_async.job import Job
+from glidemq_async.letter import DeadLetter
 from glidemq_async.queue_events import EventGap, QueueEvent
 from glidemq_async.schedulers import JobScheduler
 
@@ -58,10 +59,38 @@ def job_document(job: Job[Any, Any]) -> Document:
         "created_at": instant(job.created_at),
         "processed_at": instant(job.processed_at),
         "finished_at": instant(job.finished_at),
-        "dead_letter_of": None if letter is None else {"queue": letter.queue, "id": letter.job_id},
+        "dead_letter_of": None if letter is None else _letter_document(letter),
     }
     document["unreadable"], document["sealed"] = unreadable, sealed
     return document
+
+
+def _letter_document(letter: DeadLetter) -> Document:
+    return {
+        "queue": letter.queue,
+        "id": letter.job_id,
+        "cause": letter.cause,
+        "reason": letter.reason,
+        "attempts_made": letter.attempts_made,
+        "failed_at": instant(letter.failed_at),
+    }
+
+
+def letter_row(document: Document) -> Document:
+    """Return the document of a dead letter as a table tells it: of one that was moved and has not failed since, why
+    and when it failed in the queue it comes from."""
+    origin = document["dead_letter_of"]
+    if origin is None:
+        return document
+    row = document | {"id": f"{document['id']} (of {origin['queue']} {origin['id']})"}
+    if document["failure_cause"] is not None:
+        return row
+    return row | {
+        "failure_cause": origin["cause"],
+        "failed_reason": origin["reason"],
+        "attempts_made": origin["attempts_made"],
+        "finished_at": origin["failed_at"],
+    }
 
 
 def _option(value: object) -> object:

@@ -50,7 +50,9 @@ def _read(body: bytes) -> Document:
     try:
         # Any: what another program sent.
         found = cast("Document", json.loads(body))
-        workers = {name: {**each, "problems": list(each["problems"])} for name, each in found["workers"].items()}
+        workers = {
+            name: {"queue": None, **each, "problems": list(each["problems"])} for name, each in found["workers"].items()
+        }
         return {"status": str(found["status"]), "workers": workers, "problem": None}
     except (ValueError, KeyError, TypeError, AttributeError):
         return _none(f"this is no worker's health port: {body[:200]!r}")
@@ -64,4 +66,8 @@ def _lines(found: Document) -> list[str]:
     """One line per worker."""
     if found["problem"] is not None:
         return [found["problem"]]
-    return [f"{name}: {'; '.join(each['problems']) or 'ok'}" for name, each in found["workers"].items()]
+    return [f"{_who(name, each)}: {'; '.join(each['problems']) or 'ok'}" for name, each in found["workers"].items()]
+
+
+def _who(name: str, worker: Document) -> str:
+    return f"{name} ({worker['queue']})" if worker["queue"] is not None else name

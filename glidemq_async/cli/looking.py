@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 import typer
 
-from glidemq_async.cli.answering import JOB, answer, hint_at_app, show_jobs
+from glidemq_async.cli.answering import JOB, answer, hint_at_app, hint_at_more, show_jobs
 from glidemq_async.cli.options import AsJson, JobId, Limit, Place, QueueName, parse_json, placed
 
 if TYPE_CHECKING:
@@ -89,10 +89,16 @@ def jobs(
 
     async def look() -> Document:
         async with places.open_queue(queue, place) as opened:
-            found = await _jobs(opened, state, name, wanted, limit, offset)
-            return {"jobs": [documents.job_document(job) for job in found]}
+            # One more than is shown tells whether there are more.
+            found = await _jobs(opened, state, name, wanted, limit + 1, offset)
+            shown = [documents.job_document(job) for job in found[:limit]]
+            return {"jobs": shown, "more": len(found) > limit}
 
-    answer(look(), lambda found: show_jobs(found["jobs"], JOB, place, empty="no jobs"), as_json=as_json)
+    def show(found: Document) -> None:
+        show_jobs(found["jobs"], JOB, place, empty="no jobs")
+        hint_at_more(found, "more of them: --limit, or --offset with --state; glidemq queues counts them")
+
+    answer(look(), show, as_json=as_json)
 
 
 async def _jobs(

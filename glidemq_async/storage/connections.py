@@ -47,22 +47,36 @@ class Endpoint:
         return replace(self, host=host, port=port, path=None)
 
 
+class LoginRefused(StorageUnavailable):
+    """The server is there, and does not take the user or the password."""
+
+
 async def dial(endpoint: Endpoint) -> Wire:
     """Open a connection, log in, and name it.
 
     Raises `StorageUnavailable` when the server refuses our credentials, else `OSError` when it cannot be
     reached (worth another try).
     """
-    async with asyncio.timeout(CONNECT_SECONDS):
-        wire = await _open(endpoint)
-        try:
-            await _greet(wire, endpoint)
-        except BaseException:
-            wire.drop("not usable")
-            # Its transport closes in the next turn of the loop, which may be the last one.
-            await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await _connect(endpoint)
+    except TimeoutError as error:
+        if str(error):
             raise
-        return wire
+        hint = " to a TLS handshake: rediss:// and tls=true are for a port that speaks TLS" if endpoint.tls else ""
+        raise TimeoutError(f"{endpoint.where} gave no answer within {CONNECT_SECONDS:g} s{hint}") from error
+
+
+async def _connect(endpoint: Endpoint) -> Wire:
+    wire = await _open(endpoint)
+    try:
+        await _greet(wire, endpoint)
+    except BaseException:
+        wire.drop("not usable")
+        # Its transport closes in the next turn of the loop, which may be the last one.
+        await asyncio.sleep(0)
+        raise
+    return wire
 
 
 async def _open(endpoint: Endpoint) -> Wire:
@@ -100,8 +114,9 @@ def _check(command: str, reply: Reply, endpoint: Endpoint) -> None:
         word = str(reply).split(" ", 1)[0]
         # A login fails with one of several words; but a server that is starting may say so to anything.
         if word in _LOGIN or (command == "AUTH" and word not in _LATER):
-            raise StorageUnavailable(
-                f"{endpoint.where} refused the login: {reply}. Check the user name and password in the URL."
+            text = str(reply).rstrip(".")
+            raise LoginRefused(
+                f"{endpoint.where} refused the login: {text}. Check the user name and password in the URL."
             )
         raise ConnectionError(f"cannot connect to {endpoint.where}: {reply}")
     if isinstance(reply, Exception):

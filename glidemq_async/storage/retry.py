@@ -64,7 +64,7 @@ def failure(problem: Exception, function: str, where: str) -> GlideMQError:
     """Turn an error reply that is final into the error the caller sees."""
     if isinstance(problem, GlideMQError):
         return problem
-    text = str(problem)
+    text = str(problem).rstrip(".")  # a sentence follows it
     code, _, rest = text.partition(" ")
     if code == "GLIDEMQ":
         own_code, _, message = rest.partition(" ")

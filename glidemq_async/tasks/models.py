@@ -121,6 +121,19 @@ def pydantic_converter(kind: Any) -> Converter:
 
     def decode(stored: Any) -> Any:
         # As JSON: a strict model takes texts for dates and the like there, and nowhere else.
-        return kind.model_validate_json(json.dumps(stored), by_alias=False, by_name=True)
+        text = json.dumps(stored)
+        try:
+            return kind.model_validate_json(text, by_alias=False, by_name=True)
+        except ValueError as error:
+            raise ValueError(_in_one_line(error)) from error
 
     return Converter(encode, decode)
+
+
+def _in_one_line(error: ValueError) -> str:
+    """What a validation found, by the names of the fields: without the values, which may be long or secret."""
+    found: Any = error
+    if not hasattr(found, "errors"):
+        return str(error)
+    faults = [(".".join(map(str, one["loc"])), one["msg"]) for one in found.errors(include_url=False)]
+    return "; ".join(f"{where}: {what}" if where else what for where, what in faults)

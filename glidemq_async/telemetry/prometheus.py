@@ -61,7 +61,7 @@ class Prometheus(Instrumentation):
         self.registry = prometheus_client.CollectorRegistry() if registry is None else registry
         #: Serves /metrics where a port was given; the services of the program may add pages to it.
         self.pages: dict[str, Callable[[], Awaitable[Page]]] = {"/metrics": self.page}
-        self.endpoint = None if port is None else HttpEndpoint(self.pages, host=host, port=port)
+        self.endpoint = None if port is None else HttpEndpoint(self.pages, host=host, port=port, purpose="metrics")
         self._most_names = most_names
         self._names: set[str] = set()
         self._parts: dict[str, WorkerPart] = {}

@@ -105,7 +105,7 @@ class Feedback:
             else:
                 # The stored text, not the exception: its own text may be anything, even what no log can be written in.
                 trace = stored_failure(ended.payload, "").traceback.rstrip()
-                _log.error("job %s (%s) of %s failed for good:\n%s", job.id, job.name, job.queue, trace, extra=about)
+                _log_failure(job, trace, about)
             self._tell("failed", job, ended.value)
         elif ended.verb == "r":
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
@@ -116,6 +116,19 @@ class Feedback:
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
         elif ended.verb == "b":
             self._tell("returned", job)
+
+
+def _log_failure(job: Job[Any, Any], trace: str, about: dict[str, object]) -> None:
+    if not _log.isEnabledFor(logging.ERROR):
+        return
+    path, line, function, _ = _log.findCaller()
+    text = "job %s (%s) of %s failed for good"
+    record = _log.makeRecord(
+        *(_log.name, logging.ERROR, path, line, text, (job.id, job.name, job.queue), None, function),
+        extra=about,
+    )
+    record.exc_text = trace  # where formatters look for a traceback: below the line, or in a field of its own
+    _log.handle(record)
 
 
 def _about(job: Job[Any, Any]) -> dict[str, object]:

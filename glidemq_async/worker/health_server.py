@@ -24,6 +24,11 @@ class Judged(Protocol):
         """What it is called."""
         ...
 
+    @property
+    def queue(self) -> str:
+        """The name of the queue that it works on."""
+        ...
+
     def health(self) -> Health:
         """How it is now."""
         ...
@@ -56,7 +61,7 @@ class HealthServer(Background):
         alive = partial(self._judge, lambda health: health.alive)
         ready = partial(self._judge, lambda health: health.ready)
         probes = {"/healthz": alive, "/livez": alive, "/readyz": ready}
-        self._endpoint = HttpEndpoint({**probes, **(pages or {})}, host=address, port=port)
+        self._endpoint = HttpEndpoint({**probes, **(pages or {})}, host=address, port=port, purpose="health")
 
     @property
     def port(self) -> int:
@@ -72,14 +77,21 @@ class HealthServer(Background):
         await self._endpoint.close()
 
     async def _judge(self, well: Callable[[Health], bool]) -> Page:
-        found = {worker.name: worker.health() for worker in self._workers}
-        all_well = all(map(well, found.values()))
+        found = [(worker, worker.health()) for worker in self._workers]
+        all_well = all(well(health) for _, health in found)
         body = {
             "status": "ok" if all_well else "failing",
-            "workers": {
-                name: {"alive": each.alive, "ready": each.ready, "running": each.running, "problems": each.problems}
-                for name, each in found.items()
-            },
+            "workers": {worker.name: _told(worker.queue, health) for worker, health in found},
         }
         status = HTTPStatus.OK if all_well else HTTPStatus.SERVICE_UNAVAILABLE
         return Page(json.dumps(body).encode() + b"\n", "application/json", status)
+
+
+def _told(queue: str, health: Health) -> dict[str, object]:
+    return {
+        "queue": queue,
+        "alive": health.alive,
+        "ready": health.ready,
+        "running": health.running,
+        "problems": health.problems,
+    }

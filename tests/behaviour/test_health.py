@@ -59,10 +59,8 @@ async def test_a_worker_that_works_is_alive_and_ready() -> None:
     port = free_port()
     async with worker_at(port, "memory://") as worker:
         await becomes(port, "/readyz", 200)
-        assert await ask(port, "/healthz") == (
-            200,
-            {"status": "ok", "workers": {worker.name: {"alive": True, "ready": True, "running": 0, "problems": []}}},
-        )
+        about: dict[str, object] = {"queue": "q", "alive": True, "ready": True, "running": 0, "problems": []}
+        assert await ask(port, "/healthz") == (200, {"status": "ok", "workers": {worker.name: about}})
         assert (await ask(port, "/livez?verbose"))[0] == 200
         assert await ask(port, "/readyz", "HEAD") == (200, "")
     with pytest.raises(OSError, match="Connect"):
@@ -225,6 +223,6 @@ async def test_the_command_tells_by_its_exit_code() -> None:
     queue = Queue[Any, Any]("q", "memory://")
     async with queue, Worker("q", block, queue.storage, health_port=port, handle_signals=False) as worker:
         await becomes(port, "/readyz", 200)
-        assert await asyncio.to_thread(healthcheck, port, "--ready") == (0, f"{worker.name}: ok\n")
+        assert await asyncio.to_thread(healthcheck, port, "--ready") == (0, f"{worker.name} (q): ok\n")
         code, said = await queue.add_and_wait("n", wait_timeout=20)
         assert (code, "no answer" in said) == (1, True)

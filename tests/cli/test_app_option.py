@@ -17,6 +17,8 @@ KEY = b"k" * 32
 APP = f"""
 from datetime import datetime
 
+from pydantic import BaseModel
+
 from glidemq_async import Encryption, GlideMQ
 
 mq = GlideMQ({{url!r}}, prefix="shop", codecs=[Encryption({{{{"k": {KEY!r}}}}})])
@@ -25,6 +27,15 @@ mq = GlideMQ({{url!r}}, prefix="shop", codecs=[Encryption({{{{"k": {KEY!r}}}}})]
 @mq.task(queue="mail", attempts=4)
 async def send(to: str, at: datetime, *, copies: int = 1) -> str:
     return f"{{{{to}}}} {{{{at.year}}}} {{{{copies}}}}"
+
+
+class Order(BaseModel):
+    id: int
+    lines: list[int]
+
+
+@mq.task(queue="shop")
+async def buy(order: Order) -> None: ...
 
 
 def make() -> GlideMQ:
@@ -96,6 +107,9 @@ async def test_the_environment_names_the_app(
     assert found == {"queues": []}, "the prefix is another one"
 
 
+NO_INTEGER = "Input should be a valid integer, unable to parse string as an integer"
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -105,6 +119,10 @@ async def test_the_environment_names_the_app(
         (("mail", "send", *CALL[:3], '{"at": "2030-01-31", "cc": 1}'), "unexpected keyword argument 'cc'"),
         (("mail", "send", '{"to": "ada"}'), "must be a call"),
         (("mail", "send", '{"a": "ada"}'), "must be a call"),
+        (
+            ("shop", "buy", "--args", '[{"id": "x", "lines": [1, "y"]}]'),
+            f"'shop_of_test.Order'>: ValueError: id: {NO_INTEGER}; lines.1: {NO_INTEGER} (give its arguments",
+        ),
         (("mail", "sent", *CALL), "did you mean 'send'?"),
         (("mail", "zzz", *CALL), "its tasks are send"),
     ],

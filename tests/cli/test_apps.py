@@ -160,7 +160,7 @@ async def test_a_task_named_for_its_app_is_not_called() -> None:
 async def test_a_worker_is_not_told_what_it_knows() -> None:
     worker = Worker[Any, Any]("q", echo, "memory://")
     for options in ({"queues": ("a",)}, {"concurrency": 3}, {"shutdown_timeout": 1.0}, {"health_port": 1}):
-        with pytest.raises(CommandError, match="is told its queue, its limits and its port where it is made"):
+        with pytest.raises(CommandError, match=r"name a GlideMQ app, or say it where this Worker is made$"):
             await make(worker, **options)
     with pytest.raises(CommandError, match="missing a required argument: 'job'"):
         await make(needs_a_job)

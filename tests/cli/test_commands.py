@@ -46,6 +46,10 @@ def shell(server: Server, tmp_path: Path) -> Shell:
     return Shell(server.url, tmp_path / "t")
 
 
+async def slow_death(job: AnyJob) -> Any:
+    raise ValueError("too late")
+
+
 async def handler(job: AnyJob) -> Any:
     await job.log("a line\x1b[31m")
     if job.name == "bad":
@@ -326,6 +330,77 @@ async def test_retrying_pausing_and_dead_letters(shell: Shell, q: AnyQueue) -> N
     assert (await q.get_job_counts())["waiting"] == 3
 
 
+async def test_a_list_says_that_it_goes_on(shell: Shell, q: AnyQueue) -> None:
+    async with worker_of(q, handler):
+        [await ended(job) for job in await q.add_bulk([("bad", 1), ("bad", 2), ("bad", 3)])]
+    for command, field in (("jobs", "jobs"), ("dlq", "dead_letters")):
+        for limit, more in (("2", True), ("3", False)):
+            found = await shell.json(command, "q", "--limit", limit)
+            assert (len(found[field]), found["more"]) == (int(limit), more)
+            done = await shell.run(command, "q", "--limit", limit)
+            assert (len(done.stdout.splitlines()), bool(done.stderr)) == (int(limit) + 1, more)
+            assert done.stderr.startswith("there are more of them: --limit" if more else "")
+
+
+async def test_removing_revoking_and_promoting(shell: Shell, q: AnyQueue) -> None:
+    first, second, third = [job.id for job in await q.add_bulk([("n", 1), ("n", 2), ("n", 3)])]
+    late = await q.add("late", delay=3600)
+    assert (await shell.run("promote", "q", late.id)).stdout == "promoted 1\n"
+    assert await late.get_state() == "waiting"
+    assert await shell.json("revoke", "q", first) == {"queue": "q", "revoked": 1, "stopping": 0}
+    assert await shell.json("remove", "q", second, third) == {"queue": "q", "removed": 2}
+    assert {job.id: job.state for job in await q.search_jobs()} == {first: "failed", late.id: "waiting"}
+    assert await shell.fails("remove", "q", late.id, "nope") == (
+        4,
+        "glidemq: there is no job 'nope' in queue 'q'; none was removed",
+    )
+    assert await late.get_state() == "waiting"
+    code, said = await shell.fails("promote", "q", first)
+    assert (code, "the job is failed" in said) == (5, True)
+
+
+async def test_revoking_what_runs(shell: Shell, q: AnyQueue) -> None:
+    started = asyncio.Event()
+
+    async def hang(job: AnyJob) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with worker_of(q, hang):
+        job = await q.add("n")
+        await started.wait()
+        assert (await shell.run("revoke", "q", job.id)).stdout == "revoked 0, stopping 1\n"
+        assert (await ended(job)).failure_cause == "revoked"
+
+
+async def test_a_dead_letter_queue_tells_why_its_jobs_died(shell: Shell, q: AnyQueue, server: Server) -> None:
+    async with worker_of(q, handler, dead_letter_queue="dead"):
+        job = await ended(await q.add("bad", {"n": 1}))
+
+        async def moved() -> bool:
+            async with Queue[Any, Any]("dead", server.url) as dead:
+                return len(await dead.get_dead_letter_jobs()) == 1
+
+        await eventually(moved, "the dead letter has been moved")
+    [letter] = (await shell.json("dlq", "dead"))["dead_letters"]
+    assert (letter["failure_cause"], letter["attempts_made"]) == (None, 0)  # it has not run there
+    failed_at = letter["dead_letter_of"].pop("failed_at")
+    assert letter["dead_letter_of"] == {
+        "queue": "q",
+        "id": job.id,
+        "cause": "unrecoverable",
+        "reason": "UnrecoverableError: no such page",
+        "attempts_made": 1,
+    }
+    row = (await shell.run("dlq", "dead")).stdout.splitlines()[1]
+    for told in (f"(of q {job.id})", "  unrecoverable  ", "  1  ", failed_at, "UnrecoverableError: no such page"):
+        assert told in row
+    async with Queue[Any, Any]("dead", server.url) as dead, worker_of(dead, slow_death):
+        await ended((await dead.get_dead_letter_jobs())[0])
+    # What failed there as well died of that.
+    assert "ValueError: too late" in (await shell.run("dlq", "dead")).stdout
+
+
 async def test_job_schedulers(shell: Shell, q: AnyQueue) -> None:
     await q.upsert_job_scheduler("nightly", cron="0 3 * * *", tz="Europe/Madrid", name="totals")
     [one] = (await shell.json("schedulers", "q"))["schedulers"]
@@ -406,6 +481,20 @@ async def test_the_doctor_finds_what_loses_jobs(shell: Shell, q: AnyQueue, serve
     assert "FAIL" in said
     assert "set it to noeviction" in said
     assert "glide:{q}:stranger" in said
+
+
+async def test_the_doctor_tells_a_wrong_password_from_a_wrong_place(tmp_path: Path) -> None:
+    async with standalone() as server:
+        await server.command("CONFIG", "SET", "requirepass", "right")
+        shell = Shell(f"redis://:wrong@127.0.0.1:{server.port}", tmp_path / "t")
+        done = await shell.run("doctor", "--json")
+        assert done.returncode == 3
+        [found] = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "server"]
+        assert "refused the login" in found["detail"]
+        assert found["advice"].startswith("it runs: give it the right user and password")
+        shell = Shell(f"redis://:right@127.0.0.1:{server.port}", tmp_path / "t")
+        [found] = [check for check in (await shell.json("doctor"))["checks"] if check["name"].endswith("latency")]
+        assert found["detail"].endswith(" ms the slowest of 20 pings")
 
 
 async def test_functions_looks_without_loading(shell: Shell, server: Server) -> None:

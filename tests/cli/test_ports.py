@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from glidemq_async.cli.worker.metrics import merged
 from tests.cli.commands import glidemq
-from tests.cli.running import SUPERVISED, Running, worker
+from tests.cli.running import SUPERVISED, Running, start, worker
 from tests.servers import Server, eventually, free_port
 from tests.workbench import AnyQueue
 
@@ -55,6 +55,12 @@ async def process(job) -> None: ...
 
 worker = Worker("q", process, health_port={port})
 """
+
+
+TAKEN = (
+    "the {purpose} port {port} ({host}) cannot be used: address already in use: choose another port, or end what "
+    "listens there"
+)
 
 
 @pytest.fixture
@@ -145,6 +151,10 @@ async def test_a_process_alone_has_the_port_itself(server: Server, app: Path) ->
         done = await asyncio.to_thread(partial(glidemq, *asked, temporary=app / "t"))
         found = json.loads(done.stdout)
         assert (done.returncode, found["status"], found["problem"], len(found["workers"])) == (0, "ok", None, 1)
+        [name] = found["workers"]
+        assert found["workers"][name]["queue"] == "q"
+        done = await asyncio.to_thread(partial(glidemq, "healthcheck", "--port", str(port), temporary=app / "t"))
+        assert done.stdout == f"{name} (q): ok\n"
     done = await asyncio.to_thread(partial(glidemq, *asked, temporary=app / "t"))
     found = json.loads(done.stdout)
     assert (done.returncode, found["status"], found["workers"]) == (1, "failing", {})
@@ -206,19 +216,33 @@ async def test_a_port_that_is_taken_is_one_line(server: Server, app: Path, optio
         port = str(taken.getsockname()[1])
         async with worker(*options, "--health-port", port, cwd=app, url=server.url) as running:
             assert await running.code() == 1
-            [said] = running.noise
-            assert said.startswith("glidemq: ")
-            assert "address already in use" in said
+            [said] = [line for line in running.lines if line["level"] == "error"]
+            assert said["message"] == TAKEN.format(purpose="health", port=port, host="all addresses")
+            assert running.noise == []
+        async with start("worker", "jobs", *options, "--health-port", port, cwd=app, url=server.url) as running:
+            assert await running.code() == 1
+            assert running.noise[-1] == f"glidemq: {said['message']}\n"
 
 
-async def test_a_port_that_only_the_app_asks_for_and_is_taken(server: Server, app: Path) -> None:
+@pytest.mark.parametrize("purpose", ["health", "metrics"])
+@pytest.mark.parametrize("options", [(), SUPERVISED], ids=["alone", "supervised"])
+async def test_a_port_that_only_the_app_asks_for_and_is_taken(
+    server: Server, app: Path, options: tuple[str, ...], purpose: str
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        (app / "jobs.py").write_text(CODED.format(port=taken.getsockname()[1]))
-        async with worker(*SUPERVISED, "--max-restarts", "0", cwd=app, url=server.url) as running:
-            assert await running.code() == 7
-            assert all("address already in use" in said for said in running.noise)
+        port = taken.getsockname()[1]
+        text = APP.format(metrics=port) if purpose == "metrics" else CODED.format(port=port)
+        (app / "jobs.py").write_text(text)
+        async with worker(*options, cwd=app, url=server.url) as running:
+            assert await running.code() == 1
+            host = "all addresses" if purpose == "health" else "127.0.0.1"
+            expected = TAKEN.format(purpose=purpose, port=port, host=host)
+            assert expected in {line["message"] for line in running.lines if line["level"] == "error"}
+            # A second start would not get it either.
+            assert "waiting" not in {line.get("event") for line in running.lines}
+            assert running.noise == []
 
 
 def test_metrics_are_told_apart_and_nothing_is_lost() -> None:

@@ -140,6 +140,20 @@ async def test_sighup_keeps_the_old_processes_when_the_new_ones_cannot_start(
         assert await running.code() == 0
 
 
+async def test_a_lone_process_says_what_it_was_told(jobs: AnyQueue, server: Server, app: Path) -> None:
+    async with worker(cwd=app, url=server.url) as running:
+        await jobs.add("n", str(app / "go"))
+        await active(jobs)
+        running.send(signal.SIGHUP)
+        assert (await running.event("restarting"))["message"].endswith("then this process starts anew")
+        # Who wants it to end does not want it anew.
+        running.send(signal.SIGTERM)
+        await running.event("stopping")
+        (app / "go").touch()
+        assert await running.code() == 0
+        assert sum("works on queue" in line["message"] for line in running.lines) == 1
+
+
 async def test_sighup_starts_a_lone_process_anew(jobs: AnyQueue, server: Server, app: Path) -> None:
     async with worker(cwd=app, url=server.url) as running:
         await running.working()
@@ -206,10 +220,16 @@ async def test_an_app_that_cannot_be_loaded_is_not_tried_again(
 ) -> None:
     async with worker(*options, cwd=app, url=server.url, app="jobs:wroker") as running:
         assert await running.code() == 2
-        assert running.noise
-        message = "glidemq: cannot load 'jobs:wroker': module 'jobs' has no 'wroker': did you mean 'worker'?\n"
-        assert set(running.noise) == {message}
-        assert "waiting" not in [line["event"] for line in running.lines]
+        said = [line for line in running.lines if line["message"].startswith("cannot load")]
+        message = "cannot load 'jobs:wroker': module 'jobs' has no 'wroker': did you mean 'worker'?"
+        assert {(line["message"], line["level"]) for line in said} == {(message, "error")}
+        assert {line.get("worker") for line in said} <= ({1, 2} if options else {None})
+        assert running.noise == []  # every line is an object
+        assert "waiting" not in [line.get("event") for line in running.lines]
+    async with start("worker", "jobs:wroker", *options, cwd=app, url=server.url) as running:
+        assert await running.code() == 2
+        names = ("glidemq [1]", "glidemq [2]") if options else ("glidemq",)  # as the lines of the log are marked
+        assert any(f"{name}: {message}\n" in running.noise for name in names)
 
 
 async def test_a_server_that_is_not_there_is_an_exit_code_of_its_own(app: Path) -> None:
@@ -222,7 +242,20 @@ async def test_a_server_that_is_not_there_is_an_exit_code_of_its_own(app: Path) 
     )
     async with worker(cwd=app, url="memory://") as running:
         assert await running.code() == 3
-        assert "/nowhere" in running.noise[0]
+        assert "/nowhere" in running.lines[-1]["message"]
+
+
+async def test_the_log_of_a_failure_has_its_traceback_apart(jobs: AnyQueue, server: Server, app: Path) -> None:
+    (app / "jobs.py").write_text(
+        APP.replace("while job.data", "if job.data is None: raise ValueError('bad')\n    while job.data")
+    )
+    async with worker(cwd=app, url=server.url) as running:
+        job = await jobs.add("n")
+        line = await running.line(lambda line: line["level"] == "error")
+        assert line["message"] == f"job {job.id} (n) of q failed for good"
+        assert (line["job_id"], line["logger"]) == (job.id, "glidemq_async.worker.feedback")
+        assert line["exception"].startswith("Traceback")
+        assert line["exception"].endswith("ValueError: bad")
 
 
 async def test_a_changed_file_replaces_the_process(jobs: AnyQueue, server: Server, app: Path) -> None:

@@ -209,6 +209,13 @@ def test_support_says_what_this_machine_has() -> None:
     assert all(each.detail for each in found.values())
 
 
+def test_support_does_not_promise_what_the_kernel_does_not_do_for_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    [found] = [each for each in support() if each.name == "user namespaces"]
+    assert not found.available
+    assert found.detail.startswith("an exact count of processes: ")
+
+
 def test_nothing_is_missing_when_everything_is_granted() -> None:
     granted = Permissions(read=True, write=True, network=True, subprocess=True)
     assert unenforced(granted, 6, filtered=True) == []

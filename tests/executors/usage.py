@@ -120,6 +120,7 @@ def be_the_process_of_a_job(target: Target) -> object:
             "main": ["", ""],
             "setup": "",
             "handlers": [f"{handlers.__name__}:start_a_thread"],
+            "withheld": False,
         }
         os._exit(child.Child(Link(theirs), config).live())
     theirs.close()

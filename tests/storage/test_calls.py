@@ -265,6 +265,7 @@ async def test_a_wrong_password_fails_at_once() -> None:
             with pytest.raises(StorageUnavailable, match="password") as caught:
                 await storage.connect()
             assert "wrong@" not in str(caught.value)
+            assert ".." not in str(caught.value)
             await storage.close()
 
 

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from glidemq_async import StorageUnavailable
-from glidemq_async.storage import Endpoint, RedisStorage, open_storage
+from glidemq_async.storage import Endpoint, RedisStorage, connections, open_storage
 from glidemq_async.storage.cluster import slot_of
 from glidemq_async.storage.connections import dial
 from glidemq_async.storage.library import pack
@@ -133,6 +133,13 @@ async def test_tls_carries_the_same_wire(server: Server, tmp_path: Path) -> None
         wire.drop()
         with pytest.raises(StorageUnavailable, match="ssl_cert_reqs must be one of required, optional, none"):
             await dial(replace(here, tls_options={"ssl_cert_reqs": "maybe"}))
+
+
+async def test_tls_to_a_port_that_speaks_none_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CONNECT_SECONDS", 0.2)
+    async with standalone() as server:
+        with pytest.raises(OSError, match=r"no answer within 0\.2 s to a TLS handshake: rediss://"):
+            await dial(Endpoint("127.0.0.1", server.port, tls=True))
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,17 @@ async def _checks(place: Place, *, deep: bool) -> AsyncIterator[Check]:
     except (CommandError, GlideMQError) as error:
         if isinstance(error, CommandError) and error.code == USAGE:
             raise
-        yield fail("server", str(error), "is it running, and is the URL right (--url, GLIDEMQ_URL)?")
+        yield fail("server", str(error), _advice(error))
+
+
+def _advice(error: Exception) -> str:
+    from glidemq_async.storage.connections import LoginRefused
+
+    if isinstance(error, LoginRefused):
+        return "it runs: give it the right user and password, as in redis://user:password@host (--url, GLIDEMQ_URL)"
+    if "NOPERM" in str(error):
+        return "it runs: allow this command to this user"
+    return "is it running, and is the URL right (--url, GLIDEMQ_URL)?"
 
 
 async def _deep(store: Store) -> AsyncIterator[Check]:

@@ -150,7 +150,7 @@ async def _latency(wire: Wire) -> Check:
         began = time.perf_counter()
         await ask(wire, "PING")
         times.append(time.perf_counter() - began)
-    told = f"round trip {median(times) * 1000:.2f} ms, at worst {max(times) * 1000:.2f} ms of {PINGS}"
+    told = f"round trip {median(times) * 1000:.2f} ms, {max(times) * 1000:.2f} ms the slowest of {PINGS} pings"
     if median(times) > SLOW_SECONDS:
         return warn("latency", told, "run the workers nearer to the server")
     return ok("latency", told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import json
 import signal
@@ -45,6 +46,8 @@ class Child:
         self.ended = asyncio.Event()
         self.lent: set[Where] = set()
         """The ports on which it is to be asked for pages."""
+        self.lacks_port = False
+        """Whether a port that it wants could not be opened: the next process would not get it either."""
         self._process = process
         self._reader, self._writer = channel
         self._ports = ports
@@ -93,12 +96,13 @@ class Child:
         if word == "close":
             self.lent.discard((host, port))
             return
-        problem: str | None = None
+        problem: tuple[int, str] | None = None
         try:
             await self._ports.open((host, port))
             self.lent.add((host, port))
         except OSError as error:
-            problem = str(error)
+            problem = (error.errno or errno.EINVAL, error.strerror or str(error))
+            self.lacks_port = True
         self._tell({"do": "opened", "host": host, "port": port, "problem": problem})
 
     async def ask(self, where: Where, path: str, seconds: float) -> Page | None:

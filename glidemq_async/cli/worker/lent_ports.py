@@ -21,20 +21,20 @@ class LentPorts:
     def __init__(self, say: Callable[[dict[str, object]], None]) -> None:
         self._say = say
         self._pages: dict[Where, tuple[asyncio.AbstractEventLoop, Pages]] = {}
-        self._opening: dict[Where, asyncio.Future[str | None]] = {}
+        self._opening: dict[Where, asyncio.Future[tuple[int, str] | None]] = {}
 
     async def open(self, host: str | None, port: int, pages: Pages) -> None:
         """Let the supervisor listen. Raises OSError when it cannot, or when this process has lent the port already."""
         where, loop = (host, port), asyncio.get_running_loop()
         if where in self._pages:
-            raise OSError(errno.EADDRINUSE, f"this process listens on {host or '*'}:{port} already")
+            raise OSError(errno.EALREADY, f"this process listens on {host or '*'}:{port} already")
         self._pages[where] = (loop, pages)
         self._opening[where] = answer = loop.create_future()
         try:
             self._say({"say": "open", "host": host, "port": port})
             problem = await answer
             if problem is not None:
-                raise OSError(errno.EADDRINUSE, problem)
+                raise OSError(*problem)
         except BaseException:
             await self.close(host, port)
             raise
@@ -59,7 +59,7 @@ class LentPorts:
     def _opened(self, words: Words) -> None:
         answer = self._opening.get((words["host"], words["port"]))
         if answer is not None and not answer.done():
-            answer.set_result(words["problem"])
+            answer.set_result(None if words["problem"] is None else tuple(words["problem"]))
 
     async def _answer(self, words: Words) -> None:
         lent = self._pages.get((words["host"], words["port"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from typing import Final
 
@@ -46,6 +47,16 @@ class JsonLines(JsonFormatter):
         """Return the line."""
         record.pid, record.worker = os.getpid(), getattr(record, "worker", self._number)
         return super().format(record)
+
+
+def say_error(error: Exception, form: LogFormat, number: int | None = None) -> None:
+    """Print the one line that a user needs to mend an error; whatever logging is set up to, or before it is."""
+    if form == "json":
+        record = logging.LogRecord("glidemq_async.cli", logging.ERROR, __file__, 0, str(error), None, None)
+        sys.stderr.write(f"{JsonLines(number).format(record)}\n")
+    else:
+        who = f" [{number}]" if number is not None else ""
+        sys.stderr.write(f"glidemq{who}: {error}\n")
 
 
 def set_up_logging(level: str, form: LogFormat, number: int | None = None) -> None:

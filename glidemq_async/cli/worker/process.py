@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -15,9 +14,10 @@ from glidemq_async.cli.exits import FAILED, HANDED_BACK, CommandError, code_of
 from glidemq_async.cli.loops import run_in_loop
 from glidemq_async.cli.private_stores import refuse_private_stores
 from glidemq_async.cli.worker.hangup import listen_to_hangup
-from glidemq_async.cli.worker.logs import set_up_logging
+from glidemq_async.cli.worker.logs import say_error, set_up_logging
 from glidemq_async.cli.worker.settings import Settings
 from glidemq_async.errors import GlideMQError
+from glidemq_async.http_endpoint import PortError
 from glidemq_async.worker.signals import stop_on_signals
 
 _log = logging.getLogger("glidemq_async.cli")
@@ -44,23 +44,26 @@ class Process:
             set_up_logging(settings.log_level, settings.log_format, settings.number)
             run_in_loop(self._work(found), settings.loop)
         except (CommandError, GlideMQError) as error:
-            sys.stderr.write(f"glidemq: {error}\n")
+            self._say(error)
             return code_of(error)
         except OSError as error:
-            if error.errno != errno.EADDRINUSE:
+            if not isinstance(error, PortError) and error.errno != errno.EADDRINUSE:
                 _log.exception("the worker ended with an error")
-            sys.stderr.write(f"glidemq: {error}\n")
+            self._say(error)
             return FAILED
         except Exception:  # noqa: BLE001 - whatever the app raised: the traceback is what its author needs
             _log.exception("the worker ended with an error")
             return FAILED
         return HANDED_BACK if self._hurried else 0
 
+    def _say(self, error: Exception) -> None:
+        say_error(error, self._settings.log_format, self._settings.number)
+
     async def _work(self, found: object) -> None:
         settings = self._settings
         self._loop = asyncio.get_running_loop()
-        with stop_on_signals(self.stop, self.hurry):
-            listen_to_hangup(self._restart, self.stop)
+        with stop_on_signals(self._stop_asked, self.hurry):
+            listen_to_hangup(self._restart_asked, self._stop_asked)
             async with AsyncExitStack() as opened:
                 running = await self._start(found, opened)
                 if running is not None:
@@ -92,14 +95,24 @@ class Process:
         self._running = running
         return running
 
-    def _restart(self) -> None:
-        self.restart = True
+    def _restart_asked(self) -> None:
+        if not self._stopping:
+            self.restart = True
+            self._tell("restarting", "SIGHUP: running jobs may end, then this process starts anew")
         self.stop()
+
+    def _stop_asked(self) -> None:
+        if not self._stopping or self.restart:  # who wants it to end does not want it anew
+            self.restart = False
+            self._tell("stopping", "stopping: running jobs may end; a second signal hands them back")
+        self.stop()
+
+    def _tell(self, event: str, text: str) -> None:
+        if self._settings.number is None:  # a supervisor says it for all of its processes
+            _log.info(text, extra={"event": event})
 
     def stop(self) -> None:
         """Let running jobs end, then end."""
-        if not self._stopping and self._settings.number is None:  # a supervisor says it for all of its processes
-            _log.info("stopping: running jobs may end; a second signal hands them back", extra={"event": "stopping"})
         self._stopping = True
         self._give_up_start()
         if self._running is not None:

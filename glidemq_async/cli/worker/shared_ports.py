@@ -106,7 +106,8 @@ class SharedPorts:
 
 
 def _told(number: int, problem: str, *, alive: bool) -> dict[str, Any]:
-    return {f"process {number}": {"alive": alive, "ready": False, "running": 0, "problems": [problem]}}
+    about = {"queue": None, "alive": alive, "ready": False, "running": 0, "problems": [problem]}
+    return {f"process {number}": about}
 
 
 class _EveryPath(Mapping[str, Callable[[], Awaitable[Page]]]):

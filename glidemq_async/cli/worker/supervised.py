@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from glidemq_async.cli.worker.logs import set_up_logging
+from glidemq_async.cli.exits import CommandError
+from glidemq_async.cli.worker.logs import say_error, set_up_logging
 from glidemq_async.cli.worker.reloading import watch
 from glidemq_async.cli.worker.settings import Settings
 from glidemq_async.cli.worker.supervisor import Supervisor
 
 
 def run_supervised(settings: Settings, count: int, most_restarts: int, watched: Sequence[Path]) -> int:
-    """Run to the end and return the exit code. Raises CommandError before anything is started."""
+    """Run to the end and return the exit code; what a user can mend is one line on standard error."""
     set_up_logging(settings.log_level, settings.log_format)
 
     async def supervise() -> int:
@@ -21,4 +22,8 @@ def run_supervised(settings: Settings, count: int, most_restarts: int, watched: 
         return await Supervisor(settings, count, most_restarts=most_restarts, changes=changes).run()
 
     # The children do the work: the standard loop starts faster than the fast one.
-    return asyncio.run(supervise())
+    try:
+        return asyncio.run(supervise())
+    except CommandError as error:
+        say_error(error, settings.log_format)
+        return error.code

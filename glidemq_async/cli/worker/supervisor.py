@@ -18,6 +18,7 @@ from glidemq_async.cli.worker.children import Child
 from glidemq_async.cli.worker.hangup import listen_to_hangup
 from glidemq_async.cli.worker.settings import Settings
 from glidemq_async.cli.worker.shared_ports import SharedPorts
+from glidemq_async.http_endpoint import port_problem
 from glidemq_async.waits import first_of
 from glidemq_async.worker.signals import stop_on_signals
 
@@ -76,7 +77,7 @@ class Supervisor:
         try:
             await self._ports.open((None, port))
         except OSError as error:
-            raise CommandError(f"--health-port {port} cannot be used: {error}") from error
+            raise CommandError(str(port_problem("health", None, port, error))) from error
 
     # -- stopping and restarting --------------------------------------------------------------------------------------
 
@@ -132,10 +133,11 @@ class Supervisor:
                 return
             child = await self._start(slot)
 
-    async def _start(self, slot: _Slot) -> Child:
+    async def _start(self, slot: _Slot, instead_of: Child | None = None) -> Child:
         child = await Child.start(replace(self._settings, number=slot.number), slot.number, self._ports)
         self._children[child] = None
-        _say("started", f"worker {child.number} started, pid {child.pid}", child)
+        why = "" if instead_of is None else f", to replace pid {instead_of.pid}"
+        _say("started", f"worker {child.number} started, pid {child.pid}{why}", child)
         slot.follow(child, asyncio.create_task(self._follow(child)))
         if self._stopping.is_set():  # told while it started
             child.stop()
@@ -159,7 +161,7 @@ class Supervisor:
         """Start a successor; the old one stops when that is ready, and stays when it never is."""
         if self._stopping.is_set():
             return old
-        new = await self._start(slot)
+        new = await self._start(slot, old)
         await first_of(new.ready, new.ended)
         if new.ready.is_set():
             old.stop()
@@ -192,6 +194,9 @@ class Supervisor:
         """Whether starting it again is of no use; then everything stops."""
         if child.code == USAGE and not self._was_ready:
             self._give_up(USAGE, "the app cannot be run")
+            return True
+        if child.lacks_port and child.code == FAILED and not self._was_ready:
+            self._give_up(FAILED, "a port that the app listens on cannot be used")
             return True
         # An outage of the server is not the fault of the workers that have worked before.
         if slot.deaths > self._most_restarts and not (child.code == UNAVAILABLE and self._was_ready):
