@@ -101,13 +101,13 @@ def run(
     """
     import time
 
-    need_queues(queues, lake, _known(url), prefix)
+    place = _known(url)
+    need_queues(queues, lake, place, prefix)
     with _pipeline(lake, master, objective, latency_ms) as pipeline:
-        url = _known(url)
 
         def ingest(tell: Any) -> int:
             return pipeline.ingest(
-                url, queues, prefix=prefix, most=max_events, fail_on_data_loss=not allow_data_loss, progress=tell
+                place, queues, prefix=prefix, most=max_events, fail_on_data_loss=not allow_data_loss, progress=tell
             )
 
         while True:
