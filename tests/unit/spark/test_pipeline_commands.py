@@ -185,6 +185,7 @@ def test_a_java_that_is_too_old_is_told_of(tmp_path: Path, builder: MagicMock) -
     "program",
     [
         "from glidemq_async.spark.pipeline import Pipeline",
+        "import pyspark_glidemq",
         "pipeline report --lake x",
         "pipeline replay q --lake x --campaign c",
         "pipeline backfill . q --campaign c --job-name n --id-column i",
