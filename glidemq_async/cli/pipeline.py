@@ -15,6 +15,7 @@ import typer
 
 from glidemq_async.cli.exits import FAILED, NOT_FOUND, UNAVAILABLE, USAGE, CommandError
 from glidemq_async.cli.options import AsJson
+from glidemq_async.cli.pipeline_needs import lake_in, need_java, need_queues, need_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,12 +101,13 @@ def run(
     """
     import time
 
+    place = _known(url)
+    need_queues(queues, lake, place, prefix)
     with _pipeline(lake, master, objective, latency_ms) as pipeline:
-        url = _known(url)
 
         def ingest(tell: Any) -> int:
             return pipeline.ingest(
-                url, queues, prefix=prefix, most=max_events, fail_on_data_loss=not allow_data_loss, progress=tell
+                place, queues, prefix=prefix, most=max_events, fail_on_data_loss=not allow_data_loss, progress=tell
             )
 
         while True:
@@ -145,7 +147,7 @@ def report(
     """Write report.html, which needs nothing else, and its pictures as PNG files."""
     from glidemq_async.cli import output
 
-    with _pipeline(lake, master, objective, latency_ms) as pipeline:
+    with _pipeline(lake, master, objective, latency_ms, made=True) as pipeline:
         figures = pipeline.figures()
         made = pipeline.report(out, title=title)
     if as_json:
@@ -182,7 +184,7 @@ def replay(
     from glidemq_async.cli import output
     from glidemq_async.keys import check_name
 
-    _need_spark()
+    need_spark()
     from glidemq_async.spark.pipeline.replay import Selection
 
     try:
@@ -192,7 +194,7 @@ def replay(
     chosen = Selection(
         queue, tuple(name or ()), tuple(error or ()), _instant("--since", since), _instant("--until", until)
     )
-    with _pipeline(lake, master) as pipeline:
+    with _pipeline(lake, master, made=True) as pipeline:
         found = pipeline.replay(
             chosen,
             campaign,
@@ -232,7 +234,7 @@ def backfill(
     """
     from glidemq_async.cli import output
 
-    _need_spark()
+    need_spark()
     from glidemq_async.spark.pipeline.backfill import backfill as fill
     from glidemq_async.spark.pipeline.backfill import job_rows
 
@@ -265,20 +267,11 @@ def build() -> typer.Typer:
     return app
 
 
-def _need_spark() -> None:
-    """Raise CommandError that names what to install, before anything of Spark is imported."""
-    from glidemq_async.spark.requirements import require_pyspark
-
-    try:
-        require_pyspark()
-    except ImportError as error:
-        raise CommandError(str(error), UNAVAILABLE) from None
-
-
 @contextmanager
 def _session(master: str) -> Generator[SparkSession]:
     """Start Spark, and stop it."""
-    _need_spark()
+    need_spark()
+    need_java()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -286,7 +279,12 @@ def _session(master: str) -> Generator[SparkSession]:
     builder = SparkSession.Builder().appName("glidemq pipeline").config("spark.ui.showConsoleProgress", "false")
     if "MASTER" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         builder = builder.master(master)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except PySparkException as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise CommandError("Spark's Java ended at once: it must be version 17 or newer", UNAVAILABLE) from error
     session.sparkContext.setLogLevel("ERROR")
     try:
         yield session
@@ -300,15 +298,19 @@ def _session(master: str) -> Generator[SparkSession]:
 
 @contextmanager
 def _pipeline(
-    lake: Path, master: str, objective: float = _OBJECTIVE, latency_ms: int | None = None
+    folder: Path, master: str, objective: float = _OBJECTIVE, latency_ms: int | None = None, *, made: bool = False
 ) -> Generator[Pipeline]:
-    _need_spark()
+    """Start Spark with a lake; `made`: one that has tables already."""
+    need_spark()
     from glidemq_async.spark.pipeline.slo import Slo
 
     try:
         slo = Slo(objective=objective, latency_ms=latency_ms)
     except ValueError as error:
         raise CommandError(str(error), USAGE) from None
+    lake = lake_in(folder)
+    if made and not lake.current:
+        raise CommandError(f"{lake.root} is no lake yet: run `glidemq pipeline run` on it first", NOT_FOUND)
     with _session(master) as session:
         from glidemq_async.spark.pipeline import Pipeline
 

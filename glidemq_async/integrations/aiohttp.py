@@ -8,7 +8,7 @@ from typing import Final, Unpack
 try:
     from aiohttp import web
 except ModuleNotFoundError as error:
-    raise ImportError(f"this needs {error.name}: pip install 'glidemq-async[aiohttp]'") from error
+    raise ImportError(f"{__name__} needs {error.name}: pip install 'glidemq-async[aiohttp]'") from error
 
 from glidemq_async.integrations.queues import AnyQueue, Place, QueueOptions, Queues
 

@@ -8,7 +8,7 @@ try:
     from fastapi import Depends
     from starlette.requests import HTTPConnection
 except ModuleNotFoundError as error:
-    raise ImportError(f"this needs {error.name}: pip install 'glidemq-async[fastapi]'") from error
+    raise ImportError(f"{__name__} needs {error.name}: pip install 'glidemq-async[fastapi]'") from error
 
 from glidemq_async.integrations.queues import AnyQueue, QueueOptions
 from glidemq_async.integrations.starlette import Lifespan, get_queue, lifespan, queues_of

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 try:
     from starlette.requests import HTTPConnection
 except ModuleNotFoundError as error:
-    raise ImportError(f"this needs {error.name}: pip install starlette, or 'glidemq-async[fastapi]'") from error
+    raise ImportError(f"{__name__} needs {error.name}: pip install starlette, or 'glidemq-async[fastapi]'") from error
 
 from glidemq_async.integrations.queues import AnyQueue, Place, QueueOptions, Queues
 

@@ -7,6 +7,7 @@ for what is read, is refused: it would be a wish that nobody hears.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -41,6 +42,8 @@ _OF_BATCH: Final = {
 _OF_STREAM: Final = (_EVERYWHERE | _EVENTS | {"publishPosition", "retainUncommitted"}) | {
     *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 }
+_REGEX: Final = re.compile(r"\.[*+]|[$^\\]")
+"""What patterns of file names hardly ever hold, and regular expressions often do."""
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -99,7 +102,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         kind=kind,
         prefix=check_name("prefix", reading.text("prefix") or DEFAULT_PREFIX),
         queues=tuple(check_name("queue name", queue) for queue in reading.texts("subscribe")),
-        pattern=reading.text("subscribePattern"),
+        pattern=reading.pattern("subscribePattern"),
         starting=reading.place("starting", "latest" if streaming else "earliest"),
         ending=reading.place("ending", "latest"),
         max_offsets=reading.number("maxOffsetsPerTrigger"),
@@ -164,6 +167,19 @@ class _Reading:
 
     def text(self, name: str) -> str | None:
         return self._given.get(name.lower())
+
+    def pattern(self, name: str) -> str | None:
+        """A pattern as file names have them; the regular expressions of other sources would match nothing, unheard."""
+        text = self.text(name)
+        # What stands in brackets is meant as it is.
+        signs = () if text is None else _REGEX.findall(re.sub(r"\[[^]]*\]", "", text))
+        if signs:
+            raise ValueError(
+                f"{name}={text!r} looks like a regular expression ({' '.join(dict.fromkeys(signs))}); it takes a "
+                "pattern as file names have them: * is any text, ? one character, [ab] one of these, so mail-* for all "
+                "that begin with mail-. A sign that is part of a name stands in brackets: mail[.]*"
+            )
+        return text
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list without repetitions: separated by commas, or JSON where commas are part of it."""

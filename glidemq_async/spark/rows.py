@@ -45,6 +45,7 @@ OPTION_COLUMNS: Final = (
 COLUMNS: Final = ("id", "name", "data", "queue", "opts", *OPTION_COLUMNS)
 _NOT_PER_ROW: Final = ("job_id", "durability")
 _CACHED: Final = 10_000
+_ID_SHOWN: Final = 120
 #: Values of a job: id, name, data, opts, extra.
 FIELDS: Final = 5
 #: Rows that are read in one go, if they are plain; one that is not makes all of them be looked at closely.
@@ -60,11 +61,15 @@ class Run(NamedTuple):
 
 
 class InvalidRow(NamedTuple):
-    """A row that is no job: why, a digest that tells it from others, and what it said."""
+    """A row that is no job: why, a digest that tells it from others, what it said, and which it is without saying that.
+
+    Neither `reason` nor `told` holds payload: errors are copied to logs, to which other people look.
+    """
 
     reason: str
     digest: str
     shown: str
+    told: str
 
 
 def check_columns(names: Sequence[str], options: WriteOptions) -> None:
@@ -152,6 +157,7 @@ class RowReader:
         chosen = [(name, used[name]) for name in ("opts", *OPTION_COLUMNS) if name in used]
         only = options.queues[0]
         for at in rows:
+            job_id = ""
             try:
                 name = self._name(options.name or (names[at] if names else None))
                 queue = self._queue(queues[at] if queues else None) if options.by_column else only
@@ -159,7 +165,8 @@ class RowReader:
                 payload = self._data(data[at]) if data else self._data(None)
                 wire, extra = self._chosen([(key, column[at]) for key, column in chosen]) if chosen else self._plain
             except (ValueError, TypeError, OverflowError, GlideMQError) as error:
-                yield _invalid(str(error), {key: column[at] for key, column in used.items()})
+                found = {key: column[at] for key, column in used.items()}
+                yield _invalid(str(error), found, job_id or (ids[at] if ids else None))
             else:
                 size = len(payload) + len(job_id) + len(name) + len(wire) + len(extra)
                 yield Run(queue, [job_id, name, payload, wire, extra], [size])
@@ -238,7 +245,7 @@ class RowReader:
         text = found.pop("opts", None)
         given: object = {} if text is None else _loaded("opts", text)
         if not isinstance(given, dict):
-            raise TypeError(f"opts must be a JSON object, got {text!r}")
+            raise TypeError(f"opts must be a JSON object, got a {type(given).__name__}")
         options = merge(self._defaults, _job_options({**cast("dict[str, Any]", given), **found}))
         return options.to_wire(), options.pack_extra()
 
@@ -325,6 +332,9 @@ def _keep(value: Any) -> object:
     return KeepJobs(**cast("dict[str, Any]", value)) if isinstance(value, dict) else value
 
 
-def _invalid(reason: str, row: dict[str, Any]) -> InvalidRow:
+def _invalid(reason: str, row: dict[str, Any], job_id: object) -> InvalidRow:
     shown = repr(row)
-    return InvalidRow(reason, blake2b(shown.encode(errors="backslashreplace"), digest_size=12).hexdigest(), shown)
+    digest = blake2b(shown.encode(errors="backslashreplace"), digest_size=12).hexdigest()
+    which = f"the row with the id {repr(job_id)[:_ID_SHOWN]}" if job_id else "a row without an id"
+    types = ", ".join(f"{name}: {'null' if value is None else type(value).__name__}" for name, value in row.items())
+    return InvalidRow(reason, digest, shown, f"{which} ({types})")

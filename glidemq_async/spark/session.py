@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from glidemq_async.spark.interpreters import check_interpreter
 from glidemq_async.spark.source import GlideMQDataSource
 
 CLASSIC: Final = "org.apache.spark.sql.classic.SparkSession"
@@ -15,8 +16,10 @@ CLASSIC: Final = "org.apache.spark.sql.classic.SparkSession"
 def register(spark: SparkSession) -> None:
     """Make `format("glidemq")` known to a session, and the session active in this thread.
 
-    Needed where Spark does not find the installed package by itself; registering again does no harm.
+    Needed where Spark does not find the installed package by itself; registering again does no harm. Raises ImportError
+    on a local master whose tasks run a Python that cannot import this package, and says what to set.
     """
+    check_interpreter(spark)
     use_session(spark)
     try:
         spark.dataSource.register(GlideMQDataSource)

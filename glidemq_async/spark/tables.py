@@ -9,6 +9,7 @@ newest row of each; for exact numbers read events.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,8 @@ from glidemq_async.spark.schemas import arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.datasource import Filter
+
+_log = logging.getLogger(__name__)
 
 RANKED: Final = frozenset({"completed", "failed", "delayed", "prioritized", "key-waiting"})
 """States whose jobs have ranks, so that several tasks can share them."""
@@ -58,6 +61,7 @@ class TableReader(DataSourceReader):
 
         async def plan() -> list[InputPartition]:
             names = await planner.queue_names()
+            await planner.of_all(names, lambda queue: _warn_unless_there(planner, queue))
             found = await planner.of_all(names, lambda queue: self._parts(planner, queue))
             return [part for parts in found.values() for part in parts]
 
@@ -118,6 +122,13 @@ class TableReader(DataSourceReader):
             )
             async for page in pages:
                 yield page
+
+
+async def _warn_unless_there(planner: Planner, queue: str) -> None:
+    """Say that a queue is not there: its table is empty, which may be a mistyped name, or one that is yet to come."""
+    bounds, _ = await planner.locate(queue)
+    if not bounds.incarnation and not bounds.total:
+        _log.warning("there is no queue %r: its table of kind=%s is empty", queue, planner.options.kind)
 
 
 class FilteringTableReader(TableReader):

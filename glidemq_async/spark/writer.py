@@ -85,7 +85,7 @@ class TaskWriter:
     async def _refuse(self, row: InvalidRow) -> None:
         if self._options.on_invalid == "fail":
             raise RowRefused(
-                f"row {row.shown[:300]} is no job: {row.reason}; correct it, or set onInvalid=drop (counted) or "
+                f"{row.told} is no job: {row.reason}; correct it, or set onInvalid=drop (counted) or "
                 "onInvalid=dlq (kept in the dead-letter queue)"
             )
         self._met[row.digest] += 1

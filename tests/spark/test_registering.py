@@ -1,13 +1,64 @@
-"""How Spark comes to know the format."""
+"""How Spark comes to know the format, and what is said where its tasks could not."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from glidemq_async.spark import GlideMQDataSource, register
+from glidemq_async.spark import GlideMQDataSource, enqueue_frame, register
+from glidemq_async.spark.interpreters import check_interpreter
+
+WORDS = r"cannot import glidemq_async.*PYSPARK_PYTHON.*activate"
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> str:
+    """An interpreter without any package, as `python3` is where the environment was not activated."""
+    program = tmp_path / "python3"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    program.chmod(0o755)
+    return str(program)
 
 
 def test_the_format_is_known_once_it_is_registered(spark: SparkSession) -> None:
     register(spark)
     register(spark)
     assert GlideMQDataSource.name() == "glidemq"
+
+
+def test_a_python_of_the_tasks_without_the_package_is_named(
+    spark: SparkSession, bare: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", bare)
+    with pytest.raises(ImportError, match=f"{bare}.*{WORDS}"):
+        register(spark)
+    with pytest.raises(ImportError, match=WORDS):
+        enqueue_frame(spark.range(1), "orders", url="redis://nowhere.invalid")
+
+
+def test_python3_of_the_path_is_looked_for(spark: SparkSession, bare: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
+    monkeypatch.setenv("PATH", str(Path(bare).parent), prepend=":")
+    with pytest.raises(ImportError, match=bare):
+        register(spark)
+
+
+def session(python: str, master: str = "local[2]", **settings: str) -> Any:
+    conf = SparkConf(loadDefaults=False).setAll([*settings.items()])
+    context = SimpleNamespace(master=master, pythonExec=python, environment={}, getConf=lambda: conf)
+    return cast("Any", SimpleNamespace(_jsparkSession=object(), sparkContext=context))
+
+
+def test_where_the_driver_cannot_know_nothing_is_said(bare: str) -> None:
+    with pytest.raises(ImportError):
+        check_interpreter(session(bare))
+    for master in ("spark://host:7077", "local-cluster[1,1,1024]", "yarn"):
+        check_interpreter(session(bare, master))
+    check_interpreter(session(bare, **{"spark.submit.pyFiles": "glidemq.zip"}))
+    check_interpreter(session("a-python-that-is-not-there"))

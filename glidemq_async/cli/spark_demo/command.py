@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -41,15 +40,19 @@ def demo(
     from glidemq_async.cli.exits import INTERRUPTED, UNAVAILABLE, CommandError
     from glidemq_async.cli.loops import run_interruptible
     from glidemq_async.cli.spark_demo.show import Plan, show
+    from glidemq_async.spark.requirements import require_java, require_pyspark
 
-    if shutil.which("java") is None:
-        raise CommandError("there is no java on the PATH: install a JRE, version 17 or newer", UNAVAILABLE)
+    try:
+        require_pyspark()
+        require_java()
+    except (ImportError, FileNotFoundError) as error:
+        raise CommandError(str(error), UNAVAILABLE) from None
     place = folder or Path(tempfile.mkdtemp(prefix="glidemq-spark-"))
     with _display(silent=as_json) as draw:
         outcome = run_interruptible(show(Plan(place.absolute(), files, workers, rate, kill), draw))
     if outcome is None:
         raise typer.Exit(INTERRUPTED)
-    _print(outcome, as_json)
+    _print(outcome, place, as_json)
     if not outcome.as_expected:
         raise typer.Exit(1)
 
@@ -96,7 +99,7 @@ class _Lines:
             typer.echo(f"Spark: {state.step} ({known})")
 
 
-def _print(outcome: Outcome, as_json: bool) -> None:
+def _print(outcome: Outcome, folder: Path, as_json: bool) -> None:
     from glidemq_async.cli import output
 
     told, wanted = outcome.result["figures"], outcome.expected
@@ -111,3 +114,4 @@ def _print(outcome: Outcome, as_json: bool) -> None:
     typer.echo(f"{events:,} events, {once}; {stalls} runs were cut off and run again; {outcome.seconds:.0f} s")
     typer.echo("as it had to be" if outcome.as_expected else "NOT as it had to be")
     typer.echo(f"report: {outcome.result['page']}")
+    typer.echo(f"kept, with the lake and the queue: {folder}; remove it when you have seen it")

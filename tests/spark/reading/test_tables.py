@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 from glidemq_async import UnrecoverableError
 from glidemq_async.record import STATES
 from glidemq_async.serialization import MsgpackSerializer
-from glidemq_async.spark import latest
+from glidemq_async.spark import GlideMQDataSource, latest
 from tests.spark.reading.conftest import Source
 from tests.spark.versions import needs_pushdown
 from tests.workbench import AnyJob, AnyQueue, ended, worker_of
@@ -51,6 +52,24 @@ async def test_jobs_are_a_table_by_state(queue: AnyQueue, source: Source) -> Non
     assert job.created_at is not None
     assert (keyed.name, keyed.key, keyed.data_size) == ("keyed", "k", job.data_size)
     assert keyed.created_at.timestamp() == pytest.approx(job.created_at.timestamp())
+
+
+@pytest.mark.parametrize("kind", ["jobs", "dlq", "queues"])
+async def test_a_queue_that_is_not_there_is_warned_of(
+    queue: AnyQueue, source: Source, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    await queue.add("n", 1)
+
+    def plan(names: str) -> list[str]:
+        caplog.clear()
+        made = GlideMQDataSource({"url": source.url, "kind": kind, "subscribe": names})
+        made.reader(made.schema()).partitions()
+        return caplog.messages
+
+    assert await asyncio.to_thread(plan, queue.name) == []
+    assert await asyncio.to_thread(plan, f"{queue.name},nosuch") == [
+        f"there is no queue 'nosuch': its table of kind={kind} is empty"
+    ]
 
 
 async def test_jobs_are_chosen_by_options(queue: AnyQueue, source: Source) -> None:

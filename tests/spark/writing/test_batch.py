@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from datetime import UTC, datetime
 from typing import Any
 
@@ -132,6 +133,15 @@ def test_rows_that_are_no_jobs(spark: SparkSession, queue: Written, what: str) -
 
 
 def test_a_row_that_is_no_job_ends_the_write(spark: SparkSession, queue: Written) -> None:
+    frame = spark.createDataFrame([("a", "n", '{"pin": hunter2')], "id string, name string, data string")
+    with pytest.raises(PySparkException, match=r"the row with the id 'a' .* is no job: data is no JSON text") as caught:
+        enqueue_frame(frame, queue.name, url=queue.url, write_id="w")
+    assert queue.report("w").state == "aborted"
+    # Nor is it in what Spark adds to an error and logs.
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_row_without_an_id_ends_the_write(spark: SparkSession, queue: Written) -> None:
     with pytest.raises(PySparkException, match="a row needs an id, found none"):
         enqueue_frame(jobs(spark, "a", None), queue.name, url=queue.url, write_id="w")
     assert queue.report("w").state == "aborted"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +13,37 @@ from unittest.mock import MagicMock
 import pytest
 from typer.testing import CliRunner
 
+from glidemq_async import Queue
 from glidemq_async.cli.app import build
-from glidemq_async.cli.exits import USAGE, CommandError
+from glidemq_async.cli.exits import NOT_FOUND, UNAVAILABLE, USAGE, CommandError
+from glidemq_async.cli.spark_demo.driver import Result
+from glidemq_async.cli.spark_demo.files import Figures
+from glidemq_async.cli.spark_demo.show import Draw, Outcome, Plan
 
 pytest.importorskip("pyspark")
+
+from pyspark.errors import PySparkRuntimeError
+
+
+@pytest.fixture(autouse=True)
+def java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let these tests run where Spark could not be started: none of them starts it."""
+    monkeypatch.setattr("glidemq_async.spark.requirements.require_java", lambda: None)
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """A stand-in for what makes sessions, which notes whether one was asked for."""
+    made = MagicMock()
+    made.appName.return_value = made.config.return_value = made.master.return_value = made
+    monkeypatch.setattr("pyspark.sql.SparkSession.Builder", lambda: made)
+    return made
+
+
+def refused(*words: str) -> CommandError:
+    failed = CliRunner().invoke(build(), ["pipeline", *words])
+    assert isinstance(failed.exception, CommandError), failed.output
+    return failed.exception
 
 
 def test_the_group_names_its_commands() -> None:
@@ -39,44 +69,123 @@ def test_what_was_typed_wrongly_is_exit_code_2(words: list[str]) -> None:
 
 
 def test_an_objective_that_makes_no_sense_is_a_usage_error(tmp_path: Path) -> None:
-    failed = CliRunner().invoke(build(), ["pipeline", "report", "--lake", str(tmp_path), "--objective", "99"])
-    assert isinstance(failed.exception, CommandError)
-    assert failed.exception.code == USAGE
-    assert "0.99 is 99 %" in str(failed.exception)
+    error = refused("report", "--lake", str(tmp_path), "--objective", "99")
+    assert error.code == USAGE
+    assert "0.99 is 99 %" in str(error)
 
 
+@pytest.mark.usefixtures("builder")
 @pytest.mark.parametrize(("words", "fails"), [([], True), (["--allow-data-loss"], False)])
-def test_a_run_may_go_on_after_a_loss(monkeypatch: pytest.MonkeyPatch, words: list[str], fails: bool) -> None:
+def test_a_run_may_go_on_after_a_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], fails: bool
+) -> None:
     pipeline = MagicMock()
     pipeline.return_value.ingest.return_value = 0
-    monkeypatch.setattr("pyspark.sql.SparkSession.Builder", MagicMock())
     monkeypatch.setattr("glidemq_async.spark.pipeline.Pipeline", pipeline)
     monkeypatch.setattr("glidemq_async.cli.pipeline.asdict", MagicMock(return_value={}))
-    done = CliRunner().invoke(build(), ["pipeline", "run", "q", "--lake", "x", "--json", "--url", "file:///x", *words])
+    store = tmp_path / "store"
+    store.mkdir()
+    asyncio.run(add_one(store, "q"))
+    given = ["run", "q", "--lake", str(tmp_path / "lake"), "--json", "--url", store.as_uri(), *words]
+    done = CliRunner().invoke(build(), ["pipeline", *given])
     assert done.exception is None or "clean" in done.output, done.output
     assert pipeline.return_value.ingest.call_args.kwargs["fail_on_data_loss"] is fails
 
 
-def test_what_the_rows_do_not_have_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    builder = MagicMock()
-    builder.appName.return_value = builder.config.return_value = builder.master.return_value = builder
+def test_what_the_rows_do_not_have_is_a_usage_error(tmp_path: Path, builder: MagicMock) -> None:
     session = builder.getOrCreate.return_value
     session.read.csv.return_value.columns = ["user"]
-    monkeypatch.setattr("pyspark.sql.SparkSession.Builder", lambda: builder)
     rows = tmp_path / "rows.csv"
     rows.touch()
     words = ["backfill", str(rows), "emails", "--campaign", "c", "--job-name", "n", "--id-column", "usr"]
-    failed = CliRunner().invoke(build(), ["pipeline", *words])
-    assert isinstance(failed.exception, CommandError)
-    assert failed.exception.code == USAGE
-    assert "id columns must be some of user, got usr" in str(failed.exception)
+    error = refused(*words)
+    assert error.code == USAGE
+    assert "id columns must be some of user, got usr" in str(error)
     session.stop.assert_called_once()
+
+
+@pytest.mark.parametrize("words", [["report"], ["replay", "q", "--campaign", "c"]])
+def test_a_lake_that_is_not_there_is_exit_code_4_before_spark_starts(
+    tmp_path: Path, builder: MagicMock, words: list[str]
+) -> None:
+    lake = tmp_path / "lake"
+    error = refused(*words, "--lake", str(lake))
+    assert error.code == NOT_FOUND
+    assert f"{lake} is no lake yet: run `glidemq pipeline run`" in str(error)
+    builder.getOrCreate.assert_not_called()
+    assert not lake.exists()
+
+
+def test_a_queue_that_is_not_there_is_exit_code_4_before_spark_starts(tmp_path: Path, builder: MagicMock) -> None:
+    lake, store = tmp_path / "lake", tmp_path / "store"
+    words = ["run", "emials", "--lake", str(lake), "--url", store.as_uri()]
+    assert "there are no queues" in str(refused(*words))
+    assert not store.exists()
+
+    store.mkdir()
+    asyncio.run(add_one(store, "emails"))
+    error = refused(*words)
+    assert error.code == NOT_FOUND
+    assert "there is no queue 'emials'" in str(error)
+    assert "did you mean 'emails'?" in str(error)
+    builder.getOrCreate.assert_not_called()
+    assert not lake.exists()
+
+
+def test_a_queue_that_the_lake_knows_may_have_gone(tmp_path: Path, builder: MagicMock) -> None:
+    lake, store = tmp_path / "lake", tmp_path / "store"
+    store.mkdir()
+    asyncio.run(add_one(store, "orders"))
+    lake.mkdir()
+    (lake / "CURRENT").write_text(json.dumps({"version": "000001", "audits": [{"queue": "emails"}]}))
+    builder.getOrCreate.side_effect = LookupError("as far as Spark")
+    words = ["pipeline", "run", "emails", "orders", "--lake", str(lake), "--url", store.as_uri()]
+    assert "as far as Spark" in str(CliRunner().invoke(build(), words).exception)
+
+
+async def add_one(store: Path, name: str) -> None:
+    async with Queue[None, None](name, store.as_uri()) as queue:
+        await queue.add("first", None)
+
+
+@pytest.mark.parametrize("home", ["", "/nowhere"])
+@pytest.mark.parametrize("command", ["backfill", "demo"])
+def test_without_java_one_line_says_which_one(tmp_path: Path, command: str, home: str) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.touch()
+    given = [str(rows), "emails", "--campaign", "c", "--job-name", "n", "--id-column", "u"]
+    words = [command, *(given if command == "backfill" else [])]
+    program = f"from glidemq_async.cli.app import run; sys.argv = ['glidemq', 'pipeline', *{words!r}]; run()"
+    env = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": home}
+    ended = subprocess.run(
+        [sys.executable, "-c", f"import sys; {program}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=env,
+    )
+    assert ended.returncode == UNAVAILABLE
+    (line,) = ended.stderr.splitlines()
+    assert "Spark needs Java 17 or newer" in line
+    assert (f"JAVA_HOME={home} holds no bin/java" if home else "no java on the PATH") in line
+
+
+def test_a_java_that_is_too_old_is_told_of(tmp_path: Path, builder: MagicMock) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.touch()
+    builder.getOrCreate.side_effect = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    words = ["backfill", str(rows), "emails", "--campaign", "c", "--job-name", "n", "--id-column", "u"]
+    error = refused(*words)
+    assert error.code == UNAVAILABLE
+    assert "17 or newer" in str(error)
 
 
 @pytest.mark.parametrize(
     "program",
     [
         "from glidemq_async.spark.pipeline import Pipeline",
+        "import pyspark_glidemq",
         "pipeline report --lake x",
         "pipeline replay q --lake x --campaign c",
         "pipeline backfill . q --campaign c --job-name n --id-column i",
@@ -89,3 +198,18 @@ def test_without_pyspark_the_error_names_what_to_install(program: str) -> None:
     ended = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode != 0
     assert "pip install 'glidemq-async[spark]'" in ended.stderr.splitlines()[-1]
+
+
+def test_the_demonstration_tells_what_it_leaves_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = Figures(jobs=1, completed=1, failed=0, retries=0)
+    result = Result(figures=figures, stalls=0, events=3, clean=True, page=str(tmp_path / "report" / "report.html"))
+
+    async def show(plan: Plan, draw: Draw) -> Outcome:
+        return Outcome(result, figures, [], 1.0)
+
+    monkeypatch.setattr("glidemq_async.cli.spark_demo.show.show", show)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    done = CliRunner().invoke(build(), ["pipeline", "demo"])
+    assert done.exit_code == 0, done.output
+    (made,) = tmp_path.glob("glidemq-spark-*")
+    assert f"{made};" in "".join(done.output.splitlines())

@@ -62,6 +62,19 @@ def test_positions_are_numbers_offsets_and_words(text: str, found: object) -> No
     assert options(startingOffsets=text).starting == found
 
 
+@pytest.mark.parametrize(
+    ("text", "signs"), [(".*", r"\.\*"), ("mail.+", r"\.\+"), ("^mail", r"\^"), ("a$", r"\$"), ("a\\d", r"\\")]
+)
+def test_a_regular_expression_is_no_pattern(text: str, signs: str) -> None:
+    with pytest.raises(ValueError, match=rf"looks like a regular expression \({signs}\).*mail\[\.\]\*"):
+        read_options({"url": "x", "subscribePattern": text}, streaming=False)
+
+
+@pytest.mark.parametrize("text", ["*", "mail-*", "mail.eu", "mail[.]*", "a[$^]?", "[!ab]*"])
+def test_a_pattern_is_as_file_names_have_it(text: str) -> None:
+    assert read_options({"url": "x", "subscribePattern": text}, streaming=True).pattern == text
+
+
 def test_times_are_milliseconds_or_have_a_zone() -> None:
     ms = 1_769_860_800_000
     for text in (str(ms), "2026-01-31T12:00:00Z", "2026-01-31T13:00:00+01:00", "2026-01-31T12:00:00"):

@@ -187,6 +187,42 @@ def test_decimals_are_numbers() -> None:
     assert "text or a whole number" in reason(id=Decimal("1.0"))
 
 
+@pytest.mark.parametrize(
+    ("columns", "options", "told"),
+    [
+        (
+            {"id": "a", "name": "n", "data": '{"pin": hunter2'},
+            {},
+            "the row with the id 'a' (id: str, name: str, data: str)",
+        ),
+        ({"id": "a", "name": "n", "data": b"hunter2"}, {}, "the row with the id 'a' (id: str, name: str, data: bytes)"),
+        ({"id": 7, "name": None, "data": "hunter2"}, {}, "the row with the id 7 (id: int, name: null, data: str)"),
+        ({"id": None, "name": "n", "data": "hunter2"}, {}, "a row without an id (id: null, name: str, data: str)"),
+        ({"id": "a", "name": "n", "opts": '"hunter2"'}, {}, "the row with the id 'a' (id: str, name: str, opts: str)"),
+        ({"name": "n", "data": "hunter2"}, {"idMode": "none"}, "a row without an id (name: str, data: str)"),
+        (
+            {"mail": "hunter2", "name": "n", "data": {"pin": [object(), "hunter2"]}},
+            {"idMode": "hash", "idColumns": "mail", "idPrefix": "p"},
+            "the row with the id 'p",
+        ),
+    ],
+)
+def test_an_error_tells_which_row_it_was_and_not_what_it_said(
+    columns: dict[str, Any], options: dict[str, str], told: str
+) -> None:
+    (row,) = read({name: [value] for name, value in columns.items()}, **options)
+    assert isinstance(row, InvalidRow)
+    assert row.told.startswith(told)
+    assert "hunter2" not in row.told + row.reason
+    assert "hunter2" in row.shown
+
+
+def test_the_id_of_one_row_is_not_told_of_the_next() -> None:
+    _, row = read({"id": ["a", None], "name": ["n", "n"], "data": ["1", "1"]})
+    assert isinstance(row, InvalidRow)
+    assert row.told.startswith("a row without an id")
+
+
 def test_two_refused_rows_differ_by_what_they_say() -> None:
     rows = read({"id": [None, None, ""], "name": ["a", "b", "a"]})
     assert len({row.digest for row in rows if isinstance(row, InvalidRow)}) == 3
