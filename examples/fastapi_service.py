@@ -75,7 +75,6 @@ async def work() -> None:
 async def try_it() -> None:
     with tempfile.TemporaryDirectory() as directory:
         os.environ["GLIDEMQ_URL"] = f"file://{directory}?linger=0.2"
-        worker = await asyncio.create_subprocess_exec(sys.executable, __file__, "worker")
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
         serving = asyncio.create_task(server.serve())
         while not server.started:  # noqa: ASYNC110 - uvicorn announces it to nobody
@@ -83,6 +82,7 @@ async def try_it() -> None:
         port = server.servers[0].sockets[0].getsockname()[1]
         print(await ask(port, "POST /orders", '{"number": 7, "item": "tea"}'))
         print(await ask(port, "POST /orders", '{"number": 7, "item": "tea"}'))
+        worker = await asyncio.create_subprocess_exec(sys.executable, __file__, "worker")
         async with Queue[Payload, str]("orders") as orders:
             job = await orders.get_job("order-7")
             assert job is not None
