@@ -13,7 +13,8 @@ from glidemq_async.instrumentation import Instrumentation
 from glidemq_async.options import JobOptions
 from glidemq_async.queue import Mode, Queue
 from glidemq_async.serialization import Serializer
-from glidemq_async.storage import Storage, open_storage
+from glidemq_async.storage import Storage
+from glidemq_async.storage.urls import storage_here
 from glidemq_async.tasks.app import GlideMQ
 
 # Any: one service has queues of many types, and each place that asks for one says which it is.
@@ -40,8 +41,9 @@ class Queues:
 
     An async context manager: it connects when it is entered, so a service that cannot reach its storage does not
     start, and when it is left it sends the adds that wait and closes. `storage` is a URL, a Storage (which stays
-    open), or None as for Queue; or a GlideMQ app, which is opened and closed, and whose queues these are. Raises what
-    `Queue.connect` raises, and TypeError for a `prefix` beside an app, which has its own.
+    open, and is cloned where another event loop uses it), or None as for Queue; or a GlideMQ app, which is opened and
+    closed, and whose queues these are. Raises what `Queue.connect` raises, and TypeError for a `prefix` beside an app,
+    which has its own.
     """
 
     def __init__(self, storage: Place = None, *, prefix: str | None = None) -> None:
@@ -81,7 +83,7 @@ class Queues:
                 await self._app.enter(as_worker=False)
                 self._storage = self._app.storage
         elif self._storage is None:
-            storage = open_storage(self._where)
+            storage = storage_here(self._where)
             try:
                 await storage.connect()
             except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -52,6 +53,13 @@ def open_storage(place: str | Storage | None = None) -> Storage:
     if not isinstance(place, Storage):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"a storage must be a URL, a Storage or None, not {place!r}")
     return place
+
+
+def storage_here(place: str | Storage | None) -> Storage:
+    """Return what `open_storage` does, and a clone of a storage that belongs to another loop than the running one."""
+    storage = open_storage(place)
+    loop: object = getattr(storage, "loop", None)
+    return storage if loop is None or loop is asyncio.get_running_loop() else storage.clone()
 
 
 def _from_url(place: str) -> Storage:

@@ -26,6 +26,7 @@ from glidemq_async.options import JobOptions
 from glidemq_async.queue import Mode, Queue
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage, open_storage
+from glidemq_async.storage.urls import storage_here
 from glidemq_async.sync import Blocking, Home
 from glidemq_async.tasks.app_worker import AppWorker, WorkerOptionsDict
 from glidemq_async.tasks.declaring import Declaring
@@ -44,7 +45,8 @@ class GlideMQ(Declaring, Generic[State]):
 
     Make one per program, at the top of a module. `async with mq` opens its queues and upserts its crons; adding works
     without that too, and connects by itself (`await mq.close()` at the end then). It can be opened again after it was
-    closed, in another event loop too. Durations are seconds:
+    closed, in another event loop too, where it takes connections of its own if the Storage object that it was given is
+    in use by the first. Durations are seconds:
 
     - `storage`: a URL, a Storage, or None for `$GLIDEMQ_URL` and then the embedded default.
     - `prefix`, `mode`, `serializer`, `codecs`, `payload_limit`, `instrumentation`: those of all its queues and workers.
@@ -90,6 +92,8 @@ class GlideMQ(Declaring, Generic[State]):
         }
         self.chain = Chain(middleware)
         self.overrides = Overrides()
+        self.stores_crons = True
+        """Whether opening the app upserts its crons. For tests."""
         self.unknown_task_grace: float = to_ms("unknown_task_grace", unknown_task_grace) / 1000
         self._place = _checked(storage)
         self._storage: Storage | None = None
@@ -124,8 +128,11 @@ class GlideMQ(Declaring, Generic[State]):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that the app works in, None before it is open and once it is closed."""
-        storage: object = self._storage
+        """The event loop that the app works in, None before it is open and once it is closed.
+
+        A Storage object that it was given, and that is in use already, decides before the app is open.
+        """
+        storage: object = self._place if self._storage is None else self._storage
         return storage.loop if isinstance(storage, Home) else None
 
     @property
@@ -186,7 +193,8 @@ class GlideMQ(Declaring, Generic[State]):
 
         Raises RuntimeError while another loop, that the app is open in, runs.
         """
-        refuse_elsewhere(self.loop, repr(self))
+        if self._storage is not None:
+            refuse_elsewhere(self.loop, repr(self))
         if self._changing.locked():  # a `connect` may be on its way
             async with self._changing:
                 pass
@@ -201,7 +209,8 @@ class GlideMQ(Declaring, Generic[State]):
         await self._enter(as_worker=as_worker)
 
     async def _enter(self, *, as_worker: bool, connecting: bool = False) -> None:
-        refuse_elsewhere(self.loop, repr(self))
+        if self._storage is not None:
+            refuse_elsewhere(self.loop, repr(self))
         if not self._users and not self._changing.locked():
             # A lock that somebody has waited for belongs to the loop in which that was.
             self._changing = asyncio.Lock()
@@ -233,10 +242,12 @@ class GlideMQ(Declaring, Generic[State]):
                     await self._let_go()
 
     async def _open(self) -> None:
-        await self.storage.connect()
+        if self._storage is None:
+            self._storage = storage_here(self._place)
+        await self._storage.connect()
         for name in sorted(self.queues):
             await self.queue(name).connect()
-        for cron in self._crons:
+        for cron in self._crons if self.stores_crons else ():
             task = cron.task
             await self.queue(task.queue).upsert_job_scheduler(
                 task.name, cron.schedule, data=task.arguments.stored((), {}), **task.options_of_jobs.explicit()

@@ -108,6 +108,8 @@ class AppWorker(Runs):
     `await worker.run()` works until SIGTERM, SIGINT or `stop()`; `async with worker` works in the background of the
     block. The lifespan of the app is entered before the first job and left after the last one. `until_empty` asks all
     its queues again until none has a job that could start: the jobs of one queue may add to another.
+
+    `warm=False` starts an executor when its first job comes, and not with the worker: for tests.
     """
 
     def __init__(
@@ -116,10 +118,13 @@ class AppWorker(Runs):
         queues: Sequence[str] | None,
         concurrency: int,
         options: WorkerOptionsDict,
+        *,
+        warm: bool = True,
     ) -> None:
         super().__init__(handle_signals=options.get("handle_signals", True))
         refuse_unknown(options, WorkerOptionsDict.__annotations__, "worker")
         self._app = app
+        self._warm = warm
         names = _chosen(app, queues)
         options = {**options}
         self._executor = options.pop("executor", None)
@@ -160,6 +165,7 @@ class AppWorker(Runs):
             concurrency=concurrency,
             unknown_grace=app.unknown_task_grace,
             default=self._executor,
+            warm=self._warm,
         )
         return Worker(
             name,

@@ -44,7 +44,9 @@ class TaskExecutor:
         concurrency: int,
         unknown_grace: float,
         default: str | Executor | None = None,
+        warm: bool = True,
     ) -> None:
+        self._warm = warm
         self._default = default
         self._tasks = tasks
         self._chain = chain
@@ -83,8 +85,10 @@ class TaskExecutor:
         self._tell_broken = tell
 
     async def start(self, freed: Callable[[], None]) -> None:
-        """Start the tiers of the queue's tasks at the same time, all or none."""
+        """Start the tiers of the queue's tasks at the same time, all or none; without `warm` each at its first job."""
         self._freed = freed
+        if not self._warm:
+            return
         try:
             await together(self._start(tier) for tier in tuple(self._tiers.values()))
         except BaseException:  # cancelled, too: nobody stops an executor that did not start

@@ -8,6 +8,8 @@ from typing import Final, cast
 from glidemq_async.durations import to_ms
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
+from glidemq_async.sync import Blocking, Home
+from glidemq_async.testing.sync_harness import SyncClock
 from glidemq_async.timekeeping import Timekeeper
 
 _NO_QUEUE: Final = "glide:{clock}"
@@ -23,6 +25,11 @@ class MovableClock:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+
+    @property
+    def sync(self) -> SyncClock:
+        """The same methods for a test without an event loop: `clock.sync.advance(60)` waits."""
+        return cast("SyncClock", Blocking(self, cast("Home", self._storage)))
 
     async def now(self) -> datetime:
         """Return the server's time."""

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias, overload
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
 from glidemq_async.errors import JobNotFound
 from glidemq_async.job import Job
 from glidemq_async.queue import Queue
 from glidemq_async.storage import MemoryStorage, Storage
+from glidemq_async.sync import Blocking
 from glidemq_async.tasks import GlideMQ, Middleware
+from glidemq_async.tasks.app_worker import AppWorker, WorkerOptionsDict
 from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.task import AnyTask
 from glidemq_async.testing.clock import MovableClock
+from glidemq_async.testing.sync_harness import SyncHarness
 from glidemq_async.worker import Worker, WorkerPool
 
 __all__ = ["Harness"]
@@ -24,6 +27,7 @@ __all__ = ["Harness"]
 AnyJob: TypeAlias = Job[Any, Any]
 AnyQueue: TypeAlias = Queue[Any, Any]
 AnyApp: TypeAlias = GlideMQ[Any]
+T = TypeVar("T")
 
 _ALL: Final = 1_000_000
 _CONCURRENCY: Final = 10
@@ -33,9 +37,11 @@ _CONCURRENCY: Final = 10
 class Harness:
     """The engine of production in the process of a test, without anything installed.
 
-    An async context manager: the server starts in a few milliseconds and is gone at the end, with all of its queues.
-    `storage` goes to the code under test, `clock` moves the server's time. Not for production: the server has switches
-    that no other may have.
+    A context manager: the server starts in a few milliseconds and is gone at the end, with all of its queues. `async
+    with` is for tests that are coroutines, and what works for them works in their loop. `with` is for plain ones: a
+    thread in the background has the loop, and `harness.sync` and `clock.sync` wait for what is done there. `storage`
+    goes to the code under test, `clock` moves the server's time. Not for production: the server has switches that no
+    other may have.
     """
 
     def __init__(self) -> None:
@@ -44,8 +50,22 @@ class Harness:
         self._queues: dict[str, AnyQueue] = {}
         self._apps: dict[AnyApp, str | Storage | None] = {}
 
+    @property
+    def sync(self) -> SyncHarness:
+        """The same methods for a test without an event loop: `harness.sync.drain(mq)` waits."""
+        return cast("SyncHarness", Blocking(self, self.storage))
+
+    def __enter__(self) -> Self:
+        self.sync.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.sync.close()
+
     async def __aenter__(self) -> Self:
-        await self.storage.connect()
+        await self.connect()
         return self
 
     async def __aexit__(
@@ -53,14 +73,19 @@ class Harness:
     ) -> None:
         await self.close()
 
+    async def connect(self) -> None:
+        """Start the server; idempotent."""
+        await self.storage.connect()
+
     async def close(self) -> None:
         """Close the queues of the harness and end the server; idempotent."""
         for queue in self._queues.values():
             await queue.close()
         self._queues.clear()
         for app, former in self._apps.items():
-            await app.close()
+            await _in_loop_of(app, app.close())
             app.relocate(former)
+            app.stores_crons = True
         self._apps.clear()
         await self.storage.close()
 
@@ -70,14 +95,19 @@ class Harness:
             self._queues[name] = Queue(name, self.storage)
         return self._queues[name]
 
-    def use(self, app: AnyApp) -> AnyApp:
+    def use(self, app: AnyApp, *, crons: bool = True) -> AnyApp:
         """Let an app of tasks live on this server until the harness is closed, and return it.
 
-        Raises RuntimeError when the app is open.
+        With `crons=False` the clock adds nothing: opening the app, and draining it, leaves its crons out. Raises
+        RuntimeError when the app is open.
         """
+        self._adopt(app)
+        app.stores_crons = crons
+        return app
+
+    def _adopt(self, app: AnyApp) -> None:
         if app not in self._apps:
             self._apps[app] = app.relocate(self.storage)
-        return app
 
     @overload
     async def drain(self, jobs: str | AnyQueue, processor: Callable[..., object], **options: Any) -> list[AnyJob]: ...
@@ -91,13 +121,15 @@ class Harness:
         """Run what is due now, and what becomes due by that, in the running loop; returns the jobs as they ended.
 
         `jobs` is a queue with the processor of its jobs, or an app of tasks; `options` are those of Worker
-        (`concurrency` is 10 here). Jobs that fail and are to be tried again later, delayed ones, and those that a limit
-        or a pause holds back are left alone: move the clock, then drain again. A failed job is returned, not raised;
-        read its `failed_reason`, or ask for `job.result()`.
+        (`concurrency` is 10 here), and of an app `queues`, those to drain. An app that is open in another loop (that of
+        a web service under test) is drained there. Executors start when a job needs them. Jobs that fail and are to be
+        tried again later, delayed ones, and those that a limit or a pause holds back are left alone: move the clock,
+        then drain again. A failed job is returned, not raised; read its `failed_reason`, or ask for `job.result()`.
         """
         options = {"concurrency": _CONCURRENCY, "handle_signals": False} | options
         if isinstance(jobs, GlideMQ):
-            return await _drain(self.use(jobs).worker(**options))
+            self._adopt(jobs)
+            return await _in_loop_of(jobs, _drain_app(jobs, **options))
         if processor is None:
             raise TypeError("drain needs a processor to run the jobs of a queue; an app of tasks brings its own")
         name = jobs if isinstance(jobs, str) else jobs.name
@@ -109,7 +141,7 @@ class Harness:
 
         Delayed jobs wait for the clock as ever, and what a failed one raised is raised by `job.result()`.
         """
-        self.use(app)
+        self._adopt(app)
         former = app.chain
         app.chain = Chain([_Eager(self, app), *former.all])
         try:
@@ -155,6 +187,20 @@ class _Runs(Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+async def _in_loop_of(app: AnyApp, work: Coroutine[Any, Any, T]) -> T:
+    """Do what an app is to do where it is open."""
+    loop = app.loop
+    if loop is None or loop is asyncio.get_running_loop() or not loop.is_running():
+        return await work
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+
+async def _drain_app(
+    app: AnyApp, queues: Sequence[str] | None = None, *, concurrency: int, **options: Any
+) -> list[AnyJob]:
+    return await _drain(AppWorker(app, queues, concurrency, cast("WorkerOptionsDict", options), warm=False))
 
 
 async def _drain(runs: _Runs) -> list[AnyJob]:

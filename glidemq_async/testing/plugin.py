@@ -1,12 +1,14 @@
 """The pytest plugin: a fresh server with a movable clock for each test that asks for one.
 
 Registered as an entry point, so that installing the library is enough. With pytest-asyncio the fixtures run in the loop
-of the test; without it anyio's plugin runs them.
+of the test; without it anyio's plugin runs them. A plain test function needs neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import inspect
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any
 
 import pytest
 
@@ -22,9 +24,36 @@ except ModuleNotFoundError:
 
 @fixtures.fixture
 async def glidemq() -> AsyncIterator[Harness]:
-    """A harness: a server of the test's own, its clock, `drain` and assertions."""
+    """A harness: a server of the test's own, its clock, `drain` and assertions; for plain tests those of its `sync`."""
     async with Harness() as harness:
         yield harness
+
+
+def _glidemq_of_plain_tests() -> Iterator[Harness]:
+    with Harness() as harness:
+        yield harness
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Give a plain test a harness that needs no loop of the test, and no plugin for one."""
+    function = fixturedef.func
+    if getattr(function, "__module__", "") != __name__ or fixturedef.argname != "glidemq" or _is_awaited(request.node):
+        return (yield)
+    vars(fixturedef)["func"] = _glidemq_of_plain_tests
+    try:
+        return (yield)
+    finally:
+        vars(fixturedef)["func"] = function
+
+
+def _is_awaited(test: object) -> bool:
+    function: object = getattr(test, "obj", None)
+    # What hypothesis makes of a coroutine function is a plain one, and the inner one is what is awaited.
+    function = getattr(getattr(function, "hypothesis", None), "inner_test", function)
+    return inspect.iscoroutinefunction(function)
 
 
 @pytest.fixture
