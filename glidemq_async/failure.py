@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from contextlib import suppress
+from types import TracebackType
 from typing import Final, NamedTuple, cast
 
 import msgpack
@@ -14,6 +16,7 @@ TRACEBACK_LIMIT: Final = 16_384
 MESSAGE_LIMIT: Final = 4_096
 REASON_LIMIT: Final = 500
 
+_LIBRARY: Final = __name__.partition(".")[0]
 _CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
 
 
@@ -45,11 +48,22 @@ def failure_of(error: BaseException) -> Failure:
     with suppress(Exception):
         message = str(error)[:MESSAGE_LIMIT]
     with suppress(Exception):
-        trace = "".join(traceback.format_exception(error))
+        trace = "".join(traceback.format_exception(type(error), error, _from_the_users_first(error.__traceback__)))
     if len(trace) > TRACEBACK_LIMIT:
         trace = trace[: TRACEBACK_LIMIT // 2] + "\n[…]\n" + trace[-TRACEBACK_LIMIT // 2 :]
     encodable = [text.encode("utf-8", "replace").decode() for text in (name, message, trace)]
     return Failure(*encodable)
+
+
+def _from_the_users_first(trace: TracebackType | None) -> TracebackType | None:
+    """Leave out how the library came to the function that it runs; all of it stays where no such function had a part."""
+    at = trace
+    while at is not None:
+        module = str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if module != _LIBRARY and module not in sys.stdlib_module_names:
+            return at
+        at = at.tb_next
+    return trace
 
 
 def stored_failure(packed: bytes | None, reason: str) -> JobFailed:

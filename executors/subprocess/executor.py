@@ -162,7 +162,8 @@ class SubprocessExecutor:
 
     async def _attended(self, pool: Pool, child: Child, job: Job[Any, Any], timeout: float | None) -> Outcome:
         """Wait for the outcome, and end the run when its time is over or it is cancelled."""
-        run = Run(child, job, self._silence)
+        cpu = None if self._permissions is None else self._permissions.cpu
+        run = Run(child, job, self._silence, cpu)
         serving = asyncio.create_task(run.serve())
         try:
             await asyncio.wait({serving}, timeout=timeout)

@@ -17,6 +17,8 @@ from glidemq_async.serialization import MsgpackSerializer
 
 SLACK: Final = 256 * 1024
 """What a frame may have beyond the largest payload: an error with its traceback, a few short fields."""
+_SIGXCPU: Final = 24
+"""Its number on Linux, where there are permissions, and on macOS."""
 _LAST_SECONDS: Final = 5.0
 """How long after the last step, be it a kill or the end of its channel, a child may take to be reported as ended."""
 
@@ -41,8 +43,9 @@ class Outcome(NamedTuple):
 class Run:
     """A job on its way through a child."""
 
-    def __init__(self, child: Child, job: Job[Any, Any], silence: float | None) -> None:
+    def __init__(self, child: Child, job: Job[Any, Any], silence: float | None, cpu: int | None = None) -> None:
         self._child = child
+        self._cpu = cpu
         self._job = job
         self._silence = silence
 
@@ -91,9 +94,10 @@ class Run:
             return self._broke(ExecutorError("the process of the job closed its channel to the worker"))
         how = ending.why or how_it_ended(ending.status)
         status = -int(signal.SIGKILL) if ending.status is None else ending.status
-        return Outcome(
-            "died", ExecutorError(f"the process of the job {how} before the job had ended", exit_status=status)
-        )
+        text = f"the process of the job {how} before the job had ended"
+        if self._cpu is not None and status == -_SIGXCPU:
+            text += f": it had used the processor time of Permissions(cpu={self._cpu})"
+        return Outcome("died", ExecutorError(text, exit_status=status))
 
     def _broke(self, error: ExecutorError) -> Outcome:
         return Outcome("died", error)

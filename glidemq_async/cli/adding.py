@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, cast
 
 from glidemq_async.cli.exits import USAGE, CommandError
+from glidemq_async.cli.private_stores import refuse_private
 from glidemq_async.errors import SerializationError
 from glidemq_async.options import merge
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 async def add_job(store: Store, queue: str, name: str, payload: object, options: Mapping[str, Any]) -> Job[Any, Any]:
-    """Add a job. Raises CommandError, before anything is sent, for what no task of the app takes."""
+    """Add a job. Raises CommandError, before anything is sent, for what no task of the app takes, or a store that would end with us."""
+    refuse_private(store.storage, "and the job would end with this command")
     task = None if store.app is None else _task(store.app, queue, name)
     if store.app is None or task is None:
         async with store.queue(queue) as opened:

@@ -78,6 +78,7 @@ async def test_what_a_process_used_before_its_job_does_not_count(queue: AnyQueue
         assert len(set(few)) <= 2
         job = await ended(await queue.add("n", 4.0))
     assert "was killed by SIGXCPU" in (job.failed_reason or "")
+    assert "Permissions(cpu=1)" in (job.failed_reason or "")
 
 
 async def test_what_is_logged_under_permissions_is_heard(queue: AnyQueue, caplog: pytest.LogCaptureFixture) -> None:

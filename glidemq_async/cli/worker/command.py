@@ -103,6 +103,7 @@ def worker(
         loop=loop,
         log_level=log_level,
         log_format=log_format,
+        processes=processes or 1,
     )
     if processes is None and not reload and not reload_dir:
         from glidemq_async.cli.worker.alone import run_alone

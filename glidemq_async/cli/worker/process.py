@@ -13,6 +13,7 @@ from pathlib import Path
 from glidemq_async.cli.apps import Runnable, load, runnable_of
 from glidemq_async.cli.exits import FAILED, HANDED_BACK, CommandError, code_of
 from glidemq_async.cli.loops import run_in_loop
+from glidemq_async.cli.private_stores import refuse_private_stores
 from glidemq_async.cli.worker.hangup import listen_to_hangup
 from glidemq_async.cli.worker.logs import set_up_logging
 from glidemq_async.cli.worker.settings import Settings
@@ -80,6 +81,7 @@ class Process:
                     shutdown_timeout=settings.shutdown_timeout,
                     health_port=settings.health_port,
                 )
+                refuse_private_stores(running, settings.processes)
                 await opened.enter_async_context(running)
         except TimeoutError:
             if not starting.expired():

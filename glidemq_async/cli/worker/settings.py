@@ -24,6 +24,8 @@ class Settings:
     loop: LoopKind = "auto"
     log_level: str = "info"
     log_format: LogFormat = "text"
+    processes: int = 1
+    """How many there are of them."""
     number: int | None = None
     """Which of the supervised processes this is, from 1; None for one that runs alone."""
 

@@ -1,0 +1,79 @@
+"""What is stored of a failure's traceback: where the user's code begins, and all of it where that had no part."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from glidemq_async import GlideMQ, Job
+from glidemq_async.tasks import Depends
+from glidemq_async.testing import Harness
+from tests.workbench import AnyJob
+
+
+def _raise() -> None:
+    json.loads("{")  # the last frames are not the user's
+
+
+def fail() -> None:
+    _raise()
+
+
+async def fail_awaited() -> None:
+    _raise()
+
+
+async def broken_provider() -> int:
+    _raise()
+    return 1
+
+
+async def fail_by_provider(number: int = Depends(broken_provider)) -> int:
+    return number
+
+
+async def takes_one(number: int) -> int:
+    return number
+
+
+def lines_of(job: Job[Any, Any]) -> list[str]:
+    return [line for line in (job.stacktrace or "").splitlines() if line.startswith("  File ")]
+
+
+@pytest.mark.parametrize("tier", ["inline", "thread", "subprocess"])
+async def test_the_traceback_of_a_task_begins_with_its_function(glidemq: Harness, tier: str) -> None:
+    app = glidemq.use(GlideMQ())
+    await app.task(executor=tier)(fail_awaited if tier == "inline" else fail).add()
+    (job,) = await glidemq.drain(app)
+    lines = lines_of(job)
+    assert __file__ in lines[0]
+    assert ", in fail" in lines[0]
+    assert ", in _raise" in lines[1]
+    assert "json" in lines[-1]
+
+
+async def test_a_provider_is_the_users_too(glidemq: Harness) -> None:
+    app = glidemq.use(GlideMQ())
+    await app.task(fail_by_provider).add()
+    (job,) = await glidemq.drain(app)
+    assert ", in broken_provider" in lines_of(job)[0]
+
+
+async def test_the_traceback_of_a_handler_begins_with_it(glidemq: Harness) -> None:
+    async def handler(_job: AnyJob) -> None:
+        _raise()
+
+    await glidemq.queue("q").add("n")
+    (job,) = await glidemq.drain("q", handler)
+    assert ", in handler" in lines_of(job)[0]
+
+
+async def test_an_error_of_the_library_keeps_all_of_its_frames(glidemq: Harness) -> None:
+    app = glidemq.use(GlideMQ())
+    app.task(takes_one)
+    await glidemq.queue("default").add("takes_one", {"a": [], "k": {"other": 1}})
+    (job,) = await glidemq.drain(app)
+    assert all("glidemq_async" in line for line in lines_of(job))
+    assert len(lines_of(job)) > 1

@@ -1,0 +1,42 @@
+"""`memory://` is refused where it could only lose work, and works where one process does all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import APP, worker
+from tests.cli.shell import Shell
+
+TASKS = """
+from glidemq_async import GlideMQ
+
+mq = GlideMQ()
+mq.task(print, name="print")
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--app", "jobs:mq")], ids=["queue", "task"])
+async def test_a_job_is_not_added_to_what_ends_with_the_command(tmp_path: Path, options: tuple[str, ...]) -> None:
+    (tmp_path / "jobs.py").write_text(TASKS)
+    shell = Shell("memory://", tmp_path / "t", processes=True)
+    done = await shell.run("add", "default", "print", *options, "--app-dir", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "memory:// is seen by one process alone, and the job would end with this command: use a" in done.stderr
+
+
+@pytest.mark.parametrize("text", [APP, TASKS], ids=["worker", "app"])
+async def test_processes_that_would_each_have_a_store_of_their_own_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "jobs.py").write_text(text)
+    async with worker("-p", "2", cwd=tmp_path, url="memory://") as running:
+        assert await running.code() == 2
+        assert "each of 2 would work on a store of its own" in running.noise[0]
+
+
+@pytest.mark.parametrize("options", [(), ("-p", "1")], ids=["alone", "supervised"])
+async def test_one_process_may_have_a_store_of_its_own(tmp_path: Path, options: tuple[str, ...]) -> None:
+    (tmp_path / "jobs.py").write_text(TASKS)
+    async with worker("--until-empty", *options, cwd=tmp_path, url="memory://") as running:
+        assert await running.code() == 0
