@@ -56,7 +56,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _from_the_users_first(trace: TracebackType | None) -> TracebackType | None:
-    """Leave out how the library came to the function that it runs; all of it stays where no such function had a part."""
+    """Leave out how the library came to the function that it runs; all stays where no such function had a part."""
     at = trace
     while at is not None:
         module = str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0]

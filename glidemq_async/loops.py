@@ -16,7 +16,8 @@ def elsewhere(loop: asyncio.AbstractEventLoop, what: str) -> RuntimeError:
     if loop.is_running():
         return RuntimeError(
             f"{what} belongs to another event loop: go on there, which is by .sync for what .sync has opened; or make "
-            "another one for this loop (of a storage: clone())"
+            "another one for this loop (of a storage: clone()); a GlideMQ app is to be opened here while it is closed "
+            "there (async with mq; in a web service lifespan(mq), which a TestClient runs in its with block)"
         )
     return RuntimeError(
         f"{what} belongs to an event loop that does not run any more: close objects before their loop ends, and make "

@@ -9,6 +9,7 @@ import asyncio
 import atexit
 import contextlib
 import inspect
+import logging
 import socket
 import threading
 import weakref
@@ -23,8 +24,16 @@ from glidemq_async import forks
 
 CHECK_SECONDS: Final = 1.0
 """How often a caller looks whether the loop that works for it still runs."""
+BLOCKED_SECONDS: Final = 5.0
+"""After how long a caller says that its loop has not even begun."""
 EXIT_SECONDS: Final = 5.0
 """How long closing what is open may take when the interpreter ends."""
+
+_BLOCKED: Final = (
+    "a thread waits for %s, which the event loop has not begun for %g s: something blocks that loop. If it waits for "
+    "this thread, as a coroutine does that calls a blocking client, it waits for ever: let it call by asyncio.to_thread"
+)
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Owner = TypeVar("Owner")
@@ -187,10 +196,14 @@ class _Call(Generic[T]):
     def wait(self, runs: Callable[[], bool]) -> T:
         """Start the work and wait for its end, for as long as its loop runs."""
         self._loop.call_soon_threadsafe(self._start)
+        patience: float | None = BLOCKED_SECONDS
         try:
             while not self._ended.acquire(timeout=CHECK_SECONDS):
                 if not runs():
                     raise RuntimeError("the event loop that did the work has ended; whether it was done is unknown")
+                if patience is not None and self._task is None and (patience := patience - CHECK_SECONDS) <= 0:
+                    _log.warning(_BLOCKED, self._work.__qualname__, BLOCKED_SECONDS)
+                    patience = None
         except BaseException:
             # Nobody waits any more (a KeyboardInterrupt): the work is cancelled.
             with contextlib.suppress(RuntimeError):

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 async def add_job(store: Store, queue: str, name: str, payload: object, options: Mapping[str, Any]) -> Job[Any, Any]:
-    """Add a job. Raises CommandError, before anything is sent, for what no task of the app takes, or a store that would end with us."""
+    """Add a job. Raises CommandError, before anything is sent, for what no task of the app takes.
+
+    And for a store that would end with this command.
+    """
     refuse_private(store.storage, "and the job would end with this command")
     task = None if store.app is None else _task(store.app, queue, name)
     if store.app is None or task is None:

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import itertools
+import logging
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Job, Queue, QueueClosed, QueueEvent, QueueEvents, SyncJob, SyncQueue, Worker
+from glidemq_async import Job, Queue, QueueClosed, QueueEvent, QueueEvents, SyncJob, SyncQueue, Worker, sync
 from glidemq_async.queue_events import SyncQueueEvents
 from glidemq_async.storage import MemoryStorage
 from glidemq_async.sync import EXIT_SECONDS, Blocking
@@ -431,3 +432,28 @@ def test_a_loop_that_cannot_start_is_told_to_the_caller(monkeypatch: pytest.Monk
             queue.sync.add("n")
     with queue.sync as opened:
         assert opened.add("n").outcome == "added"
+
+
+async def test_a_loop_that_is_blocked_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "BLOCKED_SECONDS", 0.02)
+    monkeypatch.setattr(sync, "CHECK_SECONDS", 0.01)
+    told = threading.Event()
+
+    class Heard(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.set()
+
+    heard = Heard()
+    logging.getLogger(sync.__name__).addHandler(heard)
+    try:
+        async with Queue("q", "memory://") as queue:
+            adding = asyncio.create_task(asyncio.to_thread(queue.sync.add, "n"))
+            await asyncio.sleep(0)
+            assert told.wait(10)  # and this loop does nothing else meanwhile
+            assert (await adding).id == "1"
+    finally:
+        logging.getLogger(sync.__name__).removeHandler(heard)
+    (message,) = caplog.messages
+    assert "waits for Queue.add, which the event loop has not begun" in message
