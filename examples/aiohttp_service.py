@@ -57,7 +57,6 @@ async def work() -> None:
 async def try_it() -> None:
     with tempfile.TemporaryDirectory() as directory:
         os.environ["GLIDEMQ_URL"] = f"file://{directory}?linger=0.2"
-        worker = await asyncio.create_subprocess_exec(sys.executable, __file__, "worker")
         runner = web.AppRunner(make_app())
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -66,6 +65,7 @@ async def try_it() -> None:
             for _ in range(2):
                 async with client.post("/orders", json={"number": 7, "item": "tea"}) as answer:
                     print(answer.status, await answer.json())
+            worker = await asyncio.create_subprocess_exec(sys.executable, __file__, "worker")
             async with Queue[Payload, str]("orders") as orders:
                 job = await orders.get_job("order-7")
                 assert job is not None

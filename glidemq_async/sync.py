@@ -202,7 +202,7 @@ class _Call(Generic[T]):
                 if not runs():
                     raise RuntimeError("the event loop that did the work has ended; whether it was done is unknown")
                 if patience is not None and self._task is None and (patience := patience - CHECK_SECONDS) <= 0:
-                    _log.warning(_BLOCKED, self._work.__qualname__, BLOCKED_SECONDS)
+                    _log.warning(_BLOCKED, getattr(self._work, "__qualname__", "a call"), BLOCKED_SECONDS)
                     patience = None
         except BaseException:
             # Nobody waits any more (a KeyboardInterrupt): the work is cancelled.
