@@ -15,7 +15,8 @@ import msgpack
 
 from glidemq_async import Queue
 from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane
-from glidemq_async.options import JobOptionsDict
+from glidemq_async.options import JobOptions, JobOptionsDict
+from glidemq_async.record import route_of
 
 from . import kinds
 from .bench import PAYLOAD, RESULT, Bench, expect
@@ -29,6 +30,9 @@ CHUNK: Final = 500
 CHUNKS: Final = 40
 SHALLOW: Final = 1_000
 LEASE_MS: Final = 600_000
+# Where a claimed job tells its route: a keyed one that never ran before, and any other.
+ROUTE_OF_FRESH: Final = 6
+ROUTE: Final = 10
 CHANGES: Final = {"revoke": "revokeJob", "change_priority": "changePriority", "remove": "removeJob"}
 DATA: Final[bytes] = msgpack.packb(PAYLOAD)
 ENDED: Final[bytes] = msgpack.packb(RESULT)
@@ -53,8 +57,8 @@ class Driven:
             self.added += count
 
     def _request(self, number: int) -> AddRequest:
-        options = self._options_of(number)
-        return AddRequest("", "job", DATA, b"", msgpack.packb(options) if options else b"")
+        extra = JobOptions(**self._options_of(number)).pack_extra()
+        return AddRequest("", "job", DATA, b"", extra)
 
     async def work(self, jobs: int) -> None:
         """Claim jobs and complete them, a batch in each call."""
@@ -84,8 +88,8 @@ def _token(job: Sequence[bytes | None]) -> bytes:
     entry = job[5] or b""
     if not entry.startswith(b"k"):
         return entry
-    *_, key = (job[10] or b"").split(b" ", 4)
-    return entry + b" " + key
+    key = route_of(job[ROUTE if len(job) > ROUTE else ROUTE_OF_FRESH]).key or ""
+    return entry + b" " + key.encode()
 
 
 async def _turns(bench: Bench, kind: str, queues: Sequence[tuple[str, Driven]], chunks: int) -> Rows:
