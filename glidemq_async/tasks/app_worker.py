@@ -10,7 +10,6 @@ from typing import Any, Final, Protocol, TypedDict
 
 from typing_extensions import override
 
-from glidemq_async.errors import QueueClosed
 from glidemq_async.executors import Executor
 from glidemq_async.option_checks import refuse_unknown
 from glidemq_async.queue import Queue
@@ -109,6 +108,10 @@ class AppWorker(Runs):
     block. The lifespan of the app is entered before the first job and left after the last one. `until_empty` asks all
     its queues again until none has a job that could start: the jobs of one queue may add to another.
 
+    `start` opens the app, enters its lifespan and upserts its crons before it starts the workers; it raises what the
+    lifespan raises, too, and nothing is left open then. After a start that failed it is closed if its workers could not
+    start; `close` leaves the lifespan after the last worker has closed.
+
     `warm=False` starts an executor when its first job comes, and not with the worker: for tests.
     """
 
@@ -137,9 +140,6 @@ class AppWorker(Runs):
         for worker in self._workers:
             worker.when_broken = self.break_off
         self._open = AsyncExitStack()
-        self._closing: asyncio.Task[None] | None = None
-        self._starting = asyncio.Lock()
-        self._started = False
 
     def __repr__(self) -> str:
         return f"<AppWorker of {', '.join(self._names)}>"
@@ -197,19 +197,7 @@ class AppWorker(Runs):
                 return True
         return False
 
-    async def start(self) -> None:
-        """Open the app, enter its lifespan, upsert its crons, and start the workers.
-
-        Raises what the lifespan raises, StorageUnavailable, IncompatibleQueueError (nothing is left open then), and
-        QueueClosed after `close`, or when its workers could not start before.
-        """
-        async with self._starting:
-            if self._closed:
-                raise QueueClosed(f"asked to start {self!r}, found it closed: make a new one with mq.worker(...)")
-            if not self._started:
-                await self._start()
-                self._started = True
-
+    @override
     async def _start(self) -> None:
         async with AsyncExitStack() as opening:
             await self._app.enter(as_worker=True)
@@ -223,14 +211,7 @@ class AppWorker(Runs):
             opening.push_async_callback(self._pool.close)
             self._open = opening.pop_all()
 
-    async def close(self) -> None:
-        """Stop the workers, close what they kept, and leave the lifespan; idempotent."""
-        self._stop_requested.set()
-        if self._closing is None:
-            self._closed = True
-            self._closing = asyncio.create_task(self._close())
-        await asyncio.shield(self._closing)
-
+    @override
     async def _close(self) -> None:
         await self._open.aclose()
         # Workers that never started hold a storage only if it is their own, and here it is the app's.

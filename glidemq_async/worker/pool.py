@@ -16,9 +16,10 @@ from glidemq_async.worker.worker import Worker
 class WorkerPool(Runs):
     """Runs workers side by side; give them one Storage to share its connections.
 
-    The first one that cannot start, SIGTERM, SIGINT or `stop()` shuts all of them down, at the same time. Raises
-    ValueError when there is no worker. `handle_signals`: False leaves SIGTERM and SIGINT to the program around it, and
-    what the workers say of it does not count. `health_port` answers probes for all of them; see HealthServer.
+    The first one that cannot start, SIGTERM, SIGINT or `stop()` shuts all of them down, at the same time. A start that
+    failed closes the pool. Raises ValueError when there is no worker. `handle_signals`: False leaves SIGTERM and SIGINT
+    to the program around it, and what the workers say of it does not count. `health_port` answers probes for all of
+    them; see HealthServer.
     """
 
     def __init__(
@@ -47,20 +48,20 @@ class WorkerPool(Runs):
         for worker in self._workers:
             worker.stop(at_once=at_once)
 
-    async def start(self) -> None:
-        """Start every worker. Raises what `Worker.start` raises, after closing those that started."""
+    @override
+    async def _start(self) -> None:
         try:
             if self._health_server is not None:
                 await self._health_server.start()
             for worker in self._workers:
                 await worker.start()
         except BaseException:
-            await self.close()
+            self._closed = True  # its workers are, and cannot be started again
+            await self._close()
             raise
 
-    async def close(self) -> None:
-        """Close every worker at the same time; idempotent."""
-        self._closed = True
+    @override
+    async def _close(self) -> None:
         try:
             await asyncio.gather(*(worker.close() for worker in self._workers))
         finally:

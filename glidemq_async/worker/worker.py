@@ -20,7 +20,7 @@ from glidemq_async import failpoints
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.codecs import Codec
 from glidemq_async.dead_letters import check_dead_letter_queue
-from glidemq_async.errors import GlideMQError, QueueClosed
+from glidemq_async.errors import GlideMQError
 from glidemq_async.executors.protocol import Executor, Handler, MayBreak, grace_of
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import Hold
@@ -145,8 +145,6 @@ class Worker(Runs, Generic[Data, Result]):
         self.when_broken: Callable[[Exception], None] = lambda _: None
         """Called when its executor can run nothing any more; the worker closes by itself then. For pools."""
         self._hurried = asyncio.Event()
-        self._starting = asyncio.Lock()
-        self._closing: asyncio.Task[None] | None = None
         self._session: Session | None = None
         self._instrumented = False
 
@@ -226,29 +224,19 @@ class Worker(Runs, Generic[Data, Result]):
         if at_once:
             self._hurried.set()
 
-    async def start(self) -> None:
-        """Start working in the background.
-
-        Raises StorageUnavailable, IncompatibleQueueError, QueueClosed, OSError when the health port is taken.
-        """
-        if self._closed:
-            raise QueueClosed(f"asked to start worker {self.name}, found it closed: make a new Worker")
-        async with self._starting:
-            if self._session is None:
-                await self._start_probed()
-
-    async def _start_probed(self) -> None:
+    @override
+    async def _start(self) -> None:
         if self._health_server is None:
-            await self._start()
+            await self._start_session()
             return
         await self._health_server.start()
         try:
-            await self._start()
+            await self._start_session()
         except BaseException:
             await self._health_server.close()
             raise
 
-    async def _start(self) -> None:
+    async def _start_session(self) -> None:
         # Whatever fails here, the worker can be started again.
         await self._client.open()
         await self._start_instruments()
@@ -343,18 +331,7 @@ class Worker(Runs, Generic[Data, Result]):
         await self._session.until_empty(self._stop_requested, wait=wait)
         self._listeners.tell("drained")
 
-    async def close(self) -> None:
-        """Stop claiming, let running jobs end for `shutdown_timeout`, hand back the rest, let go; idempotent."""
-        # Whoever else closes meanwhile waits for the same end; cancelling one of them cuts nothing off.
-        await asyncio.shield(self._begin_closing())
-
-    def _begin_closing(self) -> asyncio.Task[None]:
-        if self._closing is None:
-            self._closed = True
-            self._stop_requested.set()
-            self._closing = asyncio.create_task(self._close())
-        return self._closing
-
+    @override
     async def _close(self) -> None:
         try:
             await self._stop_working()
