@@ -17,8 +17,16 @@ import msgpack
 from glidemq_async import option_checks as checks
 from glidemq_async.backoff import Backoff, BackoffWire
 from glidemq_async.deduplication import Deduplication
-from glidemq_async.durations import instant_to_ms, to_ms
+from glidemq_async.durations import instant_to_ms
 from glidemq_async.errors import SerializationError
+from glidemq_async.retention import (
+    DEFAULT_KEEP_COMPLETED,
+    DEFAULT_KEEP_FAILED,
+    KeepJobs,
+    checked_keep,
+    keep_from_wire,
+    keep_to_wire,
+)
 
 __all__ = [
     "DEFAULT_KEEP_COMPLETED",
@@ -27,6 +35,7 @@ __all__ = [
     "JobOptions",
     "JobOptionsDict",
     "KeepJobs",
+    "layered",
     "merge",
 ]
 
@@ -34,33 +43,6 @@ _WHOLE_COST: Final = 1000
 """One token, in thousandths."""
 
 Durability: TypeAlias = Literal["default", "replicated", "fsync"]
-
-
-@dataclass(frozen=True, slots=True)
-class KeepJobs:
-    """How many ended jobs are kept (`count`) and for how long (`age`, seconds); None sets no bound.
-
-    Raises ValueError or TypeError for a negative bound.
-    """
-
-    age: float | timedelta | None = None
-    count: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.age is not None:
-            object.__setattr__(self, "age", to_ms("age", self.age) / 1000)
-        if self.count is not None:
-            checks.whole_number("count", self.count, least=0)
-
-    @property
-    def age_ms(self) -> int | None:
-        """The age in milliseconds."""
-        return None if self.age is None else to_ms("age", self.age)
-
-
-#: What is kept of jobs whose options do not say.
-DEFAULT_KEEP_COMPLETED: Final = KeepJobs(age=timedelta(hours=24), count=1_000)
-DEFAULT_KEEP_FAILED: Final = KeepJobs(age=timedelta(days=30), count=10_000)
 
 
 class JobOptionsDict(TypedDict, total=False):
@@ -84,16 +66,6 @@ class JobOptionsDict(TypedDict, total=False):
     result_ttl: float | timedelta | None
     headers: Mapping[str, str]
     durability: Durability
-
-
-def _keep(name: str, value: object) -> KeepJobs | None:
-    if value is None or isinstance(value, KeepJobs):
-        return value
-    if isinstance(value, bool):
-        return KeepJobs() if value else KeepJobs(count=0)
-    if not isinstance(value, int):
-        raise TypeError(f"{name} must be a bool, a number of jobs or KeepJobs, not {value!r}")
-    return KeepJobs(count=checks.whole_number(name, value, least=0))
 
 
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -121,8 +93,8 @@ _CHECKS: Final[Mapping[str, checks.Check]] = {
     "timeout": checks.optional_positive_seconds,
     "ttl": checks.optional_positive_seconds,
     "lock_duration": checks.optional_lease,
-    "keep_completed": _keep,
-    "keep_failed": _keep,
+    "keep_completed": checked_keep,
+    "keep_failed": checked_keep,
     "result_ttl": checks.optional_positive_seconds,
     "headers": checks.headers,
     "durability": checks.durability,
@@ -298,9 +270,9 @@ class JobOptions:
         if self.lock_duration is not None:
             wire["l"] = self.lock_duration_ms
         if self.keep_completed is not None:
-            wire["c"] = _keep_to_wire(self.keep_completed)
+            wire["c"] = keep_to_wire(self.keep_completed)
         if self.keep_failed is not None:
-            wire["f"] = _keep_to_wire(self.keep_failed)
+            wire["f"] = keep_to_wire(self.keep_failed)
         if self.result_ttl is not None:
             wire["r"] = self.result_ttl_ms
         if self.headers:
@@ -337,22 +309,26 @@ def merge(default: JobOptions, overrides: JobOptions | JobOptionsDict | Mapping[
     return _rebuild(cast("JobOptionsDict", merged))
 
 
+def layered(default: JobOptions, options: JobOptions | None, keywords: JobOptionsDict) -> JobOptions:
+    """Return `default` overridden by `options`, and that by `keywords`.
+
+    Raises TypeError when `options` is no JobOptions, and what JobOptions raises.
+    """
+    if options is None:
+        return merge(default, keywords)
+    if not isinstance(options, JobOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"options must be JobOptions, got {options!r}; pass JobOptions(...), or each option as a keyword"
+        )
+    return merge(merge(default, options), keywords)
+
+
 def _rebuild(options: JobOptionsDict) -> JobOptions:
     return JobOptions(**options)
 
 
 def _ms(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1000)
-
-
-def _keep_to_wire(keep: KeepJobs) -> list[int]:
-    age = keep.age_ms
-    return [-1 if keep.count is None else keep.count, -1 if age is None else age]
-
-
-def _keep_from_wire(wire: list[int]) -> KeepJobs:
-    count, age = wire
-    return KeepJobs(age=None if age == -1 else age / 1000, count=None if count == -1 else count)
 
 
 class _Wire(TypedDict, total=False):
@@ -389,9 +365,9 @@ def _from_map(wire: _Wire) -> JobOptionsDict:
     if "l" in wire:
         options["lock_duration"] = wire["l"] / 1000
     if "c" in wire:
-        options["keep_completed"] = _keep_from_wire(wire["c"])
+        options["keep_completed"] = keep_from_wire(wire["c"])
     if "f" in wire:
-        options["keep_failed"] = _keep_from_wire(wire["f"])
+        options["keep_failed"] = keep_from_wire(wire["f"])
     if "r" in wire:
         options["result_ttl"] = wire["r"] / 1000
     if "h" in wire:

@@ -26,7 +26,7 @@ from glidemq_async.keys import check_id
 from glidemq_async.limits import Limits
 from glidemq_async.loops import refuse_elsewhere
 from glidemq_async.option_checks import optional_seconds
-from glidemq_async.options import JobOptions, JobOptionsDict, merge
+from glidemq_async.options import JobOptions, JobOptionsDict, layered
 from glidemq_async.queue_part import JobInput
 from glidemq_async.schedulers import Schedulers
 from glidemq_async.serialization import Serializer
@@ -141,18 +141,27 @@ class Queue(
 
     # -- adding ---------------------------------------------------------------------------------------------------
 
-    async def add(self, name: str, data: Data = _NO_DATA, **options: Unpack[JobOptionsDict]) -> Job[Data, Result]:
+    async def add(
+        self,
+        name: str,
+        data: Data = _NO_DATA,
+        options: JobOptions | None = None,
+        **keywords: Unpack[JobOptionsDict],
+    ) -> Job[Data, Result]:
         """Add a job; once this returns it is stored and will reach exactly one final state.
 
-        Options are those of JobOptions. `job.outcome` is "added", or "duplicate" / "completed" when a job with this
-        `job_id` or of the same deduplication stands in the way; the returned job is that one then, and `job.gone`
-        tells whether its record is gone already (a throttle outlives its job). Concurrent adds
-        share calls, so many tasks adding at once are much faster than one after the other.
+        Options are those of JobOptions: an object (`options`), keywords, or both. A keyword overrides the same option
+        of the object, and the object overrides the queue's defaults.
+
+        `job.outcome` is "added", or "duplicate" / "completed" when a job with this `job_id` or of the same
+        deduplication stands in the way; the returned job is that one then, and `job.gone` tells whether its record is
+        gone already (a throttle outlives its job). Concurrent adds share calls, so many tasks adding at once are much
+        faster than one after the other.
 
         Raises TypeError or ValueError for bad options, SerializationError, PayloadTooLarge (nothing is sent then),
         QueueFull, StorageUnavailable (the job may have been stored then: add it again with a `job_id` to be sure).
         """
-        chosen = merge(self._defaults, options) if options else self._defaults
+        chosen = self._defaults if options is None and not keywords else layered(self._defaults, options, keywords)
         return await self._add_one(name, data, chosen, b"")
 
     async def add_bulk(self, jobs: Iterable[JobInput[Data]]) -> list[Job[Data, Result]]:
@@ -164,7 +173,7 @@ class Queue(
         inputs: list[tuple[str, Data, JobOptions]] = []
         for item in jobs:
             _check_input(item)
-            inputs.append((item[0], item[1], merge(self._defaults, item[2]) if len(item) > 2 else self._defaults))
+            inputs.append((item[0], item[1], layered(self._defaults, item[2], {}) if len(item) > 2 else self._defaults))
         if not self._instruments or not inputs:
             return await self._add_all(inputs)
         additions = [Addition(self.name, name, options.headers) for name, _, options in inputs]
@@ -195,15 +204,16 @@ class Queue(
         self,
         name: str,
         data: Data = _NO_DATA,
+        options: JobOptions | None = None,
         *,
         wait_timeout: float | timedelta | None = None,
-        **options: Unpack[JobOptionsDict],
+        **keywords: Unpack[JobOptionsDict],
     ) -> Result:
-        """Add a job and return its result: request and reply through the queue.
+        """Add a job and return its result: request and reply through the queue. Options are given as to `add`.
 
         Raises what `add` raises, JobFailed, and ResultTimeout after `wait_timeout` seconds (the job goes on).
         """
-        chosen = merge(self._defaults, options) if options else self._defaults
+        chosen = layered(self._defaults, options, keywords)
         patience = optional_seconds("wait_timeout", wait_timeout)
         try:
             async with asyncio.timeout(patience):

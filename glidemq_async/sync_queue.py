@@ -13,7 +13,7 @@ from glidemq_async.inspection import Metrics, WorkerInfo
 from glidemq_async.job import Job
 from glidemq_async.letter import FailureCause
 from glidemq_async.limits import UNCHANGED, KeyLimits, Unchanged
-from glidemq_async.options import JobOptionsDict
+from glidemq_async.options import JobOptions, JobOptionsDict
 from glidemq_async.queue_part import JobInput
 from glidemq_async.rates import RateLimit, TokenBucket
 from glidemq_async.record import State
@@ -44,7 +44,13 @@ class SyncQueue(Protocol[Data, Result]):
         """Send the adds that wait in line, then let go of the connections; idempotent."""
         ...
 
-    def add(self, name: str, data: Data = _NO_DATA, **options: Unpack[JobOptionsDict]) -> Job[Data, Result]:
+    def add(
+        self,
+        name: str,
+        data: Data = _NO_DATA,
+        options: JobOptions | None = None,
+        **keywords: Unpack[JobOptionsDict],
+    ) -> Job[Data, Result]:
         """Add a job; once this returns it is stored and will reach exactly one final state."""
         ...
 
@@ -56,9 +62,10 @@ class SyncQueue(Protocol[Data, Result]):
         self,
         name: str,
         data: Data = _NO_DATA,
+        options: JobOptions | None = None,
         *,
         wait_timeout: float | timedelta | None = None,
-        **options: Unpack[JobOptionsDict],
+        **keywords: Unpack[JobOptionsDict],
     ) -> Result:
         """Add a job and return its result: request and reply through the queue."""
         ...

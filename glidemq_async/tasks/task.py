@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar,
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Executor, RunsHere
 from glidemq_async.job import Job
-from glidemq_async.options import JobOptions, JobOptionsDict, merge
+from glidemq_async.options import JobOptions, JobOptionsDict, layered
 from glidemq_async.sync import Blocking
 from glidemq_async.tasks.arguments import Arguments
 from glidemq_async.tasks.dependencies import Dependency, Node, injected
@@ -207,9 +207,12 @@ class Task(Generic[P, R]):
             f"task {self.name!r}: each call must be a tuple of arguments or a mapping of named ones, got {call!r}"
         )
 
-    def options(self, **options: Unpack[JobOptionsDict]) -> BoundTask[P, R]:
-        """Return the task with other options for its jobs. Raises TypeError or ValueError for bad ones."""
-        return BoundTask(self, merge(self.options_of_jobs, options))
+    def options(self, options: JobOptions | None = None, /, **keywords: Unpack[JobOptionsDict]) -> BoundTask[P, R]:
+        """Return the task with other options for its jobs: as JobOptions, as keywords, or both (a keyword wins).
+
+        Raises TypeError or ValueError for bad ones.
+        """
+        return BoundTask(self, layered(self.options_of_jobs, options, keywords))
 
     async def add_with(self, options: JobOptions, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any, R]:
         """Add a call with just these options. For bound tasks."""
@@ -249,9 +252,9 @@ class BoundTask(Generic[P, R]):
         """Add many calls, as `Task.add_many` does."""
         return await self.task._add_many(calls, self.options_of_jobs)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
-    def options(self, **options: Unpack[JobOptionsDict]) -> BoundTask[P, R]:
-        """Return the task with these options on top."""
-        return BoundTask(self.task, merge(self.options_of_jobs, options))
+    def options(self, options: JobOptions | None = None, /, **keywords: Unpack[JobOptionsDict]) -> BoundTask[P, R]:
+        """Return the task with these options on top, given as to `Task.options`."""
+        return BoundTask(self.task, layered(self.options_of_jobs, options, keywords))
 
 
 AnyTask: TypeAlias = "Task[..., Any]"

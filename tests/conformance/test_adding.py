@@ -188,3 +188,24 @@ async def test_jobs_run_in_the_order_of_their_adds(queue: AnyQueue) -> None:
     async with worker_of(queue, note, concurrency=1):
         await ended(jobs[-1])
     assert order == list(range(500))
+
+
+async def test_options_come_as_an_object_and_keywords_override_it(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage, default_options=JobOptions(attempts=2, priority=9)) as queue:
+        given = JobOptions(priority=3, timeout=7)
+        job = await queue.add("a", 1, given, timeout=8)
+        assert (job.options.attempts, job.priority, job.options.timeout) == (2, 3, 8)
+        plain = await queue.add("a", 1, given)
+        assert (plain.options.attempts, plain.priority, plain.options.timeout) == (2, 3, 7)
+        async with worker_of(queue, echo):
+            assert await queue.add_and_wait("a", 2, JobOptions(job_id="mine"), wait_timeout=10) == 2
+        assert (await queue.add("a", 3, options=JobOptions(job_id="mine"))).outcome == "completed"
+        with pytest.raises(TypeError, match=r"options must be JobOptions, got \{'delay': 5\}"):
+            await queue.add("a", 1, {"delay": 5})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        with pytest.raises(TypeError, match="options must be JobOptions, got 5"):
+            await queue.add_bulk([("a", 1, 5)])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+def test_options_come_as_an_object_without_a_loop(storage: Storage, name: str) -> None:
+    with Queue[Any, Any](name, storage.url).sync as queue:
+        assert queue.add("a", 1, JobOptions(priority=3)).priority == 3

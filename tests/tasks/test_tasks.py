@@ -429,3 +429,14 @@ async def test_the_mode_and_the_payload_limit_of_an_app_are_those_of_its_queues(
         GlideMQ(storage, mode=cast("Any", "both"))
     with pytest.raises(TypeError, match="payload_limit must be an int"):
         GlideMQ(storage, payload_limit=cast("Any", "1 MiB"))
+
+
+async def test_options_of_a_task_come_as_an_object_and_keywords_override_it(mq: GlideMQ) -> None:
+    @mq.task(attempts=2)
+    async def nothing() -> None: ...
+
+    bound = nothing.options(JobOptions(priority=3, timeout=7), timeout=8)
+    job = await bound.options(JobOptions(priority=4)).add()
+    assert (job.options.attempts, job.priority, job.options.timeout) == (2, 4, 8)
+    with pytest.raises(TypeError, match="options must be JobOptions"):
+        nothing.options({"priority": 3})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
