@@ -36,6 +36,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from typing_extensions import override
+
 from glidemq_async.durations import to_ms
 
 if TYPE_CHECKING:
@@ -275,9 +277,28 @@ class _Wait(ControlFlow):
 
 
 class RetryLater(_Wait):
-    """Raise in a handler to run the job again after `delay` seconds; no attempt counts."""
+    """Raise in a handler to run the job again after `delay` seconds.
+
+    The run does not count as an attempt, so a job can be put off without end. With `count=True` it does: when
+    `attempts` are used up, the job fails. Raise it `from` the exception that led to it, and the job shows that one as
+    its failure.
+    """
 
     verb = "retry in"
+
+    def __init__(self, delay: float | timedelta, *, count: bool = False) -> None:
+        super().__init__(delay)
+        if not isinstance(count, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"count must be True or False, got {count!r}")
+        self.count = count
+
+    @override
+    def __reduce__(self) -> tuple[Callable[..., RetryLater], tuple[object, ...]]:
+        return _retry_later, (self.delay, self.count)
+
+
+def _retry_later(delay: float, count: bool) -> RetryLater:
+    return RetryLater(delay, count=count)
 
 
 class RateLimited(_Wait):

@@ -16,6 +16,7 @@ from glidemq_async.errors import (
     UnrecoverableError,
 )
 from glidemq_async.failure import Failure, failure_of
+from glidemq_async.retry_rules import lineage_of
 
 Carried: TypeAlias = list[Any]
 
@@ -26,7 +27,14 @@ _MEANINGS: tuple[type[GlideMQError], ...] = (UnrecoverableError, RetryLater, Rat
 def carried(error: BaseException) -> Carried:
     """Return an exception as plain values."""
     meaning = next((kind for kind in _MEANINGS if isinstance(error, kind)), type(error))
-    return [meaning.__module__, meaning.__name__, _arguments(error), list(failure_of(error))]
+    shown = _shown(error)
+    return [
+        meaning.__module__,
+        meaning.__name__,
+        _arguments(error),
+        list(failure_of(shown)),
+        lineage_of(type(shown)),
+    ]
 
 
 def rebuilt(message: Carried) -> BaseException:
@@ -34,17 +42,26 @@ def rebuilt(message: Carried) -> BaseException:
 
     Whatever it is, it is stored and shown with the type, text and traceback of the original.
     """
-    module, name, arguments, texts = message
+    module, name, arguments, texts, lineage = message
     failure = Failure(*cast("list[str]", texts))
     error = _built(str(module), str(name), arguments, failure)
+    error.remote_lineage = frozenset(cast("list[str]", lineage))  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     error.remote_failure = failure  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     if failure.traceback:
         error.add_note(f"In the process of the job:\n{failure.traceback.rstrip()}")
     return error
 
 
+def _shown(error: BaseException) -> BaseException:
+    """Return the exception that the job shows as its failure."""
+    counts = isinstance(error, RetryLater) and error.count
+    return error.__cause__ or error if counts else error
+
+
 def _arguments(error: BaseException) -> list[Any]:
-    if isinstance(error, RetryLater | RateLimited):
+    if isinstance(error, RetryLater):
+        return [error.delay, error.count]
+    if isinstance(error, RateLimited):
         return [error.delay]
     if isinstance(error, PayloadTooLarge):
         return [error.what, error.size, error.limit]
@@ -59,6 +76,8 @@ def _built(module: str, name: str, arguments: list[Any], failure: Failure) -> Ba
     # What is no Exception ends programs and tasks: here it is only what a handler raised.
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
+            if kind is RetryLater:
+                return RetryLater(arguments[0], count=arguments[1])
             return kind(*(arguments or [failure.message]))
         except Exception:  # noqa: BLE001 - a type that cannot be made of its text, such as UnicodeDecodeError
             return HandlerError(failure.error_type, failure.message, failure.traceback)

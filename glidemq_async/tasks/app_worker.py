@@ -14,6 +14,7 @@ from glidemq_async.executors import Executor
 from glidemq_async.option_checks import refuse_unknown
 from glidemq_async.queue import Queue
 from glidemq_async.record import WAITING
+from glidemq_async.retry_rules import ErrorTypes
 from glidemq_async.storage import Storage
 from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.routing import TaskExecutor
@@ -38,6 +39,8 @@ class WorkerOptionsDict(TypedDict, total=False):
     poll_interval: float | timedelta
     shutdown_timeout: float | timedelta
     backoff_strategies: Mapping[str, BackoffStrategy] | None
+    retry_on: ErrorTypes | None
+    give_up_on: ErrorTypes | None
     dead_letter_queue: str | None
     after_execution: AfterExecution | None
     handle_signals: bool

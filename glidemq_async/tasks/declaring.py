@@ -17,6 +17,7 @@ from glidemq_async.job import Job
 from glidemq_async.keys import check_name
 from glidemq_async.option_checks import refuse_unknown
 from glidemq_async.options import JobOptions, JobOptionsDict, merge
+from glidemq_async.retry_rules import ErrorTypes, RetryRules
 from glidemq_async.schedule import Missed, Overlap, Schedule
 from glidemq_async.tasks.registry import Tasks, job_name
 from glidemq_async.tasks.task import AnyTask, AsyncTask, P, PlainTask, R, TaskSettings
@@ -33,6 +34,8 @@ class TaskOptionsDict(JobOptionsDict, total=False):
     permissions: Permissions | None
     aliases: Sequence[str]
     version: int | None
+    retry_on: ErrorTypes | None
+    give_up_on: ErrorTypes | None
 
 
 class CronOptionsDict(TaskOptionsDict, total=False):
@@ -66,7 +69,7 @@ class Cron:
     schedule: Schedule
 
 
-_OWN: Final = ("name", "queue", "executor", "permissions", "aliases", "version")
+_OWN: Final = ("name", "queue", "executor", "permissions", "aliases", "version", "retry_on", "give_up_on")
 _NOT_OF_TASKS: Final = ("job_id", "at")
 
 
@@ -109,6 +112,9 @@ class Declaring(ABC):
         - `queue`: where its jobs are added, the app's default queue if not said.
         - `executor`: "inline" (the default of coroutine functions), "thread" (of plain ones), "subprocess", the name of
           a registered one, or an Executor. `permissions`: what a run in a subprocess may do; alone they choose that.
+        - `retry_on`: exception types that are retried while attempts are left; all others fail the job without another
+          attempt. `give_up_on`: exception types that fail the job without another attempt, even if `retry_on` has them
+          too. They replace those of the worker as a whole.
         - the options of JobOptions: defaults of its jobs, before those of the app; `job_id` and `at` are of one job.
 
         Raises TypeError or ValueError for bad options, for a function whose dependencies cannot be provided, and when
@@ -185,6 +191,7 @@ class Declaring(ABC):
             permissions=own.get("permissions"),
             aliases=_names(own.get("aliases", ())),
             version=version,
+            retry_rules=RetryRules.checked(own.get("retry_on"), own.get("give_up_on")),
             options=merge(self._default_options, {name: given[name] for name in given if name not in _OWN}),
         )
 

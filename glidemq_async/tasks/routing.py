@@ -17,6 +17,7 @@ from glidemq_async.executors.protocol import Executor, Handler, MayBreak
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import Hold
 from glidemq_async.job import Job
+from glidemq_async.retry_rules import RetryRules
 from glidemq_async.tasks.middleware import Chain, Middleware
 from glidemq_async.tasks.scopes import JobScope, Overrides, WorkerScope
 from glidemq_async.tasks.task import AnyTask
@@ -83,6 +84,11 @@ class TaskExecutor:
     def when_broken(self, tell: Callable[[Exception], None]) -> None:
         """Call `tell` when a tier can run nothing any more."""
         self._tell_broken = tell
+
+    def retry_rules(self, job_name: str) -> RetryRules | None:
+        """Return the rules of a task for what its runs raise, None when it names none."""
+        task = self._tasks.get(job_name)
+        return task.settings.retry_rules if task is not None else None
 
     async def start(self, freed: Callable[[], None]) -> None:
         """Start the tiers of the queue's tasks at the same time, all or none; without `warm` each at its first job."""

@@ -15,6 +15,7 @@ from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Executor, RunsHere
 from glidemq_async.job import Job
 from glidemq_async.options import JobOptions, JobOptionsDict, layered
+from glidemq_async.retry_rules import RetryRules
 from glidemq_async.sync import Blocking
 from glidemq_async.tasks.arguments import Arguments
 from glidemq_async.tasks.dependencies import Dependency, Node, injected
@@ -65,6 +66,7 @@ class TaskSettings:
     permissions: Permissions | None
     aliases: tuple[str, ...]
     version: int | None
+    retry_rules: RetryRules | None
     options: JobOptions
 
 

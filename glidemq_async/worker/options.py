@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from glidemq_async.durations import to_ms
 from glidemq_async.option_checks import MAX_LEASE, MIN_LEASE, positive_number, whole_number
+from glidemq_async.retry_rules import ErrorTypes, RetryRules
 from glidemq_async.worker.runs import BackoffStrategy
 
 
@@ -21,6 +22,7 @@ class WorkerOptions:
     poll_interval: float
     shutdown_timeout: float
     backoff_strategies: Mapping[str, BackoffStrategy]
+    retry_rules: RetryRules | None
 
     @classmethod
     def checked(
@@ -32,6 +34,8 @@ class WorkerOptions:
         poll_interval: float | timedelta,
         shutdown_timeout: float | timedelta,
         backoff_strategies: Mapping[str, BackoffStrategy] | None,
+        retry_on: ErrorTypes | None,
+        give_up_on: ErrorTypes | None,
     ) -> WorkerOptions:
         """Return the options. Raises ValueError or TypeError for bad ones."""
         return cls(
@@ -41,6 +45,7 @@ class WorkerOptions:
             to_ms("poll_interval", poll_interval, allow_zero=False) / 1000,
             to_ms("shutdown_timeout", shutdown_timeout) / 1000,
             _strategies(backoff_strategies or {}),
+            RetryRules.checked(retry_on, give_up_on),
         )
 
 

@@ -26,6 +26,7 @@ from glidemq_async.instrumentation import Instruments, RunOutcome
 from glidemq_async.job import Job
 from glidemq_async.letter import FailureCause
 from glidemq_async.options import JobOptions, KeepJobs
+from glidemq_async.retry_rules import HasRetryRules, RetryRules
 from glidemq_async.worker.crashes import Crashes
 from glidemq_async.worker.execution import AfterExecution, Execution
 
@@ -139,12 +140,14 @@ class Runner:
         on_error: Callable[[Exception], None],
         instruments: Instruments,
         max_crashes: int,
+        rules: RetryRules | None,
     ) -> None:
         self._instruments = instruments
         self._crashes = Crashes(max_crashes)
         self._client = client
         self._handler = handler
         self._executor = executor
+        self._rules = rules
         self._strategies = strategies
         self._after_execution = after_execution
         self._on_error = on_error
@@ -241,18 +244,28 @@ class Runner:
     def _raised(self, run: Run, error: BaseException) -> Ended | None:
         if run.stopped():
             return self._after_stop(run)
+        if isinstance(error, RetryLater) and error.count:
+            return self._failed(run, error.__cause__ or error, None, error.delay_ms)
         if isinstance(error, RetryLater | RateLimited):
             verb: Verb = "d" if isinstance(error, RetryLater) else "l"
             return Ended(run, verb, b"", str(error.delay_ms), error, error.delay)
         cause = _final_cause(run.job, error)
         if cause is None and self._crashes.is_poison(run.job.id, error):
             cause = "stalled"
+        if cause is None and self._gives_up(run.job, error):
+            cause = "unrecoverable"
         return self._failed(run, error, cause)
+
+    def _gives_up(self, job: Job[Any, Any], error: BaseException) -> bool:
+        """Return whether the rules of the job's task, or else of the worker, allow no other attempt."""
+        rules = self._executor.retry_rules(job.name) if isinstance(self._executor, HasRetryRules) else None
+        rules = rules or self._rules
+        return rules is not None and rules.ends(error)
 
     def _cancelled(self, run: Run, error: BaseException) -> Ended | None:
         if not run.stop_reason:
             # Nobody of ours cancelled it: the handler cancelled itself, which is a failure like another.
-            return self._failed(run, error, None)
+            return self._failed(run, error, "unrecoverable" if self._gives_up(run.job, error) else None)
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
         return self._after_stop(run)
@@ -266,14 +279,17 @@ class Runner:
             return Ended(run, "b", b"", "", None)
         return None
 
-    def _failed(self, run: Run, error: BaseException, cause: FailureCause | None) -> Ended:
-        """What a failed run comes to; cause: why no other one can end better."""
+    def _failed(self, run: Run, error: BaseException, cause: FailureCause | None, delay_ms: int | None = None) -> Ended:
+        """Return the outcome of a failed run. A `cause` means that the job is not retried.
+
+        `delay_ms` is the wait before the next attempt, None to ask the backoff of the job.
+        """
         job, options = run.job, run.job.options
         failure = failure_of(error)
         made = job.attempts_made + 1
         if cause is None and made < options.attempts:
             try:
-                delay = self._delay_ms(options, made, error)
+                delay = self._delay_ms(options, made, error) if delay_ms is None else delay_ms
                 return Ended(run, "r", failure.packed(), f"{delay} {failure.reason()}", error, delay / 1000)
             except (Exception, SystemExit) as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
                 broken.__context__ = error

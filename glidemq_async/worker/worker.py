@@ -27,6 +27,7 @@ from glidemq_async.executors.sharing import Hold
 from glidemq_async.generics import Data, Result
 from glidemq_async.instrumentation import Instrumentation, WorkerPart, instruments_of
 from glidemq_async.keys import check_name
+from glidemq_async.retry_rules import ErrorTypes
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage
 from glidemq_async.waits import first_of
@@ -71,6 +72,9 @@ class Worker(Runs, Generic[Data, Result]):
     - `poll_interval`: how often an idle worker looks by itself, in case a wake-up was lost.
     - `shutdown_timeout`: how long running jobs may take to end once the worker stops; what is left is handed back.
     - `backoff_strategies`: functions of (attempts made, error) to seconds, for `Backoff.custom(name)`.
+    - `retry_on`: exception types that are retried while attempts are left; all others fail the job without another
+      attempt. None retries every type. `give_up_on`: exception types that fail the job without another attempt, even
+      if `retry_on` has them too. Types derived from them are meant too.
     - `dead_letter_queue`: the name of a queue to which what fails for good is moved as well. It is kept with the
       queue and holds for all its workers, the last one that starts wins; None leaves what is kept. To end it:
       `queue.set_dead_letter_queue(None)`.
@@ -98,6 +102,8 @@ class Worker(Runs, Generic[Data, Result]):
         poll_interval: float | timedelta = 5.0,
         shutdown_timeout: float | timedelta = 30.0,
         backoff_strategies: Mapping[str, BackoffStrategy] | None = None,
+        retry_on: ErrorTypes | None = None,
+        give_up_on: ErrorTypes | None = None,
         dead_letter_queue: str | None = None,
         after_execution: AfterExecution | None = None,
         handle_signals: bool = True,
@@ -120,6 +126,8 @@ class Worker(Runs, Generic[Data, Result]):
             poll_interval=poll_interval,
             shutdown_timeout=shutdown_timeout,
             backoff_strategies=backoff_strategies,
+            retry_on=retry_on,
+            give_up_on=give_up_on,
         )
         self._health_server = None if health_port is None else HealthServer([self], health_port)
         if dead_letter_queue is not None:
@@ -168,6 +176,7 @@ class Worker(Runs, Generic[Data, Result]):
             self._feedback.on_error,
             self._instruments,
             self._options.max_stalled,
+            self._options.retry_rules,
         )
         return runner.run_and_tell if self._instruments else runner.run
 

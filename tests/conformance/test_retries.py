@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from glidemq_async import Backoff, JobFailed, RateLimited, RetryLater, UnrecoverableError
+from glidemq_async import Backoff, ExecutorError, JobFailed, RateLimited, RetryLater, UnrecoverableError, Worker
 from tests.timed import MINUTE, Timed
 from tests.workbench import AnyJob, AnyQueue, Heard, ended, history, told, worker_of
 
@@ -222,3 +222,73 @@ async def test_attempts_are_spent_across_workers(timed: Timed) -> None:
     async with worker_of(timed.queue, handler):
         assert await job.result(10) == "done"
     assert handler.attempts_seen == [0, 1, 2, 3]
+
+
+async def _attempts(queue: AnyQueue, error: Callable[[], BaseException], **rules: Any) -> tuple[int, str | None]:
+    """How often a job ran whose handler always raises, at most three times, and why it failed."""
+    async with worker_of(queue, Flaky(9, error), **rules):
+        job = await ended(await queue.add("n", attempts=3))
+    assert job.state == "failed"
+    return job.attempts_made, job.failure_cause
+
+
+def grouped(*errors: Exception) -> Callable[[], BaseException]:
+    return lambda: ExceptionGroup("several", errors)
+
+
+@pytest.mark.parametrize(
+    ("error", "rules", "attempts"),
+    [
+        (ConnectionResetError, {"retry_on": ConnectionError}, 3),
+        (ValueError, {"retry_on": (ConnectionError, TimeoutError)}, 1),
+        (ValueError, {"retry_on": ()}, 1),
+        (UnicodeError, {"give_up_on": ValueError}, 1),
+        (KeyError, {"give_up_on": [ValueError]}, 3),
+        (ConnectionResetError, {"retry_on": OSError, "give_up_on": (ConnectionError,)}, 1),
+        (grouped(ConnectionError(), TimeoutError()), {"retry_on": (ConnectionError, TimeoutError)}, 3),
+        (grouped(ConnectionError(), KeyError()), {"retry_on": ConnectionError}, 1),
+        (grouped(ConnectionError(), KeyError()), {"give_up_on": KeyError}, 1),
+        (grouped(KeyError()), {"retry_on": ExceptionGroup}, 3),
+        (asyncio.CancelledError, {"retry_on": ConnectionError}, 1),
+        (lambda: ExecutorError("its process died"), {"retry_on": ConnectionError}, 3),
+        (lambda: ExecutorError("its process died"), {"give_up_on": ExecutorError}, 1),
+        (lambda: UnrecoverableError("never"), {"retry_on": UnrecoverableError}, 1),
+    ],
+)
+async def test_the_type_of_the_exception_decides_on_a_retry(
+    queue: AnyQueue, error: Callable[[], BaseException], rules: dict[str, Any], attempts: int
+) -> None:
+    cause = "retries_exhausted" if attempts == 3 else "unrecoverable"
+    assert await _attempts(queue, error, **rules) == (attempts, cause)
+
+
+@pytest.mark.parametrize("rules", [{"retry_on": "ValueError"}, {"give_up_on": [int]}, {"retry_on": ValueError("x")}])
+def test_a_rule_that_is_no_exception_type_is_refused(rules: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"{next(iter(rules))} must be an exception type"):
+        Worker("q", Flaky(0), "memory://", **rules)
+
+
+async def test_coming_back_later_can_count_the_attempt(queue: AnyQueue) -> None:
+    def later() -> BaseException:
+        error = RetryLater(0.02, count=True)
+        error.__cause__ = ConnectionError("refused")
+        return error
+
+    async with worker_of(queue, Flaky(9, later)) as worker:
+        retrying = Heard(worker, "retrying")
+        job = await ended(await queue.add("n", attempts=2, backoff=60))
+        _, error, delay = await retrying.next()
+    assert (job.state, job.attempts_made, job.failure_cause) == ("failed", 2, "retries_exhausted")
+    assert job.failed_reason == "ConnectionError: refused"
+    assert (repr(error), delay) == ("ConnectionError('refused')", 0.02)
+
+
+async def test_coming_back_later_without_a_cause_says_so(queue: AnyQueue) -> None:
+    async with worker_of(queue, Flaky(9, lambda: RetryLater(30, count=True))):
+        job = await ended(await queue.add("n"))
+    assert (job.failed_reason, job.attempts_made) == ("RetryLater: retry in 30 s", 1)
+
+
+def test_a_count_that_is_no_bool_is_refused() -> None:
+    with pytest.raises(TypeError, match="count must be True or False, got 3"):
+        RetryLater(1, count=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -125,7 +125,10 @@ def fail(job: AnyJob) -> None:
         "later": RetryLater(30),
         "limited": RateLimited(30),
         "exit": SystemExit(3),
+        "counted": RetryLater(0.01, count=True),
     }
+    if job.data == "counted":
+        raise kinds[job.data] from kinds["odd"]
     raise kinds[job.data]
 
 

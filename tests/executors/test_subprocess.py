@@ -143,6 +143,19 @@ async def test_what_says_how_a_job_goes_on_keeps_its_meaning(queue: AnyQueue) ->
         await executor.stop(0)
 
 
+async def test_rules_know_types_that_only_the_process_of_the_job_raises(queue: AnyQueue) -> None:
+    rules: dict[str, Any] = {"retry_on": (handlers.OddError, ValueError), "give_up_on": UnicodeError}
+    async with worker_of(queue, handlers.fail, executor="subprocess", **rules):
+        for data, attempts in (("odd", 3), ("value", 3), ("unicode", 1), ("exit", 1)):
+            assert (await ended(await queue.add("n", data, attempts=3))).attempts_made == attempts, data
+
+
+async def test_coming_back_later_counts_in_a_process_too(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.fail, executor="subprocess"):
+        job = await ended(await queue.add("n", "counted", attempts=2, backoff=60))
+    assert (job.attempts_made, job.failed_reason, job.failure_cause) == (2, "OddError: odd", "retries_exhausted")
+
+
 async def test_a_result_that_cannot_be_sent(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.by_name, executor="subprocess"):
         job = await ended(await queue.add("huge", 3_000_000, attempts=3))

@@ -440,3 +440,29 @@ async def test_options_of_a_task_come_as_an_object_and_keywords_override_it(mq: 
     assert (job.options.attempts, job.priority, job.options.timeout) == (2, 4, 8)
     with pytest.raises(TypeError, match="options must be JobOptions"):
         nothing.options({"priority": 3})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def test_the_rules_of_a_task_replace_those_of_its_worker(mq: GlideMQ) -> None:
+    @mq.task(attempts=3, retry_on=(KeyError,), give_up_on=ConnectionResetError)
+    async def own(kind: str) -> None:
+        raise {"key": KeyError, "value": ValueError, "reset": ConnectionResetError}[kind]("boom")
+
+    @mq.task(attempts=3)
+    async def of_worker(kind: str) -> None:
+        raise {"key": KeyError, "value": ValueError}[kind]("boom")
+
+    async with mq.worker(retry_on=ValueError):
+        jobs = [
+            *await own.add_many([("key",), ("value",), ("reset",)]),
+            *await of_worker.add_many([("key",), ("value",)]),
+        ]
+        for job in jobs:
+            with pytest.raises(JobFailed):
+                await job.result(PATIENCE)
+            await job.refresh()
+    assert [job.attempts_made for job in jobs] == [3, 1, 1, 1, 3]
+
+
+def test_a_task_refuses_rules_that_are_no_exception_types() -> None:
+    with pytest.raises(TypeError, match="retry_on must be an exception type or a tuple of them, got 'ValueError'"):
+        GlideMQ("memory://").task(retry_on="ValueError")(len)  # type: ignore[arg-type]  # pyright: ignore

@@ -1,0 +1,92 @@
+"""Which exceptions of a handler are retried, and which end the job, by their types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
+
+from glidemq_async.errors import ExecutorError, UnknownTaskError
+
+ErrorTypes: TypeAlias = "type[BaseException] | Sequence[type[BaseException]]"
+"""One exception type, or several."""
+
+_MAIN_TWIN: Final = "__mp_main__"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRules:
+    """What becomes of a job whose run raised, while attempts are left."""
+
+    retry_on: tuple[type[BaseException], ...] | None = None
+    """Only these types are retried; None retries every type."""
+    give_up_on: tuple[type[BaseException], ...] = ()
+    """These types end the job, even if `retry_on` has them too."""
+
+    @classmethod
+    def checked(cls, retry_on: ErrorTypes | None, give_up_on: ErrorTypes | None) -> RetryRules | None:
+        """Return the rules, None when neither is given. Raises TypeError for anything but exception types."""
+        if retry_on is None and give_up_on is None:
+            return None
+        return cls(
+            None if retry_on is None else _types("retry_on", retry_on),
+            () if give_up_on is None else _types("give_up_on", give_up_on),
+        )
+
+    def ends(self, error: BaseException) -> bool:
+        """Return whether the job fails without another attempt.
+
+        An exception group is retried only if each exception in it is. What broke around the handler (ExecutorError,
+        UnknownTaskError) is retried unless `give_up_on` has it.
+        """
+        if matches(error, self.give_up_on):
+            return True
+        if isinstance(error, ExecutorError | UnknownTaskError):
+            return False
+        if isinstance(error, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[BaseException]", error)
+            return any(self.ends(one) for one in group.exceptions) and not self._named(error)
+        return self.retry_on is not None and not matches(error, self.retry_on)
+
+    def _named(self, error: BaseException) -> bool:
+        return self.retry_on is not None and matches(error, self.retry_on)
+
+
+@runtime_checkable
+class HasRetryRules(Protocol):
+    """What an executor may have besides: rules for the jobs of one name, which replace those of its worker."""
+
+    def retry_rules(self, job_name: str) -> RetryRules | None:
+        """Return the rules for jobs of this name, None when it has none."""
+        ...
+
+
+def lineage_of(kind: type[BaseException]) -> list[str]:
+    """Return the names of a type and its bases, as another process knows them."""
+    return [_name_of(base) for base in kind.__mro__]
+
+
+def matches(error: BaseException, types: tuple[type[BaseException], ...]) -> bool:
+    """Return whether an exception is of one of these types, also if it was raised in another process."""
+    if isinstance(error, types):
+        return True
+    lineage: object = getattr(error, "remote_lineage", None)
+    return isinstance(lineage, frozenset) and any(_name_of(kind) in lineage for kind in types)
+
+
+def _name_of(kind: type) -> str:
+    # The script that was started has another name in the processes that a worker starts.
+    module = "__main__" if kind.__module__ == _MAIN_TWIN else kind.__module__
+    return f"{module}:{kind.__qualname__}"
+
+
+def _types(name: str, given: ErrorTypes) -> tuple[type[BaseException], ...]:
+    return tuple(_checked_types(name, given))
+
+
+def _checked_types(name: str, given: object) -> Iterator[type[BaseException]]:
+    several = given if isinstance(given, (tuple, list, set, frozenset)) else (given,)
+    for kind in cast("Sequence[object]", several):
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"{name} must be an exception type or a tuple of them, got {kind!r}")
+        yield kind
