@@ -167,7 +167,8 @@ async def test_a_queue_that_began_again_orders_its_runs_anew(queue: AnyQueue, fu
     before = await functions.plan_write()
     await queue.obliterate()
     await functions.open_queue(None)
-    assert await functions.plan_write() > before
+    # An order is at least the server's time, and all of this may happen within one millisecond.
+    assert await functions.plan_write() >= before
 
 
 @pytest.mark.parametrize("call", ["plan", "open"])
