@@ -28,7 +28,7 @@ async def call_confirmed(node: Node, packed: bytes, key: str, wait: Wait, deadli
     `UnsupportedDurability` before anything is sent when the server cannot confirm.
     """
     loop = asyncio.get_running_loop()
-    async with node.borrow() as wire:
+    async with node.borrow(deadline) as wire:
         if wait == "fsync":
             await _require_aof(wire, loop.time() + TRY_SECONDS)
         patience = min(WAIT_SECONDS, max(0.001, deadline - loop.time()))

@@ -86,11 +86,15 @@ class Node:
         return await self._dial()
 
     @asynccontextmanager
-    async def borrow(self) -> AsyncGenerator[Wire]:
-        """Lend a private connection for requests that block; one with open replies is never lent again."""
+    async def borrow(self, deadline: float) -> AsyncGenerator[Wire]:
+        """Lend a private connection for requests that block; one with open replies is never lent again.
+
+        Raises `TimeoutError` when none could be opened by `deadline` (loop time).
+        """
         wire = self._take()
         if wire is None:
-            wire = await self._dial()
+            async with asyncio.timeout_at(deadline):
+                wire = await self._dial()
         self._lent.add(wire)
         try:
             yield wire

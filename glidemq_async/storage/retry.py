@@ -18,7 +18,7 @@ from .protocol import FunctionError
 FIRST_PAUSE: Final = 0.005
 LONGEST_PAUSE: Final = 0.5
 TRY_SECONDS: Final = 5.0
-"""How long one try may be without an answer before the connection is given up and the call sent again."""
+"""Seconds without progress after which a connection is given up and its calls are sent again."""
 
 
 class Verdict(enum.Enum):
@@ -83,7 +83,7 @@ def failure(problem: Exception, function: str, where: str) -> GlideMQError:
 
 def gave_up(problem: Exception, function: str, where: str, timeout: float) -> StorageUnavailable:
     """The error after the last try."""
-    reason = str(problem).rstrip(".")
+    reason = str(problem).rstrip(".") or "no connection was opened in time"
     if function == "connect":
         return StorageUnavailable(
             f"cannot reach {where} (tried for {timeout:g} s): {reason}. Start the server, or correct the URL or "

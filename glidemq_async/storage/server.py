@@ -24,12 +24,16 @@ from .node import Node
 from .protocol import Arg, StreamEntry, Subscription, Wait
 from .retry import TRY_SECONDS, Backoff, Verdict, failure, gave_up, judge
 from .subscriptions import OnChange, OnMessage, SubscriptionHub
-from .wire import Reply, as_list, as_text
+from .wire import Reply, Wire, as_list, as_text
 
 CONNECT_TIMEOUT: Final = 10.0
 """How long `connect` tries to reach a server, in seconds; a call has its own timeout."""
 READ_PATIENCE: Final = 30.0
 """How long a read is tried again while the server is away, beyond the time it may block."""
+SHORTEST_TRY: Final = 0.1
+"""Seconds without progress that the last try of a call has at least."""
+LAST_MOMENT: Final = 0.5
+"""Seconds beyond its deadline that a call may spend on a connection that is being opened."""
 _function_name = cache(loader.function_name)
 
 
@@ -119,8 +123,9 @@ class ServerStorage(ABC):
         self.bind()
         await self._persist("connect", "", self.connect_timeout, self._open_all, find=False)
 
-    async def _open_all(self, _node: Node | None, _deadline: float) -> Reply:
-        await self.open_all()
+    async def _open_all(self, _node: Node | None, deadline: float) -> Reply:
+        async with asyncio.timeout_at(deadline + LAST_MOMENT):
+            await self.open_all()
         return None
 
     async def close(self) -> None:
@@ -166,17 +171,19 @@ class ServerStorage(ABC):
         if node is not None and loop is self._loop:
             wire = node.wire
             if wire is not None and not wire.congested:
-                reply = await wire.send(packed, started + min(timeout, TRY_SECONDS))
+                patience = min(timeout, TRY_SECONDS)
+                reply = await wire.send(packed, started + patience, patience)
                 if not isinstance(reply, Exception):
                     return reply
                 problem = reply
         self.bind()
 
         async def attempt(node: Node, deadline: float) -> Reply:
-            wire = await node.open()
+            wire = await _opened(node, deadline)
             if wire.congested:
                 await wire.writable()
-            return await wire.send(packed, min(deadline, asyncio.get_running_loop().time() + TRY_SECONDS))
+            now = loop.time()
+            return await wire.send(packed, max(now + SHORTEST_TRY, min(deadline, now + TRY_SECONDS)))
 
         return await self._persist(function, key, timeout, attempt, problem, started)
 
@@ -184,7 +191,7 @@ class ServerStorage(ABC):
         self.bind()
 
         async def attempt(node: Node, deadline: float) -> Reply:
-            await node.open()
+            await _opened(node, deadline)
             return await call_confirmed(node, packed, key, wait, deadline)
 
         return await self._persist(function, key, timeout, attempt)
@@ -221,11 +228,13 @@ class ServerStorage(ABC):
                 await self._prepare_next(key, problem, verdict, backoff, deadline, what, timeout)
                 self._refuse_closed(what)
             try:
-                async with asyncio.timeout_at(deadline + TRY_SECONDS / 10):
-                    node = await self.find_node(key) if find else None
-                    if problem is not None and node is not None and judge(problem) is Verdict.LOAD:
-                        await node.load_library()
-                    reply = await attempt(node, deadline)
+                node = None
+                if find:
+                    async with asyncio.timeout_at(deadline + LAST_MOMENT):
+                        node = await self.find_node(key)
+                        if problem is not None and judge(problem) is Verdict.LOAD:
+                            await node.load_library()
+                reply = await attempt(node, deadline)
             except (OSError, TimeoutError) as error:
                 reply = error
             if not isinstance(reply, Exception):
@@ -269,8 +278,8 @@ class ServerStorage(ABC):
             options += ["BLOCK", max(1, round(block * 1000))]
         packed = pack("XREAD", *options, "STREAMS", key, after)
 
-        async def attempt(node: Node, _deadline: float) -> Reply:
-            async with node.borrow() as wire:
+        async def attempt(node: Node, deadline: float) -> Reply:
+            async with node.borrow(deadline) as wire:
                 return await wire.send(packed, asyncio.get_running_loop().time() + block + TRY_SECONDS)
 
         reply = await self._persist("read_stream", key, block + READ_PATIENCE, attempt)
@@ -290,8 +299,8 @@ class ServerStorage(ABC):
         while True:
             packed = pack("SCAN", as_text(cursor), "MATCH", match, "COUNT", 1000)
 
-            async def attempt(node: Node, _deadline: float, packed: bytes = packed) -> Reply:
-                wire = await node.open()
+            async def attempt(node: Node, deadline: float, packed: bytes = packed) -> Reply:
+                wire = await _opened(node, deadline)
                 return await wire.send(packed, asyncio.get_running_loop().time() + TRY_SECONDS)
 
             reply = await self._persist("scan", key, READ_PATIENCE, attempt)
@@ -309,6 +318,12 @@ class ServerStorage(ABC):
     def reset_routes(self, routes: set[int]) -> None:
         """Make the subscriptions of some routes find their node again."""
         self._hub.reset(routes)
+
+
+async def _opened(node: Node, deadline: float) -> Wire:
+    """Return the shared connection of a node; raises `TimeoutError` when it does not open in time."""
+    async with asyncio.timeout_at(deadline + LAST_MOMENT):
+        return await node.open()
 
 
 def _entries(reply: Reply) -> list[StreamEntry]:

@@ -1,7 +1,8 @@
-"""One connection that carries the requests of many callers in order.
+"""One connection that carries the requests of many callers in order, without retries or routing.
 
-Replies are matched to requests by position. A cancelled caller only gives up its future: its reply is read
-and thrown away, so no cancellation can mix up replies or cost a reconnect. No retries, no routing here.
+Replies are matched to requests by position. A cancelled caller only gives up its future: its reply is read and thrown
+away, so no cancellation mixes up replies or costs a reconnect. A deadline is a time without progress: a slow link that
+still carries bytes of a large request or reply is kept.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable
 from typing import Final, TypeAlias, cast
 
 import hiredis
+
+from .transit import Transit
 
 Reply: TypeAlias = object
 ReplyError = hiredis.ReplyError
@@ -37,18 +40,24 @@ class _Missing:
 
 _MISSING: Final = _Missing()
 
+_NEVER: Final = float("inf")
+
 
 class Wire(asyncio.Protocol):
     """A connection; `dial` in `connections` opens it and makes the handshake."""
 
     _transport: asyncio.Transport
+    _transit: Transit
 
     def __init__(self, where: str) -> None:
         self._loop = asyncio.get_running_loop()
         self.where = where
         self._parser = hiredis.Reader(notEnoughData=_MISSING)
-        self._pending: deque[tuple[asyncio.Future[Reply], float]] = deque()
+        self._pending: deque[tuple[asyncio.Future[Reply], float, float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._check_at = _NEVER
+        self._progress = 0.0
+        """Loop time of the last received bytes, or of the last check that found sent bytes on their way."""
         self._resumed: asyncio.Future[None] | None = None
         self._listener: Callable[[Reply], None] | None = None
         self.lost: asyncio.Future[LinkLost] = self._loop.create_future()
@@ -63,22 +72,22 @@ class Wire(asyncio.Protocol):
         """Whether replies are outstanding."""
         return bool(self._pending)
 
-    def send(self, packed: bytes, deadline: float) -> asyncio.Future[Reply]:
+    def send(self, packed: bytes, deadline: float, patience: float | None = None) -> asyncio.Future[Reply]:
         """Send one packed request and return the future of its reply.
 
         The result is the reply, a `ReplyError` or a `LinkLost`; it is never raised. When no reply came by
-        `deadline` (loop time), the connection is dropped.
+        `deadline` (loop time) and the connection made no progress for `patience` seconds (default: the time
+        until the deadline), the connection is dropped.
         """
         future: asyncio.Future[Reply] = self._loop.create_future()
         if self.lost.done():
             future.set_result(self.lost.result())
             return future
-        self._pending.append((future, deadline))
-        timer = self._timer
-        if timer is None or timer.when() > deadline:
-            if timer is not None:
-                timer.cancel()
-            self._timer = self._loop.call_at(deadline, self._check_deadlines)
+        if patience is None:
+            patience = deadline - self._loop.time()
+        self._pending.append((future, deadline, patience))
+        if deadline < self._check_at:
+            self._check_again(deadline)
         self._transport.write(packed)
         return future
 
@@ -114,30 +123,45 @@ class Wire(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         pending, self._pending = self._pending, deque()
-        for future, _ in pending:
+        for future, _, _ in pending:
             if not future.done():
                 future.set_result(loss)
         self.resume_writing()
         self._listener = None
 
+    def _check_again(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._check_at = at
+        self._timer = self._loop.call_at(at, self._check_deadlines)
+
     def _check_deadlines(self) -> None:
-        self._timer = None
-        pending = [deadline for _, deadline in self._pending]
-        if not pending:
-            return
-        soonest = min(pending)
-        if soonest <= self._loop.time():
+        self._timer, self._check_at = None, _NEVER
+        soonest = self._soonest()
+        now = self._loop.time()
+        if soonest <= now and self._transit.moves(min(patience for _, _, patience in self._pending)):
+            # The request itself is still being transferred: the server cannot have answered it yet.
+            self._progress = now
+            soonest = self._soonest()
+        if soonest <= now:
             self.drop("no reply in time")
-        else:
-            self._timer = self._loop.call_at(soonest, self._check_deadlines)
+        elif soonest < _NEVER:
+            self._check_again(soonest)
+
+    def _soonest(self) -> float:
+        """Return the loop time at which the first request is overdue unless there is progress before."""
+        progress = self._progress
+        return min((max(deadline, progress + patience) for _, deadline, patience in self._pending), default=_NEVER)
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A stream always has a two-way transport; its type says less.
         self._transport = cast("asyncio.Transport", transport)
+        self._transit = Transit(self._transport)
 
     def data_received(self, data: bytes) -> None:
+        self._progress = self._loop.time()
         parser = self._parser
         try:
             parser.feed(data)
@@ -148,7 +172,7 @@ class Wire(asyncio.Protocol):
                     if self.lost.done():
                         return
                 else:
-                    future, _ = self._pending.popleft()
+                    future, _, _ = self._pending.popleft()
                     if not future.done():
                         future.set_result(reply)
                 reply = parser.gets()

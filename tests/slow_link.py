@@ -1,0 +1,140 @@
+"""A slow link to a server: a proxy with a limited rate and an added delay, which can also go silent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+from typing import Final, Self
+
+BUFFER: Final = 32 * 1024
+"""Bytes that the proxy's sockets hold. Larger buffers would take whole requests at full speed."""
+PIECE: Final = 8 * 1024
+
+
+class SlowLink:
+    """A TCP proxy on a loopback port.
+
+    All connections share `rate`, in bytes a second for each direction (None: unlimited). Each byte is under way for
+    `delay` seconds.
+    """
+
+    def __init__(self, port: int, *, rate: float | None = None, delay: float = 0.0) -> None:
+        self.rate = rate
+        self.delay = delay
+        self.port = 0
+        self.connections = 0
+        self._upstream = port
+        self._open = asyncio.Event()
+        self._open.set()
+        self._free_at = {"up": 0.0, "down": 0.0}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        """The address of the server behind the link."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    def silence(self) -> None:
+        """Carry nothing in either direction; connections stay open."""
+        self._open.clear()
+
+    def resume(self) -> None:
+        """Carry bytes again, beginning with those that were held back."""
+        self._open.set()
+
+    async def __aenter__(self) -> Self:
+        listening = _small(socket.socket())
+        listening.bind(("127.0.0.1", 0))
+        self._server = await asyncio.start_server(self._serve, sock=listening, limit=BUFFER)
+        self.port = listening.getsockname()[1]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._server.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self.connections += 1
+        there = _small(socket.socket())
+        there.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(there, ("127.0.0.1", self._upstream))
+        up_reader, up_writer = await asyncio.open_connection(sock=there, limit=BUFFER)
+        ways = [
+            asyncio.ensure_future(self._carry(reader, up_writer, "up")),
+            asyncio.ensure_future(self._carry(up_reader, writer, "down")),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            for end in (writer, up_writer):
+                end.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
+        """Carry one direction of one connection until it ends."""
+        loop = asyncio.get_running_loop()
+        writer.transport.set_write_buffer_limits(high=PIECE)
+        with contextlib.suppress(OSError):
+            if not self.delay:
+                while data := await reader.read(PIECE):
+                    await self._take_turn(way, len(data))
+                    writer.write(data)
+                    await writer.drain()
+                return
+            under_way: deque[tuple[float, bytes]] = deque()
+            arrival = asyncio.Event()
+            delivering = asyncio.ensure_future(self._deliver(under_way, arrival, writer))
+            try:
+                while data := await reader.read(PIECE):
+                    await self._take_turn(way, len(data))
+                    under_way.append((loop.time() + self.delay, data))
+                    arrival.set()
+                under_way.append((loop.time() + self.delay, b""))
+                arrival.set()
+                await delivering
+            finally:
+                delivering.cancel()
+                await asyncio.gather(delivering, return_exceptions=True)
+
+    async def _deliver(
+        self, under_way: deque[tuple[float, bytes]], arrival: asyncio.Event, writer: asyncio.StreamWriter
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await arrival.wait()
+            arrival.clear()
+            while under_way:
+                at, data = under_way.popleft()
+                await asyncio.sleep(max(0.0, at - loop.time()))
+                await self._open.wait()
+                if not data:
+                    return
+                writer.write(data)
+                await writer.drain()
+
+    async def _take_turn(self, way: str, size: int) -> None:
+        """Wait until the link has room for these bytes."""
+        await self._open.wait()
+        if self.rate is None:
+            return
+        now = asyncio.get_running_loop().time()
+        self._free_at[way] = max(self._free_at[way], now) + size / self.rate
+        await asyncio.sleep(self._free_at[way] - now)
+        await self._open.wait()
+
+
+def _small(end: socket.socket) -> socket.socket:
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        end.setsockopt(socket.SOL_SOCKET, option, BUFFER)
+    return end

@@ -1,0 +1,104 @@
+"""Slow links: a transfer that makes progress is never given up, a link that carries nothing is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from glidemq_async import Queue, Worker
+from glidemq_async.errors import StorageUnavailable
+from glidemq_async.job import Job
+from glidemq_async.storage import Endpoint, RedisStorage, server
+from tests.servers import Server, eventually
+from tests.slow_link import SlowLink
+from tests.storage.standin import KEY, LIBRARY
+
+PATIENCE = 0.5
+"""Seconds without progress after which a connection is given up in these tests."""
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give connections up ten times sooner, so that a short transfer is a long one."""
+    monkeypatch.setattr(server, "TRY_SECONDS", PATIENCE)
+
+
+def _behind(link: SlowLink) -> RedisStorage:
+    return RedisStorage(Endpoint("127.0.0.1", link.port), library=LIBRARY)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_transfer_may_take_many_times_the_patience(server: Server) -> None:
+    async with SlowLink(server.port) as link:
+        async with _behind(link) as storage:
+            link.rate = 300_000
+            value = bytes(900_000)
+            began = time.monotonic()
+            # 3 s for the request, 3 s for the reply, and a limit of 2 s for the call.
+            assert await storage.call("echo", KEY, [value], timeout=2) == value
+            assert time.monotonic() - began > 8 * PATIENCE
+        assert link.connections == 1
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_small_calls_wait_for_a_large_one_on_the_same_connection(server: Server) -> None:
+    async with SlowLink(server.port) as link:
+        async with _behind(link) as storage:
+            link.rate = 300_000
+            value = bytes(600_000)
+            replies = await asyncio.gather(
+                storage.call("echo", KEY, [value], timeout=1),
+                *(storage.call("count", KEY, [f"{n}"], timeout=1) for n in range(20)),
+            )
+            assert replies[0] == value
+            assert await storage.call("executions", KEY, []) == b"20"
+        assert link.connections == 1
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("kilobytes", [0, 900], ids=["waiting for the reply", "amid the request"])
+async def test_a_silent_link_ends_in_time(server: Server, kilobytes: int) -> None:
+    async with SlowLink(server.port) as link, _behind(link) as storage:
+        link.rate = 300_000
+        if kilobytes == 0:
+            link.silence()
+        call = asyncio.ensure_future(storage.call("echo", KEY, [bytes(kilobytes * 1000)], timeout=1.5))
+        if kilobytes:
+            await asyncio.wait([call], timeout=2 * PATIENCE)
+            link.silence()
+        began = time.monotonic()
+        with pytest.raises(
+            StorageUnavailable, match=r"echo got no answer .* in 1.5 s; the last failure was: .*in time"
+        ):
+            await call
+        assert time.monotonic() - began < 1.5 + 6 * PATIENCE
+        link.resume()
+        link.rate = None
+        assert await storage.call("echo", KEY, ["x"]) == b"x"
+
+
+async def _ended(queue: Queue, count: int) -> bool:
+    counts = await queue.get_job_counts()
+    return counts["completed"] + counts["failed"] == count
+
+
+async def test_jobs_behind_a_slow_link_all_run(server: Server) -> None:
+    ran: list[object] = []
+
+    async def handler(job: Job[object, object]) -> None:
+        ran.append(job.id)
+
+    async with Queue("slow", server.url) as queue:
+        await queue.add("large", "x" * 900_000)
+        for number in range(20):
+            await queue.add("tiny", number)
+        async with SlowLink(server.port, rate=150_000) as link:
+            worker = Worker(
+                "slow", handler, link.url, handle_signals=False, concurrency=30, lock_duration=5, max_stalled=3
+            )
+            async with worker:
+                await eventually(lambda: _ended(queue, 21), "every job has ended", 60)
+        assert (await queue.get_job_counts())["failed"] == 0
+        assert set(ran) == {str(number) for number in range(1, 22)}
