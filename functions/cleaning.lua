@@ -13,37 +13,23 @@
 --     tells `obliterated`; the last one removes the keys of the queue that have these names, all at once.
 --   sweepRemains  { name }… -> removed
 --     Keys, found by a scan after that. What a new queue of the same name may own already is not removed.
--- One step meets at most `count` jobs (1 to 500), and ends early when it has taken ENOUGH seconds or removed HEAVY
--- bytes, which the server gives back later than the clock can tell.
+-- One step meets at most `count` jobs (1 to 500), and ends early when its budget is spent, see budget.lua.
 
 do
-  local FIRST_PIECE, LARGEST_PIECE, MOST, ENOUGH, HEAVY = 8, 32, 500, 0.002, 8388608
-  local asked_for_clock, processor_time
-
-  -- Seconds since whenever. Inside a function most servers stop TIME, and those that do not have no os.clock.
-  local function seconds()
-    if not asked_for_clock then
-      asked_for_clock = true
-      local there, found = pcall(function() return os.clock end)
-      processor_time = there and found
-    end
-    if processor_time then return processor_time() end
-    local t = redis.call('TIME')
-    return t[1] + t[2] / 1000000
-  end
+  local FIRST_PIECE, LARGEST_PIECE, MOST = 8, 32, 500
 
   local function begin(base, count)
     local n = integer('count', count)
     if n < 1 or n > MOST then fail('ARGUMENT', 'count must be 1 to ' .. MOST .. ', found ' .. count) end
     local step = glance.call(base)
-    step.left, step.began, step.removed, step.bytes = n, seconds(), 0, 0
+    step.left, step.budget, step.removed = n, budget.new(), 0
     return step
   end
 
   -- Call take(n), which answers how many it met, until it met less than n: true; or the step is long enough: false.
   local function in_pieces(step, take)
     local piece = FIRST_PIECE
-    while step.left > 0 and step.bytes < HEAVY and seconds() - step.began < ENOUGH do
+    while step.left > 0 and not budget.is_spent(step.budget) do
       local wanted = math.min(piece, step.left)
       local met = take(wanted)
       step.left = step.left - met
@@ -58,7 +44,8 @@ do
     if #ids == 0 then return end
     for _, id in ipairs(ids) do
       local key = base .. ':job:' .. id
-      step.bytes = step.bytes + redis.call('HSTRLEN', key, 'data') + redis.call('HSTRLEN', key, 'result')
+      local it = step.budget
+      it.bytes = it.bytes + redis.call('HSTRLEN', key, 'data') + redis.call('HSTRLEN', key, 'result')
     end
     removal.strip(base, ids, step)
     step.removed = step.removed + #ids

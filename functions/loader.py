@@ -18,6 +18,7 @@ VERSION: Final = "1.0.0"
 
 FILES: Final = (
     "base",
+    "budget",
     "request",
     "incarnation",
     "glance",

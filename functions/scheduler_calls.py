@@ -40,12 +40,38 @@ class DueScheduler(NamedTuple):
 
 
 class DueReply(NamedTuple):
-    """What `takeSchedules` answered; `at` is when to come again (server ms), 0 when nothing is scheduled."""
+    """What `takeSchedules` answered.
+
+    `at` is when to come again (server ms), 0 when nothing is scheduled. `since` is the instant since which a process
+    has been present without a gap.
+    """
 
     now: int
     holds_role: bool
+    is_first: bool
     at: int
     due: list[DueScheduler]
+    since: int
+
+
+class Firing(NamedTuple):
+    """What to do about a due scheduler: add the jobs of these slots, count the skipped ones, go on with `next`."""
+
+    due: DueScheduler
+    slots: tuple[int, ...]
+    skipped: int
+    next: int | None
+
+    def upto(self, count: int) -> Firing:
+        """Return the same for the first slots only."""
+        if len(self.slots) <= count:
+            return self
+        return self._replace(slots=self.slots[:count], next=self.slots[count])
+
+    def after(self, done: int) -> Firing | None:
+        """Return what is left once so many slots are over with, None when nothing is."""
+        left = self.slots[done:]
+        return Firing(self.due._replace(slot=left[0]), left, 0, self.next) if left else None
 
 
 class TriggerReply(NamedTuple):
@@ -83,13 +109,19 @@ class SchedulerCalls(Caller):
         """Delete a scheduler and its history; False when there is none."""
         return await self.once("removeScheduler", [scheduler_id]) == 1
 
-    async def fire_scheduler(
-        self, due: DueScheduler, slots: Sequence[int], skipped: int, next_slot: int | None
-    ) -> bool:
-        """Add the jobs of these slots and go on with the next one; False when somebody else has done so."""
-        args: list[Arg] = [due.id, due.rev, due.slot, _slot(next_slot), skipped, len(slots), *slots]
-        word, _ = cast("list[object]", await self.once("fireScheduler", args, wait=due.wait))
-        return text(word) == "fired"
+    async def fire_schedulers(self, firings: Sequence[Firing], wait: Wait) -> list[int | str]:
+        """Add the jobs of the slots of up to 100 schedulers, each slot once whoever tries.
+
+        Returns for each scheduler how many of its slots are over with, "moved" when it is no more as it was seen, or
+        why it cannot be read. The list is shorter than `firings` when the server has spent its time for one call: the
+        rest is unchanged.
+        """
+        args: list[Arg] = [len(firings)]
+        for firing in firings:
+            due = firing.due
+            args += [due.id, due.rev, due.slot, _slot(firing.next), firing.skipped, len(firing.slots), *firing.slots]
+        _, *done = cast("list[int | bytes]", await self.once("fireSchedulers", args, wait=wait))
+        return [each if isinstance(each, int) else each.decode(errors="replace") for each in done]
 
     async def trigger_scheduler(self, scheduler_id: str, wait: Wait) -> TriggerReply | None:
         """Add a job of a scheduler now; None when there is no such scheduler."""
@@ -100,15 +132,23 @@ class SchedulerCalls(Caller):
         template = cast("bytes", data), cast("bytes", opts)
         return TriggerReply(cast("int", now), text(job_id), text(word), text(name), *template)
 
-    async def take_schedules(self, process: str, ignored: Sequence[str]) -> DueReply:
-        """Ask what is due and when to come again, and take a role in it if one is free."""
-        reply = await self._storage.call("takeSchedules", self._base, [process, *ignored])
-        now, role, at, rows = cast("tuple[int, int, int, list[list[bytes]]]", reply)
+    async def take_schedules(
+        self, process: str, after: tuple[int, str] | None = None, spread: int | None = None
+    ) -> DueReply:
+        """Ask what is due and when to come again, and take a role in it if one is free.
+
+        `after`: only what comes after this slot and id. A process that is not the first one and names a number as
+        `spread` is handed a part of the due schedulers that depends on this number, not the oldest ones.
+        """
+        slot, scheduler_id = after or ("", "")
+        args: list[Arg] = [process, slot, scheduler_id, _slot(spread)]
+        reply = await self._storage.call("takeSchedules", self._base, args)
+        now, role, at, rows, since = cast("tuple[int, int, int, list[list[bytes]], int]", reply)
         due = [
             DueScheduler(row[0].decode(), row[1].decode(), int(row[2]), row[3], cast("Wait", row[4].decode()))
             for row in rows
         ]
-        return DueReply(now, role != 0, at, due)
+        return DueReply(now, role != 0, role == 1, at, due, since)
 
     async def leave_schedules(self, process: str) -> None:
         """Give up the role of a process that goes away."""

@@ -5,16 +5,23 @@
 --                          pass over a slot while the last job has not ended); the template: name, data, opts, extra,
 --                          wait; the history: fired, skipped, last_slot, last_job, triggered
 --   schedules_timer  hash  first, second: the processes that come at the next slot by themselves, the second one a
---                          little later in case the first one died; first_by, second_by: when they come at the latest
+--                          little later in case the first one died; first_by, second_by: when they come at the latest;
+--                          since: since when a process has been present; until: until when one has promised to be
 --   meta  hash  schedulers: the last rev
 --   upsertScheduler  lane number process id rev next { spec limit overlap name data opts extra wait } new_next
 --                    -> { "ok" | "moved", now, at }        rev, next: as they were read, '' for none
 --   removeScheduler  lane number id -> 0 | 1
---   fireScheduler    lane number id rev slot next skipped n slots… -> { "fired" | "moved", now }
+--   fireSchedulers   lane number n { id rev slot next skipped count slots… }*n -> { now, done… }
 --     slot: the stored next slot that the caller saw; next: the one to store, '' when the schedule has ended
+--     done: how many of the slots are over with, or "moved", or the error of a scheduler that cannot be read. If fewer
+--     than all are, the next one of them is the stored next slot. The budget of the call was spent before the
+--     schedulers without an answer, which are as they were.
 --   triggerScheduler lane number id -> { now, job id, word, name, data, opts } | {}     word: "added", or why not
---   takeSchedules    process ignored ids… -> { now, role, at, due { id, rev, slot, spec, wait }… }
+--   takeSchedules    process slot id spread -> { now, role, at, due { id, rev, slot, spec, wait }…, since }
+--     slot, id: only what comes after this scheduler, '' for all; spread: '' for the oldest of what is due, or any
+--     number, by which another part is chosen unless the process is first: so two do not fire the same
 --     role: 1 first, 2 second, 0 neither; at: when to come again, ms, 0: nothing is scheduled
+--     since: since when a process has been present without a gap, ms
 --   leaveSchedules   process -> "ok"       a process goes away and gives up its role
 --   listSchedulers   cursor -> { next cursor | '', ids }      an id may come twice
 --   getSchedulers    ids… -> { now, { next, flat record } | {} … }    at most 20
@@ -25,7 +32,10 @@ do
   local PATROL_MS = 60000
   local BEHIND_MS = 200
   local LATE_MS = 1000
-  local MOST_DUE = 20
+  local PROMPT_MS = 5000           -- a promise to come is kept if it is broken by no more than this
+  local FIRING_MS = 90000          -- who was handed something to fire counts as present for so long
+  local PAGE = 20
+  local MOST_DUE = 100
   local MOST_SLOTS = 100
   local ENDED = '+inf'
   local TEMPLATE = {'spec', 'limit', 'overlap', 'name', 'data', 'opts', 'extra', 'wait'}
@@ -34,16 +44,22 @@ do
     return add.extra(extra)
   end
 
+  local function mode_of(base)
+    return redis.call('HGET', base .. ':meta', 'mode')
+  end
+
   local function key_of(base, id)
     return base .. ':scheduler:' .. id
   end
 
-  -- The next slot of all but the ignored schedulers, nil when nothing is scheduled.
-  function schedulers.next(base, ignored, n)
-    local head = redis.call('ZRANGE', base .. ':schedules', 0, n or 0, 'WITHSCORES')
-    for i = 1, #head, 2 do
-      if not (ignored and ignored[head[i]]) then return head[i + 1] ~= 'inf' and tonumber(head[i + 1]) or nil end
-    end
+  local function due_at(base, rank)
+    local found = redis.call('ZRANGE', base .. ':schedules', rank, rank, 'WITHSCORES')
+    return found[2] and found[2] ~= 'inf' and tonumber(found[2]) or nil
+  end
+
+  -- The next slot of all, nil when nothing is scheduled.
+  function schedulers.next(base)
+    return due_at(base, 0)
   end
 
   local function next_of(base, id)
@@ -53,26 +69,31 @@ do
   end
 
   -- Give a process the role that is free or its own; `first`: it knows of an earlier slot than whoever is first.
-  -- Answers the role and when to come again.
+  -- Answers the role, when to come again, and since when a process has been present.
   local function take_role(base, process, now, due, first)
     local timer = base .. ':schedules_timer'
-    local found = redis.call('HMGET', timer, 'first', 'first_by', 'second', 'second_by')
+    local found = redis.call('HMGET', timer, 'first', 'first_by', 'second', 'second_by', 'since', 'until')
     local function free(holder, by)
       -- An instant beyond the patrol was told by a clock that has been set back since.
       return not holder or holder == process or now > tonumber(by) + LATE_MS or tonumber(by) > now + 2 * PATROL_MS
     end
+    local promised = tonumber(found[6] or 0)
+    local present = found[5] and now <= promised and promised <= now + 2 * FIRING_MS
+    local since = present and math.min(now, tonumber(found[5])) or now
     local latest = now + PATROL_MS
+    local role, late
     if first or free(found[1], found[2]) then
-      local at = math.min(math.max(due, now), latest)
-      redis.call('HSET', timer, 'first', process, 'first_by', digits(at))
+      role, late = 'first', 0
       if found[3] == process then redis.call('HDEL', timer, 'second', 'second_by') end
-      return 1, at
     elseif free(found[3], found[4]) then
-      local at = math.min(math.max(due, now) + BEHIND_MS, latest)
-      redis.call('HSET', timer, 'second', process, 'second_by', digits(at))
-      return 2, at
+      role, late = 'second', BEHIND_MS
+    else
+      return 0, latest, since
     end
-    return 0, latest
+    local at = math.min(math.max(due, now) + late, latest)
+    redis.call('HSET', timer, role, process, role .. '_by', digits(at), 'since', digits(since), 'until',
+      digits(due <= now and now + FIRING_MS or at + PROMPT_MS))
+    return role == 'first' and 1 or 2, at, since
   end
 
   local function upsert(base, args)
@@ -81,7 +102,7 @@ do
     local score = new_next == '' and ENDED or digits(integer('next', new_next))
     if #args ~= 15 then fail('ARGUMENT', 'upsertScheduler takes 15 arguments, found ' .. #args) end
     local now, key = clock.now(), key_of(base, id)
-    add.check_mode(redis.call('HGET', base .. ':meta', 'mode'), 1, {unpacked(args[13])})
+    add.check_mode(mode_of(base), 1, {unpacked(args[13])})
     local stored_next = next_of(base, id)
     if not stored_next then redis.call('UNLINK', key) end
     if (stored_next and redis.call('HGET', key, 'rev') or '') ~= rev or (stored_next or '') ~= seen_next then
@@ -112,17 +133,32 @@ do
     return state and state ~= 'completed' and state ~= 'failed'
   end
 
-  -- Read and check the slots of a call; answers them as texts, nil if the clock was set back and one has not come yet.
-  local function slots_of(args, now, next_slot)
-    local n, slots, last = integer('count', args[8]), {}, 0
-    if n > MOST_SLOTS or #args ~= 8 + n then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' slots') end
+  -- Read the slots [from…] of one scheduler, as texts, nil if the clock was set back and one has not come yet.
+  local function slots_of(args, from, n, now, next_slot)
+    local slots, last = {}, 0
+    if n < 0 or n > MOST_SLOTS then fail('ARGUMENT', 'a scheduler is fired for up to 100 slots, found ' .. n) end
     for i = 1, n do
-      local slot = integer('slot', args[8 + i])
-      if slot <= last then fail('ARGUMENT', 'slots must ascend, found ' .. args[8 + i]) end
+      local slot = integer('slot', args[from + i - 1])
+      if slot <= last then fail('ARGUMENT', 'slots must ascend, found ' .. args[from + i - 1]) end
       slots[i], last = digits(slot), slot
     end
-    if next_slot and next_slot <= last then fail('ARGUMENT', 'the next slot must follow, found ' .. args[6]) end
+    if next_slot and next_slot <= last then fail('ARGUMENT', 'the next slot must follow, found ' .. next_slot) end
     return last <= now and slots or nil
+  end
+
+  -- Read and check what is to be fired.
+  local function firings_of(args, now)
+    local n, at, firings = integer('count', args[3]), 4, {}
+    if n < 1 or n > MOST_DUE then fail('ARGUMENT', 'count must be 1 to ' .. MOST_DUE .. ', found ' .. n) end
+    for i = 1, n do
+      local text, count = args[at + 3], integer('count', args[at + 5])
+      local next_slot = text ~= '' and integer('next', text) or nil
+      firings[i] = {id = args[at], rev = args[at + 1], seen = args[at + 2], next = next_slot,
+        skipped = integer('skipped', args[at + 4]), slots = slots_of(args, at + 6, count, now, next_slot)}
+      at = at + 6 + count
+    end
+    if at ~= #args + 1 then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' schedulers') end
+    return firings
   end
 
   -- Add one job of the template. Answers what add.one does.
@@ -135,7 +171,7 @@ do
   end
 
   -- The stored scheduler, checked and its extra unpacked; {} when there is none.
-  local function read(base, id)
+  local function read(base, id, mode)
     local flat, stored = redis.call('HGETALL', key_of(base, id)), {}
     for i = 1, #flat, 2 do stored[flat[i]] = flat[i + 1] end
     if not stored.rev then return {} end
@@ -143,24 +179,24 @@ do
       if not stored[name] then fail('DAMAGED', 'scheduler ' .. id .. ' is stored without ' .. name) end
     end
     stored.extra = unpacked(stored.extra)
-    add.check_mode(redis.call('HGET', base .. ':meta', 'mode'), 1, {stored.extra})
+    add.check_mode(mode, 1, {stored.extra})
     return stored
   end
 
-  local function fire(base, args)
-    local id, skipped = args[3], integer('skipped', args[7])
-    local next_slot = args[6] ~= '' and integer('next', args[6]) or nil
-    local now, key = clock.now(), key_of(base, id)
-    local slots = slots_of(args, now, next_slot)
-    local stored = read(base, id)
-    if not slots or stored.rev ~= args[4] or next_of(base, id) ~= args[5] then return {'moved', now} end
+  -- Add the jobs of one scheduler's slots and move on to the next one. Answers how many slots are over with.
+  local function fire_one(base, firing, stored, call, it)
+    local id, key, slots = firing.id, key_of(base, firing.id), firing.slots
     local limit, fired, last_job = tonumber(stored.limit), tonumber(stored.fired or 0), stored.last_job or ''
-    local last_slot, alone = stored.last_slot or '', stored.overlap == '1'
-    local busy, call = alone and has_not_ended(base, stored.triggered), glance.call(base)
-    if skipped > 0 then events.note(call.lines, 'skipped', id, digits(skipped) .. ' missed') end
-    skipped = skipped + tonumber(stored.skipped or 0)
-    for _, slot in ipairs(slots) do
+    local last_slot, alone, next_slot = stored.last_slot or '', stored.overlap == '1', firing.next
+    local busy, done = alone and has_not_ended(base, stored.triggered), #slots
+    if firing.skipped > 0 then events.note(call.lines, 'skipped', id, digits(firing.skipped) .. ' missed') end
+    local skipped = firing.skipped + tonumber(stored.skipped or 0)
+    for i, slot in ipairs(slots) do
       if limit and fired >= limit then break end
+      if i > 1 and budget.is_spent(it) then
+        done, next_slot = i - 1, tonumber(slot)
+        break
+      end
       local job, word = nil, 'overlap'
       if not (alone and (busy or has_not_ended(base, last_job))) then
         job, word = add_job(base, id .. '@' .. slot, stored, call)
@@ -175,12 +211,32 @@ do
     redis.call('HSET', key, 'fired', fired, 'skipped', skipped, 'last_slot', last_slot, 'last_job', last_job)
     local over = not next_slot or (limit and fired >= limit)
     redis.call('ZADD', base .. ':schedules', over and ENDED or digits(next_slot), id)
+    return done
+  end
+
+  local function fire(base, args)
+    local now = clock.now()
+    local firings, it, mode = firings_of(args, now), budget.new(), mode_of(base)
+    local call, answer = glance.call(base), {now}
+    for i, firing in ipairs(firings) do
+      if i > 1 and budget.is_spent(it) then break end
+      -- A scheduler that was damaged by hand must not keep the others from being fired: it is read before anything is
+      -- written for it.
+      local readable, stored = pcall(read, base, firing.id, mode)
+      if not readable then
+        answer[i + 1] = type(stored) == 'table' and stored.err or tostring(stored)
+      elseif not firing.slots or stored.rev ~= firing.rev or next_of(base, firing.id) ~= firing.seen then
+        answer[i + 1] = 'moved'
+      else
+        answer[i + 1] = fire_one(base, firing, stored, call, it)
+      end
+    end
     wakeup.finish(base, call)
-    return {'fired', now}
+    return answer
   end
 
   local function trigger(base, args)
-    local stored = read(base, args[3])
+    local stored = read(base, args[3], mode_of(base))
     if not stored.rev then return {} end
     local call = glance.call(base)
     local id, word = add_job(base, '', stored, call)
@@ -189,26 +245,41 @@ do
     return {call.now, id, word, stored.name, stored.data, stored.opts}
   end
 
-  local function due_rows(base, now, ignored, n)
+  -- The rank from which on schedulers come after this one.
+  local function rank_after(base, slot, id)
+    if slot == '' then return 0 end
+    local zset = base .. ':schedules'
+    if tonumber(redis.call('ZSCORE', zset, id) or nil) == tonumber(slot) then
+      return redis.call('ZRANK', zset, id) + 1
+    end
+    return redis.call('ZCOUNT', zset, '-inf', '(' .. slot)
+  end
+
+  local function due_rows(base, now, from)
     local rows = {}
-    local ids = redis.call('ZRANGEBYSCORE', base .. ':schedules', '-inf', now, 'WITHSCORES', 'LIMIT', 0, MOST_DUE + n)
+    local ids = redis.call('ZRANGE', base .. ':schedules', from, from + MOST_DUE - 1, 'WITHSCORES')
     for i = 1, #ids, 2 do
-      if not ignored[ids[i]] and #rows < MOST_DUE then
-        -- pcall: what was damaged by hand must not keep the others from being fired.
-        local spec = redis.pcall('HMGET', key_of(base, ids[i]), 'rev', 'spec', 'wait')
-        rows[#rows + 1] = {ids[i], spec[1] or '', digits(tonumber(ids[i + 1])), spec[2] or '', spec[3] or ''}
-      end
+      if ids[i + 1] == 'inf' or tonumber(ids[i + 1]) > now then break end
+      -- pcall: what was damaged by hand must not keep the others from being fired.
+      local spec = redis.pcall('HMGET', key_of(base, ids[i]), 'rev', 'spec', 'wait')
+      rows[#rows + 1] = {ids[i], spec[1] or '', digits(tonumber(ids[i + 1])), spec[2] or '', spec[3] or ''}
     end
     return rows
   end
 
   register('takeSchedules', function(base, args)
-    local now, ignored = clock.now(), {}
-    for i = 2, #args do ignored[args[i]] = true end
-    local due = schedulers.next(base, ignored, #args - 1)
-    if not due then return {now, 0, 0, {}} end
-    local role, at = take_role(base, args[1], now, due, false)
-    return {now, role, at, due <= now and due_rows(base, now, ignored, #args - 1) or {}}
+    local now, spread = clock.now(), args[4] ~= '' and integer('spread', args[4]) or nil
+    if args[2] ~= '' then integer('slot', args[2]) end
+    local from = rank_after(base, args[2], args[3])
+    local due = due_at(base, from)
+    if not due then return {now, 0, 0, {}, now} end
+    local role, at, since = take_role(base, args[1], now, due, false)
+    if due > now then return {now, role, at, {}, since} end
+    if spread and role ~= 1 then
+      local others = redis.call('ZCOUNT', base .. ':schedules', '-inf', now) - from - MOST_DUE
+      if others > 0 then from = from + spread % (others + 1) end
+    end
+    return {now, role, at, due_rows(base, now, from), since}
   end, {'allow-oom'})
 
   register('leaveSchedules', function(base, args)
@@ -216,6 +287,10 @@ do
     local found = redis.call('HMGET', timer, 'first', 'second')
     if found[1] == args[1] then redis.call('HDEL', timer, 'first', 'first_by') end
     if found[2] == args[1] then redis.call('HDEL', timer, 'second', 'second_by') end
+    -- Nobody is left who has promised to come: what becomes due from now on is missed unless somebody does.
+    if (found[1] or found[2]) and (not found[1] or found[1] == args[1]) and (not found[2] or found[2] == args[1]) then
+      redis.call('HSET', timer, 'until', digits(clock.now()))
+    end
     return 'ok'
   end, {'allow-oom'})
 
@@ -226,7 +301,7 @@ do
   end, {'no-writes'})
 
   register('getSchedulers', function(base, args)
-    if #args > MOST_DUE then fail('ARGUMENT', 'at most ' .. MOST_DUE .. ' schedulers a call, found ' .. #args) end
+    if #args > PAGE then fail('ARGUMENT', 'at most ' .. PAGE .. ' schedulers a call, found ' .. #args) end
     local found = {}
     for i, id in ipairs(args) do
       local next_slot = next_of(base, id)
@@ -237,6 +312,6 @@ do
 
   request.register('upsertScheduler', upsert)
   request.register('removeScheduler', remove, {'allow-oom'})
-  request.register('fireScheduler', fire)
+  request.register('fireSchedulers', fire)
   request.register('triggerScheduler', trigger)
 end

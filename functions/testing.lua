@@ -47,7 +47,7 @@ register('testAdvance', function(_, args)
   local target = now + integer('ms', args[1])
   local at = target
   for _, base in ipairs(bases) do
-    local slot = schedulers.next(base, {}, 0)
+    local slot = schedulers.next(base)
     slots[base] = slot
     if slot then at = math.min(at, math.max(slot, now)) end
   end

@@ -31,9 +31,10 @@ _CATCH_UP: Final = 100
 _LONGEST_EXPRESSION: Final = 512
 
 PROMPT_MS: Final = 5_000
-"""A slot no later than this is on time: its firing has been slow, or another process has taken over."""
+"""A slot is on time if a process came no later than this after it: another process has taken over."""
 GRACE_MS: Final = 90_000
-"""The newest slot may be so late before it is missed: longer than it takes until somebody notices that nobody fires."""
+"""The newest slot is missed if no process came within this time, which is longer than a process needs to notice that
+no other one fires."""
 _MOST_COUNTED: Final = 1_000
 """Missed slots of a cron expression are counted up to here: each has to be computed."""
 
@@ -52,8 +53,9 @@ class Schedule:
     - `limit`: how many slots are fired in all.
     - `missed`: what to do about slots that passed while no process was there to fire them. "skip" (the default) lets
       them pass, "fire-once" adds one job for the newest of them, "fire-all" adds a job for each, for the newest
-      `catch_up` of them (1 to 1,000, 100 by default; refused without "fire-all"). Up to 5 seconds nothing counts as
-      missed; after that all slots that are due do, but for the newest one in its first 90 seconds.
+      `catch_up` of them (1 to 1,000, 100 by default; refused without "fire-all"). Nothing counts as missed if a process
+      comes within 5 seconds. After that all slots do that passed until it came, but for the newest one in its first 90
+      seconds. A slot that becomes due while a process is there is never missed, however slow the firing is.
     - `overlap`: "skip" passes over a slot while the scheduler's last job has not ended; "allow" adds it.
 
     At a change of the clock cron jobs behave as Vixie cron's do: a fixed local time that is skipped runs at the first
@@ -233,20 +235,35 @@ class Slots:
             slot = self.upto(slot - 1)
         return list(found)
 
-    def plan(self, due: int, now: int) -> Plan:
-        """Return what to do now, `due` being the first slot that nobody has fired yet."""
+    def plan(self, due: int, now: int, since: int | None = None) -> Plan:
+        """Return what to do now, `due` being the first slot that nobody has fired yet.
+
+        `since` is the instant since which a process has been present without a gap (default: now). Slots that became
+        due after it are on time, however long their firing takes.
+        """
+        present = now if since is None else min(now, since)
+        if present - due <= PROMPT_MS:
+            prompt, following = self._on_time(due, now)
+            if prompt:
+                return Plan(prompt, 0, following)
+            present = now
         missed, catch_up = self._schedule.missed, self._schedule.catch_up
-        next_slot = self.after(now)
-        prompt = list(islice(self.between(due - 1, now), MAX_CATCH_UP)) if now - due <= PROMPT_MS else []
-        if prompt:
-            return Plan(tuple(prompt), 0, self.after(prompt[-1]))
         if missed == "fire-all":
-            fire = self.newest(due - 1, now, catch_up or _CATCH_UP)
+            fire = self.newest(due - 1, present, catch_up or _CATCH_UP)
         else:
-            fire = self.newest(due - 1, now, 1)
-            if missed == "skip" and fire and now - fire[0] > GRACE_MS:
+            fire = self.newest(due - 1, present, 1)
+            if missed == "skip" and fire and present - fire[0] > GRACE_MS:
                 fire = []
-        return Plan(tuple(fire), self._count(due, fire[0] if fire else now + 1), next_slot)
+        return Plan(tuple(fire), self._count(due, fire[0] if fire else present + 1), self.after(present))
+
+    def _on_time(self, due: int, now: int) -> tuple[tuple[int, ...], int | None]:
+        """Return the slots from `due` to `now`, at most a thousand, and the one after them."""
+        found: list[int] = []
+        slot = self.after(due - 1)
+        while slot is not None and slot <= now and len(found) < MAX_CATCH_UP:
+            found.append(slot)
+            slot = self.after(slot)
+        return tuple(found), slot
 
     def _count(self, first: int, before: int) -> int:
         """How many slots lie from `first` on before another instant; no more than a thousand are counted for cron."""

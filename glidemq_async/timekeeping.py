@@ -1,8 +1,8 @@
-"""Firing schedulers: what every process that has a queue open does beside its own work.
+"""Firing schedulers: every process that has a queue open takes part in it.
 
-The store names a first process, which comes at the next slot, and a second one, which comes a little later in case the
-first one died; all others come round once in a while. Whoever comes fires what is due; the store lets each slot fire
-once.
+The store names a first process, which comes at the next slot, and a second one, which comes a little later; all others
+come round once in a while. The first one fires the oldest slots and the others another part of what is due. The store
+lets each slot fire once.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import asyncio
 import logging
 import random
 import weakref
+from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
-from glidemq_async.errors import GlideMQError, QueueFull, StorageUnavailable
+from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.callers import Functions
-from glidemq_async.functions.scheduler_calls import DueReply, DueScheduler
+from glidemq_async.functions.calling import Wait
+from glidemq_async.functions.scheduler_calls import DueReply, DueScheduler, Firing
 from glidemq_async.schedule import Schedule, Slots
 
 __all__ = ["Timekeeper"]
@@ -30,8 +33,14 @@ LONGEST_PAUSE: Final = 30.0
 """Between two tries while the storage is away."""
 LEAVE_SECONDS: Final = 2.0
 """How long giving up a role may take when the queue closes; without it the role is free after a slot."""
-SLOTS_A_CALL: Final = 50
-"""Slots of one scheduler that one call fires: each adds a job."""
+SLOTS_A_CALL: Final = 100
+"""Slots that one call names at most; the server fires fewer when it has spent its time for one call."""
+UNREADABLE_SECONDS: Final = 600.0
+"""How long a scheduler that this process cannot read is left alone. It is read sooner when somebody changes it."""
+LOGGED_UNREADABLE: Final = 20
+"""How many schedulers that cannot be read are named in the log at most."""
+LOOP_SECONDS: Final = 0.005
+"""How long planning may hold the event loop."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,9 +57,10 @@ class Timekeeper:
         self._sooner = float("inf")
         self._holds_role = False
         self._failures = 0
-        # Schedulers that cannot be fired here, until this time: they must not keep the others from being fired.
-        self._ignored: set[str] = set()
-        self._ignored_until = 0.0
+        # Everything due up to this scheduler (slot, id) cannot be fired here; not asked for again until that time.
+        self._behind: tuple[int, str] | None = None
+        self._behind_until = 0.0
+        self._unreadable: set[str] = set()
         self._started = self._closed = False
 
     def start(self, *, any_scheduled: bool) -> None:
@@ -133,41 +143,89 @@ class Timekeeper:
 
     async def _come(self) -> float:
         """Fire until nothing is due; returns in how many seconds to come again."""
-        loop = asyncio.get_running_loop()
-        if self._ignored and loop.time() >= self._ignored_until:
-            self._ignored.clear()
+        if self._behind and asyncio.get_running_loop().time() >= self._behind_until:
+            self._behind = None
+        spread = True
         while True:
-            reply = await self._functions.take_schedules(self.process, sorted(self._ignored))
+            reply = await self._functions.take_schedules(
+                self.process, self._behind, random.getrandbits(30) if spread else None
+            )
             self._holds_role = reply.holds_role
             if not reply.due:
                 return self._pause(reply)
-            for due in reply.due:
-                await self._fire(due, reply.now)
+            fired, unreadable = await self._fire_page(reply)
+            if spread and not reply.is_first:
+                # A part without anything to do here: go through all from the oldest one on.
+                spread = fired > 0
+            elif unreadable:
+                self._behind = unreadable[-1].slot, unreadable[-1].id
+                self._behind_until = asyncio.get_running_loop().time() + UNREADABLE_SECONDS
 
     def _pause(self, reply: DueReply) -> float:
         patrol = random.uniform(*PATROL)
         if not reply.holds_role:
             return patrol
-        # A slot that cannot be fired here stays due: that is no reason to come at once.
-        return min(patrol, max((reply.at - reply.now) / 1000, 1.0 if self._ignored else 0.0))
+        return min(patrol, max((reply.at - reply.now) / 1000, 0.0))
 
-    async def _fire(self, due: DueScheduler, now: int) -> None:
-        try:
-            schedule, anchor = Schedule.from_wire(due.spec)
-            plan = Slots(schedule, anchor).plan(due.slot, now)
-            left, skipped = plan.fire, plan.skipped
-            while True:
-                slots, left = left[:SLOTS_A_CALL], left[SLOTS_A_CALL:]
-                next_slot = left[0] if left else plan.next
-                if not await self._functions.fire_scheduler(due, slots, skipped, next_slot) or not left:
-                    return
-                due, skipped = due._replace(slot=left[0]), 0
-        except (StorageUnavailable, QueueFull):
-            raise
-        except GlideMQError as error:
-            self._ignore(due.id, error)
+    async def _fire_page(self, reply: DueReply) -> tuple[int, list[DueScheduler]]:
+        """Fire what was handed out; returns how many schedulers moved on, and those that cannot be read, in order."""
+        planned, refused = await self._plan(reply)
+        moved = 0
+        for wait in {firing.due.wait for firing in planned}:
+            left = deque(firing for firing in planned if firing.due.wait == wait)
+            while left:
+                moved += await self._fire_some(left, wait, refused)
+        return moved, [due for due in reply.due if due.id in refused]
 
-    def _ignore(self, scheduler_id: str, error: Exception) -> None:
-        _log.error("scheduler %r of %s cannot be fired here: %s", scheduler_id, self._base, error)
-        self._ignored.add(scheduler_id)
-        self._ignored_until = asyncio.get_running_loop().time() + PATROL[1]
+    async def _plan(self, reply: DueReply) -> tuple[list[Firing], set[str]]:
+        loop = asyncio.get_running_loop()
+        planned: list[Firing] = []
+        refused: set[str] = set()
+        began = loop.time()
+        for due in reply.due:
+            if loop.time() - began > LOOP_SECONDS:
+                await asyncio.sleep(0)
+                began = loop.time()
+            try:
+                schedule, anchor = Schedule.from_wire(due.spec)
+                plan = Slots(schedule, anchor).plan(due.slot, reply.now, reply.since)
+            except GlideMQError as error:
+                self._refuse(due.id, str(error), refused)
+            else:
+                planned.append(Firing(due, plan.fire, plan.skipped, plan.next))
+        return planned, refused
+
+    async def _fire_some(self, left: deque[Firing], wait: Wait, refused: set[str]) -> int:
+        """Make one call for the first of these and take away what is over with; returns how many schedulers moved."""
+        batch = _batch(left)
+        rest: list[Firing] = []
+        moved = 0
+        for answer in await self._functions.fire_schedulers(batch, wait):
+            firing = left.popleft()
+            if isinstance(answer, int):
+                moved += 1
+                if (remaining := firing.after(answer)) is not None:
+                    rest.append(remaining)
+            elif answer != "moved":
+                self._refuse(firing.due.id, answer, refused)
+        left.extendleft(reversed(rest))
+        return moved
+
+    def _refuse(self, scheduler_id: str, why: str, refused: set[str]) -> None:
+        refused.add(scheduler_id)
+        if scheduler_id in self._unreadable or len(self._unreadable) >= LOGGED_UNREADABLE:
+            return
+        self._unreadable.add(scheduler_id)
+        _log.error("scheduler %r of %s cannot be fired here: %s", scheduler_id, self._base, why)
+
+
+def _batch(firings: Iterable[Firing]) -> list[Firing]:
+    """Return the first of these, of the last one as many slots as fit into one call."""
+    batch: list[Firing] = []
+    room = SLOTS_A_CALL
+    for firing in firings:
+        batch.append(firing.upto(room))
+        room -= len(firing.slots)
+        if room <= 0:
+            break
+    return batch

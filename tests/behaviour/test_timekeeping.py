@@ -114,7 +114,7 @@ async def test_firing_outlives_a_server_that_is_away(relay: Relay, name: str, ev
 @PLACES
 async def test_a_slot_that_found_the_queue_full_is_fired_later(relay: Relay, name: str, events: Reader) -> None:
     async with Queue[Any, Any](name, relay) as queue:
-        trouble = Trouble(relay, "fireScheduler", QueueFull("full"), 1)
+        trouble = Trouble(relay, "fireSchedulers", QueueFull("full"), 1)
         made = await queue.upsert_job_scheduler("s", every=0.3, missed="fire-all", limit=2)
         assert made.next_at is not None
         event = await events.next()
@@ -125,7 +125,7 @@ async def test_a_slot_that_found_the_queue_full_is_fired_later(relay: Relay, nam
 @PLACES
 async def test_a_firing_whose_answer_was_lost_is_not_repeated(relay: Relay, name: str, events: Reader) -> None:
     async with Queue[Any, Any](name, relay) as queue:
-        trouble = Trouble(relay, "fireScheduler", StorageUnavailable("lost"), 2, after=True)
+        trouble = Trouble(relay, "fireSchedulers", StorageUnavailable("lost"), 2, after=True)
         await queue.upsert_job_scheduler("s", every=0.5, limit=4, missed="fire-all")
         ids = [(await events.next()).job_id for _ in range(4)]
         assert len(set(ids)) == 4
@@ -142,7 +142,7 @@ async def test_closing_waits_for_no_server(relay: Relay, name: str) -> None:
     reached = asyncio.Event()
 
     async def hang(function: str, _args: Sequence[Arg]) -> None:
-        if function in ("takeSchedules", "fireScheduler", "leaveSchedules"):
+        if function in ("takeSchedules", "fireSchedulers", "leaveSchedules"):
             reached.set()
             await asyncio.sleep(60)
 

@@ -16,7 +16,7 @@ from glidemq_async import (
     Queue,
 )
 from glidemq_async.functions.callers import Functions
-from glidemq_async.functions.scheduler_calls import DueScheduler
+from glidemq_async.functions.scheduler_calls import DueScheduler, Firing
 from glidemq_async.storage import Storage
 from tests.places import Place
 from tests.schedules import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
@@ -39,9 +39,9 @@ async def test_many_who_fire_the_same_slots_add_each_job_once(queue: AnyQueue, s
         won = 0
         async with asyncio.timeout(PATIENCE):
             while (await scheduler_of(queue)).next_at is not None:
-                reply = await functions.take_schedules("nobody", [])
-                for due in reply.due:
-                    won += await functions.fire_scheduler(due, [due.slot], 0, due.slot + 50)
+                reply = await functions.take_schedules("nobody")
+                firings = [Firing(due, (due.slot,), 0, due.slot + 50) for due in reply.due]
+                won += (await functions.fire_schedulers(firings, "default")).count(1) if firings else 0
         return won
 
     await asyncio.gather(*(race(functions) for functions in callers))
@@ -101,7 +101,7 @@ async def test_a_second_process_takes_over_when_the_first_one_dies(storage: Stor
             [seen] = (await dead.get_schedulers(["s"]))[1]
             assert seen is not None
             await dead.leave_schedules("dead")
-            await dead.take_schedules("dead", [])
+            await dead.take_schedules("dead")
             await asyncio.sleep(0.35)
         over = await ended_schedule(queue)
         found = await slots(queue)
@@ -115,13 +115,14 @@ async def test_a_slot_is_refused_to_whoever_saw_another_schedule(queue: AnyQueue
     functions = Functions(storage, base_of(queue))
     await queue.upsert_job_scheduler("s", every=0.001, end=datetime.now(tz=UTC) + timedelta(days=1))
     async with asyncio.timeout(PATIENCE):
-        while not (due := (await functions.take_schedules("nobody", [])).due):
+        while not (due := (await functions.take_schedules("nobody")).due):
             pass
     await queue.upsert_job_scheduler("s", **FAR)
-    assert not await functions.fire_scheduler(due[0], [due[0].slot], 0, due[0].slot + 1)
+    late = [Firing(due[0], (due[0].slot,), 0, due[0].slot + 1)]
+    assert await functions.fire_schedulers(late, "default") == ["moved"]
     await queue.remove_job_scheduler("s")
     await queue.upsert_job_scheduler("s", **FAR)
-    assert not await functions.fire_scheduler(due[0], [due[0].slot], 0, due[0].slot + 1)
+    assert await functions.fire_schedulers(late, "default") == ["moved"]
 
 
 async def test_a_slot_that_has_not_come_is_not_fired(queue: AnyQueue, storage: Storage) -> None:
@@ -132,7 +133,8 @@ async def test_a_slot_that_has_not_come_is_not_fired(queue: AnyQueue, storage: S
     assert seen is not None
     assert seen.next is not None
     due = DueScheduler("s", seen.record[b"rev"].decode(), seen.next, b"", "default")
-    assert not await functions.fire_scheduler(due, [seen.next], 0, seen.next + 3_600_000)
+    early = [Firing(due, (seen.next,), 0, seen.next + 3_600_000)]
+    assert await functions.fire_schedulers(early, "default") == ["moved"]
     assert await slots(queue) == []
 
 

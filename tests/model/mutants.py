@@ -280,12 +280,12 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a result that is over is read": ("    if finish.is_over(base, id) then return {'missing'} end\n", ""),
     "a time to live goes on after a retry": ("'error', 'progress', 'drop')", "'error', 'progress')"),
     "a slot fires twice": (
-        " or next_of(base, id) ~= args[5] then return {'moved', now} end",
-        " then return {'moved', now} end",
+        " or next_of(base, firing.id) ~= firing.seen then",
+        " then",
     ),
     "a scheduler that was changed fires as before": (
-        "if not slots or stored.rev ~= args[4] or",
-        "if not slots or not stored.rev or",
+        "elseif not firing.slots or stored.rev ~= firing.rev or",
+        "elseif not firing.slots or not stored.rev or",
     ),
     "a slot fires before its time": ("    return last <= now and slots or nil\n", "    return slots\n"),
     "jobs of a scheduler overlap": ("(busy or has_not_ended(base, last_job))", "busy"),

@@ -25,7 +25,8 @@ SMALLER_STEPS = (
     ("outbox", "MOST", MOST_POSTED),
     ("inbox", "MOST_MOVED", MOST_MOVED),
     ("replaying", "STEP", WALK_STEP),
-    ("cleaning", "FIRST_PIECE, LARGEST_PIECE, MOST, ENOUGH, HEAVY", "2, 3, 500, 10, 8388608"),
+    ("cleaning", "FIRST_PIECE, LARGEST_PIECE, MOST", "2, 3, 500"),
+    ("budget", "ENOUGH", 10),
 )
 """Lua file, a constant of it, and its value in these tests."""
 

@@ -7,7 +7,7 @@ from typing import Literal
 import hypothesis.strategies as st
 from hypothesis import note
 
-from glidemq_async.functions.scheduler_calls import DueScheduler, SchedulerTemplate, StoredScheduler
+from glidemq_async.functions.scheduler_calls import DueScheduler, Firing, SchedulerTemplate, StoredScheduler
 from tests.model.choices import DELIVERY, NEW, NUMBER, action
 from tests.model.compare import same
 from tests.model.driver import Delivery, run
@@ -86,14 +86,16 @@ class ScheduleActions(Ground):
             return
         skipped = len(due) - len(slots)
         next_slot = None if ends else due[-1] + EVERY_MS
-        call = DueScheduler(id_, str(_rev(seen)), seen.next, b"", "default")
+        due_row = DueScheduler(id_, str(_rev(seen)), seen.next, b"", "default")
         note(f"  slots {slots} of {due}, now {self.model.now}")
         stored = self.model.schedulers.get(id_)
         before = stored.fired if stored else 0
         self.driver.delivery, self.dirty = delivery, True
-        fired = run(self.functions.fire_scheduler(call, slots, skipped, next_slot))
+        [done] = run(self.functions.fire_schedulers([Firing(due_row, tuple(slots), skipped, next_slot)], "default"))
+        fired = done != "moved"
+        assert done in ("moved", len(slots))
         same(
-            "answer of fireScheduler",
+            "answer of fireSchedulers",
             fired,
             self.model.fire(id_, (_rev(seen), seen.next), slots, skipped, next_slot),
         )
@@ -116,11 +118,12 @@ class ScheduleActions(Ground):
             run(self.functions.leave_schedules(process))
             self.model.leave_schedules(process)
         else:
-            ignored = ["t"] if self.made % 4 == 0 else []
-            reply = run(self.functions.take_schedules(process, ignored))
+            known = self.known.get("s")
+            after = (known.next, "s") if self.made % 4 == 0 and known and known.next is not None else None
+            reply = run(self.functions.take_schedules(process, after, spread=self.made))
             rows = [(row.id, int(row.rev), row.slot) for row in reply.due]
-            found = reply.holds_role, reply.at, rows
-            same("answer of takeSchedules", found, self.model.take_schedules(process, ignored))
+            found = reply.holds_role, reply.is_first, reply.at, rows, reply.since
+            same("answer of takeSchedules", found, self.model.take_schedules(process, after))
 
     def trigger(self, id_: str) -> None:
         reply = run(self.functions.trigger_scheduler(id_, "default"))

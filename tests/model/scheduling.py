@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +12,8 @@ from tests.model.parts import NewJob
 PATROL_MS = 60_000
 SECOND_LATER_MS = 200
 LATE_MS = 1_000
+PROMPT_MS = 5_000
+FIRING_MS = 90_000
 
 
 class Template(NamedTuple):
@@ -46,11 +48,11 @@ class ScheduledQueue(CleanedQueue):
         self.schedulers: dict[str, Scheduler] = {}
         self.last_rev = 0
         self.roles: dict[int, tuple[str, int]] = {}  # first and second: a process, and when it comes at the latest
+        self.presence: tuple[int, int] | None = None  # since when and until when a process is present
 
-    def next_slot(self, ignored: Collection[str] = ()) -> int | None:
+    def next_slot(self) -> int | None:
         """The next slot of all."""
-        slots = [one.next for id_, one in self.schedulers.items() if id_ not in ignored and one.next is not None]
-        return min(slots, default=None)
+        return min((one.next for one in self.schedulers.values() if one.next is not None), default=None)
 
     def upsert(
         self, process: str, id_: str, seen: tuple[int, int | None] | None, template: Template, next_slot: int | None
@@ -66,8 +68,14 @@ class ScheduledQueue(CleanedQueue):
         due = self.next_slot()
         return self.now, 0 if due is None else self._take_role(process, due, first=True)[1]
 
-    def _take_role(self, process: str, due: int, *, first: bool) -> tuple[int, int]:
-        """One process comes at the slot, a second one a little later, the others patrol; answers role and instant."""
+    def _take_role(self, process: str, due: int, *, first: bool) -> tuple[int, int, int]:
+        """One process comes at the slot, a second one a little later, the others patrol.
+
+        Answers the role, the instant, and since when a process is present.
+        """
+        since = self.now
+        if self.presence is not None and self.now <= self.presence[1] <= self.now + 2 * FIRING_MS:
+            since = min(self.presence[0], self.now)
         if first or self._is_free(1, process):
             if self.roles.get(2, ("", 0))[0] == process:
                 del self.roles[2]
@@ -75,31 +83,40 @@ class ScheduledQueue(CleanedQueue):
         elif self._is_free(2, process):
             role, at = 2, max(due, self.now) + SECOND_LATER_MS
         else:
-            return 0, self.now + PATROL_MS
+            return 0, self.now + PATROL_MS, since
         self.roles[role] = process, min(at, self.now + PATROL_MS)
-        return role, self.roles[role][1]
+        self.presence = since, self.now + FIRING_MS if due <= self.now else self.roles[role][1] + PROMPT_MS
+        return role, self.roles[role][1], since
 
     def _is_free(self, role: int, process: str) -> bool:
         holder, latest = self.roles.get(role, (process, 0))
         return holder == process or self.now > latest + LATE_MS or latest > self.now + 2 * PATROL_MS
 
-    def take_schedules(self, process: str, ignored: Collection[str]) -> tuple[bool, int, list[tuple[str, int, int]]]:
-        """Whether it holds a role, when it comes again, and what is due: id, rev, slot."""
-        due = self.next_slot(ignored)
-        if due is None:
-            return False, 0, []
-        role, at = self._take_role(process, due, first=False)
-        rows = [(one.next, id_, one.rev) for id_, one in self.schedulers.items() if one.next and id_ not in ignored]
-        return role > 0, at, [(id_, rev, slot) for slot, id_, rev in sorted(rows) if slot <= self.now]
+    def take_schedules(
+        self, process: str, after: tuple[int, str] | None
+    ) -> tuple[bool, bool, int, list[tuple[str, int, int]], int]:
+        """Whether it holds a role and is first, when it comes again, what is due (id, rev, slot), and since when."""
+        rows = sorted((one.next, id_, one.rev) for id_, one in self.schedulers.items() if one.next is not None)
+        if after is not None:
+            stands = after[1] in self.schedulers and self.schedulers[after[1]].next == after[0]
+            rows = [row for row in rows if (row[:2] > after if stands else row[0] >= after[0])]
+        if not rows:
+            return False, False, 0, [], self.now
+        role, at, since = self._take_role(process, rows[0][0], first=False)
+        return role > 0, role == 1, at, [(id_, rev, slot) for slot, id_, rev in rows if slot <= self.now], since
 
     def leave_schedules(self, process: str) -> None:
-        self.roles = {role: one for role, one in self.roles.items() if one[0] != process}
+        left = {role: one for role, one in self.roles.items() if one[0] != process}
+        if self.roles and not left and self.presence is not None:
+            self.presence = self.presence[0], self.now
+        self.roles = left
 
     def remove_scheduler(self, id_: str) -> bool:
         """Its jobs stay."""
         found = self.schedulers.pop(id_, None)
         if found is not None and not self.schedulers:
             self.roles.clear()
+            self.presence = None
         return found is not None
 
     def fire(self, id_: str, seen: tuple[int, int], slots: Sequence[int], skipped: int, next_slot: int | None) -> bool:

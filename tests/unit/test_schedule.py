@@ -65,6 +65,15 @@ def test_what_is_due_on_time_is_fired_whatever_the_policy() -> None:
         assert slots.plan(T + 1_000, T + 3_100) == ((T + 1_000, T + 2_000, T + 3_000), 0, T + 4_000)
 
 
+def test_slots_that_came_while_a_process_was_present_are_on_time_however_late_it_is() -> None:
+    slots = Slots(Schedule(every=60), T)
+    late = T + 10 * 60_000
+    assert slots.plan(T + 480_000, late, T + 480_000) == ((T + 480_000, T + 540_000, T + 600_000), 0, T + 660_000)
+    # What was missed is judged by the instant at which a process came, and the rest is left for the next plan.
+    assert slots.plan(T + 60_000, late, T + 430_000) == ((T + 420_000,), 6, T + 480_000)
+    assert slots.plan(T + 480_000, late, T + 430_000).skipped == 0
+
+
 def test_skip_passes_over_all_but_the_newest_slot() -> None:
     assert Slots(Schedule(every=10), T).plan(T + 10_000, T + 64_000) == ((T + 60_000,), 5, T + 70_000)
 

@@ -1,0 +1,32 @@
+-- budget: how much one call may do. A function that walks through many things asks between two of them whether its
+-- budget is spent, answers how far it came, and the client calls again.
+
+local budget = {}
+-- Seconds, and bytes: memory that is freed costs time later than the clock shows.
+local ENOUGH = 0.002
+local HEAVY = 8388608
+
+do
+  local asked_for_clock, processor_time
+
+  -- Seconds since an unknown instant. Inside a function most servers stop TIME, and those that do not have no os.clock.
+  local function seconds()
+    if not asked_for_clock then
+      asked_for_clock = true
+      local there, found = pcall(function() return os.clock end)
+      processor_time = there and found
+    end
+    if processor_time then return processor_time() end
+    local t = redis.call('TIME')
+    return t[1] + t[2] / 1000000
+  end
+
+  -- A new budget. The caller adds to `bytes`.
+  function budget.new()
+    return {began = seconds(), bytes = 0}
+  end
+
+  function budget.is_spent(it)
+    return it.bytes >= HEAVY or seconds() - it.began >= ENOUGH
+  end
+end
