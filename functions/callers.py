@@ -282,6 +282,10 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         """Take back `await_job`."""
         await self._storage.call("forgetReply", self._base, [job_id, channel])
 
+    async def confirm_replies(self, channel: str, job_ids: Sequence[str]) -> None:
+        """Report that a reply channel has received how these jobs ended: their records need not stay for it."""
+        await self._storage.call("confirmReplies", self._base, [channel, *job_ids])
+
     async def set_paused(self, paused: bool) -> None:
         """Pause or resume claiming."""
         await self.once("setPaused", [int(paused)])

@@ -3,6 +3,8 @@
 --   waiters  hash  id -> reply channels, joined by spaces; "<base>:reply:<name>" (sharded) gets
 --                  "<state> <id length> <id><payload>", the payload only up to 64 KiB, else "<state>? …"
 --   held     zset  id -> instant until which the record stays although its policy says less; with `drop` it ends then
+--   replies  zset  id -> the same instant, of the held records whose answer has not been received by every channel in
+--                  the record's `reply` field; at most REPLIES_MAX, the oldest are given up
 --   meta  hash  keep_completed, keep_failed: the policy that was last applied to the set
 -- Retention policy text: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default. The job
 -- that ends applies its policy to the whole set. With " t<ms>" behind it (or behind '') the job itself has a time to
@@ -14,6 +16,7 @@
 local finish = {}
 local DEFAULT_POLICY = {completed = '1000 86400000', failed = '10000 2592000000'}
 local HOLD_MS = 60000
+local REPLIES_MAX = 1000
 local PUBLISH_MAX = 65536
 local TRIM_STEP = 1000
 
@@ -40,7 +43,8 @@ local function answer(base, channels, state, id, payload)
   end
 end
 
--- Tell whoever waits for these jobs. Answers the set of ids that had a waiter, nil when nobody waits in this queue.
+-- Publish the end of these jobs to their waiters. Answers id -> channels of those that had any, nil when nobody waits
+-- in this queue.
 function finish.answer_waiters(base, state, ids, payloads, seen)
   local key = base .. ':waiters'
   if not seen.waiters then return nil end
@@ -48,7 +52,7 @@ function finish.answer_waiters(base, state, ids, payloads, seen)
   for i, id in ipairs(ids) do
     local channels = redis.call('HGET', key, id)
     if channels then
-      waited[id] = true
+      waited[id] = channels
       redis.call('HDEL', key, id)
       answer(base, channels, state, id, payloads[i])
     end
@@ -76,12 +80,11 @@ local function remove_finished(base, state, ids, seen)
   record.unlink(base, ids)
 end
 
--- Release at most `limit` records whose hold is over; those that nothing else keeps are removed.
-function finish.release_held(base, now, limit)
-  local key = base .. ':held'
-  local ids = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, limit or TRIM_STEP)
+-- End the hold of records; those that nothing else keeps are removed.
+local function release(base, ids)
   if #ids == 0 then return end
-  in_chunks('ZREM', key, nil, ids)
+  in_chunks('ZREM', base .. ':held', nil, ids)
+  in_chunks('ZREM', base .. ':replies', nil, ids)
   local gone = {completed = {}, failed = {}}
   for _, id in ipairs(ids) do
     local state = redis.call('HEXISTS', base .. ':job:' .. id, 'drop') == 1 and record.place(base, id)
@@ -92,6 +95,61 @@ function finish.release_held(base, now, limit)
     in_chunks('ZREM', base .. ':' .. state, nil, list)
     record.unlink(base, list)
   end
+end
+
+-- Release at most `limit` records whose hold is over.
+function finish.release_held(base, now, limit)
+  release(base, redis.call('ZRANGEBYSCORE', base .. ':held', '-inf', now, 'LIMIT', 0, limit or TRIM_STEP))
+end
+
+-- A publish that counts a receiver can still be lost with the receiver's connection, so the record stays until each
+-- channel confirms the answer (or for a minute).
+local function await_receipts(base, waited, now)
+  for id, channels in pairs(waited) do
+    redis.call('HSET', base .. ':job:' .. id, 'reply', channels)
+    redis.call('ZADD', base .. ':held', now + HOLD_MS, id)
+    redis.call('ZADD', base .. ':replies', now + HOLD_MS, id)
+  end
+end
+
+-- Give up the oldest answers that nobody has confirmed, so that clients that went away cannot fill the memory.
+local function limit_replies(base)
+  local key = base .. ':replies'
+  local over = redis.call('ZCARD', key) - REPLIES_MAX
+  if over > 0 then release(base, redis.call('ZRANGE', key, 0, over - 1)) end
+end
+
+-- The reply channels of a list but one.
+function finish.without(channels, channel)
+  local rest = {}
+  for word in string.gmatch(channels, '%S+') do
+    if word ~= channel then rest[#rest + 1] = word end
+  end
+  return rest
+end
+
+-- A channel has received the answers of these jobs. Answers how many records are held for nobody any more.
+function finish.confirm(base, channel, ids)
+  local free = {}
+  for _, id in ipairs(ids) do
+    local key = base .. ':job:' .. id
+    local channels = redis.call('HGET', key, 'reply')
+    local rest = channels and finish.without(channels, channel)
+    if rest and #rest > 0 then
+      redis.call('HSET', key, 'reply', table.concat(rest, ' '))
+    elseif rest then
+      redis.call('HDEL', key, 'reply')
+      free[#free + 1] = id
+    end
+  end
+  release(base, free)
+  return #free
+end
+
+-- Forget that an answer has not been received: something else decides now how long the record stays.
+function finish.forget_receipts(base, id)
+  redis.call('ZREM', base .. ':replies', id)
+  redis.call('HDEL', base .. ':job:' .. id, 'reply')
 end
 
 -- Whether an ended job counts as gone: its time is over, and only the sweep has not come by yet.
@@ -105,6 +163,7 @@ end
 function finish.remove_over(base, id)
   if not finish.is_over(base, id) then return false end
   redis.call('ZREM', base .. ':held', id)
+  redis.call('ZREM', base .. ':replies', id)
   redis.call('ZREM', base .. ':' .. record.place(base, id), id)
   record.unlink(base, {id})
   return true
@@ -128,11 +187,11 @@ local function trim(base, state, count, age, now, seen)
   end
 end
 
--- Remove what has become too old, by the policy that was last applied.
-function finish.trim_by_age(base, now, seen)
+-- Remove what has become too much or too old, by the policy that was last applied.
+function finish.trim_kept(base, now, seen)
   for state, policy in pairs(seen.keep) do
-    local _, age = policy_of(state, policy)
-    trim(base, state, -1, age, now, seen)
+    local count, age = policy_of(state, policy)
+    trim(base, state, count, age, now, seen)
   end
 end
 
@@ -174,7 +233,10 @@ end
 -- Give an ended job a time to live from now on, in ms; nil: back to the policy of its set.
 function finish.change_ttl(base, id, state, now, ttl)
   local key = base .. ':job:' .. id
-  if ttl then return keep_until(base, state, {id}, now + ttl) end
+  if ttl then
+    finish.forget_receipts(base, id)
+    return keep_until(base, state, {id}, now + ttl)
+  end
   local found = redis.call('HMGET', key, 'drop', 'ended')
   if found[1] ~= 't' then return end
   redis.call('ZREM', base .. ':held', id)
@@ -188,14 +250,15 @@ local function store_group(base, group, now, seen)
   local ttl = string.match(group.policy, ' t(%d+)$')
   if ttl then
     keep_until(base, state, ids, now + ttl)
-  else
-    for id in pairs(waited or {}) do redis.call('ZADD', base .. ':held', now + HOLD_MS, id) end
+  elseif waited then
+    await_receipts(base, waited, now)
   end
   if ttl or waited then seen.held = true end
   if ttl then return end
   local count, age = policy_of(state, group.policy)
   if count == 0 then ids = keep_waited(base, ids, waited) end
   if #ids > 0 then put(base .. ':' .. state, ids, now) end
+  if waited then limit_replies(base) end
   if count == 0 then return end
   adopt_policy(base, state, group.policy, seen)
   -- Age alone can wait for the next sweep; the default one does, which saves a command.

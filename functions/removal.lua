@@ -7,7 +7,10 @@ function removal.strip(base, ids, call)
   local payloads = {}
   for i = 1, #ids do payloads[i] = '' end
   record.forget_marks(base, ids, call.seen)
-  if call.seen.held then in_chunks('ZREM', base .. ':held', nil, ids) end
+  if call.seen.held then
+    in_chunks('ZREM', base .. ':held', nil, ids)
+    in_chunks('ZREM', base .. ':replies', nil, ids)
+  end
   finish.answer_waiters(base, 'removed', ids, payloads, call.seen)
   record.unlink(base, ids)
 end
@@ -23,7 +26,10 @@ end
 function removal.start_anew(base, id, how, call)
   local key, entry = base .. ':job:' .. id, places.leave(base, id, call)
   record.keep_added(base, id, entry)
-  if call.seen.held then redis.call('ZREM', base .. ':held', id) end
+  if call.seen.held then
+    redis.call('ZREM', base .. ':held', id)
+    finish.forget_receipts(base, id)
+  end
   redis.call('HDEL', key, 'failures', 'stalls', 'ended', 'result', 'reason', 'cause', 'error', 'progress', 'drop')
   redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
   dedup.own_again(base, id, call)

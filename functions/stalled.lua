@@ -130,7 +130,7 @@ end
 
 local function housekeeping(base, grace, call)
   finish.release_held(base, call.now)
-  finish.trim_by_age(base, call.now, call.seen)
+  finish.trim_kept(base, call.now, call.seen)
   if call.seen.expiry then expire_waiting(base, call) end
   if call.seen.limits then limits.forget_gate(base, call) end
   if call.seen.pauses then redis.call('ZREMRANGEBYSCORE', base .. ':pauses', '-inf', digits(call.now)) end

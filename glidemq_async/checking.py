@@ -37,6 +37,7 @@ SINGLE_KEYS: Final = frozenset(
         "workers",
         "waiters",
         "held",
+        "replies",
         "expiry",
         "revoking",
         "outbox",

@@ -220,6 +220,7 @@ class Queue(
                 await self.connect()
                 results = self._client.results
                 await results.listen()
+                await results.confirm_before(chosen.job_id)
                 results.expect(chosen.job_id)
                 try:
                     job = await self._add_one(name, data, chosen, results.channel.encode())

@@ -1,7 +1,8 @@
 """Waiting for the results of jobs: one reply channel per client and queue, and the record as the safety net.
 
-The function that ends a job publishes to the channels that asked. A message can be lost, so each waiter also looks
-at the record when the subscription (re)appears and every few seconds.
+A published answer can be lost, so each waiter also reads the record when the subscription (re)appears and every few
+seconds. The server keeps the record for that until the channel confirms the answer; one call carries the confirmations
+of `CONFIRM_SECONDS`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ RECHECK_SECONDS: Final = 5.0
 """How often a waiter looks at the record by itself, in case a message was lost."""
 GOODBYE_SECONDS: Final = 1.0
 """How long telling the server that nobody waits any more may take when the queue closes."""
+CONFIRM_SECONDS: Final = 0.05
+"""How long the receipt of an answer may wait for others, to be confirmed in one call."""
+CONFIRM_MAX: Final = 500
+"""Answers that one call confirms; this many do not wait."""
 _EARLY: Final = 1_000
 """Answers that are kept for adds on their way; one that is dropped is read from the record."""
 
@@ -59,6 +64,9 @@ class ResultListener:
         self._subscribing = asyncio.Lock()
         self._ready = asyncio.Event()
         self._errands: set[asyncio.Task[None]] = set()
+        # Jobs whose answer has come and is not confirmed, and the timer that confirms them.
+        self._received: list[str] = []
+        self._confirming: asyncio.TimerHandle | None = None
 
     async def listen(self) -> None:
         """Subscribe if that has not happened yet, and wait until the subscription stands."""
@@ -85,6 +93,7 @@ class ResultListener:
                 if not waiter.done():
                     waiter.set_exception(QueueClosed(f"waited for job {job_id!r}, found the queue closed meanwhile"))
                     waiter.exception()  # whoever waited may be gone
+        self._confirm()
         if self._errands:
             _, late = await asyncio.wait(self._errands, timeout=GOODBYE_SECONDS)
             for errand in late:
@@ -95,6 +104,12 @@ class ResultListener:
         self._expected += 1
         if job_id is not None:
             self._early.pop(job_id, None)
+
+    async def confirm_before(self, job_id: str | None) -> None:
+        """Confirm an answer before its id is used again: its record would stand in the way of the new job."""
+        if job_id is not None and job_id in self._received:
+            received, self._received = self._received, []
+            await self._functions.confirm_replies(self.channel, received)
 
     def arrived(self) -> None:
         """The add is answered, and whoever waits for its job has begun to wait."""
@@ -149,14 +164,32 @@ class ResultListener:
         if state == "missing":
             self._resolve(job_id, None)
         elif state != "waiting":
-            self._resolve(job_id, _ended_of(state, record))
+            self._receive(job_id, _ended_of(state, record))
+
+    def _receive(self, job_id: str, ended: Ended) -> None:
+        """Hand an answer to its waiters, and confirm it soon."""
+        self._resolve(job_id, ended)
+        self._received.append(job_id)
+        if len(self._received) >= CONFIRM_MAX:
+            self._confirm()
+        elif self._confirming is None:
+            self._confirming = asyncio.get_running_loop().call_later(CONFIRM_SECONDS, self._confirm)
+
+    def _confirm(self) -> None:
+        if self._confirming is not None:
+            self._confirming.cancel()
+            self._confirming = None
+        received, self._received = self._received, []
+        if received:
+            # Losing this call costs memory for a minute: the records stay until their hold ends.
+            self._send_out(self._functions.confirm_replies(self.channel, received))
 
     @staticmethod
     def _found(job_id: str, ended: Ended | None) -> Ended:
         if ended is None:
             raise JobNotFound(
-                f"asked for the result of job {job_id!r}, found no such job: it was removed or its retention is "
-                "over; keep results longer with keep_completed, or wait for them from the start"
+                f"asked for the result of job {job_id!r}, found no such job: it was removed, or its retention is over; "
+                "keep results longer with keep_completed or result_ttl, or use add_and_wait, which waits from the start"
             )
         return ended
 
@@ -183,7 +216,7 @@ class ResultListener:
         elif state.endswith("?") or (state == "failed" and len(rest) == size):
             self._send_out(self._look(job_id))
         else:
-            self._resolve(job_id, Ended(state, rest[size:], ""))
+            self._receive(job_id, Ended(state, rest[size:], ""))
 
     def _on_change(self, subscribed: bool) -> None:
         if not subscribed:

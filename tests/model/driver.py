@@ -27,14 +27,14 @@ T = TypeVar("T")
 Delivery = Literal["once", "twice", "lost"]
 
 BASE = "model:{queue}"
-IDEMPOTENT = frozenset({"openQueue", "renewLeases", "awaitJob", "forgetReply"})
+IDEMPOTENT = frozenset({"openQueue", "renewLeases", "awaitJob", "forgetReply", "confirmReplies"})
 STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "stream", "lane")
 KEYS = ("x", "y")
 """The keys of keyed jobs."""
 SINGLE_KEYS = frozenset(
     {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking",
      "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox", "moved",
-     "inbox", "schedules", "schedules_timer", "running"}
+     "inbox", "replies", "schedules", "schedules_timer", "running"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """What stands before the id of a delayed or prioritized job."""
@@ -118,6 +118,7 @@ class Snapshot:
     failed: list[tuple[str, int]]
     expiry: dict[str, int]
     held: dict[str, int]
+    replies: dict[str, int]
     revoking: set[str]
     waiters: dict[str, list[str]]
     workers: set[str]
@@ -286,6 +287,7 @@ class Driver:
             failed=_scores(raw[10]),
             expiry=dict(_scores(raw[11])),
             held=dict(_scores(raw[12])),
+            replies=dict(_scores(raw[33])),
             revoking={_text(id_) for id_ in _list(raw[13])},
             waiters={id_: channels.split() for id_, channels in _pairs(raw[14])},
             workers={name for name, _ in _pairs(raw[15])},

@@ -202,9 +202,40 @@ class Queue(PostingQueue):
         held = [job for job in self.jobs.values() if job.held is not None and job.held <= self.now]
         held.sort(key=lambda job: (job.held or 0, job.id))
         for job in held if ended is None else held[: 10 + 2 * ended]:
-            job.held = None
-            if job.drop:
-                del self.jobs[job.id]
+            self._release(job)
+
+    def _release(self, job: Job) -> None:
+        job.held, job.unconfirmed = None, []
+        if job.drop:
+            del self.jobs[job.id]
+
+    def confirm_replies(self, channel: str, ids: Sequence[str]) -> None:
+        """A channel has the answers of these; a record that no other channel waits for is kept as the policy says."""
+        free = False
+        for id_ in ids:
+            job = self.jobs.get(id_)
+            if job is not None and channel in job.unconfirmed:
+                job.unconfirmed = [one for one in job.unconfirmed if one != channel]
+                if not job.unconfirmed:
+                    free = True
+                    self._release(job)
+        if free:
+            self.trim_kept()
+
+    def trim_kept(self) -> None:
+        """Apply the policies that hold."""
+        for state in FINAL:
+            count, age = self.keep[state] or DEFAULT_RETENTION[state]
+            self._trim(state, count)
+            self._discard_older(state, age)
+
+    def _trim(self, state: Final, count: int) -> None:
+        """Keep the newest; what is over and not removed yet costs none its place."""
+        kept = self.ended(state)
+        over = sum(job.held is not None and job.held <= self.now for job in self.having(*FINAL))
+        ordinary = sum(job.position <= self.now for job in kept) - over
+        if count >= 0:
+            self._discard(kept[: max(0, ordinary - count)])
 
     def is_gone(self, job: Job) -> bool:
         """Its time is over, and only nobody has removed it yet."""
@@ -222,12 +253,12 @@ class Queue(PostingQueue):
             job.moved, job.position = None, self.now
             self.free_dedup(job.id)
             self.note(state, job.id, (job.reason or "") if state == "failed" else "")
-            waited, job.waiters = bool(job.waiters), []
+            waited, job.waiters = job.waiters, []
             if ttl is not None:
                 self._live(job, ttl)
                 continue
             if waited:
-                job.held = self.now + HOLD_MS
+                job.held, job.unconfirmed = self.now + HOLD_MS, waited
             if count == 0 and waited:
                 job.drop = "1"
             elif count == 0:
@@ -235,17 +266,12 @@ class Queue(PostingQueue):
         if count == 0 or ttl is not None:
             return
         self.keep[state] = retention
-        kept = self.ended(state)
-        # What is over and not removed yet costs none its place.
-        over = sum(job.held is not None and job.held <= self.now for job in self.having(*FINAL))
-        ordinary = sum(job.position <= self.now for job in kept) - over
-        if count > 0:
-            self._discard(kept[: max(0, ordinary - count)])
+        self._trim(state, count)
         if retention is not None:
             self._discard_older(state, age)
 
     def _live(self, job: Job, ttl: int) -> None:
-        job.drop, job.held = "t", self.now + ttl
+        job.drop, job.held, job.unconfirmed = "t", self.now + ttl, []
         job.position = job.held
 
     def set_result_ttl(self, id_: str, ttl: int | None) -> str:
@@ -311,7 +337,7 @@ class Queue(PostingQueue):
         job.changes += 1
         job.failures = job.stalls = 0
         job.ended = job.result = job.error = job.reason = job.cause = job.progress = job.held = None
-        job.drop = ""
+        job.drop, job.unconfirmed = "", []
         self.to_line(job)
         self._own_again(job)
         self.note("waiting", job.id, how)

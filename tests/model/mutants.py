@@ -46,7 +46,13 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "ordinary(base, key, now, seen) - count - 1",
     ),
     "one job too few is kept": ("ordinary(base, key, now, seen) - count", "ordinary(base, key, now, seen) - count + 1"),
-    "a held record is trimmed": ("  if seen.held then", "  if false then"),
+    "a held record is trimmed": ("  if seen.held then\n    local free", "  if false then\n    local free"),
+    "a receipt of one channel ends the hold for all": ("    if rest and #rest > 0 then\n", "    if false then\n"),
+    "a receipt ends no hold": ("      free[#free + 1] = id\n    end\n  end\n  release", "    end\n  end\n  release"),
+    "a retried job is still held for its answer": (
+        "    finish.forget_receipts(base, id)\n  end\n  redis.call('HDEL'",
+        "  end\n  redis.call('HDEL'",
+    ),
     "a held record stays for ever": (
         "redis.call('HEXISTS', base .. ':job:' .. id, 'drop') == 1 and record.place(base, id)",
         "false",

@@ -128,6 +128,7 @@ class Job:
     waiters: list[str] = field(default_factory=list[str])
     held: int | None = None  # somebody may still read the result until then
     drop: Literal["", "1", "t"] = ""  # it goes when its hold ends: nothing else keeps it; or it has a time to live
+    unconfirmed: list[str] = field(default_factory=list[str])  # channels that have not received the answer
     position: int = 0  # among those that ended: when it did, or when its time to live ends
     torn: bool = False  # its record was deleted by hand; its place is still there
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.model.claims import ClaimingQueue
-from tests.model.parts import DEFAULT_RETENTION, FINAL, Job
+from tests.model.parts import Job
 
 FORGET_WORKER_MS = 300_000
 HEARD_OF_MS = 60_000
@@ -96,8 +96,7 @@ class TimedQueue(ClaimingQueue):
 
     def _tidy(self) -> None:
         self.release_held()
-        for state in FINAL:
-            self._discard_older(state, (self.keep[state] or DEFAULT_RETENTION[state])[1])
+        self.trim_kept()
         expired = [job for job in self.jobs.values() if job.expires is not None and job.expires <= self.now]
         for job in sorted(expired, key=lambda job: (job.expires or 0, job.id))[: self.step]:
             if job.torn:

@@ -99,6 +99,15 @@ class Users(Ground):
         same("answer of awaitJob", word, self.model.await_job(id_, channel))
         same("a record comes with an end", bool(record), word in ("completed", "failed"))
 
+    @action(3, number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]))
+    def confirm(self, number: int, channel: str) -> None:
+        """A client has its answers; sometimes it had them long ago."""
+        owed = [job.id for job in self.model.having(*FINAL) if channel in job.unconfirmed]
+        ids = owed[: number % 3] or [self.pick_of(number, self.model.having(*FINAL))]
+        self.dirty = True
+        run(self.functions.confirm_replies(channel, ids))
+        self.model.confirm_replies(channel, ids)
+
     @action(2, number=NUMBER)
     def tear(self, number: int) -> None:
         """Somebody deletes a record by hand."""
