@@ -224,7 +224,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
     async def renew_leases(
         self, consumer: str, info: bytes, held: Sequence[tuple[str, str]], timeout: float
     ) -> tuple[list[str], list[str]]:
-        """Renew the leases of (id, entry); returns the entries that are lost and the ids that were revoked."""
+        """Renew the leases of (id, entry); returns the entries that are lost and those whose jobs were revoked."""
         args: list[Arg] = [consumer, info]
         for pair in held:
             args += pair

@@ -5,7 +5,8 @@
 --   promoteJob  lane number id -> word     delayed -> waiting now
 -- word: "ok" (or as above), "missing", or "state <state>" when the job is in a state the operation does not fit.
 
--- Tell the worker that runs this entry.
+-- Tell the worker that runs this entry. The words name the entry and not the job: a word that arrives late would
+-- otherwise stop the job's next run.
 local function tell_run(base, entry, word)
   local consumer = entries.consumer_of(base, entry)
   if consumer then wakeup.tell(base, consumer, word) end
@@ -42,7 +43,7 @@ request.register('revokeJob', function(base, args)
   local call = glance.call(base)
   if state == 'active' then
     redis.call('SADD', base .. ':revoking', id)
-    tell_run(base, entry, 'r ' .. id)
+    tell_run(base, entry, 'r ' .. entry)
     events.note(call.lines, 'revoking', id)
     events.write(base, call.lines, call.now)
     return 'revoking'

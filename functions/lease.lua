@@ -1,5 +1,5 @@
 -- lease: a running job stays its worker's while the worker renews it.
---   renewLeases  consumer info { id entry }*n -> { lost entries, revoked ids }
+--   renewLeases  consumer info { id entry }*n -> { lost entries, revoked entries }
 -- Renewing proves a claim, it never makes one: XCLAIM without FORCE touches only entries that are still pending, and
 -- no entry ever changes consumer. Sent twice it does the same, so it carries no request number. O(n).
 --   alive    zset  consumer -> last renewal ms;  workers  hash  consumer -> info
@@ -58,8 +58,9 @@ register('renewLeases', function(base, args)
     if not mine[args[i]] then lost[#lost + 1] = args[i] end
   end
   if exists(base .. ':revoking') then
-    for _, id in ipairs(ids) do
-      if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then revoked[#revoked + 1] = id end
+    for i, id in ipairs(ids) do
+      local entry = args[2 + 2 * i]
+      if mine[entry] and redis.call('SISMEMBER', base .. ':revoking', id) == 1 then revoked[#revoked + 1] = entry end
     end
   end
   return {lost, revoked}

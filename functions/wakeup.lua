@@ -1,8 +1,8 @@
 -- wakeup: push, not poll. Workers with free slots stand in `idle`; who makes jobs startable wakes just enough of them.
 --   idle   zset  consumer -> free slots, written by the claim that found nothing, removed by the wake
 --   timer  hash  first, second: the idle workers that sleep until the next due instant; due: until when the first does
---   channel "<base>:wake:<consumer>" (sharded): "w" claim now, "x <entry>" that lease is gone, "r <id>" that job was
---   revoked, "e" echo
+--   channel "<base>:wake:<consumer>" (sharded): "w" claim now, "x <entry>" that lease is gone, "r <entry>" the job of
+--   that run was revoked, "e" echo
 -- A publish that nobody received means a dead worker: it is dropped and the next one is woken.
 
 local wakeup = {}

@@ -62,9 +62,9 @@ class Feedback:
         """These leases are no longer ours."""
         self._slots.stop_entries(entries, "lease lost")
 
-    def on_revoked(self, ids: list[str]) -> None:
-        """These jobs were revoked."""
-        self._slots.stop_jobs(ids, "revoked")
+    def on_revoked(self, entries: list[str]) -> None:
+        """The jobs of these runs were revoked."""
+        self._slots.stop_entries(entries, "revoked")
 
     def on_health(self, healthy: bool) -> None:
         """Whether leases are renewed in time."""

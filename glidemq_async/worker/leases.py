@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 class LeaseRenewer:
     """Renews every held lease each third of the shortest one, and reports what the server answers.
 
-    The callbacks run in the worker's loop: `on_lost(entries)` and `on_revoked(ids)` name jobs whose runs must stop,
+    The callbacks run in the worker's loop: `on_lost(entries)` and `on_revoked(entries)` name runs that must stop,
     `on_health(bool)` says whether leases can be relied on.
     """
 

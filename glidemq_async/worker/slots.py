@@ -64,10 +64,3 @@ class Slots:
         for entry in entries:
             if (run := self._runs.get(entry)) is not None:
                 run.stop(reason)
-
-    def stop_jobs(self, ids: Iterable[str], reason: StopReason) -> None:
-        """Stop the runs of these jobs."""
-        wanted = set(ids)
-        for run in self.runs():
-            if run.job.id in wanted:
-                run.stop(reason)

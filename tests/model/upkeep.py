@@ -30,16 +30,16 @@ class TimedQueue(ClaimingQueue):
             job.idle += ms
 
     def renew(self, worker: str, held: Sequence[tuple[str, str]]) -> tuple[set[str], set[str]]:
-        """Answer the leases that are no longer the worker's, and the jobs it should cancel."""
+        """Answer the leases that are no longer the worker's, and those of runs that it should cancel."""
         self.alive[worker] = self.now
         self._sign_of_life()
         lost, revoked = set[str](), set[str]()
         for id_, token in held:
             job = self.jobs.get(id_)
-            if job is not None and job.revoking:
-                revoked.add(id_)
             if job is not None and job.state == "active" and job.token == token:
                 job.idle = 0
+                if job.revoking:
+                    revoked.add(token)
             else:
                 lost.add(token)
         return lost, revoked

@@ -60,7 +60,7 @@ class Users(Ground):
         word, model = run(self.functions.change_job(what, id_)), self.model
         job = model.get(id_)
         if job is not None and job.state == "active" and self.wakeups.listens(job.worker):
-            told = {"removeJob": f"x {job.token}", "revokeJob": f"r {id_}"}
+            told = {"removeJob": f"x {job.token}", "revokeJob": f"r {job.token}"}
             self.told += [(job.worker, told[what])] if what in told else []
         rules = {
             "removeJob": model.remove, "retryJob": model.retry, "revokeJob": model.revoke, "promoteJob": model.promote,

@@ -1,0 +1,112 @@
+"""A revocation that a worker learns late stops only the run it names, never the next run of the same job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from glidemq_async import Queue
+from glidemq_async.storage import MemoryStorage
+from glidemq_async.storage.protocol import Subscription
+from glidemq_async.worker.leases import LeaseRenewer
+from tests.workbench import AnyJob, Gate, ended, soon, until, worker_of
+
+STOPS = (b"r ", b"x ")
+"""How the messages begin that tell a worker to stop a run."""
+
+
+class Late(MemoryStorage):
+    """A storage whose wake-up link can hold back the words that stop a run."""
+
+    def __init__(self, *, hold: bool) -> None:
+        super().__init__()
+        self._holds_words = hold
+        self.held: list[Callable[[], None]] = []
+        self.linked = asyncio.Event()
+        """Set once the wake-up link of a worker is confirmed."""
+
+    async def subscribe(
+        self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
+    ) -> Subscription:
+        def deliver(message: bytes) -> None:
+            if self._holds_words and message.startswith(STOPS):
+                self.held.append(lambda: on_message(message))
+            else:
+                on_message(message)
+
+        def change(up: bool) -> None:
+            on_change(up)
+            if up and ":wake:" in channel:
+                self.linked.set()
+
+        return await super().subscribe(key, channel, deliver, change)
+
+
+async def test_a_late_word_does_not_stop_the_next_run_of_its_job() -> None:
+    gate = Gate()
+    # The renewal, every third of a second, tells of the revocation before the word does.
+    async with (
+        Late(hold=True) as storage,
+        Queue[Any, Any]("q", storage) as queue,
+        worker_of(queue, gate, lock_duration=1),
+    ):
+        await soon(storage.linked.wait())
+        job = await queue.add("n", "done")
+        await gate.running()
+        await job.revoke()
+        await gate.stopped()
+        await ended(job)
+        assert job.failed_reason == "revoked"
+        await job.retry()
+        again = await gate.running()
+        (word,) = storage.held
+        word()
+        gate.release()
+        assert await soon(job.result()) == "done"
+        assert again.abort.reason == ""
+
+
+async def test_a_late_answer_of_a_renewal_does_not_stop_the_next_run_of_its_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, ends, runs = asyncio.Event(), asyncio.Event(), asyncio.Queue[AnyJob]()
+    answers: list[list[str]] = []
+
+    def keep(renewer: LeaseRenewer, lost: list[str], revoked: list[str]) -> None:
+        assert not lost
+        if revoked:
+            answers.append(revoked)
+
+    async def stubborn(job: AnyJob) -> str:
+        runs.put_nowait(job)
+        try:
+            await ends.wait()
+        except asyncio.CancelledError:
+            asked.set()
+            await until(lambda: bool(answers))
+            raise
+        return "done"
+
+    monkeypatch.setattr(LeaseRenewer, "_report_lost", keep)
+    async with (
+        Late(hold=False) as storage,
+        Queue[Any, Any]("q", storage) as queue,
+        worker_of(queue, stubborn, lock_duration=1) as worker,
+    ):
+        await soon(storage.linked.wait())
+        job = await queue.add("n")
+        first = await soon(runs.get())
+        await job.revoke()
+        await soon(asked.wait())
+        await ended(job)
+        assert first.abort.reason == "revoked"
+        await job.retry()
+        again = await soon(runs.get())
+        # The answer of the renewal arrives in the worker's loop now.
+        worker._feedback.on_revoked(answers[0])  # pyright: ignore[reportPrivateUsage]
+        ends.set()
+        assert await soon(job.result()) == "done"
+        assert again.abort.reason == ""
