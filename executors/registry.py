@@ -34,6 +34,17 @@ def open_executor(
     return executor
 
 
+def check_executor(spec: object) -> None:
+    """Raise TypeError for an `executor=` that is neither None, a name nor an Executor."""
+    if isinstance(spec, type):
+        raise TypeError(
+            f"executor must be a name or an Executor, got the class {spec.__name__}: pass an instance of it"
+        )
+    if spec is not None and not isinstance(spec, str | Executor):
+        names = ", ".join(BUILT_IN)
+        raise TypeError(f"executor must be a name or an Executor, got {spec!r}; the built-in names are {names}")
+
+
 def check_permissions(spec: str | Executor | None, permissions: Permissions | None) -> None:
     """Raise TypeError for permissions beside what cannot hold them, or can be given them no more."""
     if permissions is None:
@@ -55,6 +66,7 @@ def _open(
     if spec is None:
         spec = "inline" if is_async else "thread"
     if not isinstance(spec, str):
+        check_executor(spec)
         return spec
     if spec == "inline":
         if not is_async:

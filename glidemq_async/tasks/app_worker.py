@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypedDict
 from typing_extensions import override
 
 from glidemq_async.executors import Executor
+from glidemq_async.executors.registry import check_executor
 from glidemq_async.option_checks import refuse_unknown
 from glidemq_async.queue import Queue
 from glidemq_async.record import WAITING
@@ -24,7 +25,7 @@ from glidemq_async.worker.execution import AfterExecution
 from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.listeners import Listener, WorkerEvent
 from glidemq_async.worker.pool import WorkerPool
-from glidemq_async.worker.runs import BackoffStrategy
+from glidemq_async.worker.strategies import BackoffStrategy
 from glidemq_async.worker.worker import Worker
 
 __all__ = ["AppWorker", "WorkerApp", "WorkerOptionsDict"]
@@ -134,8 +135,7 @@ class AppWorker(Runs):
         names = _chosen(app, queues)
         options = {**options}
         self._executor = options.pop("executor", None)
-        if self._executor is not None and not isinstance(self._executor, str | Executor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"executor must be a name or an Executor, got {self._executor!r}")
+        check_executor(self._executor)
         self._scope = WorkerScope(app.overrides)
         self._names = names
         self._workers = [self._worker(name, concurrency, {**options, **_OWN}) for name in names]

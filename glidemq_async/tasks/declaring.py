@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, Unpack, cast, overload
 
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Executor
-from glidemq_async.executors.registry import check_permissions
+from glidemq_async.executors.registry import check_executor, check_permissions
 from glidemq_async.job import Job
 from glidemq_async.keys import check_name
 from glidemq_async.option_checks import refuse_unknown
@@ -237,8 +237,7 @@ def _check_callable_alone(function: Callable[..., Any]) -> None:
 
 def _check_executor(function: Callable[..., Any], settings: TaskSettings) -> None:
     spec = settings.executor
-    if spec is not None and not isinstance(spec, str | Executor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"executor must be a name or an Executor, got {spec!r}")
+    check_executor(spec)
     is_async = inspect.iscoroutinefunction(function)
     if spec == "inline" and not is_async:
         raise TypeError(f"{settings.name}: a plain function would block the event loop: use executor='thread'")

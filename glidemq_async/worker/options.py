@@ -9,7 +9,7 @@ from datetime import timedelta
 from glidemq_async.durations import to_ms
 from glidemq_async.option_checks import MAX_LEASE, MIN_LEASE, positive_number, whole_number
 from glidemq_async.retry_rules import ErrorTypes, RetryRules
-from glidemq_async.worker.runs import BackoffStrategy
+from glidemq_async.worker.strategies import BackoffStrategy, checked_strategies
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,9 @@ class WorkerOptions:
             _lease_ms(lock_duration),
             to_ms("poll_interval", poll_interval, allow_zero=False) / 1000,
             to_ms("shutdown_timeout", shutdown_timeout) / 1000,
-            _strategies(backoff_strategies or {}),
+            checked_strategies(backoff_strategies),
             RetryRules.checked(retry_on, give_up_on),
         )
-
-
-def _strategies(found: Mapping[str, BackoffStrategy]) -> dict[str, BackoffStrategy]:
-    for name, strategy in found.items():
-        if not callable(strategy):
-            raise TypeError(
-                f"backoff_strategies[{name!r}] must be a function of (attempts made, error), got {strategy!r}"
-            )
-    return dict(found)
 
 
 def _lease_ms(value: float | timedelta) -> int:

@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from glidemq_async import failpoints
 from glidemq_async.client import QueueClient
 from glidemq_async.context import set_current_job
-from glidemq_async.durations import MAX_MS
 from glidemq_async.errors import (
     PayloadTooLarge,
     RateLimited,
@@ -29,10 +28,10 @@ from glidemq_async.options import JobOptions, KeepJobs
 from glidemq_async.retry_rules import HasRetryRules, RetryRules
 from glidemq_async.worker.crashes import Crashes
 from glidemq_async.worker.execution import AfterExecution, Execution
+from glidemq_async.worker.strategies import BackoffStrategy, ask
 
 Verb: TypeAlias = Literal["c", "r", "f", "d", "b", "l"]
 StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
-BackoffStrategy: TypeAlias = Callable[[int, BaseException], float]
 
 _NO_FAILURE: Final = Failure("", "", "")
 #: Another run would end the same way; why that is, in a word.
@@ -290,6 +289,8 @@ class Runner:
         if cause is None and made < options.attempts:
             try:
                 delay = self._delay_ms(options, made, error) if delay_ms is None else delay_ms
+                if delay is None:
+                    return self._failed(run, error, "retries_exhausted")
                 return Ended(run, "r", failure.packed(), f"{delay} {failure.reason()}", error, delay / 1000)
             except (Exception, SystemExit) as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
                 broken.__context__ = error
@@ -298,21 +299,13 @@ class Runner:
         option = failed_option(policy, cause or "retries_exhausted", failure.reason())
         return Ended(run, "f", failure.packed(), option, error)
 
-    def _delay_ms(self, options: JobOptions, made: int, error: BaseException) -> int:
+    def _delay_ms(self, options: JobOptions, made: int, error: BaseException) -> int | None:
         backoff = options.backoff
         if backoff is None:
             return 0
         if backoff.kind != "custom":
             return round(backoff.delay(made, random.random) * 1000)
-        strategy = self._strategies.get(backoff.name)
-        if strategy is None:
-            known = ", ".join(sorted(self._strategies)) or "none"
-            raise UnrecoverableError(
-                f"the job asks for backoff strategy {backoff.name!r}, this worker has {known}: "
-                "pass it in backoff_strategies"
-            )
-        # What is longer than any delay may be would overflow in the store, and start the job at once.
-        return min(max(0, round(strategy(made, error) * 1000)), MAX_MS)
+        return ask(self._strategies, backoff.name, made, error)
 
 
 def _final_cause(job: Job[Any, Any], error: BaseException) -> FailureCause | None:

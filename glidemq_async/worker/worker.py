@@ -40,9 +40,10 @@ from glidemq_async.worker.health_server import HealthServer
 from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
 from glidemq_async.worker.options import WorkerOptions
-from glidemq_async.worker.runs import BackoffStrategy, RunFunction, Runner
+from glidemq_async.worker.runs import RunFunction, Runner
 from glidemq_async.worker.session import Session
 from glidemq_async.worker.slots import Slots
+from glidemq_async.worker.strategies import BackoffStrategy
 
 CANCEL_SECONDS: Final = 0.5
 """How long cancelled handlers may take to end at shutdown before they are left behind."""
@@ -71,7 +72,8 @@ class Worker(Runs, Generic[Data, Result]):
       own process died in this worker more often than that is failed too, whatever attempts it has left.
     - `poll_interval`: how often an idle worker looks by itself, in case a wake-up was lost.
     - `shutdown_timeout`: how long running jobs may take to end once the worker stops; what is left is handed back.
-    - `backoff_strategies`: functions of (attempts made, error) to seconds, for `Backoff.custom(name)`.
+    - `backoff_strategies`: plain functions by name, for `Backoff.custom(name)`. Each takes (attempts made, error) and
+      returns seconds until the next attempt, or a negative number to end the retries.
     - `retry_on`: exception types that are retried while attempts are left; all others fail the job without another
       attempt. None retries every type. `give_up_on`: exception types that fail the job without another attempt, even
       if `retry_on` has them too. Types derived from them are meant too.

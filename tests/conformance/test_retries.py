@@ -148,12 +148,31 @@ async def test_an_unknown_strategy_fails_the_job_and_says_what_is_missing(queue:
     assert "boom" in caught.value.traceback
 
 
-@pytest.mark.parametrize("answer", [float("nan"), "soon", None])
+async def _later() -> float:
+    return 1.0
+
+
+@pytest.mark.parametrize("answer", [float("nan"), "soon", None, True])
 async def test_a_strategy_that_answers_nonsense_fails_the_job(queue: AnyQueue, answer: Any) -> None:
     strategies: dict[str, Strategy] = {"bad": lambda made, error: answer}
     async with worker_of(queue, Flaky(9), backoff_strategies=strategies):
         job = await ended(await queue.add("n", attempts=5, backoff=Backoff.custom("bad")))
     assert (job.state, job.attempts_made) == ("failed", 1)
+    assert "return seconds" in (job.failed_reason or "")
+
+
+async def test_a_strategy_that_returns_a_coroutine_fails_the_job_with_advice(queue: AnyQueue) -> None:
+    bad: Any = lambda made, error: _later()  # noqa: E731
+    async with worker_of(queue, Flaky(9), backoff_strategies={"bad": bad}):
+        job = await ended(await queue.add("n", attempts=5, backoff=Backoff.custom("bad")))
+    assert "backoff strategy 'bad' returned <coroutine" in (job.failed_reason or "")
+
+
+async def test_a_negative_delay_ends_the_retries(queue: AnyQueue) -> None:
+    strategies: dict[str, Strategy] = {"twice": lambda made, error: 0.001 if made < 2 else -1}
+    async with worker_of(queue, Flaky(9), backoff_strategies=strategies):
+        job = await ended(await queue.add("n", attempts=5, backoff=Backoff.custom("twice")))
+    assert (job.state, job.attempts_made, job.failed_reason) == ("failed", 2, "ValueError: boom")
 
 
 @pytest.mark.everywhere

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import Job, Queue, QueueClosed, Worker
+from glidemq_async.executors import InlineExecutor
 from glidemq_async.storage import Storage
 from glidemq_async.worker.listeners import WorkerEvent
 from tests.places import Place
@@ -285,6 +286,11 @@ async def test_a_callable_object_is_a_handler(queue: AnyQueue) -> None:
         ({"prefix": "a:b"}, ValueError, "prefix"),
         ({"concurency": 3}, TypeError, "concurency"),
         ({"backoff_strategies": {"a": 3}}, TypeError, "backoff_strategies"),
+        ({"backoff_strategies": {"a": echo}}, TypeError, r"'a'.*coroutine function.*plain"),
+        ({"backoff_strategies": [echo]}, TypeError, "backoff_strategies must be a dict"),
+        ({"backoff_strategies": {7: min}}, TypeError, "names as keys, got 7"),
+        ({"executor": 7}, TypeError, "executor must be a name or an Executor, got 7; .*inline, thread, subprocess"),
+        ({"executor": InlineExecutor}, TypeError, "class InlineExecutor: pass an instance"),
     ],
 )
 async def test_bad_options_of_a_worker(
