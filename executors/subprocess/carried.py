@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from glidemq_async import errors
 from glidemq_async.errors import (
@@ -15,11 +15,15 @@ from glidemq_async.errors import (
     SerializationError,
     UnrecoverableError,
 )
-from glidemq_async.failure import Failure, failure_of
+from glidemq_async.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure, failure_of
 from glidemq_async.retry_rules import lineage_of
 
 Carried: TypeAlias = list[Any]
 
+_LONGEST_TRACEBACK: Final = TRACEBACK_LIMIT + 16
+"""A traceback that was cut has a mark in its middle."""
+_MOST_TYPES: Final = 200
+"""Types that an exception may be derived from; the rest of the list is ignored."""
 #: What keeps its meaning in classes derived from it, too.
 _MEANINGS: tuple[type[GlideMQError], ...] = (UnrecoverableError, RetryLater, RateLimited)
 
@@ -43,13 +47,36 @@ def rebuilt(message: Carried) -> BaseException:
     Whatever it is, it is stored and shown with the type, text and traceback of the original.
     """
     module, name, arguments, texts, lineage = message
-    failure = Failure(*cast("list[str]", texts))
+    failure = _failure(texts)
     error = _built(str(module), str(name), arguments, failure)
-    error.remote_lineage = frozenset(cast("list[str]", lineage))  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    error.remote_lineage = _lineage(lineage)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     error.remote_failure = failure  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     if failure.traceback:
         error.add_note(f"In the process of the job:\n{failure.traceback.rstrip()}")
     return error
+
+
+def _failure(texts: object) -> Failure:
+    """Return the texts of an error that another process sent, within the bounds of an error of this process.
+
+    Raises TypeError for anything but texts, ValueError for a wrong number of them.
+    """
+    error_type, message, traceback = cast("list[object]", texts)
+    if not (isinstance(error_type, str) and isinstance(message, str) and isinstance(traceback, str)):
+        raise TypeError("an error is described by three texts")
+    bounded = (error_type[:MESSAGE_LIMIT], message[:MESSAGE_LIMIT], traceback[:_LONGEST_TRACEBACK])
+    return Failure(*(text.encode("utf-8", "replace").decode() for text in bounded))
+
+
+def _lineage(names: object) -> frozenset[str]:
+    """Return the names of an exception's types. Raises TypeError for anything else."""
+    if not isinstance(names, list):
+        raise TypeError("a lineage is a list of names")
+    listed = cast("list[object]", names)[:_MOST_TYPES]
+    found = [name[:MESSAGE_LIMIT] for name in listed if isinstance(name, str)]
+    if len(found) != len(listed):
+        raise TypeError("a lineage is a list of names")
+    return frozenset(found)
 
 
 def _shown(error: BaseException) -> BaseException:

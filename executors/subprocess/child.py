@@ -168,8 +168,8 @@ class Child:
     # -- one job ----------------------------------------------------------------------------------------------------
 
     def _run(self, frame: Frame) -> None:
-        _, reference, queue, limit, values, call, trace = frame
-        self._client = ChildClient(self._link, queue, limit)
+        _, number, reference, queue, limit, values, call, trace = frame
+        self._client = ChildClient(self._link, number, queue, limit)
         # It has all that a job asks of its client while it runs; the rest says what it lacks.
         job: Job[Any, Any] = Job.from_carried(cast("QueueClient", self._client), values)
         _ = job.abort  # made here, before the other thread looks for it
@@ -189,7 +189,7 @@ class Child:
             self._logs.end(job.id)
         if self._told_to_stop and outcome[0] == "failed" and outcome[2]:
             _exit(STOPPED)
-        self._link.send(*outcome[:2], memory_in_use(), self._is_worn())
+        self._link.send(outcome[0], number, outcome[1], memory_in_use(), self._is_worn())
 
     def _outcome(
         self, job: Job[Any, Any], reference: str, call: bytes | None, trace: Trace

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
 from types import FunctionType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import ExecutorError
@@ -17,6 +17,7 @@ from glidemq_async.executors.calls import FunctionCall
 from glidemq_async.executors.deadlines import waiting
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Handler
+from glidemq_async.executors.subprocess.channel import Flow
 from glidemq_async.executors.subprocess.environment import plain_environment
 from glidemq_async.executors.subprocess.pool import Child, Pool, Settings
 from glidemq_async.executors.subprocess.receiving import OwnLevels
@@ -28,6 +29,9 @@ from glidemq_async.option_checks import positive_number, whole_number
 from glidemq_async.serialization import MsgpackSerializer
 from glidemq_async.storage.urls import VARIABLE
 
+_JOBS_OF_A_PROCESS: Final = 1_000
+"""After which a process is replaced, where no job has to be kept from the next one."""
+
 
 class SubprocessExecutor:
     """Runs each job in a process of its own, taken from a pool of warm ones; plain and coroutine functions.
@@ -36,7 +40,8 @@ class SubprocessExecutor:
     - `permissions`: what jobs may reach (see docs/permissions.md); None confines nothing but the environment.
     - `start_method`: "forkserver" forks processes from a clean one, in milliseconds; "spawn" starts an interpreter
       for each.
-    - `max_jobs`: after so many jobs a process is replaced; None: never.
+    - `max_jobs`: the number of jobs after which a process is replaced; None: never. "auto" is 1 with `permissions`,
+      so that no job finds what another one left in its process, and 1,000 without.
     - `max_memory`: a process that holds more bytes of memory after a job is replaced; None: never.
     - `grace`: seconds for a run that is stopped (timeout, revoked, shutdown): it is told, gets SIGTERM after half of
       them, SIGKILL after all. Whatever it started goes with it.
@@ -46,6 +51,8 @@ class SubprocessExecutor:
     - `forward_logs`: what jobs log is handled by the worker's loggers, whatever imported code sets up for logging;
       False: that holds, and without it warnings go to stderr.
     - `setup`: a function without arguments that each process calls once before its first job, from a module.
+    - `frames_per_second`, `bytes_per_second`: what the worker reads from each process. A job that sends more (log
+      records, progress, a result) waits; nothing is lost.
     - `warm`: how many processes are started with the worker; the others when they are first needed.
 
     A process that ends while it runs a job is that job's failure, an ExecutorError with the exit status or signal.
@@ -58,7 +65,7 @@ class SubprocessExecutor:
         *,
         permissions: Permissions | None = None,
         start_method: Literal["forkserver", "spawn"] = "forkserver",
-        max_jobs: int | None = 1_000,
+        max_jobs: int | Literal["auto"] | None = "auto",
         max_memory: int | None = None,
         grace: float | timedelta = 5.0,
         heartbeat_timeout: float | timedelta | None = None,
@@ -66,18 +73,26 @@ class SubprocessExecutor:
         forward_logs: bool = True,
         setup: Callable[[], Any] | str | None = None,
         warm: int = 1,
+        frames_per_second: int = 3_000,
+        bytes_per_second: int = 128 * 2**20,
     ) -> None:
         self._processes = positive_number("processes", processes)
         self._warm = min(whole_number("warm", warm, least=0), processes)
         if start_method not in ("forkserver", "spawn"):
             raise ValueError(f'start_method must be "forkserver" or "spawn", got {start_method!r}')
         self._start_method = start_method
+        if max_jobs == "auto":
+            max_jobs = _JOBS_OF_A_PROCESS if permissions is None else 1
         self._max_jobs = None if max_jobs is None else positive_number("max_jobs", max_jobs)
         self._max_memory = None if max_memory is None else whole_number("max_memory", max_memory, least=1)
         self.grace = to_ms("grace", grace) / 1000
         self._silence = None
         if heartbeat_timeout is not None:
             self._silence = to_ms("heartbeat_timeout", heartbeat_timeout, allow_zero=False) / 1000
+        self._flow = Flow(
+            positive_number("frames_per_second", frames_per_second),
+            positive_number("bytes_per_second", bytes_per_second),
+        )
         self._permissions = permissions
         self._capture_output = capture_output
         self._levels = OwnLevels() if forward_logs else None
@@ -98,7 +113,7 @@ class SubprocessExecutor:
         """Start the first processes. Raises ExecutorError when they cannot be prepared."""
         del freed
         refuse_while_reading_main()
-        pool = Pool(Settings(self._processes, self._config(), self._environment(), self._capture_output))
+        pool = Pool(Settings(self._processes, self._config(), self._environment(), self._capture_output, self._flow))
         self._pool = pool
         try:
             for child in await asyncio.gather(*(pool.take() for _ in range(self._warm))):
@@ -137,13 +152,13 @@ class SubprocessExecutor:
             child = await self._pool.take()
         _ = job.abort
         child.jobs += 1
-        child.channel.take_at_most(job.payload_limit + SLACK)
+        child.channel.begin(job.payload_limit + SLACK)
         child.records.begin(job)
         if child.output is not None:
             child.output.begin(job)
         try:
             self._tell_levels(child)
-            child.channel.send("run", *work)
+            child.channel.send("run", child.jobs, *work)
             outcome = await self._attended(self._pool, child, job, timeout)
         except BaseException:
             self._pool.end(child)

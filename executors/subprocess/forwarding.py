@@ -12,7 +12,14 @@ from typing import Final
 from typing_extensions import override
 
 from glidemq_async.executors.subprocess.link import Link
-from glidemq_async.executors.subprocess.records import MOST_A_SECOND, Allowance, Levels, Values, carried_record
+from glidemq_async.executors.subprocess.records import (
+    MOST_A_SECOND,
+    MOST_BYTES_A_SECOND,
+    Allowance,
+    Levels,
+    Values,
+    carried_record,
+)
 
 _PATIENCE: Final = 0.1
 """Seconds for which a record may hold up who logs it; none may after it, until the worker takes one again."""
@@ -33,7 +40,7 @@ class Forwarding(logging.Handler):
         self._levels: Levels = [0, {}]
         self._told = levels
         self._pid = os.getpid()
-        self._allowance = Allowance(MOST_A_SECOND)
+        self._allowance = Allowance(MOST_A_SECOND, MOST_BYTES_A_SECOND)
         self._is_heard = True
 
     def take_over(self) -> None:
@@ -93,14 +100,19 @@ class Forwarding(logging.Handler):
         number = self._allowance.left_out
         if not number:
             return
-        text = f"{number} log records were left out: more than {MOST_A_SECOND} in a second, or the worker was too busy"
+        text = (
+            f"{number} log records were left out: more than {MOST_A_SECOND} or {MOST_BYTES_A_SECOND} bytes a second, "
+            "or the worker was too busy"
+        )
         record = _log.makeRecord(_log.name, logging.WARNING, __file__, 0, text, (), None)
         with suppress(OSError):
             if self._offer(run, carried_record(record)):
                 self._allowance.left_out -= number
 
     def _offer(self, run: str, values: Values) -> bool:
-        self._is_heard = self.link.offer(_PATIENCE if self._is_heard else 0.0, "record", run, values)
+        sent = self.link.offer(_PATIENCE if self._is_heard else 0.0, "record", run, values)
+        self._allowance.spend(sent)
+        self._is_heard = sent > 0
         return self._is_heard
 
 

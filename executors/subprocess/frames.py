@@ -10,7 +10,7 @@ import msgpack
 
 from glidemq_async.errors import ExecutorError
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 """Raised with every change of a frame: both sides say theirs, and part when they differ."""
 ANY_SIZE: Final = 2**31 - 1
 CHUNK: Final = 256 * 1024
@@ -33,22 +33,35 @@ class Splitter:
 
     def __init__(self, limit: int = ANY_SIZE) -> None:
         self.limit = limit
+        self.last_size = 0
+        """Bytes of the frame that was cut last."""
         self._left = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """Give the frames that are complete now. Raises ExecutorError for what is no frame, or too large."""
+    def add(self, data: bytes) -> None:
+        """Take what has arrived."""
         self._left += data
-        while len(self._left) >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(self._left)
-            if size > self.limit:
-                raise ExecutorError(f"a process sent a message of {size} bytes, the limit is {self.limit}")
-            end = _LENGTH.size + size
-            if len(self._left) < end:
-                return
-            with memoryview(self._left) as view:
-                body = bytes(view[_LENGTH.size : end])
-            del self._left[:end]
-            yield _frame(body)
+
+    def cut(self) -> Frame | None:
+        """Return the next frame, None if it is not complete. Raises ExecutorError for an invalid or too large one."""
+        if len(self._left) < _LENGTH.size:
+            return None
+        (size,) = _LENGTH.unpack_from(self._left)
+        if size > self.limit:
+            raise ExecutorError(f"a process sent a message of {size} bytes, the limit is {self.limit}")
+        end = _LENGTH.size + size
+        if len(self._left) < end:
+            return None
+        with memoryview(self._left) as view:
+            body = bytes(view[_LENGTH.size : end])
+        del self._left[:end]
+        self.last_size = size
+        return _frame(body)
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Give the frames that are complete now. Raises ExecutorError for an invalid or too large one."""
+        self.add(data)
+        while (frame := self.cut()) is not None:
+            yield frame
 
 
 def _frame(body: bytes) -> Frame:

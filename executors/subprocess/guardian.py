@@ -87,7 +87,8 @@ class Guardian:
         config = dict(self._config)
         places: list[object] = list(sys.path)
         path = [place for place in places if isinstance(place, str)]  # imports pass over all else
-        config |= {"path": path, "argv": sys.argv, "main": list(main), "worker": os.getpid(), "python": python}
+        # The name alone: the arguments of the worker may hold secrets, such as the password in a URL.
+        config |= {"path": path, "argv": sys.argv[:1], "main": list(main), "worker": os.getpid(), "python": python}
         with tempfile.TemporaryFile() as file:
             file.write(json.dumps(config).encode())
             file.seek(0)

@@ -29,19 +29,22 @@ class Link:
         with self._sending:
             self._socket.sendall(data)
 
-    def offer(self, seconds: float, *frame: object) -> bool:
-        """Send a frame of some kilobytes if that is possible within so many seconds. Raises OSError."""
+    def offer(self, seconds: float, *frame: object) -> int:
+        """Send a frame of some kilobytes if that is possible within `seconds`. Raises OSError.
+
+        Returns how many bytes were sent, 0 for none.
+        """
         data, until = packed(*frame), time.monotonic() + seconds
         if not self._sending.acquire(timeout=seconds):
-            return False
+            return 0
         try:
             # What can be written to has room for it.
             if not select.select([], [self._socket], [], max(0.0, until - time.monotonic()))[1]:
-                return False
+                return 0
             self._socket.sendall(data)
         finally:
             self._sending.release()
-        return True
+        return len(data)
 
     def frames(self) -> Iterator[Frame]:
         """Give what arrives, until the worker is gone."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from glidemq_async.errors import ExecutorError
 from glidemq_async.executors.subprocess.carried import rebuilt
-from glidemq_async.executors.subprocess.channel import Channel
+from glidemq_async.executors.subprocess.channel import Channel, Flow
 from glidemq_async.executors.subprocess.frames import PROTOCOL
 from glidemq_async.executors.subprocess.guardian import Ending, Guardian
 from glidemq_async.executors.subprocess.output import Output
@@ -67,6 +67,7 @@ class Settings:
     config: Mapping[str, Any]
     environment: Mapping[str, str]
     capture_output: bool
+    flow: Flow
 
 
 class Pool:
@@ -112,7 +113,8 @@ class Pool:
         self._forget(child)
         child.channel.send("stop")
         asyncio.get_running_loop().call_later(_END_SECONDS, self.signal, child, signal.SIGKILL)
-        self._grow()
+        # The next job need not wait for the other one to start.
+        self._grow(spare=1)
 
     def end(self, child: Child) -> None:
         """Kill a child and all of its process group."""
@@ -165,9 +167,9 @@ class Pool:
                 waiter.set_exception(error)
                 return
 
-    def _grow(self) -> None:
-        """Start as many children as wait for one, up to the limit."""
-        wanted = sum(not waiter.done() for waiter in self._waiters)
+    def _grow(self, spare: int = 0) -> None:
+        """Start as many children as wait for one, up to the limit; at least so many that `spare` are idle or start."""
+        wanted = max(sum(not waiter.done() for waiter in self._waiters), spare - len(self._idle))
         room = self._settings.processes - len(self._children) - len(self._starts)
         for _ in range(min(wanted - len(self._starts), room)):
             if not self._is_closed:
@@ -215,7 +217,7 @@ class Pool:
         ending.add_done_callback(self._ending.discard)
         records = Receiver()
         try:
-            channel = await Channel.over(sock, _HELLO_LIMIT, aside=records.take)
+            channel = await Channel.over(sock, _HELLO_LIMIT, aside=records.take, flow=self._settings.flow)
         except BaseException:
             sock.close()
             raise
@@ -250,6 +252,7 @@ class Pool:
                 "worker ran? Restart it"
             )
         child.pid, lacking = hello[2:4]
+        child.records.pid = child.pid
         if lacking and lacking != self._told_lacking:
             self._told_lacking = lacking
             _log.warning("not all permissions are enforced: %s", "; ".join(lacking))

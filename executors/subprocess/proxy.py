@@ -22,8 +22,9 @@ Call = Literal["log", "progress", "data", "heartbeat"]
 class RemoteFunctions:
     """Stands where the functions of the store do: those that a run needs are passed on, no other can be called."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, run: int) -> None:
         self._link = link
+        self._run = run
         self._waiting: dict[int, Future[str]] = {}
         self._last = 0
         self._is_closed = False
@@ -38,7 +39,7 @@ class RemoteFunctions:
                 raise LeaseLost(f"asked for {kind} of job {job_id}, found its run ended in this process")
             self._last += 1
             self._waiting[self._last] = answer
-            self._link.send("call", self._last, kind, value)
+            self._link.send("call", self._run, self._last, kind, value)
         try:
             asyncio.get_running_loop()
         except RuntimeError:  # a plain function: its thread may wait
@@ -71,8 +72,8 @@ class RemoteFunctions:
 class ChildClient:
     """Stands where a job's QueueClient does."""
 
-    def __init__(self, link: Link, queue: str, payload_limit: int) -> None:
-        self.functions = RemoteFunctions(link)
+    def __init__(self, link: Link, run: int, queue: str, payload_limit: int) -> None:
+        self.functions = RemoteFunctions(link, run)
         self.queue = queue
         # Serializer and codecs of the queue are the worker's affair: here everything is plain msgpack.
         self.payloads = Payloads("", None, (), payload_limit)

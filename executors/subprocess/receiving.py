@@ -11,6 +11,7 @@ from typing import Any, Final
 from glidemq_async.executors.subprocess.frames import Frame
 from glidemq_async.executors.subprocess.records import (
     MOST_A_SECOND,
+    MOST_BYTES_A_SECOND,
     Allowance,
     Levels,
     own_levels,
@@ -22,32 +23,42 @@ _FRESH_SECONDS: Final = 0.5
 """For so long the levels of the loggers are not looked at again: a run costs no walk over all loggers."""
 
 
+_log = logging.getLogger(__name__)
+
+
 class Receiver:
     """The records of one child. Those of its run are handled in the context of the run, all others in none."""
 
     def __init__(self) -> None:
         self._context = contextvars.Context()
         self._job_id = ""
+        self.pid = 0
+        """The process that records are from, whatever they say."""
         # A child may have spent the allowance of one second at its end, and that of the next one at its beginning.
-        self._allowance = Allowance(2 * MOST_A_SECOND)
+        self._allowance = Allowance(2 * MOST_A_SECOND, 2 * MOST_BYTES_A_SECOND)
 
     def begin(self, job: Job[Any, Any]) -> None:
         """A run begins, in the context of the caller."""
         self._job_id, self._context = job.id, contextvars.copy_context()
 
     def end(self) -> None:
-        """The run has ended."""
+        """The run has ended. An honest process says by itself what was left out of it, before that."""
+        if self._allowance.left_out:
+            number, self._allowance.left_out = self._allowance.left_out, 0
+            _log.warning(
+                "job %s: %d log records of its process were dropped here, it sent too many", self._job_id, number
+            )
         self._job_id, self._context = "", contextvars.Context()
 
-    def take(self, frame: Frame) -> bool:
-        """Take a frame if it is a record."""
+    def take(self, frame: Frame, size: int) -> bool:
+        """Take a frame of `size` bytes if it is a record."""
         if frame[0] != "record":
             return False
         # Honest children keep to their own allowance, and tell what they left out.
-        if len(frame) == 3 and self._allowance.passes():
+        if len(frame) == 3 and self._allowance.passes(size):
             context = self._context if self._job_id and frame[1] == self._job_id else contextvars.Context()
             try:
-                context.run(_handle, frame[2])
+                context.run(_handle, frame[2], self.pid)
             except Exception:  # noqa: BLE001 - the handlers and filters of the program
                 if logging.raiseExceptions:
                     traceback.print_exc()
@@ -72,10 +83,11 @@ class OwnLevels:
         return self._found
 
 
-def _handle(values: object) -> None:
+def _handle(values: object, pid: int) -> None:
     record = rebuilt_record(values)
     if record is None:
         return
+    record.process = pid
     logger = _logger_of(record.name)
     if logger.isEnabledFor(record.levelno):
         logger.handle(record)

@@ -20,11 +20,14 @@ Levels: TypeAlias = list[Any]
 LONGEST_TEXT: Final = 8_192
 """Characters of a message, a traceback or a stack; the rest is cut."""
 MOST_A_SECOND: Final = 1_000
-"""Records of one child that the worker handles; what comes beyond is counted and dropped."""
+MOST_BYTES_A_SECOND: Final = 4 * 2**20
+"""Records, and bytes of them, of one child that the worker handles; the rest is counted and dropped."""
 _LONGEST_EXTRA: Final = 4_096
 _MOST_EXTRAS: Final = 32
 """Bounds of what `extra=` may add to a record: characters of a value, and values."""
 _CUT: Final = "… (cut)"
+_CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+"""Characters that terminals take as commands. Tab and newline stay."""
 
 _FIELDS: Final[Mapping[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("name", "levelname", "msg", "exc_text", "stack_info"), str),
@@ -37,24 +40,31 @@ _formatter: Final = logging.Formatter()
 
 
 class Allowance:
-    """Lets so many pass in a second, and counts the others."""
+    """Lets a number of records and of their bytes pass in a second, and counts the others."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_bytes: int) -> None:
         self._most = most
+        self._most_bytes = most_bytes
         self._since = 0.0
         self._passed = 0
+        self._bytes = 0
         self.left_out = 0
 
-    def passes(self) -> bool:
-        """Whether there is room for one more now."""
+    def passes(self, size: int = 0) -> bool:
+        """Return whether there is room for one more of `size` bytes now."""
         now = time.monotonic()
         if now - self._since >= 1.0:
-            self._since, self._passed = now, 0
-        if self._passed >= self._most:
+            self._since, self._passed, self._bytes = now, 0, 0
+        if self._passed >= self._most or self._bytes >= self._most_bytes:
             self.left_out += 1
             return False
         self._passed += 1
+        self._bytes += size
         return True
+
+    def spend(self, size: int) -> None:
+        """Count the bytes of one that has passed, once they are known."""
+        self._bytes += size
 
 
 def carried_record(record: logging.LogRecord) -> Values:
@@ -99,7 +109,7 @@ def _text(value: object) -> str:
     text = str(value)
     if len(text) > LONGEST_TEXT + len(_CUT):
         text = text[:LONGEST_TEXT] + _CUT
-    return text.encode(errors="replace").decode()
+    return text.encode(errors="replace").decode().translate(_CONTROL)
 
 
 def _plain(value: object) -> object:

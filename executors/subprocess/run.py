@@ -45,6 +45,8 @@ class Run:
 
     def __init__(self, child: Child, job: Job[Any, Any], silence: float | None, cpu: int | None = None) -> None:
         self._child = child
+        self._number = child.jobs
+        """The number of the run in its process. A frame with another one comes from an earlier job, and is dropped."""
         self._cpu = cpu
         self._job = job
         self._silence = silence
@@ -55,23 +57,28 @@ class Run:
         while True:
             try:
                 async with asyncio.timeout(self._silence):
+                    if channel.is_full:
+                        # A process that does not read the answers to its calls must not fill the worker's memory.
+                        await channel.drained()
                     frame = await channel.receive()
             except TimeoutError:
                 return Outcome("silent")
             if frame is None:
                 return await self._died()
+            if frame[1:2] != [self._number]:
+                continue
             if frame[0] == "call":
-                channel.send("answer", frame[1], await self._answer(frame))
+                channel.send("answer", *frame[2:3], await self._answer(frame))
                 continue
             try:
                 return _outcome(frame)
-            except (ValueError, TypeError, IndexError, AttributeError) as error:
-                return self._broke(ExecutorError(f"the process of the job sent what is no outcome: {error!r}"))
+            except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+                return self._broke(ExecutorError(f"the process of the job sent an invalid outcome: {error!r}"))
 
     async def _answer(self, frame: Frame) -> list[Any] | None:
         """Do what the handler asked of its job; None, or what that raised."""
         try:
-            _, _, kind, value = frame
+            _, _, _, kind, value = frame
             if kind == "log":
                 await self._job.log(value)
             elif kind == "progress":
@@ -129,7 +136,7 @@ class Run:
 
 
 def _outcome(frame: Frame) -> Outcome:
-    kind, value, memory, is_worn = frame
+    kind, _, value, memory, is_worn = frame
     if kind == "done":
         return Outcome("done", MsgpackSerializer().loads(value), int(memory), bool(is_worn))
     if kind == "failed":

@@ -68,7 +68,7 @@ async def test_a_refused_set_up_names_what_to_grant(queue: AnyQueue) -> None:
 
 
 async def test_what_a_process_used_before_its_job_does_not_count(queue: AnyQueue) -> None:
-    executor = SubprocessExecutor(1, permissions=Permissions(cpu=1), setup=handlers.spin_first)
+    executor = SubprocessExecutor(1, permissions=Permissions(cpu=1), max_jobs=None, setup=handlers.spin_first)
     async with worker_of(queue, handlers.spin_and_tell, executor=executor):
         # Every job has all of it, in another process if need be. The kernel samples, so that a little is lost.
         # It may count too much as well, where many share the processors: no job comes near its second.

@@ -130,12 +130,12 @@ def be_the_process_of_a_job(target: Target) -> object:
     assert ready is not None
     assert ready[0] == "ready", ready
     values = ["1", "n", MsgpackSerializer().dumps(None), b"", 1, "", 0, 0, 0, 0, None, None, None]
-    link.send("run", f"{handlers.__name__}:start_a_thread", "q", 1000, values, None, None)
+    link.send("run", 1, f"{handlers.__name__}:start_a_thread", "q", 1000, values, None, None)
     done = next(frames, None)
     assert done is not None
     link.send("stop")
     assert os.waitpid(pid, 0) == (pid, 0)
-    return MsgpackSerializer().loads(done[1]) == "RuntimeError"
+    return MsgpackSerializer().loads(done[2]) == "RuntimeError"
 
 
 def use_everything(target: Target) -> object:

@@ -1,0 +1,73 @@
+"""Jobs that attack their worker over the channel. A child imports this file by its name."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from glidemq_async import Job
+from glidemq_async.executors.subprocess.frames import packed
+from glidemq_async.serialization import MsgpackSerializer
+
+AnyJob = Job[Any, Any]
+CHANNEL = 3
+jobs: list[str] = []
+
+
+def send(*frame: object) -> None:
+    """Write a frame past everything that the library does around it."""
+    data = packed(*frame)
+    while data:
+        data = data[os.write(CHANNEL, data) :]
+
+
+def answer_for_others(job: AnyJob) -> Any:
+    """Send results for this run and for later ones, then return its own."""
+    if job.data == "forge":
+        for number in (1, 2, 3, 1, 2, 3):
+            send("done", number, MsgpackSerializer().dumps("forged"), 0, False)
+    return job.data
+
+
+def count_jobs(job: AnyJob) -> list[str]:
+    """Return the jobs that ran in this process."""
+    jobs.append(job.id)
+    return jobs
+
+
+def send_a_broken_outcome(job: AnyJob) -> None:
+    texts = ["ValueError", "no", ""]
+    frames: dict[str, list[object]] = {
+        "no texts": ["failed", 1, ["builtins", "ValueError", [], [7, None, b"\xff"], []], 0, False],
+        "too few texts": ["failed", 1, ["builtins", "ValueError", [], [], []], 0, False],
+        "no lineage": ["failed", 1, ["builtins", "ValueError", [], texts, [[1]]], 0, False],
+        "no error": ["failed", 1, 7, 0, False],
+        "endless memory": ["done", 1, MsgpackSerializer().dumps(1), float("inf"), False],
+        "no number of memory": ["done", 1, MsgpackSerializer().dumps(1), float("nan"), False],
+        "long texts": ["failed", 1, ["builtins", "ValueError", [], ["V" * 200_000, "m" * 200_000, ""], []], 0, False],
+    }
+    send(*frames[job.data])
+    sys.stdin.read()
+    os.kill(os.getpid(), 19)
+
+
+def arguments(job: AnyJob) -> list[str]:
+    return [*sys.argv, *(part for part in sys.orig_argv if "secret" in part)]
+
+
+def log_with_control_characters(job: AnyJob) -> int:
+    """Claim to be another process, and send characters that terminals take as commands."""
+    values = {"name": "app", "levelno": 40, "msg": "\x1b[2Jgone\rforged\x9b", "exc_text": "\x1b]0;title\x07"}
+    send("record", job.id, {**values, "process": 1, "pathname": "/worker.py"})
+    return os.getpid()
+
+
+def flood_with_records(job: AnyJob) -> None:
+    for _ in range(job.data):
+        send("record", job.id, {"name": "flood", "levelno": 40, "msg": "x" * 8_000})
+
+
+def by_name(job: AnyJob) -> Any:
+    """Be the handler that the job is named after."""
+    return globals()[job.name](job)
