@@ -18,6 +18,7 @@ from glidemq_async.worker.claiming import ClaimLoop
 from glidemq_async.worker.feedback import Feedback
 from glidemq_async.worker.leases import LeaseRenewer
 from glidemq_async.worker.listeners import Listeners
+from glidemq_async.worker.loop_watch import LoopWatch, watch_of_this_loop
 from glidemq_async.worker.options import WorkerOptions
 from glidemq_async.worker.relaying import Relaying
 from glidemq_async.worker.runs import Run, RunFunction
@@ -90,6 +91,7 @@ class Session:
         )
         self.loop.on_posted = self._relaying.wake
         self._subscription: Subscription | None = None
+        self._watch: LoopWatch | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -104,6 +106,8 @@ class Session:
         self.loop.reset_subscription = self._subscription.reset
         self.renewer.start()
         self._feedback.renew = self.renewer.hurry
+        self._watch = watch_of_this_loop()
+        self._watch.enter(self._slots.runs)
         self._tasks = [asyncio.create_task(part.run()) for part in (self.loop, self._sweeper, self._relaying)]
         self.loop.wake()
 
@@ -198,5 +202,7 @@ class Session:
         claiming.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.renewer.stop()
+        if self._watch is not None:
+            await self._watch.leave(self._slots.runs)
         if self._subscription is not None:
             await self._subscription.close()

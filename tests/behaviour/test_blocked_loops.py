@@ -133,3 +133,36 @@ async def test_a_lease_of_the_jobs_own_is_renewed_in_its_own_time() -> None:
 def test_an_unknown_failpoint_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="unknown failpoint"):
         failpoints.arm(name, lambda: None)
+
+
+def blocking_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "glidemq_async.worker.loop_watch"]
+
+
+async def test_a_handler_that_blocks_the_loop_is_named_once_while_it_blocks(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[int] = []
+
+    async def sleepy(job: AnyJob) -> None:
+        time.sleep(1.8)  # noqa: ASYNC251 - that is the point
+        seen.append(len(blocking_warnings(caplog)))
+
+    async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue, worker_of(queue, sleepy):
+        for _ in range(2):
+            await queue.add_and_wait("report", wait_timeout=10)
+    (warning,) = blocking_warnings(caplog)
+    assert "the handler of job 'report' of queue 'q' has blocked the event loop for 1." in warning
+    assert "test_blocked_loops.py" in warning
+    assert "in sleepy" in warning
+    assert "asyncio.to_thread" in warning
+    assert seen == [1, 1], "it is logged while the loop is blocked"
+
+
+async def test_a_handler_that_waits_for_long_blocks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def patient(job: AnyJob) -> None:
+        await asyncio.sleep(1.8)
+
+    async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
+        async with worker_of(queue, patient), worker_of(queue, patient):
+            await queue.add_and_wait("report", wait_timeout=10)
+        assert not [thread for thread in threading.enumerate() if thread.name == "glidemq-leases"]
+    assert blocking_warnings(caplog) == []

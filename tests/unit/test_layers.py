@@ -32,7 +32,7 @@ LAYERS = (
     (
         "abort backoff background codecs cron deduplication durations errors extension_types failpoints failure "
         "forks generics http_endpoint instrumentation keys lazy letter loops option_checks options payload_faults "
-        "payloads rates retention retry_rules schedule serialization waits"
+        "payloads rates repeated_log retention retry_rules schedule serialization waits"
     ),
     "functions",
     "storage",
