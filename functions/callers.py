@@ -136,6 +136,8 @@ class QueueState(NamedTuple):
     """Whether the queue ever had a job scheduler."""
     incarnation: str
     """What tells this queue from one of the same name before or after it."""
+    missing_rules: tuple[str, ...] = ()
+    """ACL rules for channels that the server's user lacks."""
 
 
 class Finding(NamedTuple):
@@ -159,9 +161,9 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
 
         From then on adds and claims are meant for this queue: they are refused as UNDECLARED when it is gone.
         """
-        args: list[Arg] = [mode or "", uuid.uuid4().hex[:16], dead_letter_queue or ""]
-        reply = cast("list[bytes | None]", await self._storage.call("openQueue", self._base, args))
-        layout, stored_mode, paused, schedulers, incarnation = reply
+        args: list[Arg] = [mode or "", uuid.uuid4().hex[:16], dead_letter_queue or "", 1]
+        *reply, rules = cast("list[object]", await self._storage.call("openQueue", self._base, args))
+        layout, stored_mode, paused, schedulers, incarnation = cast("list[bytes | None]", reply)
         self.incarnation = text(incarnation)
         return QueueState(
             text(layout),
@@ -169,6 +171,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
             paused == b"1",
             schedulers is not None,
             self.incarnation,
+            tuple(texts(rules)),
         )
 
     async def add_jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:

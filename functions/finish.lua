@@ -39,7 +39,8 @@ local function answer(base, channels, state, id, payload)
   local text = state .. ' ' .. #id .. ' ' .. id .. payload
   if #payload > PUBLISH_MAX then text = state .. '? ' .. #id .. ' ' .. id end
   for channel in string.gmatch(channels, '%S+') do
-    redis.call('SPUBLISH', base .. ':reply:' .. channel, text)
+    -- After writes, so it must not raise: who waits also looks at the record.
+    redis.pcall('SPUBLISH', base .. ':reply:' .. channel, text)
   end
 end
 

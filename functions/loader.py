@@ -19,6 +19,7 @@ VERSION: Final = "1.0.0"
 FILES: Final = (
     "base",
     "budget",
+    "access",
     "request",
     "incarnation",
     "glance",

@@ -1,7 +1,8 @@
 -- queue: opening a queue, and pausing it.
---   openQueue  mode mark dead_letter -> { layout, mode, paused, schedulers, incarnation }   idempotent
+--   openQueue  mode mark dead_letter [access] -> { layout, mode, paused, schedulers, incarnation [rules] }   idempotent
 --     mode '' = whatever the queue is; mark: what a queue that begins with this call is called, see incarnation.lua;
---     dead_letter: the queue that dead letters are moved to as well, '' = as it is
+--     dead_letter: the queue that dead letters are moved to as well, '' = as it is; access "1": also answer which ACL
+--     rules for channels the user lacks. A user who lacks a rule for a command or the keys is refused with ACCESS.
 --   setPaused  lane number "1" | "0" -> "ok"
 -- A `meta` that is not ours, of another layout or mode, is refused with INCOMPATIBLE and nothing is written.
 --   meta  hash  owner, layout, incarnation, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once
@@ -49,6 +50,7 @@ end
 
 register('openQueue', function(base, args)
   local mode, key = args[1], base .. ':meta'
+  local rules = access.check(base)
   check_meta(base, mode)
   if not redis.call('HGET', key, 'owner') then
     redis.call('HSET', key, 'owner', OWNER, 'layout', LAYOUT)
@@ -58,7 +60,9 @@ register('openQueue', function(base, args)
   if args[3] and args[3] ~= '' then redis.call('HSET', key, 'dead_letter', args[3]) end
   entries.ensure_group(base .. ':stream')
   entries.ensure_group(base .. ':lane')
-  return redis.call('HMGET', key, 'layout', 'mode', 'paused', 'schedulers', 'incarnation')
+  local answer = redis.call('HMGET', key, 'layout', 'mode', 'paused', 'schedulers', 'incarnation')
+  if args[4] == '1' then answer[6] = rules end
+  return answer
 end, {'allow-oom'})
 
 request.register('setPaused', function(base, args)

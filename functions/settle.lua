@@ -18,7 +18,7 @@
 --     jobs     claimed: name data opts fence id entry; of a keyed job that never ran also its route; and if the job is
 --              not fresh: failures stalls added progress route letter
 --     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
---     listeners  how many received the echo; -1: none was asked for
+--     listeners  how many received the echo; -1: none was asked for, or the caller may not publish
 --     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
 --     posted   1: the call wrote to the outbox, which is to be relayed
 -- The fence: an entry that XACK still finds pending is the job's present lease, for a reclaimed, returned or removed
@@ -290,6 +290,6 @@ register('settleAndClaim', function(base, args)
   else
     answer = first_call(base, args)
   end
-  if string.find(args[6], 'e', 1, true) then answer[5] = redis.call('SPUBLISH', base .. ':wake:' .. args[3], 'e') end
+  if string.find(args[6], 'e', 1, true) then answer[5] = wakeup.tell(base, args[3], 'e') or -1 end
   return answer
 end, {'allow-oom'})

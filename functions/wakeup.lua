@@ -4,14 +4,19 @@
 --   channel "<base>:wake:<consumer>" (sharded): "w" claim now, "x <entry>" that lease is gone, "r <entry>" the job of
 --   that run was revoked, "e" echo
 -- A publish that nobody received means a dead worker: it is dropped and the next one is woken.
+-- A publish that is refused (the caller's user has no channels) costs the wake-up and nothing else: the worker stays in
+-- `idle` and finds the job when it polls. It comes after writes, so it must not raise.
 
 local wakeup = {}
 local SECOND_LATER_MS = 100
 
-local function tell(base, consumer, word)
-  return redis.call('SPUBLISH', base .. ':wake:' .. consumer, word) > 0
+-- Answers how many received the word; nil when the caller may not publish.
+function wakeup.tell(base, consumer, word)
+  local heard = redis.pcall('SPUBLISH', base .. ':wake:' .. consumer, word)
+  if type(heard) == 'number' then return heard end
+  return nil
 end
-wakeup.tell = tell
+local tell = wakeup.tell
 
 function wakeup.paused(base)
   return redis.call('HGET', base .. ':meta', 'paused') == '1'
@@ -23,7 +28,12 @@ function wakeup.wake(base, n)
   while n > 0 do
     local popped = redis.call('ZPOPMAX', key)
     if not popped[1] then return end
-    if tell(base, popped[1], 'w') then n = n - tonumber(popped[2]) end
+    local heard = tell(base, popped[1], 'w')
+    if not heard then
+      redis.call('ZADD', key, popped[2], popped[1])
+      return
+    end
+    if heard > 0 then n = n - tonumber(popped[2]) end
   end
 end
 
@@ -74,9 +84,9 @@ end
 -- A timer must be set or set anew: wake one idle worker, the holder if it is there, so that it registers again.
 local function retime(base, consumer)
   local holder = redis.call('HGET', base .. ':timer', 'first')
-  if (holder and holder == consumer) or (is_idle(base, holder) and tell(base, holder, 'w')) then return end
+  if (holder and holder == consumer) or (is_idle(base, holder) and tell(base, holder, 'w') ~= 0) then return end
   for _, idle in ipairs(redis.call('ZRANGE', base .. ':idle', 0, 9)) do
-    if idle == consumer or tell(base, idle, 'w') then return end
+    if idle == consumer or tell(base, idle, 'w') ~= 0 then return end
     redis.call('ZREM', base .. ':idle', idle)
   end
 end

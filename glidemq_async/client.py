@@ -16,7 +16,7 @@ from glidemq_async.letter import DeadLetter
 from glidemq_async.payloads import Payloads
 from glidemq_async.results import ResultListener
 from glidemq_async.serialization import Serializer
-from glidemq_async.storage import Storage, open_storage
+from glidemq_async.storage import Storage, access, open_storage
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.sync import Blocking, Home
 from glidemq_async.timekeeping import Timekeeper
@@ -112,6 +112,8 @@ class QueueClient:
             self.state = await self.functions.open_queue(self._mode, self._dead_letter_queue)
         except FunctionError as error:
             raise self.refused(error) from None
+        if self.state.missing_rules:
+            access.warn(self.storage.url, self.state.missing_rules)
 
     def blocking(self, owner: object) -> Blocking[Any]:
         """Return the coroutine methods of a job as calls that wait; see `Blocking`."""

@@ -1,8 +1,8 @@
 """Waiting for the results of jobs: one reply channel per client and queue, and the record as the safety net.
 
 A published answer can be lost, so each waiter also reads the record when the subscription (re)appears and every few
-seconds. The server keeps the record for that until the channel confirms the answer; one call carries the confirmations
-of `CONFIRM_SECONDS`.
+seconds, more often without a subscription. The server keeps the record for that until the channel confirms the answer;
+one call carries the confirmations of `CONFIRM_SECONDS`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from glidemq_async.storage import Storage, Subscription
 
 RECHECK_SECONDS: Final = 5.0
 """How often a waiter looks at the record by itself, in case a message was lost."""
+FIRST_LOOK_SECONDS: Final = 0.05
+"""Without a subscription: pause before the first look at the record. Each further pause is half as long again."""
+SLOWEST_LOOK_SECONDS: Final = 1.0
+"""Without a subscription: the longest pause between two looks at the record."""
 GOODBYE_SECONDS: Final = 1.0
 """How long telling the server that nobody waits any more may take when the queue closes."""
 CONFIRM_SECONDS: Final = 0.05
@@ -62,14 +66,18 @@ class ResultListener:
         self._expected = 0
         self._subscription: Subscription | None = None
         self._subscribing = asyncio.Lock()
-        self._ready = asyncio.Event()
+        self._answered = asyncio.Event()
+        self._subscribed = False
         self._errands: set[asyncio.Task[None]] = set()
         # Jobs whose answer has come and is not confirmed, and the timer that confirms them.
         self._received: list[str] = []
         self._confirming: asyncio.TimerHandle | None = None
 
     async def listen(self) -> None:
-        """Subscribe if that has not happened yet, and wait until the subscription stands."""
+        """Subscribe if that has not happened yet, and wait until the server confirms or refuses it.
+
+        A refused subscription is no error: waiters then poll the record.
+        """
         if self._subscription is None:
             async with self._subscribing:
                 if self._subscription is None:
@@ -79,7 +87,7 @@ class ResultListener:
                         self._on_message,
                         self._on_change,
                     )
-        await self._ready.wait()
+        await self._answered.wait()
 
     async def close(self) -> None:
         """Stop listening; whoever still waits gets QueueClosed."""
@@ -130,8 +138,10 @@ class ResultListener:
         try:
             if not asked:
                 await self._look(job_id)
+            pause = FIRST_LOOK_SECONDS
             while not waiter.done():
-                await asyncio.wait([waiter], timeout=RECHECK_SECONDS)
+                await asyncio.wait([waiter], timeout=RECHECK_SECONDS if self._subscribed else pause)
+                pause = min(pause * 1.5, SLOWEST_LOOK_SECONDS)
                 if not waiter.done():
                     await self._look(job_id)
             return self._found(job_id, waiter.result())
@@ -219,11 +229,9 @@ class ResultListener:
             self._receive(job_id, Ended(state, rest[size:], ""))
 
     def _on_change(self, subscribed: bool) -> None:
-        if not subscribed:
-            self._ready.clear()
-            return
-        self._ready.set()
-        if self._waiters:
+        self._subscribed = subscribed
+        self._answered.set()
+        if subscribed and self._waiters:
             self._send_out(self._look_at_all())
 
     async def _look_at_all(self) -> None:

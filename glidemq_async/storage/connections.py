@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glidemq_async.errors import StorageUnavailable
 
+from .access import missing_rule
 from .library import pack
 from .wire import Reply, ReplyError, Wire
 
@@ -112,6 +113,9 @@ async def _greet(wire: Wire, endpoint: Endpoint) -> None:
 def _check(command: str, reply: Reply, endpoint: Endpoint) -> None:
     if isinstance(reply, ReplyError):
         word = str(reply).split(" ", 1)[0]
+        if word == "NOPERM":
+            _denied(command, str(reply), endpoint)
+            return
         # A login fails with one of several words; but a server that is starting may say so to anything.
         if word in _LOGIN or (command == "AUTH" and word not in _LATER):
             text = str(reply).rstrip(".")
@@ -123,7 +127,14 @@ def _check(command: str, reply: Reply, endpoint: Endpoint) -> None:
         raise reply
 
 
-_LOGIN: Final = frozenset({"NOAUTH", "WRONGPASS", "NOPERM"})
+def _denied(command: str, reply: str, endpoint: Endpoint) -> None:
+    # The name of the connection is for CLIENT LIST alone. Each other command is needed.
+    if command != "CLIENT":
+        rule = missing_rule(reply)
+        raise LoginRefused(f"{endpoint.where} does not allow {command}: {reply}. Add to the user: {rule}.")
+
+
+_LOGIN: Final = frozenset({"NOAUTH", "WRONGPASS"})
 _LATER: Final = frozenset({"LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN"})
 
 

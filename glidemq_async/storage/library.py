@@ -18,6 +18,7 @@ import hiredis
 from glidemq_async.errors import LibraryVersionError, StorageUnavailable
 from glidemq_async.functions import loader
 
+from .access import GUIDE, missing_rule
 from .wire import Reply, ReplyError, Wire, as_list, as_text
 
 log: Final = logging.getLogger("glidemq_async.storage")
@@ -138,7 +139,8 @@ def _refused(library: Library, reply: Reply, where: str) -> Exception:
         return ConnectionError(f"{where} cannot take the function library now: {text}")
     if text.startswith("NOPERM"):
         return StorageUnavailable(
-            f"{where} does not allow the function library to be loaded: {text}. Allow FUNCTION, FCALL and FCALL_RO."
+            f"{where} does not allow the function library to be called or loaded: {text}. Add to the user: "
+            f"{missing_rule(text)}; see {GUIDE}."
         )
     return LibraryVersionError(
         f"{where} refused the function library {library.name} {library.version}: {text}. Redis >= 7.0 or "

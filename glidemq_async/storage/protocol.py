@@ -66,8 +66,8 @@ class Storage(Protocol):
     async def connect(self) -> None:
         """Connect, check the server and load the function library; idempotent.
 
-        Raises `StorageUnavailable` when the place cannot be reached or is too old, `LibraryVersionError` when it
-        holds a library of another major version.
+        Raises `StorageUnavailable` when the place cannot be reached, is too old or refuses the user,
+        `LibraryVersionError` when it holds a library of another major version.
         """
         ...
 
@@ -104,8 +104,9 @@ class Storage(Protocol):
     ) -> Subscription:
         """Subscribe to a sharded channel of the slot of `key`; returns before the link is confirmed.
 
-        `on_change(True)` follows each confirmation, `on_change(False)` each loss. Messages published while
-        the link was down are gone. The callbacks run in the event loop and must not block.
+        `on_change(True)` follows each confirmation, `on_change(False)` each loss and each refusal by a server that
+        does not give its user the channel. Messages published while the link was down are gone. The callbacks run in
+        the event loop and must not block.
         """
         ...
 

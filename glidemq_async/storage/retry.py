@@ -13,6 +13,7 @@ from typing import Final
 
 from glidemq_async.errors import GlideMQError, QueueFull, StorageUnavailable
 
+from .access import GUIDE, missing_rule, refused
 from .protocol import FunctionError
 
 FIRST_PAUSE: Final = 0.005
@@ -68,16 +69,19 @@ def failure(problem: Exception, function: str, where: str) -> GlideMQError:
     code, _, rest = text.partition(" ")
     if code == "GLIDEMQ":
         own_code, _, message = rest.partition(" ")
-        return FunctionError(own_code, _WHERE.sub("", message))
+        message = _WHERE.sub("", message)
+        return refused(where, message) if own_code == "ACCESS" else FunctionError(own_code, message)
     if code == "OOM":
         return QueueFull(
             f"{where} has reached its maxmemory and refused {function}. Nothing was stored. Raise maxmemory, "
             "shorten the retention of finished jobs, or let the workers catch up, then try again."
         )
-    if code in ("NOPERM", "NOAUTH", "WRONGPASS"):
+    if code == "NOPERM":
         return StorageUnavailable(
-            f"{where} does not allow {function}: {text}. Check the user, the password and the ACL."
+            f"{where} does not allow {function}: {text}. Add to the user: {missing_rule(text)}; see {GUIDE}."
         )
+    if code in ("NOAUTH", "WRONGPASS"):
+        return StorageUnavailable(f"{where} does not allow {function}: {text}. Check the user and the password.")
     return FunctionError(code, rest)
 
 

@@ -1,6 +1,8 @@
 """Sharded channels: one subscriber connection per route, kept up for ever.
 
 Messages are hints: what is published while a link is down is gone, and `on_change` tells when that was.
+A user without a permission for a channel is refused by the server. The link stays up for the other channels and asks
+for the refused ones again every `REFUSED_SECONDS`, because an administrator may add the permission.
 """
 
 from __future__ import annotations
@@ -8,20 +10,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from glidemq_async.errors import GlideMQError
 
+from .access import missing_rule, prefix_of, warn
 from .library import pack
 from .node import Node
 from .retry import TRY_SECONDS, Backoff
-from .wire import Reply, Wire, as_list
+from .wire import Reply, ReplyError, Wire, as_list
 
 OnMessage: TypeAlias = Callable[[bytes], None]
 OnChange: TypeAlias = Callable[[bool], None]
 
 _V = TypeVar("_V")
+
+REFUSED_SECONDS: Final = 30.0
+"""Pause before a channel is asked for again after the server refused it for lack of a permission."""
 
 log: Final = logging.getLogger("glidemq_async.storage")
 
@@ -72,6 +79,11 @@ class ChannelSubscription:
             self._up = up
             _guarded(self._on_change, up, self.channel)
 
+    def refused(self) -> None:
+        """Report that the server refused the channel, also if it was not up before."""
+        self._up = True
+        self.changed(False)
+
 
 def _guarded(callback: Callable[[_V], None], value: _V, channel: bytes) -> None:
     try:
@@ -91,9 +103,13 @@ class Link:
         self._channels: dict[bytes, list[ChannelSubscription]] = {}
         self._confirmed: set[bytes] = set()
         self._leaving: set[bytes] = set()
+        # Requests without a reply, in order: an error reply does not name its channel.
+        self._asked: deque[tuple[str, bytes]] = deque()
+        self._refused: set[bytes] = set()
         self._wire: Wire | None = None
         self._problem: Exception | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._again: asyncio.TimerHandle | None = None
         self._task = asyncio.ensure_future(self._run())
 
     def add(self, subscription: ChannelSubscription) -> None:
@@ -103,13 +119,16 @@ class Link:
         self._leaving.discard(channel)
         if self._wire is None:
             return
-        if channel in self._confirmed:
+        if channel in self._confirmed or channel in self._refused:
             asyncio.get_running_loop().call_soon(self._announce, subscription)
         else:
             self._ask(self._wire, [channel])
 
     def _announce(self, subscription: ChannelSubscription) -> None:
-        subscription.changed(subscription.channel in self._confirmed)
+        if subscription.channel in self._refused:
+            subscription.refused()
+        else:
+            subscription.changed(subscription.channel in self._confirmed)
 
     async def remove(self, subscription: ChannelSubscription) -> None:
         """Unsubscribe one; the last one closes the link."""
@@ -122,10 +141,12 @@ class Link:
         if not self._channels:
             self._hub.forget(self._route, self)
             await self.close()
+        elif subscription.channel in self._refused:
+            self._refused.discard(subscription.channel)
         elif self._wire is not None:
             self._leaving.add(subscription.channel)
             self._confirmed.discard(subscription.channel)
-            self._wire.write(pack("SUNSUBSCRIBE", subscription.channel))
+            self._send(self._wire, "SUNSUBSCRIBE", subscription.channel)
 
     def reset(self, reason: str) -> None:
         """Drop the connection; the link comes back by itself."""
@@ -163,8 +184,7 @@ class Link:
     async def _serve(self, wire: Wire, backoff: Backoff) -> tuple[Backoff, Exception | None]:
         self._problem = None
         try:
-            self._confirmed.clear()
-            self._leaving.clear()
+            self._forget()
             self._wire = wire
             wire.listen(self._reply)
             self._ask(wire, list(self._channels))
@@ -173,18 +193,29 @@ class Link:
             wire.drop("the link ended")
             self._wire = None
             self._stop_timer()
-            was_up = bool(self._confirmed)
-            self._confirmed.clear()
+            was_up = bool(self._confirmed or self._refused)
+            self._forget()
             for subscription in self._everyone():
                 subscription.changed(False)
         return Backoff() if was_up else backoff, self._problem
 
+    def _forget(self) -> None:
+        for channels in (self._confirmed, self._leaving, self._refused, self._asked):
+            channels.clear()
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
     def _ask(self, wire: Wire, channels: list[bytes]) -> None:
-        if not channels:
-            return
-        wire.write(pack("SSUBSCRIBE", *channels))
-        if self._timer is None:
+        # One request per channel, so that a refused channel does not take the others along.
+        for channel in channels:
+            self._send(wire, "SSUBSCRIBE", channel)
+        if channels and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TRY_SECONDS, self._overdue)
+
+    def _send(self, wire: Wire, command: str, channel: bytes) -> None:
+        self._asked.append((command, channel))
+        wire.write(pack(command, channel))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -197,26 +228,61 @@ class Link:
             self.reset("a subscription was not confirmed in time")
 
     def _complete(self) -> bool:
-        return self._confirmed.issuperset(self._channels)
+        return not self._channels.keys() - self._confirmed - self._refused
 
     def _everyone(self) -> list[ChannelSubscription]:
         return [one for subscribers in self._channels.values() for one in subscribers]
 
     def _reply(self, reply: Reply) -> None:
         if isinstance(reply, Exception):
-            self._problem = reply
-            self.reset(f"the server refused a subscription: {reply}")
+            self._failed(reply)
             return
         match as_list(reply):
             case [b"smessage", bytes(channel), bytes(payload)]:
                 for subscription in tuple(self._channels.get(channel, ())):
                     subscription.message(payload)
             case [b"ssubscribe", bytes(channel), _]:
+                self._answered("SSUBSCRIBE", channel)
                 self._subscribed(channel)
             case [b"sunsubscribe", bytes(channel), _]:
+                self._answered("SUNSUBSCRIBE", channel)
                 self._unsubscribed(channel)
             case _:
                 pass
+
+    def _answered(self, command: str, channel: bytes) -> None:
+        # A server that moves a slot ends subscriptions by itself: nobody asked for that reply.
+        with contextlib.suppress(ValueError):
+            self._asked.remove((command, channel))
+
+    def _failed(self, problem: Exception) -> None:
+        command, channel = self._asked.popleft() if self._asked else ("", b"")
+        is_denied = isinstance(problem, ReplyError) and str(problem).startswith("NOPERM")
+        if not is_denied or not command:
+            self._problem = problem
+            self.reset(f"the server refused a subscription: {problem}")
+        elif command == "SSUBSCRIBE":
+            self._denied(channel, problem)
+        else:
+            self._leaving.discard(channel)
+
+    def _denied(self, channel: bytes, problem: Exception) -> None:
+        text = channel.decode(errors="replace")
+        warn(self._storage.url, [missing_rule(str(problem), prefix_of(text))])
+        if channel in self._channels:
+            self._refused.add(channel)
+            for subscription in tuple(self._channels[channel]):
+                subscription.refused()
+        if self._complete():
+            self._stop_timer()
+        if self._again is None:
+            self._again = asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._again = None
+        refused, self._refused = self._refused, set()
+        if self._wire is not None:
+            self._ask(self._wire, [channel for channel in refused if channel in self._channels])
 
     def _subscribed(self, channel: bytes) -> None:
         self._confirmed.add(channel)

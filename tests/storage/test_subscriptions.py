@@ -120,3 +120,26 @@ async def test_a_failing_callback_is_logged_and_harms_nobody(
         await storage.call("publish", KEY, [CHANNEL, "second"])
         assert await listener.message() == b"second"
     assert "LookupError: first" in caplog.text
+
+
+async def test_a_refused_channel_leaves_the_others_alone(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    await server.command("ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", f"&{CHANNEL}:1")
+    endpoint = Endpoint("127.0.0.1", server.port, username="app", password="secret")
+    async with RedisStorage(endpoint, library=LIBRARY) as storage:
+        one, refused = await Listener().subscribe(storage, KEY, f"{CHANNEL}:1"), Listener()
+        with caplog.at_level(logging.WARNING, "glidemq_async.storage"):
+            subscription = await storage.subscribe(
+                KEY, f"{CHANNEL}:2", refused.messages.put_nowait, refused.changes.put_nowait
+            )
+            assert await refused.change() is False
+            # Whoever asks for the same channel later hears of it too.
+            late = Listener()
+            other = await storage.subscribe(KEY, f"{CHANNEL}:2", late.messages.put_nowait, late.changes.put_nowait)
+            assert await late.change() is False
+        await storage.call("publish", KEY, [f"{CHANNEL}:1", "a"])
+        assert await one.message() == b"a"
+        await subscription.close()
+        await other.close()
+        await one.close()
+        assert one.changes.empty()
+    assert len(caplog.records) == 1
