@@ -5,7 +5,7 @@
 --             dedup.lua)
 --     first   the first generated id when all generated ids follow each other; else '' and `ids` lists them in order
 --     outcomes  flat { position, word, id }: positions (from 1) that were not added: "duplicate" or "completed", and
---             the job that stands in the way
+--             the job that stands in the way; and those that were added and wait for the end of another job: "held"
 -- O(n). Refused as a whole when memory is full; nothing is written before every argument has been read.
 
 local add = {}
@@ -79,11 +79,6 @@ local function is_taken(base, id)
   return state == 'completed' and 'completed' or 'duplicate'
 end
 
-local function has_started(base, id)
-  local last = redis.call('HGET', base .. ':job:' .. id, 'claim')
-  return last and last ~= '0 0 0'
-end
-
 -- The word for an add whose deduplication id has an owner in the way, and that owner. No word and an owner: the job
 -- that the add replaces.
 local function is_duplicate(base, wanted, call)
@@ -99,14 +94,20 @@ local function is_duplicate(base, wanted, call)
   local late = call.seen.expiry and redis.call('ZSCORE', base .. ':expiry', owner)
   if late and tonumber(late) <= call.now then return nil end
   if wanted.mode == 'simple' then return 'duplicate', owner end
-  return nil, not has_started(base, owner) and owner or nil
+  return nil, not record.has_started(base, owner) and owner or nil
 end
 
 -- The word for an add that another job stands in the way of, and that job; or nil, and what it replaces is gone. id:
--- the add's own one or ''.
-local function in_the_way(base, id, extra, call)
+-- the add's own one or ''. Of mode keep_last also the job that the added one has to follow.
+local function in_the_way(base, id, extra, call, name, data)
   local word, owner
-  if extra and extra.dedup then word, owner = is_duplicate(base, extra.dedup, call) end
+  local wanted = extra and extra.dedup
+  if wanted and wanted.mode == 'keep_last' then
+    word = id ~= '' and is_taken(base, id)
+    if word then return word, id end
+    return successors.meet(base, wanted, name, data, call)
+  end
+  if wanted then word, owner = is_duplicate(base, wanted, call) end
   if word then return word, owner end
   if id ~= '' and id ~= owner then word = is_taken(base, id) end
   if word then return word, id end
@@ -130,8 +131,9 @@ local function store_keyed(base, id, name, data, extra, call)
   redis.call('HSET', base .. ':job:' .. id, 'name', name, 'data', data, 'place', place, 'route', route)
 end
 
--- Write a job that is not the plainest: its record with one command. Answers whether it is delayed.
-local function store_with_extra(base, id, name, data, opts, extra, call)
+-- Write a job that is not the plainest: its record with one command. Answers whether it is delayed. first: the job
+-- that it has to follow, if there is one.
+local function store_with_extra(base, id, name, data, opts, extra, call, first)
   local key, now = base .. ':job:' .. id, call.now
   local due = extra.at or (extra.delay and now + extra.delay)
   if extra.ttl then
@@ -142,9 +144,17 @@ local function store_with_extra(base, id, name, data, opts, extra, call)
     redis.call('HSET', base .. ':waiters', id, extra.reply)
     call.seen.waiters = true
   end
-  local deduped = extra.dedup and dedup.own(base, extra.dedup, id, call)
-  local delayed, added, place, route = due and due > now, added_at(call), nil, nil
-  if delayed then
+  local deduped
+  if first then
+    deduped = dedup.follow(base, extra.dedup.id, first, id, call)
+  elseif extra.dedup then
+    deduped = dedup.own(base, extra.dedup, id, call)
+  end
+  local delayed, added, place, route, after = first or (due and due > now), added_at(call), nil, nil, nil
+  if first then
+    place, after = successors.put_off(base, id, extra, call)
+    route = routes.of(extra, added)
+  elseif delayed then
     place, route = scheduled.push(base, id, due, call), routes.of(extra, added)
   else
     place, route = routes.enter_first(base, id, extra, added, call, opts == '' and 'i' or 'o')
@@ -161,18 +171,19 @@ local function store_with_extra(base, id, name, data, opts, extra, call)
   if delayed then put('claim', '0 0 0') end
   if (delayed or route) and not extra.key then put('added', added) end
   if route then put('route', route) end
+  if after then put('after', after) end
   redis.call(unpack(write))
   return delayed
 end
 
 -- Write a job under an id that is free.
-local function store(base, id, name, data, opts, extra, call)
+local function store(base, id, name, data, opts, extra, call, first)
   local delayed, told = false, name
   if extra then
     if extra.alone and opts == '' then
       store_keyed(base, id, name, data, extra, call)
     else
-      delayed = store_with_extra(base, id, name, data, opts, extra, call)
+      delayed = store_with_extra(base, id, name, data, opts, extra, call, first)
     end
     if extra.key then told = name .. RS .. extra.key end
   else
@@ -190,13 +201,13 @@ end
 -- ends with wakeup.finish. Answers the job's id and "added", or the id of the job in the way and the word.
 function add.one(base, job, call)
   local id, extra = job.id, job.extra
-  local word, owner = in_the_way(base, id, extra, call)
+  local word, owner, first = in_the_way(base, id, extra, call, job.name, job.data)
   if word then return owner, word end
   if id == '' then
     local first, ids = allocate(base, 1, nil, redis.call('HGET', base .. ':meta', 'numeric_ids') == '1')
     id = ids and ids[1] or first
   end
-  store(base, id, job.name, job.data, job.opts, extra, call)
+  store(base, id, job.name, job.data, job.opts, extra, call, first)
   return id, 'added'
 end
 
@@ -234,15 +245,16 @@ function add.all(base, jobs, known, quiet, new)
       id = ids and ids[nth] or text_of(counter + nth - 1)
     end
     if not (known and known[i]) then
-      local word, owner
+      local word, owner, first
       local alone = own == '' and not (extra and extra.dedup)    -- a generated id is free
-      if not (new or alone) then word, owner = in_the_way(base, own, extra, call) end
+      if not (new or alone) then word, owner, first = in_the_way(base, own, extra, call, args[at + 2], args[at + 3]) end
       if word then
         local k = #outcomes
         outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, word, owner
         if not quiet then events.note(call.lines, 'duplicate', owner, extra and extra.dedup and extra.dedup.id) end
       else
-        store(base, id, args[at + 2], args[at + 3], args[at + 4], extra, call)
+        store(base, id, args[at + 2], args[at + 3], args[at + 4], extra, call, first)
+        if first then outcomes[#outcomes + 1], outcomes[#outcomes + 2], outcomes[#outcomes + 3] = i, 'held', id end
       end
     end
   end

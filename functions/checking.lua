@@ -86,7 +86,7 @@ end
 
 local function check_record(base, id, report)
   local key = base .. ':job:' .. id
-  local fields = redis.call('HMGET', key, 'place', 'name', 'data', 'ended', 'claim')
+  local fields = redis.call('HMGET', key, 'place', 'name', 'data', 'ended', 'claim', 'after')
   if not fields[1] then
     if exists(key) then found(report, 'I2', id, 'a record without a place: no add made it') end
     return
@@ -99,6 +99,9 @@ local function check_record(base, id, report)
   local over = state == 'completed' or state == 'failed'
   if over and not fields[4] then found(report, 'I5', id, state .. ' without a time of ending') end
   if state == 'active' and not fields[5] then found(report, 'I4', id, 'active without a claim') end
+  if fields[6] and state == 'delayed' and not successors.is_expected(base, id, entry) then
+    found(report, 'I9', id, 'waits for the end of another job, and no deduplication id names it')
+  end
 end
 
 register('checkPlaces', function(base, args)

@@ -104,7 +104,7 @@ local function refuse(base, id, entry, key, expired, call)
   if kind == 'hash' then
     finish.fail(base, id, entry, expired and 'expired' or 'malformed', call)
   else
-    record.lost(base, id)
+    record.lost(base, id, call)
     events.note(call.lines, 'dropped', id, 'missing')
   end
 end

@@ -43,6 +43,10 @@ class CleaningCalls(Caller):
         reply = cast("list[object]", await self.once("retryJobs", [cursor, state, most, STEP]))
         return text(reply[0]), cast("int", reply[1])
 
+    async def release_deduplication(self, dedup_id: str) -> bool:
+        """Free a deduplication id although its owner has not ended; returns whether it had an owner."""
+        return await self.once("releaseDeduplication", [dedup_id]) == 1
+
     async def obliterate_queue(self, cursor: str, names: Sequence[str], *, force: bool) -> ObliterateStep:
         """Remove jobs in any state, and with the last step the queue's keys of these names."""
         reply = cast("list[object]", await self.once("obliterateQueue", [cursor, int(force), STEP, *names]))

@@ -281,8 +281,8 @@ end
 
 -- Store what was collected, in the order in which the policies came: the last one is the one that holds. run_ms: how
 -- long the runs of each state took together, if there were any.
-function finish.store(base, done, now, seen, run_ms)
-  local counts = {}
+function finish.store(base, done, call, run_ms)
+  local now, seen, counts = call.now, call.seen, {}
   -- Who adds to it also clears it: sweeps alone might not keep up.
   if seen.held and #done > 0 then
     local ended = 0
@@ -290,7 +290,7 @@ function finish.store(base, done, now, seen, run_ms)
     finish.release_held(base, now, 10 + 2 * ended)
   end
   for _, group in ipairs(done) do
-    record.forget_marks(base, group.ids, seen)
+    record.forget_marks(base, group.ids, call)
     store_group(base, group, now, seen)
     counts[group.state] = (counts[group.state] or 0) + #group.ids
   end
@@ -319,5 +319,5 @@ function finish.fail(base, id, entry, cause, call)
   dead_letters.move(base, id, cause, cause, call)
   local done = {}
   finish.note(done, 'failed', finish.own_policy(base, id), id, '')
-  finish.store(base, done, call.now, call.seen)
+  finish.store(base, done, call)
 end

@@ -40,7 +40,7 @@ do
         removal.remove(base, id, state, call)
         dropped = dropped + 1
       elseif not state then
-        record.lost(base, id)
+        record.lost(base, id, call)
       end
     end
     return dropped

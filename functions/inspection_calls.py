@@ -34,6 +34,10 @@ class InspectionCalls(Caller):
         cursor_bytes, ids = cast("list[object]", await self.read("searchJobs", [state, cursor, count, name]))
         return text(cursor_bytes), texts(ids)
 
+    async def get_deduplication(self, dedup_id: str) -> str:
+        """Return the id of the job that owns a deduplication id, "" when none does."""
+        return text(await self.read("getDeduplication", [dedup_id]))
+
     async def get_metrics(self, state: str, start: int | None, end: int | None) -> list[MinuteRow]:
         """Return the minutes from start to end (ms) in which a job ended so; None: the last 24 hours."""
         bounds = ["" if bound is None else bound for bound in (start, end)]

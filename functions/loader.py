@@ -36,6 +36,7 @@ FILES: Final = (
     "wakeup",
     "returned",
     "scheduled",
+    "successors",
     "metrics",
     "outbox",
     "dead_letters",

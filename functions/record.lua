@@ -16,6 +16,7 @@
 --     ended, result, reason, error, progress
 --     cause, letter        why it failed for good; where it was moved here from: see dead_letters.lua
 --     dedup                the deduplication id that it owns or owned, see dedup.lua
+--     after                of a job that starts when another has ended: when it is due then, see successors.lua
 --     drop                 the record ends when its hold does, see `held` in finish.lua. "1": only somebody who may
 --                          still read the result keeps it; "t": it has a time to live of its own
 --   logs:{id} list
@@ -34,6 +35,12 @@ function record.place(base, id)
   if not place then return nil end
   local at = string.find(place, ' ', 1, true)
   return string.sub(place, 1, at - 1), string.sub(place, at + 1)
+end
+
+-- Whether the job was ever claimed.
+function record.has_started(base, id)
+  local last = redis.call('HGET', base .. ':job:' .. id, 'claim')
+  return last and last ~= '0 0 0'
 end
 
 -- Keep the time of creation before the entry that told it is given up.
@@ -57,19 +64,20 @@ function record.unlink(base, ids)
 end
 
 -- Drop the marks that features keep beside the record. Each costs nothing while the feature is unused.
-function record.forget_marks(base, ids, seen)
+function record.forget_marks(base, ids, call)
+  local seen = call.seen
   if seen.expiry then in_chunks('ZREM', base .. ':expiry', nil, ids) end
   if seen.revoking then in_chunks('SREM', base .. ':revoking', nil, ids) end
   if seen.moved then in_chunks('ZREM', base .. ':moved', nil, ids) end
-  if seen.deduped then dedup.forget(base, ids) end
+  if seen.deduped then dedup.forget(base, ids, call) end
 end
 
 -- Somebody deleted the record by hand, and its place is given up now: what stood beside it goes too.
-function record.lost(base, id)
+function record.lost(base, id, call)
   redis.call('ZREM', base .. ':expiry', id)
   redis.call('SREM', base .. ':revoking', id)
   redis.call('ZREM', base .. ':moved', id)
   redis.call('HDEL', base .. ':waiters', id)
-  dedup.forget(base, {id})
+  dedup.forget(base, {id}, call)
   redis.call('UNLINK', base .. ':logs:' .. id)
 end

@@ -6,7 +6,7 @@ local removal = {}
 function removal.strip(base, ids, call)
   local payloads = {}
   for i = 1, #ids do payloads[i] = '' end
-  record.forget_marks(base, ids, call.seen)
+  record.forget_marks(base, ids, call)
   if call.seen.held then
     in_chunks('ZREM', base .. ':held', nil, ids)
     in_chunks('ZREM', base .. ':replies', nil, ids)

@@ -25,7 +25,7 @@ local function promote_job(base, sequence, id, call)
   if kept[1] and kept[1] ~= 'delayed ' .. sequence then return end
   keyed.wake_up(base, id, call)
   if not kept[1] then
-    record.lost(base, id)
+    record.lost(base, id, call)
     events.note(call.lines, 'dropped', id, 'missing')
     return
   end

@@ -208,10 +208,10 @@ local function settle_runs(base, args, n, call)
     end
   end
   local completed, failed = string.match(args[HEAD - 1], '^(%d+) (%d+)$')
-  finish.store(base, done, call.now, seen, {completed = tonumber(completed), failed = tonumber(failed)})
+  finish.store(base, done, call, {completed = tonumber(completed), failed = tonumber(failed)})
   local answer = {}
   for i, word in pairs(refused) do
-    if word == 'missing' then record.lost(base, (select(2, run_at(args, i)))) end
+    if word == 'missing' then record.lost(base, (select(2, run_at(args, i))), call) end
     answer[#answer + 1] = i
     answer[#answer + 1] = word
   end

@@ -80,7 +80,7 @@ local function sweep_entry(base, stream, raw, idle, max_stalled, call, report)
     events.note(call.lines, 'returned', id)
     report.recovered[#report.recovered + 1] = id
   else
-    if id and not exists(base .. ':job:' .. id) then record.lost(base, id) end
+    if id and not exists(base .. ':job:' .. id) then record.lost(base, id, call) end
     events.note(call.lines, 'dropped', id or '', 'missing')
   end
 end
@@ -180,7 +180,7 @@ local function close_worker(base, args)
           count = count + 1
         end
       elseif id then
-        record.lost(base, id)
+        record.lost(base, id, call)
         events.note(call.lines, 'dropped', id, 'missing')
       end
     end

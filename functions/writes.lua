@@ -186,10 +186,16 @@ do
     return redis.call('EXISTS', unpack(keys)) == 0
   end
 
+  -- The positions that were not added, how many, and the job in the way of the first.
   local function count_outcomes(outcomes)
-    local left_out, n = {}, #outcomes / 3
-    for k = 1, #outcomes, 3 do left_out[outcomes[k]] = true end
-    return left_out, n
+    local left_out, n, sample = {}, 0, ''
+    for k = 1, #outcomes, 3 do
+      if outcomes[k + 1] ~= 'held' then
+        left_out[outcomes[k]], n = true, n + 1
+        if n == 1 then sample = outcomes[k + 2] end
+      end
+    end
+    return left_out, n, sample
   end
 
   request.register('addToWrite', function(base, args)
@@ -208,7 +214,7 @@ do
       incarnation.check(args[from + 1 + n * FIELDS], redis.call('HGET', base .. ':meta', 'incarnation'))
     end
     local now = call and call.now or clock.now()
-    local others, foreign = count_outcomes(outcomes)
+    local others, foreign, sample = count_outcomes(outcomes)
     local rejected = remember(ledger, args, from, n, known, args[6] == '1' and NOTHING or others, marks, ttl)
     local inserted = n - again - foreign
     local next_at, wait = paced(write[8], rate, n, now)
@@ -217,7 +223,7 @@ do
       'rejected', digits(write[7] + rejected), 'next', next_at and string.format('%.3f', next_at) or '0')
     keep(base, id, ttl)
     if call then wakeup.finish(base, call) end
-    return {now, depth(base), wait, inserted, again, foreign, outcomes[3] or ''}
+    return {now, depth(base), wait, inserted, again, foreign, sample}
   end)
 
   -- The ids of a probe, each once.

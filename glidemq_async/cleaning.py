@@ -38,6 +38,16 @@ class Cleaning(Inspection[Data, Result]):
         await self.connect()
         return await self._client.functions.change_job("removeJob", job_id) == "ok"
 
+    async def release_deduplication(self, deduplication_id: str) -> bool:
+        """Let the next add with this deduplication id make a new job, although the owner has not ended.
+
+        The owner goes on. With mode "keep_last" the job that waits for the owner's end may start. Returns whether a job
+        owned the id.
+        """
+        check_id("deduplication_id", deduplication_id)
+        await self.connect()
+        return await self._client.functions.release_deduplication(deduplication_id)
+
     async def drain(self, delayed: bool = False) -> int:
         """Remove the jobs that wait, with `delayed=True` the delayed ones too; returns how many.
 

@@ -11,7 +11,7 @@ from glidemq_async.keys import check_id
 
 __all__ = ["Deduplication"]
 
-Mode: TypeAlias = Literal["simple", "throttle", "debounce"]
+Mode: TypeAlias = Literal["simple", "throttle", "debounce", "keep_last"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 
@@ -24,6 +24,11 @@ class Deduplication:
     - "debounce": an add replaces the job of the last one while that has never started, so the last of a burst runs,
       with its data. The job is delayed by `ttl` unless the add says `delay` or `at`. If the last one has started or
       ended, the add makes a new job. Whoever waits for the result of a replaced job gets JobNotFound.
+    - "keep_last": at most one job runs and one waits, and the last data are always run. While the job has not started,
+      an add replaces its name and data and is a duplicate of it; its other options stay. Once it has started, the first
+      add makes a second job, which is delayed until the first one has ended for good (after its last attempt, or when
+      it is removed), and then for the `delay` or `at` of that add. Further adds replace the data of the second job. It
+      takes no `ttl`.
 
     Raises TypeError or ValueError for a bad id, ttl or mode.
     """
@@ -40,6 +45,8 @@ class Deduplication:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
         if self.mode == "throttle" and self.ttl is None:
             raise ValueError("throttle needs a ttl: for how long further adds are duplicates")
+        if self.mode == "keep_last" and self.ttl is not None:
+            raise ValueError(f"keep_last lasts until the job has ended; leave out ttl={self.ttl!r}")
 
     @property
     def ttl_ms(self) -> int | None:

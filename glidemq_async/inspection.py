@@ -73,6 +73,16 @@ class Inspection(QueuePart[Data, Result]):
         record = (await self._client.functions.get_records([job_id]))[0]
         return Job[Data, Result].from_record(self._client, job_id, record) if b"place" in record else None
 
+    async def get_deduplication_job_id(self, deduplication_id: str) -> str | None:
+        """Return the id of the job that owns a deduplication id, None when no job does.
+
+        That is the job of which an add with this `Deduplication` would be a duplicate. The job of a throttle may have
+        been removed already.
+        """
+        check_id("deduplication_id", deduplication_id)
+        await self.connect()
+        return await self._client.functions.get_deduplication(deduplication_id) or None
+
     async def get_jobs(
         self, state: State, start: int = 0, end: int = 99, *, with_data: bool = True
     ) -> list[Job[Data, Result]]:

@@ -276,6 +276,10 @@ class Queue(
             if request.extra:
                 job.note_options(options, added.now)
             return job
+        if added.outcome == "held":  # it starts when another job has ended, see Deduplication
+            job = await self._job(request, added._replace(outcome="added"), options)
+            job.state = "delayed"
+            return job
         # A throttle outlives its job, and any job may have been removed between the two calls.
         job = await self.get_job(added.id) or Job[Data, Result].from_gone(self._client, added.id)
         job.outcome = cast("Outcome", added.outcome)

@@ -136,6 +136,14 @@ class SyncQueue(Protocol[Data, Result]):
         """Delete a job; returns whether there was one."""
         ...
 
+    def get_deduplication_job_id(self, deduplication_id: str) -> str | None:
+        """Return the id of the job that owns a deduplication id, None when no job does."""
+        ...
+
+    def release_deduplication(self, deduplication_id: str) -> bool:
+        """Let the next add with this deduplication id make a new job, although the owner has not ended."""
+        ...
+
     def drain(self, delayed: bool = False) -> int:
         """Remove the jobs that wait, with `delayed=True` the delayed ones too; returns how many."""
         ...

@@ -206,19 +206,32 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "nobody's alarm is set for a key": ("  if awake and (not due or awake < due) then due = awake end\n", ""),
     "an owner that ends keeps its id": (
-        "      if kept and string.match(kept, '^%d+ (.*)$') == id then redis.call('UNLINK', key) end\n",
-        "",
+        "      elseif owner == id then\n        redis.call('UNLINK', base .. ':dedup:' .. d)\n",
+        "      elseif owner == id then\n",
     ),
-    "the end of any owner frees the id": ("if kept and string.match(kept, '^%d+ (.*)$') == id then", "if kept then"),
+    "the end of any owner frees the id": ("      elseif owner == id then\n", "      elseif owner then\n"),
     "deduplication lasts an instant too long": (
-        "if ends ~= 0 and ends <= now then",
-        "if ends ~= 0 and ends < now then",
+        "(ends ~= 0 and ends <= now)",
+        "(ends ~= 0 and ends < now)",
     ),
+    "a successor never starts": ("  if successor and dedup.start_next(base, successor, call) then", "  if false then"),
+    "a successor starts with a retry": (
+        "  redis.call('HINCRBY', key, 'failures', 1)\n  local place = delay",
+        ("  redis.call('HINCRBY', key, 'failures', 1)\n  record.forget_marks(base, {id}, call)\n  local place = delay"),
+    ),
+    "a second successor is made": (
+        "if next_state and can_take(base, successor, next_state, call) then",
+        "if false then",
+    ),
+    "the last data are lost": ("redis.call('HSET', base .. ':job:' .. id, 'name', name, 'data', data)\n", ""),
     "throttling ends with the job": (
         "  if wanted.mode == 'throttle' then\n    if state",
         "  if false then\n    if state",
     ),
-    "a running job is replaced": ("return nil, not has_started(base, owner) and owner or nil", "return nil, owner"),
+    "a running job is replaced": (
+        "return nil, not record.has_started(base, owner) and owner or nil",
+        "return nil, owner",
+    ),
     "an add that is refused replaces": (
         "  if word then return word, id end\n  if owner then removal.remove(base, owner, 'replaced', call) end",
         "  if owner then removal.remove(base, owner, 'replaced', call) end\n  if word then return word, id end",

@@ -34,8 +34,9 @@ def test_what_it_says() -> None:
         ({"id": "d", "ttl": -1}, ValueError, "ttl"),
         ({"id": "d", "ttl": "60"}, TypeError, "ttl"),
         ({"id": "d", "ttl": float("nan")}, ValueError, "ttl"),
-        ({"id": "d", "mode": "throtle"}, ValueError, "simple, throttle, debounce.*throtle"),
+        ({"id": "d", "mode": "throtle"}, ValueError, "simple, throttle, debounce, keep_last.*throtle"),
         ({"id": "d", "mode": None}, ValueError, "mode"),
+        ({"id": "d", "mode": "keep_last", "ttl": 5}, ValueError, "keep_last lasts until the job has ended.*ttl=5"),
         ({"id": "d", "mode": "throttle"}, ValueError, "throttle needs a ttl"),
     ],
 )
