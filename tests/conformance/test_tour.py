@@ -44,6 +44,8 @@ async def order_and_limits(queue: AnyQueue) -> None:
     dedup = Deduplication("d", ttl=60, mode="throttle")
     others = [await queue.add("first", priority=1, deduplication=dedup), await queue.add("last", lifo=True)]
     assert (await queue.add("first", deduplication=dedup)).outcome == "duplicate"
+    assert await queue.get_deduplication_job_id("d") == others[0].id
+    assert await queue.release_deduplication("d")
     await others[0].change_priority(2)
     await others[1].change_delay(60)
     await others[1].change_delay(0)
