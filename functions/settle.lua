@@ -230,8 +230,8 @@ end
 -- Claim, or register as idle, or leave. Answers the claimed jobs and the next due instant.
 local function claim_or_wait(base, caller, call)
   local consumer, slots, seen = caller.consumer, caller.slots, call.seen
-  if seen.paused then return {}, wakeup.settle_down(base, caller, slots, call) end
   scheduled.promote(base, call)
+  if seen.paused then return {}, wakeup.settle_down(base, caller, slots, call) end
   local allowed = limits.allowance(base, slots, call)
   if slots == 0 then
     -- A worker that goes away may have been woken for jobs it will not take: pass the word on.

@@ -46,15 +46,17 @@ local function head(key)
   return first[2] and tonumber(first[2])
 end
 
--- The next instant at which a claim could find what it does not find now, or nil.
+-- The next instant at which a claim could find what it does not find now, or nil. In a paused queue: at which something
+-- is to be promoted, for a pause stops claims only.
 function wakeup.next_due(base, call)
   local seen = call.seen
-  if seen.paused or call.full then return nil end
-  if call.open_at and places.ready_count(base) > 0 then return call.open_at end
+  if call.full then return nil end
+  local open_at = not seen.paused and call.open_at
+  if open_at and places.ready_count(base) > 0 then return open_at end
   local due = seen.scheduled and head(base .. ':scheduled')
   local awake = seen.sleeping and head(base .. ':sleeping')
   if awake and (not due or awake < due) then due = awake end
-  return due and math.max(due, call.open_at or due) or nil
+  return due and math.max(due, open_at or due) or nil
 end
 
 -- Register a worker that found nothing; answers the instant it should wake itself (0: somebody else does).
@@ -127,8 +129,9 @@ function wakeup.finish(base, call)
   keyed.review(base, call)
   events.write(base, call.lines, call.now)
   local seen = call.seen
-  if seen.paused then return end
   -- While limits of the queue let nothing start, one worker's timer for the opening is all that is needed.
-  wakeup.wake(base, call.startable > 0 and limits.allowance(base, call.startable, call) or 0)
+  if not seen.paused then
+    wakeup.wake(base, call.startable > 0 and limits.allowance(base, call.startable, call) or 0)
+  end
   if seen.scheduled or seen.sleeping or call.open_at then wakeup.due_changed(base, nil, call) end
 end

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import Queue
 from glidemq_async.storage import Storage
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, counts, echo, history, soon, until, worker_of
+from tests.workbench import AnyJob, AnyQueue, Gate, Heard, counts, echo, history, listening, soon, until, worker_of
 
 
 @pytest.mark.everywhere
@@ -85,6 +85,22 @@ async def test_delayed_jobs_come_due_in_a_pause_and_start_after_it(queue: AnyQue
         await queue.resume()
         assert await due.result(5) == 1
         assert await later.result(5) == 2
+
+
+@pytest.mark.everywhere
+async def test_a_delayed_job_becomes_due_in_a_pause(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo, poll_interval=60), listening(queue) as events:
+        early = await queue.add("n", 1, delay=0.1)
+        await queue.pause()
+        late = await queue.add("n", 2, delay=0.1)
+        due: list[str] = []
+        while len(due) < 2:
+            event = await events.next()
+            due += [event.job_id] if event.kind == "waiting" else []
+        assert due == [early.id, late.id]
+        assert await counts(queue) == {"waiting": 2}
+        await queue.resume()
+        assert [await early.result(5), await late.result(5)] == [1, 2]
 
 
 async def test_retries_wait_for_the_end_of_a_pause(queue: AnyQueue) -> None:

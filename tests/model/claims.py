@@ -24,15 +24,15 @@ class ClaimingQueue(Queue):
         self._first = ""  # the line from which the last claim that had a choice began
 
     def claim(self, worker: str, slots: int, lock: int, started: Sequence[str], still: Collection[str]) -> list[Job]:
-        """A worker was answered these jobs; still: the jobs that wait after that. Nothing moves while paused.
+        """A worker was answered these jobs; still: the jobs that wait after that. Nothing starts while paused.
 
         What left the lines without a start was too late, or had no record any more.
         """
         self.behind = False
+        self.promote_due()
         if self.paused:
             assert not started, f"{started} started while the queue is paused"
             return []
-        self.promote_due()
         allowed = self.allowance(slots) if slots else 0
         before, lines = self._turns(), self.lines()
         taken = {name: [job for job in line if job.id not in still] for name, line in lines.items()}

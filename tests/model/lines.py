@@ -193,9 +193,10 @@ class Lines:
 
         sleeping: keys that nobody looked at since these instants were told, if not as it is now.
         """
-        if self.paused or self.is_full():
+        if self.is_full() and not self.paused:
             return 0
-        opens, held = self.queue_opens_at(), self.held_back()
+        # A paused queue promotes what is due, and starts nothing.
+        opens, held = self.now if self.paused else self.queue_opens_at(), self.held_back()
         if opens > self.now and (self.startable_keys() or self.having("waiting", "prioritized")):
             return opens
         instants = sleeping.values() if sleeping is not None else [at for at in held.values() if at > self.now]

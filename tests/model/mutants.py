@@ -112,6 +112,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    call.startable = call.startable + 1\n  end\n  events.note(call.lines, 'added'",
         "  end\n  events.note(call.lines, 'added'",
     ),
+    "nobody's alarm is set in a pause": (
+        "  if call.full then return nil end\n",
+        "  if seen.paused or call.full then return nil end\n",
+    ),
     "a resumed queue wakes nobody": ("  if paused == '0' then call.startable = places.ready_count(base) end\n", ""),
     "a removed run goes on": ("if state == 'active' then tell_run(base, entry, 'x ' .. entry) end", ""),
     "early progress is lost": (
@@ -201,7 +205,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "nobody's alarm is set for a limit": (
-        "  if call.open_at and places.ready_count(base) > 0 then return call.open_at end\n",
+        "  if open_at and places.ready_count(base) > 0 then return open_at end\n",
         "",
     ),
     "nobody's alarm is set for a key": ("  if awake and (not due or awake < due) then due = awake end\n", ""),

@@ -110,7 +110,7 @@ class Wakeups:
     def check(self, seen: Snapshot, model: Lines, unanswered: set[str]) -> None:
         """Nobody sleeps over a job that can start, and somebody's alarm is set for the next one that is due."""
         # Of a key one counts: whoever takes it wakes the next.
-        ready = model.allowance(len(model.having("waiting", "prioritized")) + len(seen.ready))
+        ready = 0 if model.paused else model.allowance(len(model.having("waiting", "prioritized")) + len(seen.ready))
         if ready and (model.gate or any(model.limits)):
             ready = 1  # whoever finds the queue open again wakes the next
         self._lost = self._lost if ready else 0
@@ -119,7 +119,7 @@ class Wakeups:
             one.woken = 0 < one.alarm <= model.now  # its alarm goes off
         sleepers = {name: one for name, one in sleepers.items() if not one.woken}
         awake = [one for one in self._sleepers.values() if one.woken]
-        if model.paused or not sleepers or any(name in unanswered for name in self._sleepers):
+        if not sleepers or any(name in unanswered for name in self._sleepers):
             return
         coming = self._lost + sum(one.slots for one in awake)
         assert ready <= coming, f"{ready} jobs can start, slots woken for them: {coming}, asleep: {sleepers}"
