@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from glidemq_async.abort import AbortSignal
     from glidemq_async.backoff import Backoff
+    from glidemq_async.bulk_outcome import BulkOutcome
     from glidemq_async.codecs import Codec, Compression, Encryption, PayloadContext, Signing, generate_key
     from glidemq_async.context import current_job
     from glidemq_async.deduplication import Deduplication
@@ -64,6 +65,7 @@ else:
         {
             ".abort": "AbortSignal",
             ".backoff": "Backoff",
+            ".bulk_outcome": "BulkOutcome",
             ".codecs": "Codec Compression Encryption PayloadContext Signing generate_key",
             ".context": "current_job",
             ".deduplication": "Deduplication",
@@ -105,6 +107,7 @@ __all__ = [
     "Backoff",
     "BatchOptions",
     "BoundTask",
+    "BulkOutcome",
     "Codec",
     "CodecError",
     "Compression",

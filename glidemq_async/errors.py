@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from glidemq_async.bulk_outcome import BulkOutcome
+
 __all__ = [
     "CodecError",
     "ControlFlow",
@@ -77,6 +79,9 @@ __all__ = [
 
 class GlideMQError(Exception):
     """The root: catch it to catch everything this library raises on purpose."""
+
+    bulk: BulkOutcome | None = None
+    """After a failed `add_bulk`: which inputs are stored, which are not, and of which it is not known."""
 
 
 class StorageUnavailable(GlideMQError, ConnectionError):

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
+from copy import copy
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, Unpack, cast
 
 from glidemq_async import forks
 from glidemq_async.adding import Added, Adder
+from glidemq_async.bulk_outcome import BulkOutcome
 from glidemq_async.checking import check_queue
 from glidemq_async.cleaning import Cleaning
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.codecs import Codec
 from glidemq_async.dead_letters import DeadLetters
-from glidemq_async.errors import PayloadTooLarge, QueueClosed, ResultTimeout
+from glidemq_async.errors import GlideMQError, PayloadTooLarge, QueueClosed, ResultTimeout, StorageUnavailable
 from glidemq_async.functions.callers import AddRequest, Finding, Wait
 from glidemq_async.generics import Data, Result
 from glidemq_async.instrumentation import Addition, Instrumentation, instruments_of
@@ -168,7 +170,8 @@ class Queue(
         """Add many jobs, (name, data) or (name, data, JobOptions) each; returns one job per input, in order.
 
         All inputs are checked before the first is sent. Calls hold up to 500 jobs; each call is stored as a whole.
-        Raises what `add` raises.
+        Raises what `add` raises. When some calls have succeeded and another one fails, `error.bulk` lists which inputs
+        are stored, which are not, and of which it is not known (see BulkOutcome).
         """
         inputs: list[tuple[str, Data, JobOptions]] = []
         for item in jobs:
@@ -288,7 +291,11 @@ class Queue(
     # -- steering -------------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
-        """Let no worker claim jobs; those that run go on, and adding, delays and retries go on too."""
+        """Stop claims: no worker starts another job of the queue.
+
+        Everything else goes on: running jobs end, jobs are added, job schedulers add theirs, and delayed jobs and
+        retries become `waiting` when they are due.
+        """
         await self.connect()
         await self._client.functions.set_paused(True)
 
@@ -330,7 +337,18 @@ async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:
     """Wait for every future, then raise the first error: no outcome is left unread."""
     if futures:
         await asyncio.wait(futures)
-    errors = [error for future in futures if (error := future.exception()) is not None]
-    if errors:
-        raise errors[0]
-    return [future.result() for future in futures]
+    errors = [future.exception() for future in futures]
+    first = next(filter(None, errors), None)
+    if first is None:
+        return [future.result() for future in futures]
+    if not isinstance(first, GlideMQError):
+        raise first
+    # Other callers of the same call have the same exception: this one gets a copy, which has its own outcome.
+    raised = copy(first)
+    raised.bulk = BulkOutcome(
+        {position: future.result().id for position, future in enumerate(futures) if errors[position] is None},
+        tuple(position for position, error in enumerate(errors) if error and not isinstance(error, StorageUnavailable)),
+        tuple(position for position, error in enumerate(errors) if isinstance(error, StorageUnavailable)),
+    )
+    raised.add_note(str(raised.bulk))
+    raise raised from first

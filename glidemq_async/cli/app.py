@@ -12,6 +12,7 @@ from glidemq_async.cli.doctor.command import doctor
 from glidemq_async.cli.exits import FAILED, CommandError, code_of
 from glidemq_async.cli.healthcheck import healthcheck
 from glidemq_async.cli.worker.command import worker
+from glidemq_async.control_characters import escape
 
 RUN, LOOK, CHANGE, CARE = "Running", "Looking", "Changing", "Care"
 
@@ -58,8 +59,8 @@ def run() -> None:
     try:
         build()(prog_name="glidemq")
     except (CommandError, GlideMQError) as error:
-        typer.echo(f"glidemq: {error}", err=True)
+        typer.echo("glidemq: " + escape(str(error), keep="\n"), err=True)
         raise SystemExit(code_of(error)) from None
     except OSError as error:  # of standard output, as a rule: a full disk
-        typer.echo(f"glidemq: {error}", err=True)
+        typer.echo(f"glidemq: {escape(str(error))}", err=True)
         raise SystemExit(FAILED) from None

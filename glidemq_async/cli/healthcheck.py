@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
+from glidemq_async.cli import output
 from glidemq_async.cli.options import AsJson
 
 Document: TypeAlias = "dict[str, Any]"
@@ -41,7 +42,7 @@ def healthcheck(
         typer.echo(json.dumps(found, indent=2))
     else:
         for line in _lines(found):
-            typer.echo(line, err=not well)
+            typer.echo(output.text(line), err=not well)
     if not well:
         raise typer.Exit(1)
 

@@ -47,7 +47,7 @@ def _show_queues(document: Document) -> None:
     found = [one for one in document["queues"] if one["problem"] is None]
     for one in document["queues"]:
         if one["problem"] is not None:
-            typer.echo(f"{one['name']}: {one['problem']}", err=True)
+            typer.echo(output.text(f"{one['name']}: {one['problem']}"), err=True)
     states = list(found[0]["counts"]) if found else []
     rows = [[one["name"], "paused" if one["paused"] else "", *one["counts"].values(), one["workers"]] for one in found]
     output.print_table(["queue", "", *states, "workers"], rows, empty="no queues")

@@ -14,6 +14,8 @@ from typing import Any, Final, TypeAlias, cast
 
 import typer
 
+from glidemq_async.control_characters import escape_json
+
 Document: TypeAlias = dict[str, Any]
 
 _LONGEST_CELL: Final = 60
@@ -23,9 +25,10 @@ _LEAST_OF_LAST: Final = 20
 def to_json(value: object, *, indent: int | None = None) -> str:
     """Return a value as JSON: instants in ISO 8601, bytes as {"base64": …}, what JSON does not have as its text."""
     try:
-        return json.dumps(value, indent=indent, default=_plain, ensure_ascii=False, allow_nan=False)
+        found = json.dumps(value, indent=indent, default=_plain, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError):  # a number or a key that JSON does not have
-        return json.dumps(_strict(value), indent=indent, default=_plain, ensure_ascii=False)
+        found = json.dumps(_strict(value), indent=indent, default=_plain, ensure_ascii=False)
+    return escape_json(found)
 
 
 def _strict(value: object) -> object:

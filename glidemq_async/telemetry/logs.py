@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from typing_extensions import override
 
+from glidemq_async.control_characters import escape_json
 from glidemq_async.instrumentation import Instrumentation, RunJob, RunReport
 
 __all__ = ["FIELDS", "JobFilter", "JobLogging", "JsonFormatter"]
@@ -86,7 +87,7 @@ class JsonFormatter(logging.Formatter):
             line["exception"] = record.exc_text
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
-        return json.dumps(line, ensure_ascii=False, default=repr)
+        return escape_json(json.dumps(line, ensure_ascii=False, default=repr))
 
 
 # What every record has, and what other formatters leave on it.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import pytest
 
-from glidemq_async import JobOptions, PayloadTooLarge, Queue, SerializationError
-from glidemq_async.storage import Storage
+from glidemq_async import JobOptions, PayloadTooLarge, Queue, QueueFull, SerializationError, StorageUnavailable
+from glidemq_async.functions.callers import AddReply, AddRequest, Functions
+from glidemq_async.storage import Storage, Wait
 from tests.workbench import AnyQueue, echo, ended, worker_of
 
 
@@ -29,6 +32,33 @@ async def test_names_and_options_are_those_of_each_input(queue: AnyQueue) -> Non
     stored = await queue.get_job("mine")
     assert stored is not None
     assert stored.options.attempts == 5
+
+
+async def test_a_failure_lists_what_is_stored(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, calls = Functions.add_jobs, count(1)
+
+    async def break_off(self: Functions, jobs: Sequence[AddRequest], wait: Wait) -> AddReply:
+        number = next(calls)
+        if number == 3:
+            raise QueueFull("the server's memory is full")
+        reply = await whole(self, jobs, wait)
+        if number == 2:
+            raise StorageUnavailable("the answer was lost")
+        return reply
+
+    monkeypatch.setattr(Functions, "add_jobs", break_off)
+    with pytest.raises(StorageUnavailable, match="the answer was lost") as caught:
+        await queue.add_bulk([("n", number, JobOptions(job_id=f"j{number}")) for number in range(1_201)])
+    outcome = caught.value.bulk
+    assert outcome is not None
+    assert outcome.stored == {number: f"j{number}" for number in range(500)}
+    assert outcome.unknown == tuple(range(500, 1_000))
+    assert outcome.refused == tuple(range(1_000, 1_201))
+    assert caught.value.__notes__ == ["add_bulk: 500 inputs stored, 201 not stored, 500 unknown"]
+    assert await queue.count() == 1_000
+    with pytest.raises(TypeError) as checked:
+        await queue.add_bulk([("n", 1, {"delya": 3})])  # type: ignore[list-item] # pyright: ignore
+    assert not hasattr(checked.value, "bulk")
 
 
 async def test_nothing_to_add(queue: AnyQueue) -> None:

@@ -30,9 +30,10 @@ LUA_OWN = frozenset(
 # From the ground up: modules and packages of the library. Its own __init__ stands on the faces' floor.
 LAYERS = (
     (
-        "abort backoff background codecs cron deduplication durations errors extension_types failpoints failure "
-        "forks generics http_endpoint instrumentation keys lazy letter loops option_checks options payload_faults "
-        "payloads rates repeated_log retention retry_rules schedule serialization waits"
+        "abort backoff background bulk_outcome codecs control_characters cron deduplication durations errors "
+        "extension_types failpoints failure forks generics http_endpoint instrumentation keys lazy letter "
+        "loops option_checks options payload_faults payloads rates repeated_log retention retry_rules schedule "
+        "serialization waits"
     ),
     "functions",
     "storage",

@@ -11,6 +11,7 @@ from typing import Final
 from typing_extensions import override
 
 from glidemq_async.cli.worker.settings import LogFormat
+from glidemq_async.control_characters import escape
 from glidemq_async.telemetry.logs import JobFilter, JsonFormatter
 
 _LIBRARY: Final = "glidemq_async."
@@ -32,7 +33,7 @@ class TextFormatter(logging.Formatter):
             line += f"\n{self.formatException(record.exc_info)}"
         elif record.exc_text:  # it was raised in another process
             line += f"\n{record.exc_text}"
-        return line
+        return escape(line, keep="\n\t")
 
 
 class JsonLines(JsonFormatter):
@@ -56,7 +57,7 @@ def say_error(error: Exception, form: LogFormat, number: int | None = None) -> N
         sys.stderr.write(f"{JsonLines(number).format(record)}\n")
     else:
         who = f" [{number}]" if number is not None else ""
-        sys.stderr.write(f"glidemq{who}: {error}\n")
+        sys.stderr.write(f"glidemq{who}: {escape(str(error), keep=chr(10))}\n")
 
 
 def set_up_logging(level: str, form: LogFormat, number: int | None = None) -> None:
