@@ -4,12 +4,12 @@ letters and replays them."""
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cast
 
 import typer
 
 from glidemq_async.cli.answering import LETTER, answer, hint_at_more, show_jobs
-from glidemq_async.cli.options import AsJson, Limit, Place, QueueName, parse_json, placed
+from glidemq_async.cli.options import AsJson, Place, QueueName, parse_json, placed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,7 +33,7 @@ Id = Annotated[str | None, typer.Option("--id", help="An id of your own: adding 
 Delay = Annotated[float | None, typer.Option("--delay", min=0, help="Seconds before it may start.")]
 At = Annotated[str | None, typer.Option("--at", help="When it may start, ISO 8601 with a time zone.")]
 Priority = Annotated[int | None, typer.Option("--priority", min=0, help="0 is the most urgent.")]
-Lifo = Annotated[bool, typer.Option("--lifo", help="Before all that wait already.")]
+Lifo = Annotated[bool, typer.Option("--lifo", help="The newest such job starts first.")]
 Key = Annotated[str | None, typer.Option("--key", help="Its ordering key.")]
 Attempts = Annotated[int | None, typer.Option("--attempts", min=1, help="Tries in all.")]
 Backoff = Annotated[float | None, typer.Option("--backoff", min=0, help="Seconds between two tries.")]
@@ -105,7 +105,8 @@ def _show_added(document: Document) -> None:
     if "return_value" in document:
         typer.echo(output.to_json(document["return_value"]))
     else:
-        typer.echo(document["id"] if document["outcome"] == "added" else f"{document['id']} ({document['outcome']})")
+        said = document["id"] if document["outcome"] == "added" else f"{document['id']} ({document['outcome']})"
+        typer.echo(output.text(said))
 
 
 def _payload(data: str | None, args: str | None, kwargs: str | None) -> Any:
@@ -179,14 +180,16 @@ def retry(
     place: Place,
     queue: QueueName,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to run again.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All failed jobs, or all of --state.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="So many of these, the newest.")] = None,
-    state: Annotated[Literal["failed", "completed"], typer.Option("--state", "-s")] = "failed",
+    everything: Annotated[bool, typer.Option("--all", help="All jobs in --state.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="The newest jobs in --state.")] = None,
+    state: Annotated[
+        Literal["failed", "completed"], typer.Option("--state", "-s", help="Jobs in another state are refused.")
+    ] = "failed",
     as_json: AsJson = False,
 ) -> None:
-    """Run jobs again, with fresh attempts: those named, or --all failed ones, or --count of these.
+    """Run failed jobs again, with fresh attempts: those named, or --all, or --count of them.
 
-    With --state completed, --all and --count mean completed ones.
+    A completed job runs again only with --state completed. If a named job is in another state, no job is retried.
     """
     from glidemq_async.cli import places
 
@@ -197,11 +200,24 @@ def retry(
         async with places.open_queue(queue, place) as opened:
             if not job_ids:
                 return {"queue": queue, "retried": await opened.retry_jobs(state, count)}
-            for job in [await _existing(opened, job_id, "retried") for job_id in job_ids]:
+            jobs = [await _existing(opened, job_id, "retried") for job_id in job_ids]
+            for job in jobs:
+                _require_state(job, state)
+            for job in jobs:
                 await job.retry()
             return {"queue": queue, "retried": len(job_ids)}
 
     answer(do(), lambda done: typer.echo(f"retried {done['retried']}"), as_json=as_json)
+
+
+def _require_state(job: Job[Any, Any], state: str) -> None:
+    from glidemq_async.cli.exits import REFUSED, CommandError
+
+    if job.state != state:
+        remedy = "; --state completed runs it again" if job.state == "completed" else ""
+        raise CommandError(
+            f"job {job.id!r} of queue {job.queue!r} is {job.state}, not {state}{remedy}; none was retried", REFUSED
+        )
 
 
 @placed
@@ -273,34 +289,40 @@ Cause: TypeAlias = Literal[
 ]
 
 
+_LISTED: Final = 20
+_LIMITS: Final = "20; with --replay all"
+
+
 @placed
 def dlq(
     place: Place,
     queue: QueueName,
     cause: Annotated[Cause | None, typer.Option("--cause", help="Only those.", show_default="all")] = None,
-    limit: Limit = 20,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of dead letters.", show_default=_LIMITS)
+    ] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Run them again instead, the oldest first.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="With --replay: all, not --limit of them.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the dead letters of a queue, the jobs that failed for good; or replay them."""
     from glidemq_async.cli import documents, places
 
-    if everything and not replay:
-        raise typer.BadParameter("it goes with --replay; --limit says how many are listed", param_hint="--all")
+    listed = limit or _LISTED
 
     async def do() -> Document:
         async with places.open_queue(queue, place) as opened:
             if replay:
-                count = None if everything else limit
-                return {"queue": queue, "replayed": await opened.replay_dead_letter_jobs(count, cause=cause)}
-            found = await opened.get_dead_letter_jobs(0, limit, cause=cause)  # one more than is shown
-            shown = [documents.job_document(job) for job in found[:limit]]
-            return {"dead_letters": shown, "more": len(found) > limit}
+                replayed = await opened.replay_dead_letter_jobs(limit, cause=cause)
+                more = limit is not None and bool(await opened.get_dead_letter_jobs(0, 0, cause=cause))
+                return {"queue": queue, "replayed": replayed, "more": more}
+            found = await opened.get_dead_letter_jobs(0, listed, cause=cause)  # one more than is shown
+            shown = [documents.job_document(job) for job in found[:listed]]
+            return {"dead_letters": shown, "more": len(found) > listed}
 
     def show(done: Document) -> None:
         if replay:
             typer.echo(f"replayed {done['replayed']}")
+            hint_at_more(done, "more dead letters: without --limit all are replayed")
             return
         shown = [documents.letter_row(one) for one in done["dead_letters"]]
         show_jobs(shown, LETTER, place, empty="no dead letters")

@@ -24,7 +24,7 @@ from glidemq_async.storage.wire import ReplyError
 from tests.cli.commands import COMMAND, environment
 from tests.cli.shell import Shell
 from tests.servers import Server, eventually, standalone
-from tests.workbench import AnyJob, AnyQueue, echo, ended, worker_of
+from tests.workbench import AnyJob, AnyQueue, counts, echo, ended, worker_of
 
 NOWHERE = "redis://127.0.0.1:1"
 
@@ -131,7 +131,6 @@ async def test_waiting_for_the_result(shell: Shell, q: AnyQueue) -> None:
         (("jobs", "q", "--state", "gone"), "'gone' is not one of 'waiting', 'active', 'delayed'"),
         (("dlq", "q", "--cause", "gone"), "'gone' is not one of 'retries_exhausted', 'unrecoverable'"),
         (("events", "q", "--kind", "gone"), "'gone' is not one of added, delayed"),
-        (("dlq", "q", "--all"), "it goes with --replay"),
         (("schedulers", "q", "--trigger", "a", "--remove", "b"), "it excludes --remove"),
     ],
 )
@@ -324,10 +323,60 @@ async def test_retrying_pausing_and_dead_letters(shell: Shell, q: AnyQueue) -> N
     assert [one["id"] for one in letters] == [job.id for job in reversed(failed)]
     assert (await shell.json("retry", "q", failed[0].id))["retried"] == 1
     code, said = await shell.fails("retry", "q", failed[0].id)
-    assert (code, "the job is waiting" in said) == (5, True)
-    assert (await shell.run("dlq", "q", "--replay", "--limit", "1")).stdout == "replayed 1\n"
+    assert (code, "is waiting, not failed" in said) == (5, True)
+    replayed = await shell.run("dlq", "q", "--replay", "--limit", "1")
+    assert (replayed.stdout, "more dead letters" in replayed.stderr) == ("replayed 1\n", True)
     assert await shell.json("retry", "q", "--all") == {"queue": "q", "retried": 1}
     assert (await q.get_job_counts())["waiting"] == 3
+
+
+async def test_a_replay_without_a_limit_replays_all(shell: Shell, q: AnyQueue) -> None:
+    async with worker_of(q, handler, concurrency=10):
+        [await ended(job) for job in await q.add_bulk([("bad", number) for number in range(25)])]
+    assert await shell.json("dlq", "q", "--replay", "--limit", "3") == {"queue": "q", "replayed": 3, "more": True}
+    done = await shell.run("dlq", "q", "--replay")
+    assert (done.stdout, done.stderr) == ("replayed 22\n", "")
+    assert await counts(q) == {"waiting": 25}
+
+
+async def test_a_completed_job_is_not_retried_by_accident(shell: Shell, q: AnyQueue) -> None:
+    async with worker_of(q, handler):
+        completed, failed = [await ended(job) for job in await q.add_bulk([("good", 1), ("bad", 2)])]
+    code, said = await shell.fails("retry", "q", failed.id, completed.id)
+    assert (code, "is completed, not failed; --state completed runs it again" in said) == (5, True)
+    assert await counts(q) == {"completed": 1, "failed": 1}
+    assert (await shell.json("retry", "q", completed.id, "--state", "completed"))["retried"] == 1
+    assert (await shell.json("retry", "q", failed.id))["retried"] == 1
+    assert await counts(q) == {"waiting": 2}
+
+
+@pytest.mark.parametrize("wait", [False, True])
+async def test_no_control_character_reaches_the_terminal(shell: Shell, q: AnyQueue, wait: bool) -> None:
+    steering = "\x1b]0;owned\x07\x9b31m\x7f\u202e\u2028\xe9"
+
+    async def hostile(job: AnyJob) -> str:
+        if job.name == "bad":
+            raise ValueError(steering)
+        return steering
+
+    async with worker_of(q, hostile):
+        printed: list[str] = []
+        for name in ("good", "bad"):
+            if wait:
+                shown = await shell.run("add", "q", name, json.dumps(steering), "--wait", "10")
+                printed += [shown.stdout, shown.stderr]
+            else:
+                job = await ended(await q.add(name, steering))
+                for command in (["job", "q", job.id], ["jobs", "q"], ["events", "q", "--no-follow"]):
+                    for form in ([], ["--json"]):
+                        shown = await shell.run(*command, *form)
+                        assert shown.returncode == 0, shown.stderr
+                        printed += [shown.stdout, shown.stderr]
+                assert (await shell.json("job", "q", job.id))["data"] == steering
+    text = "".join(printed)
+    assert "owned" in text
+    assert "\xe9" in text
+    assert [c for c in text if not c.isprintable() and c != "\n"] == []
 
 
 async def test_a_list_says_that_it_goes_on(shell: Shell, q: AnyQueue) -> None:
