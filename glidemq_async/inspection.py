@@ -88,8 +88,11 @@ class Inspection(QueuePart[Data, Result]):
     ) -> list[Job[Data, Result]]:
         """Return the jobs in a state from position `start` to `end`, both included.
 
-        Waiting and delayed jobs come in the order in which they will start, ended ones newest first. Reading far
-        into a long queue walks there; use `iter_jobs` for all. `with_data=False` returns jobs without payload.
+        Delayed and prioritized jobs come in the order in which they will start, ended ones newest first. `waiting` jobs
+        come in three groups: those handed back or recovered, which start first; plain jobs, the oldest first; and
+        `lifo` jobs, the newest first. Workers start jobs of the last two groups in turns, so their order across these
+        groups is not known before. Reading far into a long queue walks there; use `iter_jobs` for all.
+        `with_data=False` returns jobs without payload.
         """
         if start < 0 or end < start:
             raise ValueError(f"start and end must be 0 <= start <= end, got {start} and {end}")

@@ -40,6 +40,7 @@ class JobFields(Generic[Data, Result]):
         "_ended",
         "_entry",
         "_error",
+        "_last_entry",
         "_letter",
         "_options",
         "_opts",
@@ -205,11 +206,15 @@ class JobFields(Generic[Data, Result]):
         self.failed_reason, self.failure_cause = other.failed_reason, other.failure_cause
         self._result, self._error = other._result, other._error
         self._started, self._ended = other._started, other._ended
+        self._last_entry = other._entry or other._last_entry
+
+    _last_entry: str
 
     def _read(self, record: Record) -> None:
         place = place_of(record)
         claim = claim_of(record)
         self.state = place.state
+        self._last_entry = place.entry if place.state in FINAL or place.state == "active" else _NOT_ACTIVE
         self._data = UNREAD
         self._data_bytes = record.get(b"data", b"")
         self._opts = record.get(b"opts", b"")
@@ -312,7 +317,7 @@ class JobFields(Generic[Data, Result]):
 
     @property
     def lifo(self) -> bool:
-        """Whether the job goes before those that wait already."""
+        """Whether the job was added with `lifo`: the newest such job starts first."""
         return self._route.lifo
 
     @property
@@ -355,7 +360,7 @@ class JobFields(Generic[Data, Result]):
         if not self._started:
             return None
         # The entry of the stream is made when a job becomes ready; that of the lane only by its claim.
-        ready = created_ms(None, self._entry) or (0 if self.attempts_made or self.fence > 1 else self._created)
+        ready = created_ms(None, self._entry or self._last_entry) or (0 if self.fence > 1 else self._created)
         return max(0, self._started - ready) / 1000 if ready else None
 
     @property

@@ -109,7 +109,8 @@ class JobOptions:
     - `delay` or `at`: when the job may start, from now on or as an instant with a time zone.
     - `priority`: 0 (the default) to 2**21; 1 before 2, and in order of arrival inside one level. Jobs of priority 0 go
       before all others. In the line of a key it orders the jobs of that key.
-    - `lifo`: before all that wait at priority 0 already; not together with a priority or a key.
+    - `lifo`: of the jobs that wait with `lifo`, the newest starts first. Workers take jobs with and without it in
+      turns, both before jobs with a priority of 1 or more. Not together with a priority or a key.
     - `key`: jobs of one key start in order, one at a time unless the key's limits say otherwise; see
       `Queue.set_key_limits`. `cost`: what a start takes from the key's token bucket, in tokens.
     - `deduplication`: which adds mean the same work; see Deduplication.

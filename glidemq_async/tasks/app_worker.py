@@ -226,7 +226,10 @@ def _chosen(app: WorkerApp, queues: Sequence[str] | None) -> list[str]:
         raise TypeError(f"queues must be a list of names, got {queues!r}")
     known = app.queues
     if not known:
-        raise ValueError("this app has no tasks: import the modules that declare them before its worker is made")
+        raise ValueError(
+            "this app has no tasks: import the modules that declare them before its worker is made, for instance at "
+            "the end of the module that `glidemq worker` names; docs/project-layout.md shows how"
+        )
     chosen = sorted(known) if queues is None else list(dict.fromkeys(queues))
     for name in chosen:
         if name not in known:

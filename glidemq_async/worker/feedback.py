@@ -109,8 +109,10 @@ class Feedback:
             self._tell("failed", job, ended.value)
         elif ended.verb == "r":
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
-            text = "job %s (%s) of %s failed, next run in %g s: %r"
-            _log.info(text, job.id, job.name, job.queue, ended.delay, ended.value, extra=_about(job))
+            # Without a backoff it is ready again already; a claim decides when it runs.
+            when = f"in {ended.delay:g} s" if ended.delay else "as soon as a worker is free"
+            text = "job %s (%s) of %s failed, next run %s: %r"
+            _log.info(text, job.id, job.name, job.queue, when, ended.value, extra=_about(job))
             self._tell("retrying", job, ended.value, ended.delay)
         elif ended.verb in {"d", "l"}:
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)

@@ -25,6 +25,23 @@ async def test_a_delayed_job_starts_at_its_time(queue: AnyQueue) -> None:
     assert [kind for kind, _ in await told(queue, job.id)] == ["added", "delayed", "waiting", "active", "completed"]
 
 
+async def test_the_wait_of_a_job_is_known_after_its_end(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo):
+        jobs = [
+            await ended(await queue.add("n", delay=0.1)),
+            await ended(await queue.add("n")),
+            await ended(await queue.add("n", lifo=True)),
+            await ended(await queue.add("n", key="k")),
+        ]
+    for job in jobs:
+        assert job.waited is not None
+        assert job.processed_at is not None
+        assert job.created_at is not None
+        # The delay of the first one is no part of it: without lifo, priority and key it is known when that was over.
+        since = job.created_at + timedelta(seconds=0.1 if job is jobs[0] else 0)
+        assert 0 <= job.waited <= (job.processed_at - since).total_seconds() + 0.002
+
+
 @pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=-7))])
 async def test_at_an_instant(timed: Timed, zone: timezone) -> None:
     due = datetime.now(zone) + timedelta(minutes=10)

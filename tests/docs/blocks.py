@@ -1,0 +1,43 @@
+"""The samples of the documentation: every fenced block of the README and of docs/, with its language and its mark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+_BLOCK = re.compile(
+    r"(?:^<!-- fragment: (?P<reason>[^\n]+?) -->\n+)?^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+_FILE = re.compile(r"# (?P<path>[\w/]+\.py)\b")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block."""
+
+    page: str
+    line: int
+    """The line of the page on which its text begins."""
+    language: str
+    text: str
+    reason: str | None
+    """Why it cannot run by itself; None for a block that does."""
+
+    @property
+    def file(self) -> str | None:
+        """The file that it shows, by the comment in its first line."""
+        found = _FILE.match(self.text)
+        return found["path"] if found else None
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    for found in _BLOCK.finditer(text):
+        line = text.count("\n", 0, found.start("text")) + 1
+        yield Block(page.stem, line, found["language"], found["text"], found["reason"])
