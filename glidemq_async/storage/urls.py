@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +18,7 @@ from .redis import RedisStorage
 Options: TypeAlias = dict[str, str]
 
 VARIABLE: Final = "GLIDEMQ_URL"
+DEMAND: Final = "GLIDEMQ_REQUIRE_URL"
 DEFAULT_PORT: Final = 6379
 SENTINEL_PORT: Final = 26379
 FORMS: Final = (
@@ -40,14 +42,17 @@ _SIGNS: Final = (
 )
 _SECRET_OPTIONS: Final = frozenset({"password", "sentinel_password", "ssl_password"})
 
+_log = logging.getLogger(__name__)
 
-def open_storage(place: str | Storage | None = None) -> Storage:
+
+def open_storage(place: str | Storage | None = None, *, require_url: bool = False) -> Storage:
     """Return the storage for a URL; a storage passes through, None is `$GLIDEMQ_URL` or the embedded default.
 
-    Nothing is connected yet. Raises `ValueError` for a URL of no known form.
+    Nothing is connected yet. With `require_url`, or with `$GLIDEMQ_REQUIRE_URL` set to 1, there is no embedded default:
+    connecting raises StorageUnavailable when `$GLIDEMQ_URL` is not set. Raises `ValueError` for a URL of no known form.
     """
     if place is None:
-        place = os.environ.get(VARIABLE) or _default()
+        place = os.environ.get(VARIABLE) or _default(require_url=require_url)
     if isinstance(place, str):
         return _from_url(place)
     if not isinstance(place, Storage):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -55,9 +60,9 @@ def open_storage(place: str | Storage | None = None) -> Storage:
     return place
 
 
-def storage_here(place: str | Storage | None) -> Storage:
+def storage_here(place: str | Storage | None, *, require_url: bool = False) -> Storage:
     """Return what `open_storage` does, and a clone of a storage that belongs to another loop than the running one."""
-    storage = open_storage(place)
+    storage = open_storage(place, require_url=require_url)
     loop: object = getattr(storage, "loop", None)
     return storage if loop is None or loop is asyncio.get_running_loop() else storage.clone()
 
@@ -84,12 +89,30 @@ def withhold_default() -> None:
 _is_withheld = False
 
 
-def _default() -> str | Storage:
-    if not _is_withheld:
-        return default_url()
-    from .withheld import WithheldStorage
+def _default(*, require_url: bool) -> str | Storage:
+    """The place of those that name none, where `$GLIDEMQ_URL` is not set."""
+    demanded = _is_demanded()
+    if not (_is_withheld or require_url or demanded):
+        url = default_url()
+        if url not in _mentioned:
+            _mentioned.add(url)
+            _log.info("$%s is not set: using the embedded server with its data at %s", VARIABLE, url)
+        return url
+    from .withheld import REQUIRED, WITHHELD, WithheldStorage
 
-    return WithheldStorage(Path.home())
+    cause = f"${DEMAND}" if demanded else "require_url=True"
+    return WithheldStorage(WITHHELD if _is_withheld else REQUIRED.format(cause=cause))
+
+
+_mentioned: Final = set[str]()
+"""The defaults that the log has mentioned: each program has many queues."""
+
+
+def _is_demanded() -> bool:
+    text = os.environ.get(DEMAND) or "0"
+    if text.lower() not in _TRUE:
+        raise ValueError(f"${DEMAND} must be 1 or 0, not {text!r}")
+    return _TRUE[text.lower()]
 
 
 def default_url() -> str:

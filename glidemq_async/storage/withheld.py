@@ -1,7 +1,8 @@
-"""What stands for `$GLIDEMQ_URL` in a process that was not told it: nothing, and least of all another default."""
+"""Storage that refuses to connect, because the process has no URL and must not use the embedded default."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from typing_extensions import override
@@ -10,16 +11,34 @@ from glidemq_async.errors import StorageUnavailable
 
 from .file import FileStorage
 
-_MESSAGE: Final = (
+WITHHELD: Final = (
     "$GLIDEMQ_URL is set in the worker and kept from the processes of its jobs: give the Queue or the app here a URL, "
     'or the executor Permissions(environment=["GLIDEMQ_URL"], ...)'
+)
+REQUIRED: Final = (
+    "$GLIDEMQ_URL is not set, and {cause} forbids the embedded default: set GLIDEMQ_URL=redis://host:6379/0, or give "
+    "the Queue or the app a URL"
 )
 
 
 class WithheldStorage(FileStorage):
-    """Can be made, as modules do that name no place, and not be used: jobs would be added where nobody looks."""
+    """A storage that modules can make, and that refuses to connect: jobs would be added where no worker looks."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Path.home())
+        self._message = message
 
     @override
     async def connect(self) -> None:
-        """Raise StorageUnavailable, which says what to do."""
-        raise StorageUnavailable(_MESSAGE)
+        """Raise StorageUnavailable with the cause and the remedy."""
+        raise StorageUnavailable(self._message)
+
+    @override
+    def exists(self) -> bool:
+        """Raise StorageUnavailable with the cause and the remedy."""
+        raise StorageUnavailable(self._message)
+
+    @override
+    def clone(self) -> WithheldStorage:
+        """Return another one with the same message."""
+        return WithheldStorage(self._message)

@@ -28,6 +28,7 @@ from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage, open_storage
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.sync import Blocking, Home
+from glidemq_async.tasks import real_servers
 from glidemq_async.tasks.app_worker import AppWorker, WorkerOptionsDict
 from glidemq_async.tasks.declaring import Declaring
 from glidemq_async.tasks.dependencies import Provider
@@ -49,6 +50,8 @@ class GlideMQ(Declaring, Generic[State]):
     in use by the first. Durations are seconds:
 
     - `storage`: a URL, a Storage, or None for `$GLIDEMQ_URL` and then the embedded default.
+    - `require_url`: do without the embedded default. If neither `storage` nor `$GLIDEMQ_URL` is given, opening the app
+      raises StorageUnavailable. For production; `GLIDEMQ_REQUIRE_URL=1` does it for the whole process.
     - `prefix`, `mode`, `serializer`, `codecs`, `payload_limit`, `instrumentation`: those of all its queues and workers.
     - `queue`: the queue of tasks that name none. `default_options`: of all jobs, where their task says nothing.
     - `middleware`: what takes part in every add and run, the outermost first; see Middleware.
@@ -76,6 +79,7 @@ class GlideMQ(Declaring, Generic[State]):
         middleware: Sequence[Middleware] = (),
         lifespan: Callable[[GlideMQ[State]], AbstractAsyncContextManager[State] | AsyncIterator[State]] | None = None,
         unknown_task_grace: float | timedelta = 0.0,
+        require_url: bool = False,
     ) -> None:
         super().__init__(queue, default_options or JobOptions())
         codecs_of(codecs)
@@ -96,6 +100,7 @@ class GlideMQ(Declaring, Generic[State]):
         """Whether opening the app upserts its crons. For tests."""
         self.unknown_task_grace: float = to_ms("unknown_task_grace", unknown_task_grace) / 1000
         self._place = _checked(storage)
+        self._requires_url = require_url
         self._storage: Storage | None = None
         self._queues: dict[str, Queue[Any, Any]] = {}
         if lifespan is not None and not callable(lifespan):
@@ -123,7 +128,7 @@ class GlideMQ(Declaring, Generic[State]):
     def storage(self) -> Storage:
         """Where its queues live."""
         if self._storage is None:
-            self._storage = open_storage(self._place)
+            self._storage = real_servers.check(open_storage(self._place, require_url=self._requires_url))
         return self._storage
 
     @property
@@ -243,7 +248,7 @@ class GlideMQ(Declaring, Generic[State]):
 
     async def _open(self) -> None:
         if self._storage is None:
-            self._storage = storage_here(self._place)
+            self._storage = real_servers.check(storage_here(self._place, require_url=self._requires_url))
         await self._storage.connect()
         for name in sorted(self.queues):
             await self.queue(name).connect()

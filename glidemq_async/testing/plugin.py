@@ -1,4 +1,4 @@
-"""The pytest plugin: a fresh server with a movable clock for each test that asks for one.
+"""The pytest plugin: a fresh server with a movable clock for each test that asks for one, and real servers for none.
 
 Registered as an entry point, so that installing the library is enough. With pytest-asyncio the fixtures run in the loop
 of the test; without it anyio's plugin runs them. A plain test function needs neither.
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from glidemq_async.storage import MemoryStorage
+from glidemq_async.tasks import real_servers
 from glidemq_async.testing.clock import MovableClock
 from glidemq_async.testing.harness import Harness
 
@@ -20,6 +21,26 @@ try:
     import pytest_asyncio as fixtures
 except ModuleNotFoundError:
     fixtures = pytest  # type: ignore[misc] # the same decorator, left to anyio's plugin
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the setting of the plugin."""
+    about = "let the apps of all tests connect to real servers (glidemq_async)"
+    parser.addini("glidemq_real_servers", about, type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark of the plugin."""
+    config.addinivalue_line("markers", "glidemq_real_server: the apps of this test may connect to a real server")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Refuse real servers to apps while a test and its fixtures run."""
+    if item.config.getini("glidemq_real_servers") or item.get_closest_marker("glidemq_real_server"):
+        return (yield)
+    with real_servers.refused():
+        return (yield)
 
 
 @fixtures.fixture
