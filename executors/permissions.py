@@ -16,6 +16,10 @@ _SIZE: Final = re.compile(r"(\d+)\s*([A-Za-z]*)")
 _LARGEST: Final = 2**62
 _LEAST_MEMORY: Final = 32 * 2**20
 _LEAST_FILES: Final = 8
+_FEW_FILES, _MANY_FILES = 64, 1_024
+"""Bounds of the default of `open_files` where `memory` is limited."""
+_MEMORY_OF_A_FILE: Final = 2**20
+"""Bytes of `memory` for each open file. The buffers of a socket hold about a fifth of it in the kernel."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -35,13 +39,16 @@ class Permissions:
     environment: bool | tuple[str, ...]
     """Variables that the child gets, "AWS_*" for all of a prefix; True: all of the worker's."""
     memory: int | None
-    """Bytes of address space of each process."""
+    """Bytes of address space of each process. Buffers of its sockets and pipes cannot be enlarged then."""
     cpu: int | None
     """Seconds of processor time of each job; of each process that it starts, too."""
     file_size: int | None
     """Bytes of the largest file that may be written."""
     open_files: int | None
-    """Descriptors that a process may have open at once."""
+    """Descriptors that a process may have open at once; by default one for each MiB of `memory`, from 64 to 1,024.
+
+    Buffers of sockets and pipes lie in the kernel and do not count as `memory`, so their number is limited instead.
+    """
     processes: int | None
     """Processes and threads that may exist at once, the one that runs the job included."""
     subprocess: bool
@@ -78,6 +85,8 @@ class Permissions:
             "subprocess": _flag("subprocess", subprocess),
             "strict": _flag("strict", strict),
         }
+        if open_files is None and isinstance(granted := values["memory"], int):
+            values["open_files"] = min(max(_FEW_FILES, granted // _MEMORY_OF_A_FILE), _MANY_FILES)
         for name, value in values.items():
             object.__setattr__(self, name, value)
 

@@ -33,7 +33,8 @@ _Instruction = tuple[int, int, int, int]
 class Rule:
     """Refuse a call; if `argument` is given, only when `argument & mask` is (or, with `unless`, is not) in `values`.
 
-    Only the low 32 bits of an argument are looked at: the kernel takes none of those used here to be wider.
+    `only` is another argument and the one value of it for which the rule holds. Only the low 32 bits of an argument are
+    looked at: the kernel takes none of those used here to be wider.
     """
 
     call: str
@@ -41,6 +42,7 @@ class Rule:
     values: tuple[int, ...] = ()
     mask: int = _LOW_HALF
     unless: bool = False
+    only: tuple[int, int] | None = None
     error: int = errno.EPERM
 
 
@@ -92,4 +94,7 @@ def _body(rule: Rule) -> list[_Instruction]:
     # A value that is found jumps past the others and the one instruction for "none of them".
     code += [(_IF_EQUAL, len(rule.values) - index, 0, value) for index, value in enumerate(rule.values)]
     code += [_refuse(rule.error)] if rule.unless else [(_JUMP, 0, 0, 1), _refuse(rule.error)]
+    if rule.only is not None:
+        argument, value = rule.only
+        code = [(_LOAD, 0, 0, _ARGUMENTS + 8 * argument), (_IF_EQUAL, 0, len(code), value), *code]
     return [*code, (_LOAD, 0, 0, _NUMBER)]

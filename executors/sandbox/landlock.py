@@ -13,7 +13,13 @@ from typing import Final
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.sandbox.kernel import IS_LINUX, machine, syscall
 from glidemq_async.executors.sandbox.numbers import NUMBERS
-from glidemq_async.executors.sandbox.readable import device_paths, listed_paths, program_paths, runtime_paths
+from glidemq_async.executors.sandbox.readable import (
+    device_paths,
+    every_path,
+    listed_paths,
+    program_paths,
+    runtime_paths,
+)
 
 _VERSION: Final = 1
 _PATH_BENEATH, _NET_PORT = 1, 2
@@ -73,10 +79,9 @@ def _handled(permissions: Permissions, landlock: int) -> int:
     rights |= _REFER if landlock >= 2 else 0
     if permissions.read is not True:
         rights |= _READ
-    if permissions.write is not True:
-        rights |= _WRITE_FILE | _CHANGE_DIR
-        for since, right in ((3, _TRUNCATE), (5, _IOCTL_DEV)):
-            rights |= right if landlock >= since else 0
+    rights |= _WRITE_FILE | _CHANGE_DIR
+    for since, right in ((3, _TRUNCATE), (5, _IOCTL_DEV)):
+        rights |= right if landlock >= since else 0
     if permissions.read is not True or not permissions.subprocess:
         rights |= _EXECUTE
     return rights
@@ -98,7 +103,7 @@ def _granted(permissions: Permissions) -> Mapping[str, int]:
     if isinstance(permissions.read, tuple):
         grant(permissions.read, _READ | programs)
     if permissions.write is True:
-        grant(["/"], _REFER)
+        grant(every_path(), _WRITE | _MAKE_SOCKET | _IOCTL_DEV)
     else:
         sockets = _MAKE_SOCKET if permissions.network is True else 0
         grant(permissions.write or (), _READ | _WRITE | programs | sockets)

@@ -7,6 +7,7 @@ in somebody's home, everything: of such a directory the names and what can be im
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -22,21 +23,43 @@ _SETTINGS: Final = (
     *("/etc/mime.types", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ssl/cert.pem", "/etc/ca-certificates"),
     *("/etc/pki/tls/certs", "/etc/pki/tls/openssl.cnf", "/etc/pki/ca-trust/extracted", "/etc/crypto-policies"),
 )
+_OWN: Final = (
+    *(
+        "auxv",
+        "cgroup",
+        "cmdline",
+        "comm",
+        "environ",
+        "fd",
+        "fdinfo",
+        "io",
+        "limits",
+        "maps",
+        "oom_score",
+        "oom_score_adj",
+    ),
+    *("smaps", "smaps_rollup", "stat", "statm", "status"),
+)
+"""What a process may read about itself. The rest shows the machine: its connections, its mounts."""
 _KERNEL: Final = (
-    *("/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version"),
+    *(f"/proc/self/{name}" for name in _OWN),
+    *("/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version"),
     *("/proc/filesystems", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/random", "/proc/sys/kernel/pid_max"),
     *("/proc/sys/kernel/cap_last_cap", "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu"),
     *("/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage"),
     *("/dev/random", "/dev/urandom"),
 )
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full")
-_CODE: Final = (".py", ".pyc", ".so", ".pth", ".zip", ".egg", ".dist-info", ".egg-info", "__pycache__")
+_CODE: Final = re.compile(r".*\.(py|pyc|pth|zip|egg|so(\.\d+)*)")
+_WHOLE: Final = (".dist-info", ".egg-info", ".egg", "__pycache__")
+"""Directories that hold compiled code, or what a package says about itself, and nothing else."""
+_WRITABLE_DEVICES: Final = ("random", "urandom", "tty", "ptmx", "pts", "shm")
 
 
 def runtime_paths() -> list[str]:
     """The paths that may be read with all below them; each exists."""
     archives = (entry for entry in sys.path if os.path.isfile(entry))
-    found = {*_SYSTEM, *_SETTINGS, *_KERNEL, *_installation(), *archives}
+    found = {*_SYSTEM, *_SETTINGS, *_KERNEL, *_installation(), *_library(), *archives}
     for directory in _application():
         found.update(_importable(directory))
     return sorted(path for path in found if os.path.exists(path))
@@ -50,6 +73,16 @@ def listed_paths() -> list[str]:
 def device_paths() -> list[str]:
     """The devices that may be read and written."""
     return [path for path in _DEVICES if os.path.exists(path)]
+
+
+def every_path() -> list[str]:
+    """The paths below which everything may be written when all of them are granted.
+
+    Settings of the kernel and devices are not files that belong to somebody: whoever writes them owns the machine, and
+    root needs no capability for that.
+    """
+    places = [f"/{name}" for name in os.listdir("/") if name not in {"proc", "sys", "dev"}]
+    return [*places, *(path for name in _WRITABLE_DEVICES if os.path.exists(path := f"/dev/{name}"))]
 
 
 def program_paths() -> list[str]:
@@ -82,28 +115,47 @@ def _application() -> set[Path]:
 
 
 def _importable(directory: Path) -> Iterator[str]:
-    """What of a directory Python can import: modules, packages, and where links in a package lead."""
-    for entry in _entries(directory):
-        if entry.name.startswith("."):
-            continue
-        if entry.name.endswith(_CODE):
-            yield entry.path
-        elif entry.name.isidentifier() and _is_dir(entry) and _holds_code(entry.path, deeper=True):
-            yield entry.path
-            for inner in _entries(entry.path):
-                # A rule holds for what a link leads to, and a package may link to other things than packages.
-                if inner.is_symlink() and _is_dir(inner) and _holds_code(inner.path, deeper=False):
-                    yield inner.path
+    """Return the files of a directory that Python can import, and those of its packages; no other file in them.
+
+    A directory without code is looked into if the one above it has some: it may be a namespace package.
+    """
+    seen: set[tuple[int, int]] = set()
+    left = [(str(directory), True)]
+    while left:
+        place, is_below_code = left.pop()
+        folders: list[str] = []
+        has_code = False
+        for entry in _entries(place):
+            if entry.name.startswith("."):
+                continue
+            if not _is_dir(entry):
+                if _CODE.fullmatch(entry.name):
+                    has_code = True
+                    yield entry.path
+            elif entry.name.endswith(_WHOLE):
+                yield entry.path
+            elif entry.name.isidentifier() and _is_new(entry.path, seen):
+                folders.append(entry.path)
+        if has_code or is_below_code:
+            left += [(folder, has_code) for folder in folders]
 
 
-def _holds_code(directory: str, *, deeper: bool) -> bool:
-    entries = list(_entries(directory))
-    if any(entry.name.endswith((".py", ".so")) for entry in entries):
-        return True
-    # A namespace package has no file of its own.
-    return deeper and any(
-        entry.name.isidentifier() and _is_dir(entry) and _holds_code(entry.path, deeper=False) for entry in entries
-    )
+def _is_new(directory: str, seen: set[tuple[int, int]]) -> bool:
+    """Return whether a directory was not seen before; links may lead to one again and again."""
+    with suppress(OSError):
+        told = os.stat(directory)
+        known = (told.st_dev, told.st_ino)
+        if known not in seen:
+            seen.add(known)
+            return True
+    return False
+
+
+def _library() -> Iterator[str]:
+    """Return the directories of this library, which hold more than modules."""
+    for package in ("glidemq_async", "glidemq_async.functions"):
+        module = sys.modules.get(package)
+        yield from (os.path.realpath(place) for place in getattr(module, "__path__", ()))
 
 
 def _entries(directory: str | Path) -> Iterable[os.DirEntry[str]]:

@@ -55,6 +55,11 @@ _STREAM, _DATAGRAM, _PACKETS, _KIND = 1, 2, 5, 0xF
 _ANY_PROTOCOL, _TCP = 0, 6
 _FAST_OPEN: Final = 0x20000000
 _O_TRUNC, _O_WRITES, _O_BOTH = 0o1000, 0o3, 0o3
+_S_ISUID, _S_ISGID = 0o4000, 0o2000
+_SOL_SOCKET: Final = 1
+_BUFFER_SIZES: Final = (7, 8, 32, 33)
+"""SO_SNDBUF, SO_RCVBUF, SO_SNDBUFFORCE, SO_RCVBUFFORCE."""
+_F_SETPIPE_SZ: Final = 1031
 
 
 def rules_for(permissions: Permissions, landlock: int) -> list[Rule]:
@@ -64,6 +69,7 @@ def rules_for(permissions: Permissions, landlock: int) -> list[Rule]:
     rules += _processes(permissions)
     rules += _network(permissions)
     rules += _files(permissions, landlock)
+    rules += _buffers(permissions)
     return rules
 
 
@@ -130,8 +136,20 @@ def _files(permissions: Permissions, landlock: int) -> Iterator[Rule]:
     # Landlock does not look at modes, owners, times and attributes: a job could change those of any file of its user.
     yield from (Rule(call) for call in _METADATA.split())
     yield Rule("ioctl", 1, _FILE_FLAGS)
+    # A file can be made with these bits, too. openat2 has its mode in memory, where a filter cannot look.
+    yield Rule("openat2", error=errno.ENOSYS)
+    for call, argument in (("open", 2), ("creat", 1), ("openat", 3), ("mknod", 1), ("mknodat", 2)):
+        yield Rule(call, argument, (_S_ISUID, _S_ISGID, _S_ISUID | _S_ISGID), mask=_S_ISUID | _S_ISGID)
     if landlock < 3:
         # Landlock looks at truncation from version 3 on; before that, opening to write is refused at least.
-        yield from (Rule("truncate"), Rule("openat2", error=errno.ENOSYS))
+        yield Rule("truncate")
         for call, argument in (("open", 1), ("openat", 2)):
             yield Rule(call, argument, (_O_TRUNC, _O_TRUNC | _O_BOTH), mask=_O_TRUNC | _O_WRITES)
+
+
+def _buffers(permissions: Permissions) -> Iterator[Rule]:
+    """Larger buffers of sockets and pipes: they lie in the kernel, where the limit of `memory` does not count them."""
+    if permissions.memory is None:
+        return
+    yield Rule("setsockopt", 2, _BUFFER_SIZES, only=(1, _SOL_SOCKET))
+    yield Rule("fcntl", 1, (_F_SETPIPE_SZ,))

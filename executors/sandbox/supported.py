@@ -23,6 +23,8 @@ _FEATURES: Final = (
     ("landlock devices", 5, "ioctl on devices (6.10)"),
     ("landlock scope", 6, "signals and abstract unix sockets stay inside (6.12)"),
 )
+_USUAL_BUFFER: Final = 212_992
+"""Bytes that a socket may hold where the kernel does not say it."""
 _TRY_NAMESPACE: Final = (
     "import ctypes, os; c = ctypes.CDLL(None, use_errno=True); "
     "r = c.unshare(0x10000000); print(os.strerror(ctypes.get_errno()) if r else 'ok')"
@@ -47,6 +49,7 @@ def support() -> list[Support]:
         Support("seccomp", IS_LINUX and filters.available(), f"system calls; this is {where}"),
         *(Support(name, version >= since, f"{detail}; found version {version}") for name, since, detail in _FEATURES),
         _user_namespaces(),
+        _socket_buffers(),
     ]
 
 
@@ -62,11 +65,43 @@ def unenforced(permissions: Permissions, version: int, *, filtered: bool) -> lis
         missing.append("network: TCP ports are not told apart (Linux 6.7), every port can be reached")
     if version < 6 and (permissions.subprocess or not filtered):
         missing.append("signals to other processes of the user (Linux 6.12)")
+    missing += _uncounted(permissions)
     if not filtered:
         names = ["network"] if permissions.network is not True else []
         names += [] if permissions.subprocess else ["subprocess"]
         missing += [f"{name}: {_NO_FILTERS}" for name in (*names, "system calls")]
     return missing
+
+
+def _uncounted(permissions: Permissions) -> list[str]:
+    """Return that the sockets of a process may hold more memory than it is granted in all."""
+    if not IS_LINUX or permissions.memory is None or permissions.open_files is None:
+        return []
+    most = permissions.open_files * _setting("core/wmem_default", _USUAL_BUFFER)
+    if most <= permissions.memory:
+        return []
+    held = f"{permissions.open_files} open files may hold {most} bytes in the buffers of sockets"
+    advice = f"grant fewer open_files, or more memory than {permissions.memory}"
+    return [f"memory: {held}, which the kernel does not count; {advice}"]
+
+
+def _socket_buffers() -> Support:
+    """Return how much memory of the kernel a job may hold beside its `memory`."""
+    if not IS_LINUX:
+        return Support("socket buffers", False, "not on this platform")
+    local = _setting("core/wmem_default", _USUAL_BUFFER)
+    tcp = _setting("ipv4/tcp_wmem", 4 * 2**20) + _setting("ipv4/tcp_rmem", 6 * 2**20)
+    told = f"each open file may hold {local} bytes beside memory=, a TCP connection {tcp}; a control group limits both"
+    return Support("socket buffers", filters.available(), told)
+
+
+def _setting(name: str, usual: int) -> int:
+    """Return the last number of a setting of the network."""
+    try:
+        with open(f"/proc/sys/net/{name}", encoding="ascii") as file:
+            return int(file.read().split()[-1])
+    except (OSError, ValueError, IndexError):
+        return usual
 
 
 def _user_namespaces() -> Support:

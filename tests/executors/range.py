@@ -86,7 +86,14 @@ def furnish(place: Path, servers: Servers, victim: int) -> Target:
     (place / "outside" / "program").chmod(0o755)
     (place / "readable" / "file.txt").write_text("may be read")
     (place / "application" / "module.py").write_text("answer = 42\n")
-    (place / "application" / ".env").write_text(SECRET)
+    package = place / "application" / "package"
+    for folder in (package / "deeper", package / ".git", place / "application" / "space" / "deploy"):
+        folder.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "deeper" / "inner.py").write_text("answer = 43\n")
+    (place / "application" / "space" / "deploy" / "run.py").write_text("")
+    for secret in (".env", "id_rsa", "package/.env", "package/prod.env", "package/.git/config", "space/deploy/key.pem"):
+        (place / "application" / secret).write_text(SECRET)
     return Target(
         secret=str(place / "outside" / "secret.txt"),
         readable=str(place / "readable" / "file.txt"),

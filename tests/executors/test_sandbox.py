@@ -216,6 +216,12 @@ def test_support_does_not_promise_what_the_kernel_does_not_do_for_root(monkeypat
     assert found.detail.startswith("an exact count of processes: ")
 
 
+def test_memory_is_missing_where_sockets_may_hold_more() -> None:
+    [missing] = unenforced(Permissions(memory="300MiB", open_files=40_000), 6, filtered=True)
+    assert missing.startswith("memory: 40000 open files may hold")
+    assert unenforced(Permissions(memory="300MiB"), 6, filtered=True) == []
+
+
 def test_nothing_is_missing_when_everything_is_granted() -> None:
     granted = Permissions(read=True, write=True, network=True, subprocess=True)
     assert unenforced(granted, 6, filtered=True) == []

@@ -41,7 +41,9 @@ def use_the_library(target: Target) -> object:
 def use_the_application(target: Target) -> object:
     import importlib
 
-    return importlib.import_module("module").answer == 42
+    deeper = importlib.import_module("package.deeper.inner").answer
+    space = importlib.import_module("space.deploy.run").__name__
+    return [importlib.import_module("module").answer, deeper, space] == [42, 43, "space.deploy.run"]
 
 
 def use_threads_and_loops(target: Target) -> object:

@@ -310,3 +310,63 @@ def lease_a_readable_file(target: Target) -> object:
 
     fcntl.fcntl(os.open(target.readable, os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_WRLCK)
     return True
+
+
+@attack()
+def make_a_program_that_runs_as_its_owner(target: Target) -> object:
+    os.umask(0)
+    os.close(os.open(f"{target.work}/program", os.O_CREAT | os.O_WRONLY, 0o4755))
+    return os.stat(f"{target.work}/program").st_mode & 0o4000
+
+
+@attack()
+def make_a_program_that_runs_as_its_group(target: Target) -> object:
+    os.umask(0)
+    os.mknod(f"{target.work}/program", 0o102755)
+    return os.stat(f"{target.work}/program").st_mode & 0o2000
+
+
+@attack(write=True, read=True)
+def open_a_setting_of_the_kernel(target: Target) -> object:
+    """As root no capability is needed for that. Nothing is written."""
+    return os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY) > 0
+
+
+@attack()
+def read_the_connections_of_the_machine(target: Target) -> object:
+    return "local_address" in Path("/proc/self/net/tcp").read_text()
+
+
+@attack()
+def read_the_connections_by_the_thread(target: Target) -> object:
+    return "local_address" in Path("/proc/thread-self/net/tcp").read_text()
+
+
+@attack()
+def read_the_mounts(target: Target) -> object:
+    return Path("/proc/self/mountinfo").read_text()
+
+
+@attack()
+def read_keys_beside_code(target: Target) -> object:
+    return holds_secret(f"{target.application}/id_rsa")
+
+
+@attack()
+def read_settings_inside_a_package(target: Target) -> object:
+    return holds_secret(f"{target.application}/package/prod.env")
+
+
+@attack()
+def read_hidden_settings_inside_a_package(target: Target) -> object:
+    return holds_secret(f"{target.application}/package/.env")
+
+
+@attack()
+def read_the_repository_of_a_package(target: Target) -> object:
+    return holds_secret(f"{target.application}/package/.git/config")
+
+
+@attack()
+def read_keys_beside_a_package_of_packages(target: Target) -> object:
+    return holds_secret(f"{target.application}/space/deploy/key.pem")

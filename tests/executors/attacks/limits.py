@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
+import socket
 import time
 
 from tests.executors.attacks.registry import Target, attack
@@ -61,3 +63,36 @@ def descriptor_bomb(target: Target) -> object:
 def lift_the_limit(target: Target) -> object:
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return len(bytes(1024 * _MIB))
+
+
+@attack(memory="512MiB")
+def fill_a_large_socket_buffer(target: Target) -> object:
+    """Fill what the kernel holds for one pair, after asking it to hold more than by default."""
+    ours, _theirs = socket.socketpair()
+    usual = ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * usual)
+    ours.setblocking(False)
+    sent = 0
+    try:
+        while True:
+            sent += ours.send(bytes(65_536))
+    except BlockingIOError:
+        return sent > usual
+
+
+@attack(memory="512MiB", network=True)
+def enlarge_what_is_received(target: Target) -> object:
+    with socket.socket() as ours:
+        usual = ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, usual + 4_096)
+        return ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) > usual
+
+
+@attack(memory="512MiB")
+def enlarge_a_pipe(target: Target) -> object:
+    return fcntl.fcntl(os.pipe()[1], 1031, 2**20) == 2**20
+
+
+@attack(memory="64MiB")
+def hoard_sockets(target: Target) -> object:
+    return len([socket.socketpair() for _ in range(40)]) == 40
