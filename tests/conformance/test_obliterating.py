@@ -44,7 +44,8 @@ async def fill(queue: AnyQueue) -> None:
 @pytest.mark.everywhere
 async def test_nothing_is_left(queue: AnyQueue, place: Place) -> None:
     await fill(queue)
-    assert await queue.obliterate() == 708
+    # The record that was awaited and is not to be kept goes once its answer is confirmed, which may have happened.
+    assert await queue.obliterate() in {707, 708}
     assert await keys_of(queue, place) == []
 
 
