@@ -258,6 +258,10 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         """Do one thing to one job; returns the function's word."""
         return text(await self.once(function, [job_id]))
 
+    async def revoke_job(self, job_id: str, reason: str) -> str:
+        """Revoke a job, with a reason or ""; returns the function's word."""
+        return text(await self.once("revokeJob", [job_id, reason]))
+
     async def set_result_ttl(self, job_id: str, ttl_ms: int | None) -> str:
         """Let an ended job's record stay so long from now on, None: as its set's retention says; the word."""
         return text(await self.once("setResultTtl", [job_id, "" if ttl_ms is None else ttl_ms]))

@@ -310,12 +310,19 @@ function finish.own_policy(base, id)
   return count and age and digits(count) .. ' ' .. digits(age) or ''
 end
 
+-- The reason of a job that the server fails: the cause, and of a revoked job what was said when it was revoked.
+function finish.reason_of(base, id, cause)
+  local said = cause == 'revoked' and redis.call('HGET', base .. ':job:' .. id, 'revoked')
+  return said and 'revoked: ' .. said or cause
+end
+
 -- Fail a job that has just left its place, for a reason of the server's. The record must exist.
 function finish.fail(base, id, entry, cause, call)
+  local reason = finish.reason_of(base, id, cause)
   record.keep_added(base, id, entry)
-  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', cause,
+  redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', reason,
     'cause', cause)
-  events.note(call.lines, 'failed', id, cause)
+  events.note(call.lines, 'failed', id, reason)
   dead_letters.move(base, id, cause, cause, call)
   local done = {}
   finish.note(done, 'failed', finish.own_policy(base, id), id, '')

@@ -1,7 +1,8 @@
 -- jobs: what a user does to one job.
 --   removeJob   lane number id -> word     a running job's run is fenced off and told to stop
 --   retryJob    lane number id -> word     completed or failed -> waiting, with fresh attempts
---   revokeJob   lane number id -> word     "revoked": it will never run; "revoking": its worker is told to cancel it
+--   revokeJob   lane number id [reason] -> word     "revoked": it will never run; "revoking": its worker is told to
+--     cancel it
 --   promoteJob  lane number id -> word     delayed -> waiting now
 -- word: "ok" (or as above), "missing", or "state <state>" when the job is in a state the operation does not fit.
 
@@ -41,6 +42,7 @@ request.register('revokeJob', function(base, args)
   if not state then return 'missing' end
   if places.is_final(state) then return 'state ' .. state end
   local call = glance.call(base)
+  if args[4] and args[4] ~= '' then redis.call('HSET', base .. ':job:' .. id, 'revoked', args[4]) end
   if state == 'active' then
     redis.call('SADD', base .. ':revoking', id)
     tell_run(base, entry, 'r ' .. entry)

@@ -14,6 +14,7 @@
 --                          route does
 --     failures, stalls     runs that ended in failure; leases that ran out
 --     ended, result, reason, error, progress
+--     revoked              why somebody revoked it, if that was said
 --     cause, letter        why it failed for good; where it was moved here from: see dead_letters.lua
 --     dedup                the deduplication id that it owns or owned, see dedup.lua
 --     after                of a job that starts when another has ended: when it is due then, see successors.lua

@@ -189,7 +189,8 @@ end
 -- What a run that was revoked meanwhile comes to: it does not come back, unless it is done.
 local function after_revocation(base, id, verb, option)
   if verb == 'c' then return verb, option end
-  return 'f', (verb == 'f' and string.match(option, '^[^;]*') or finish.own_policy(base, id)) .. ';revoked;revoked'
+  local policy = verb == 'f' and string.match(option, '^[^;]*') or finish.own_policy(base, id)
+  return 'f', policy .. ';revoked;' .. finish.reason_of(base, id, 'revoked')
 end
 
 -- Settle the runs. Answers the refused ones, flat.

@@ -26,11 +26,14 @@ class Cleaning(Inspection[Data, Result]):
     many jobs there are. One that is cut off has done a part; calling it again does the rest.
     """
 
-    async def revoke(self, job_id: str) -> bool:
-        """Make sure a job does not run to its end; see `Job.revoke`. Raises JobNotFound, JobStateError."""
+    async def revoke(self, job_id: str, reason: str | None = None) -> bool:
+        """Make sure a job does not run to its end; see `Job.revoke`.
+
+        Raises JobNotFound, JobStateError, TypeError or ValueError for a bad reason.
+        """
         check_id("job_id", job_id)
         await self.connect()
-        return await Job[Data, Result](self._client, job_id, "").revoke()
+        return await Job[Data, Result](self._client, job_id, "").revoke(reason)
 
     async def remove(self, job_id: str) -> bool:
         """Delete a job; returns whether there was one."""

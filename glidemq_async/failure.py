@@ -70,4 +70,5 @@ def stored_failure(packed: bytes | None, reason: str) -> JobFailed:
     """Return the exception for whoever awaits a failed job: the handler's, or the server's reason."""
     if packed:
         return JobFailed(*cast("list[str]", msgpack.unpackb(packed)))
-    return JobFailed(reason or "failed", "")
+    cause, _, said = reason.partition(": ")
+    return JobFailed(cause or "failed", said)

@@ -17,6 +17,7 @@ from glidemq_async.job_fields import UNREAD, JobFields
 from glidemq_async.job_words import WAITING_FOR, check_word, not_found
 from glidemq_async.option_checks import optional_seconds
 from glidemq_async.option_checks import priority as check_priority
+from glidemq_async.option_checks import reason as check_reason
 from glidemq_async.record import State
 from glidemq_async.results import Ended
 from glidemq_async.sync_job import SyncJob
@@ -166,13 +167,17 @@ class Job(JobFields[Data, Result]):
             await self._client.functions.change_delay(self.id, to_ms("delay", delay)), "change the delay of"
         )
 
-    async def revoke(self) -> bool:
+    async def revoke(self, reason: str | None = None) -> bool:
         """Make sure the job does not run to its end: it fails with the reason "revoked".
 
-        A running one is cancelled by its worker; if its handler returns a result first, that stands. Returns True
-        when the job is revoked already, False while its worker has to stop it. Raises JobStateError, JobNotFound.
+        With a `reason`, one line of at most 500 characters, the failed reason is "revoked: <reason>": in the record, in
+        the event and in the JobFailed of whoever waits.
+
+        A running job is cancelled by its worker; if its handler returns a result first, that stands. Returns True
+        when the job is revoked already, False while its worker has to stop it. Raises JobStateError, JobNotFound,
+        TypeError or ValueError for a bad reason.
         """
-        word = await self._client.functions.change_job("revokeJob", self.id)
+        word = await self._client.functions.revoke_job(self.id, check_reason("reason", reason))
         if word in {"revoked", "revoking"}:
             return word == "revoked"
         self._check_word(word, "revoke")

@@ -73,7 +73,7 @@ class JobFields(Generic[Data, Result]):
     outcome: Outcome
     """What came of the `add` that returned this object: "duplicate" and "completed" mean that this is another job."""
     failed_reason: str | None
-    """The text of the error that it failed with, or "revoked", "expired", "stalled", "malformed"."""
+    """Text of the error that it failed with, or "revoked", "revoked: <reason>", "expired", "stalled", "malformed"."""
     failure_cause: FailureCause | None
     """Why it failed for good, one word; None for a job that has not."""
 

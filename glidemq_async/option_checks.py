@@ -51,6 +51,7 @@ MAX_REAL: Final = 10**12
 
 _LARGEST: Final = 2**31 - 1
 _DURABILITIES: Final = ("default", "replicated", "fsync")
+_LONGEST_REASON: Final = 500
 
 
 def refuse_unknown(found: Collection[str], valid: Collection[str], of: str = "job") -> None:
@@ -159,6 +160,17 @@ def headers(name: str, value: object) -> Mapping[str, str]:
     if size > MAX_HEADERS_BYTES:
         raise PayloadTooLarge(name, size, MAX_HEADERS_BYTES)
     return MappingProxyType(cast("dict[str, str]", copy))
+
+
+def reason(name: str, value: object) -> str:
+    """Accept one line of text, at most 500 characters, or None, which becomes ""."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {value!r}")
+    if not value or len(value) > _LONGEST_REASON or not value.isprintable():
+        raise ValueError(f"{name} must be one line of 1 to {_LONGEST_REASON} characters, got {value[:80]!r}")
+    return value
 
 
 def durability(name: str, value: Any) -> object:

@@ -21,6 +21,7 @@ from glidemq_async.dead_letters import DeadLetters
 from glidemq_async.errors import GlideMQError, PayloadTooLarge, QueueClosed, ResultTimeout, StorageUnavailable
 from glidemq_async.functions.callers import AddRequest, Finding, Wait
 from glidemq_async.generics import Data, Result
+from glidemq_async.ids import GeneratedIds, id_maker
 from glidemq_async.instrumentation import Addition, Instrumentation, instruments_of
 from glidemq_async.job import Job
 from glidemq_async.job_fields import Outcome
@@ -59,7 +60,9 @@ class Queue(
     `default_options` apply to every job that does not say otherwise.
     `serializer` turns payloads into bytes (MsgpackSerializer), and `codecs` compress, encrypt or sign these, in their
     order; both are the same for all who use the queue. `payload_limit` is in bytes, for one payload as it is sent
-    (1 MiB). `instrumentation` hears of every add: see glidemq_async.telemetry.
+    (1 MiB). `ids` says how jobs without a `job_id` are named: "sequence" (1, 2, 3, …, given by the server), "uuid4" or
+    "uuid7" (made by the client; nobody can guess them, and those of uuid7 sort by time).
+    `instrumentation` hears of every add: see glidemq_async.telemetry.
 
     Raises ValueError for a bad name, StorageUnavailable when the server cannot be reached, IncompatibleQueueError
     when the stored queue is not ours.
@@ -77,6 +80,7 @@ class Queue(
         codecs: Sequence[Codec] = (),
         payload_limit: int | None = None,
         instrumentation: Sequence[Instrumentation] = (),
+        ids: GeneratedIds = "sequence",
     ) -> None:
         if default_options is not None and not isinstance(default_options, JobOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"default_options must be JobOptions, got {default_options!r}")
@@ -86,6 +90,9 @@ class Queue(
         self._instruments = instruments_of(instrumentation)
         self._add_one = self._add_and_tell if self._instruments else self._add
         self._defaults = default_options or _NO_OPTIONS
+        self._new_id = id_maker(ids)
+        if self._new_id is not None:
+            self._request = self._named_request  # type: ignore[method-assign]  # the other one asks nothing for each job
         self._adders: dict[Wait, Adder] = {}
         # Bound once: to subscript the class for each job would cost as much as to make the job.
         self._job_of = Job[Data, Result].from_add
@@ -272,6 +279,10 @@ class Queue(
         if options is _NO_OPTIONS and not reply:
             return AddRequest("", name, packed, b"", b"")
         return AddRequest(options.job_id or "", name, packed, options.to_wire(), options.pack_extra(reply))
+
+    def _named_request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
+        request = Queue._request(self, name, data, options, reply)
+        return request if request.id or self._new_id is None else request._replace(id=self._new_id())
 
     async def _job(self, request: AddRequest, added: Added, options: JobOptions) -> Job[Data, Result]:
         if added.outcome == "added":

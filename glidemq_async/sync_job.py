@@ -71,6 +71,6 @@ class SyncJob(Protocol[Data_contra, Result_co]):
         """Let a job that has not started wait `delay` seconds from now on; 0 = it may start at once."""
         ...
 
-    def revoke(self) -> bool:
+    def revoke(self, reason: str | None = None) -> bool:
         """Make sure the job does not run to its end: it fails with the reason "revoked"."""
         ...

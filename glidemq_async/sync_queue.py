@@ -128,7 +128,7 @@ class SyncQueue(Protocol[Data, Result]):
         """Return the workers of this queue, the longest running first."""
         ...
 
-    def revoke(self, job_id: str) -> bool:
+    def revoke(self, job_id: str, reason: str | None = None) -> bool:
         """Make sure a job does not run to its end; see `Job.revoke`. Raises JobNotFound, JobStateError."""
         ...
 

@@ -232,11 +232,17 @@ def remove(place: Place, queue: QueueName, job_ids: JobIds, as_json: AsJson = Fa
 
 
 @placed
-def revoke(place: Place, queue: QueueName, job_ids: JobIds, as_json: AsJson = False) -> None:
+def revoke(
+    place: Place,
+    queue: QueueName,
+    job_ids: JobIds,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why, in one line: stored with the job.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Keep jobs from running to their end: they fail as revoked; a running one is cancelled by its worker."""
 
     async def do(job: Job[Any, Any]) -> str:
-        return "revoked" if await job.revoke() else "stopping"
+        return "revoked" if await job.revoke(reason) else "stopping"
 
     _change(place, queue, job_ids, do, ("revoked", "stopping"), as_json=as_json)
 

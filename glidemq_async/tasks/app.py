@@ -18,6 +18,7 @@ from glidemq_async.codecs import Codec
 from glidemq_async.codecs.chain import codecs_of
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import JobNotFound
+from glidemq_async.ids import GeneratedIds, id_maker
 from glidemq_async.instrumentation import Instrumentation
 from glidemq_async.job import Job
 from glidemq_async.loops import refuse_elsewhere
@@ -53,6 +54,7 @@ class GlideMQ(Declaring, Generic[State]):
     - `require_url`: do without the embedded default. If neither `storage` nor `$GLIDEMQ_URL` is given, opening the app
       raises StorageUnavailable. For production; `GLIDEMQ_REQUIRE_URL=1` does it for the whole process.
     - `prefix`, `mode`, `serializer`, `codecs`, `payload_limit`, `instrumentation`: those of all its queues and workers.
+      `ids`: that of its queues.
     - `queue`: the queue of tasks that name none. `default_options`: of all jobs, where their task says nothing.
     - `middleware`: what takes part in every add and run, the outermost first; see Middleware.
     - `lifespan`: a function of the app, an async generator or `@asynccontextmanager`, that is entered before a worker
@@ -80,6 +82,7 @@ class GlideMQ(Declaring, Generic[State]):
         lifespan: Callable[[GlideMQ[State]], AbstractAsyncContextManager[State] | AsyncIterator[State]] | None = None,
         unknown_task_grace: float | timedelta = 0.0,
         require_url: bool = False,
+        ids: GeneratedIds = "sequence",
     ) -> None:
         super().__init__(queue, default_options or JobOptions())
         codecs_of(codecs)
@@ -94,6 +97,8 @@ class GlideMQ(Declaring, Generic[State]):
             **({"codecs": tuple(codecs)} if codecs else {}),
             **({"instrumentation": tuple(instrumentation)} if instrumentation else {}),
         }
+        id_maker(ids)
+        self._ids: GeneratedIds = ids
         self.chain = Chain(middleware)
         self.overrides = Overrides()
         self.stores_crons = True
@@ -171,6 +176,7 @@ class GlideMQ(Declaring, Generic[State]):
                 name,
                 self.storage,
                 default_options=self._default_options,
+                ids=self._ids,
                 **self.settings,
             )
         return found

@@ -418,8 +418,8 @@ async def test_revoking_what_runs(shell: Shell, q: AnyQueue) -> None:
     async with worker_of(q, hang):
         job = await q.add("n")
         await started.wait()
-        assert (await shell.run("revoke", "q", job.id)).stdout == "revoked 0, stopping 1\n"
-        assert (await ended(job)).failure_cause == "revoked"
+        assert (await shell.run("revoke", "q", job.id, "--reason", "no longer")).stdout == "revoked 0, stopping 1\n"
+        assert (await ended(job)).failed_reason == "revoked: no longer"
 
 
 async def test_a_dead_letter_queue_tells_why_its_jobs_died(shell: Shell, q: AnyQueue, server: Server) -> None:

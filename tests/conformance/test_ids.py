@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
+import uuid
+from typing import Any
 
 import pytest
 
-from glidemq_async import JobFailed
+from glidemq_async import GlideMQ, JobFailed, Queue
+from glidemq_async.ids import GeneratedIds
+from glidemq_async.storage import Storage
 from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, worker_of
 
 
@@ -82,3 +87,36 @@ async def test_generated_ids_grow(queue: AnyQueue) -> None:
     ids = [int((await queue.add("n")).id) for _ in range(3)]
     ids += [int(job.id) for job in await queue.add_bulk([("n", 1)] * 3)]
     assert ids == sorted(set(ids))
+
+
+@pytest.mark.parametrize(("ids", "version"), [("uuid4", 4), ("uuid7", 7)])
+async def test_clients_can_make_ids_that_nobody_guesses(
+    storage: Storage, name: str, ids: GeneratedIds, version: int
+) -> None:
+    began = time.time_ns() // 1_000_000
+    async with Queue[Any, Any](name, storage, ids=ids) as queue:
+        jobs = [await queue.add("n", 1), *await queue.add_bulk([("n", number) for number in range(100)])]
+        own = await queue.add("n", job_id="mine")
+        async with worker_of(queue, echo, concurrency=20):
+            assert await queue.add_and_wait("n", 7, wait_timeout=10) == 7
+            assert await jobs[-1].result(10) == 99
+    made = [uuid.UUID(job.id) for job in jobs]
+    assert len(set(made)) == 101
+    assert {one.version for one in made} == {version}
+    assert {one.variant for one in made} == {uuid.RFC_4122}
+    assert own.id == "mine"
+    if version == 7:
+        assert began <= made[0].int >> 80 <= made[-1].int >> 80 <= time.time_ns() // 1_000_000
+
+
+def test_an_unknown_kind_of_ids_is_refused() -> None:
+    unknown: Any = "uuid"
+    for made in (Queue[Any, Any], GlideMQ):
+        with pytest.raises(ValueError, match="ids must be one of 'sequence', 'uuid4', 'uuid7', got 'uuid'"):
+            made("any", ids=unknown)
+
+
+async def test_the_queues_of_an_app_make_their_ids_as_it_says(storage: Storage) -> None:
+    async with GlideMQ(storage, ids="uuid4") as mq:
+        job = await mq.queue("any").add("n")
+    assert uuid.UUID(job.id).version == 4

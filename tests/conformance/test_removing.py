@@ -8,6 +8,7 @@ import pytest
 
 from glidemq_async import JobFailed, JobNotFound, JobStateError
 from tests.places import Place
+from tests.timed import Timed
 from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, told, worker_of
 
 
@@ -235,3 +236,48 @@ async def test_only_ended_jobs_are_retried_in_bulk(queue: AnyQueue) -> None:
     for count in (None, 5):
         with pytest.raises(ValueError, match="waiting"):
             await queue.retry_jobs("waiting", count)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("running", [False, True])
+async def test_a_revocation_may_say_why(queue: AnyQueue, running: bool) -> None:
+    gate = Gate()
+    job = await queue.add("n", attempts=5)
+    waiting = asyncio.create_task(job.result(10))
+    if running:
+        async with worker_of(queue, gate):
+            await gate.running()
+            assert await queue.revoke(job.id, "the order was cancelled; twice") is False
+            await ended(job)
+    else:
+        assert await job.revoke("the order was cancelled; twice") is True
+    with pytest.raises(JobFailed) as caught:
+        await waiting
+    assert (caught.value.error_type, caught.value.message) == ("revoked", "the order was cancelled; twice")
+    await job.refresh()
+    assert (job.state, job.failure_cause) == ("failed", "revoked")
+    assert job.failed_reason == "revoked: the order was cancelled; twice"
+    assert ("failed", job.failed_reason) in await told(queue, job.id)
+    await job.retry()
+    assert await job.revoke() is True
+    await job.refresh()
+    assert job.failed_reason == "revoked"
+
+
+async def test_the_reason_of_a_revocation_outlives_its_worker(timed: Timed) -> None:
+    job = await timed.queue.add("n")
+    [run] = await timed.hands.claim()
+    assert await job.revoke("too late") is False
+    await timed.hands.vanish(run)
+    await timed.hands.sweep()
+    await job.refresh()
+    assert (job.failed_reason, job.failure_cause) == ("revoked: too late", "revoked")
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"), [("", ValueError), ("a\nb", ValueError), ("x" * 501, ValueError), (7, TypeError)]
+)
+async def test_a_reason_that_is_no_line_is_refused(queue: AnyQueue, reason: str, error: type[Exception]) -> None:
+    job = await queue.add("n")
+    with pytest.raises(error, match="reason must be"):
+        await job.revoke(reason)
+    assert await job.get_state() == "waiting"

@@ -31,7 +31,7 @@ LUA_OWN = frozenset(
 LAYERS = (
     (
         "abort backoff background bulk_outcome codecs control_characters cron deduplication durations errors "
-        "extension_types failpoints failure forks generics http_endpoint instrumentation keys lazy letter "
+        "extension_types failpoints failure forks generics http_endpoint ids instrumentation keys lazy letter "
         "loops option_checks options payload_faults payloads rates repeated_log retention retry_rules schedule "
         "serialization waits"
     ),
