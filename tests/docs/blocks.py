@@ -13,6 +13,7 @@ _BLOCK = re.compile(
     r"(?:^<!-- fragment: (?P<reason>[^\n]+?) -->\n+)?^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_PAGE = re.compile(r"^<!-- fragments: (?P<reason>[^\n]+?) -->$", re.MULTILINE)
 _FILE = re.compile(r"# (?P<path>[\w/]+\.py)\b")
 
 
@@ -38,6 +39,7 @@ class Block:
 def blocks(page: Path) -> Iterator[Block]:
     """The blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
+    whole = _PAGE.search(text)
     for found in _BLOCK.finditer(text):
         line = text.count("\n", 0, found.start("text")) + 1
-        yield Block(page.stem, line, found["language"], found["text"], found["reason"])
+        yield Block(page.stem, line, found["language"], found["text"], found["reason"] or (whole and whole["reason"]))
