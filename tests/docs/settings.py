@@ -1,0 +1,247 @@
+"""The programs around the samples: the names that a sample takes for granted, and who does the other side's work.
+
+`BEFORE` runs once per page, before its samples. `AT` runs right before one of them (page and number, from 0).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMMON: Final = """
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from glidemq_async import *
+from glidemq_async import Queue, Worker
+
+
+async def process(job):
+    return f"done {job.name}"
+
+
+async def convert(job):
+    return len(job.data)
+
+
+handle = ship = process
+"""
+
+BEFORE: Final = {
+    "README": """
+queue = Queue("emails", url)
+background = Worker("emails", process, url, handle_signals=False)
+await background.start()
+""",
+    "batches": """
+from dataclasses import dataclass
+
+Row = dict[str, int]
+
+
+@dataclass
+class Outcome:
+    id: int
+    ok: bool = True
+    text: str = ""
+
+
+class database:
+    @staticmethod
+    async def insert_many(rows):
+        return [Outcome(number) for number, _ in enumerate(rows)]
+""",
+    "dead-letters": """
+queue = Queue("emails", url)
+async with Worker("emails", process, url, handle_signals=False):
+    pass
+await (await queue.add("late", ttl=0.001)).revoke()
+""",
+    "events": """
+queue = Queue("emails", url)
+
+
+class QueueEvents(QueueEvents):
+    async def __aiter__(self):
+        await queue.add("welcome")
+        async for event in super().__aiter__():
+            yield event
+            return
+""",
+    "results": """
+queue = Queue("reports", url)
+
+
+async def process(job):
+    return {"partial": True}
+
+
+def redact(text):
+    return text
+
+
+background = Worker("reports", process, url, handle_signals=False)
+await background.start()
+""",
+    "order-and-limits": 'queue = Queue("emails", url)',
+    "schedulers": 'queue = Queue("emails", url)',
+    "serialization": "new_key, old_key = generate_key(), generate_key()",
+    "services": """
+from glidemq_async import HealthServer as _HealthServer
+from glidemq_async.telemetry import Prometheus
+
+
+def HealthServer(workers, port, pages):
+    return _HealthServer(workers, 0, pages=pages)  # any free port
+""",
+    "tasks": """
+from contextlib import asynccontextmanager
+
+
+class Session: ...
+
+
+class Pool:
+    @asynccontextmanager
+    async def acquire(self):
+        yield Session()
+
+
+def open_pool() -> Pool:
+    return Pool()
+""",
+    "telemetry": "from glidemq_async.telemetry import JobFilter, JsonFormatter",
+    "executors": """
+from pathlib import Path
+
+Path("conversions.py").write_text("def convert(job):\\n    return len(job.data)\\n")
+from conversions import convert
+""",
+}
+
+AT: Final = {
+    ("README", 3): """
+await background.close()
+import app as _app
+
+_worker = _app.mq.worker(handle_signals=False)
+await _worker.start()
+""",
+    ("README", 4): """
+await _worker.close()
+background = Worker("emails", process, url, handle_signals=False)
+await background.start()
+""",
+    ("services", 3): """
+metrics = Prometheus()
+worker = Worker("emails", process, url, handle_signals=False, instrumentation=[metrics])
+asyncio.get_running_loop().call_later(0.3, worker.stop)
+""",
+}
+
+AFTER: Final = {
+    "README": "await background.close(); await queue.close()",
+    "dead-letters": "await queue.close()",
+    "events": "await queue.close()",
+    "results": """
+await background.close()
+async with worker:
+    pass
+await queue.close()
+""",
+    "order-and-limits": "await queue.close()",
+    "schedulers": "await queue.close()",
+    "batches": """
+async with Queue("rows", url) as queue, Worker("rows", insert, url, batch=BatchOptions(size=3), handle_signals=False):
+    assert await queue.add_and_wait("n", {"a": 1}, wait_timeout=10) == 0
+""",
+    "executors": """
+async with Queue("copies", url) as queue, Worker("copies", copy, url, handle_signals=False):
+    assert await queue.add_and_wait("n", ["a", "b"], wait_timeout=10) == 2
+""",
+}
+
+PYTEST_PAGES: Final = {
+    "testing": """
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from fastapi import FastAPI
+
+from glidemq_async import GlideMQ
+from glidemq_async.integrations.fastapi import lifespan
+from glidemq_async.testing import Harness
+from tests.testing.test_loops import client_of
+
+mq = GlideMQ()
+
+
+@mq.task(queue="emails")
+async def send_email(to: str) -> str:
+    return "sent"
+
+
+@mq.task
+async def send_reminder(to: str) -> str:
+    return "sent"
+
+
+@mq.cron("0 3 * * *", queue="nights")
+async def clean_up() -> None: ...
+
+
+service = FastAPI(lifespan=lifespan(mq))
+
+
+@service.post("/welcome")
+async def welcome(to: str) -> None:
+    await send_email.add(to)
+
+
+@contextmanager
+def TestClient(service: FastAPI):  # it needs a package that is not installed here
+    with client_of(service) as client:
+        yield Asking(client)
+
+
+class Asking:
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def post(self, path: str, params: dict[str, str]) -> None:
+        assert self.client.post(path, urlencode(params)) == 200
+
+
+class Client:
+    def post(self, path: str, data: dict[str, str]) -> None:
+        send_email.sync.add(data["to"])
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+""",
+}
+
+PYTEST_AT: Final = {
+    ("testing", 0): """
+async def sign_up(queue: Any, to: str) -> None:
+    await queue.add("welcome", {"to": to})
+
+
+async def send_email(job: Any) -> str:
+    return "sent"
+""",
+    ("testing", 1): """
+async def sign_up(to: str) -> None:
+    await send_email.add(to)
+""",
+}
