@@ -23,6 +23,15 @@ function clock.now()
   return t[1] * 1000 + math.floor(t[2] / 1000), t[2] % 1000
 end
 
+-- The server's clock can be set back, and a replica that takes over can be behind. Then an instant that was noted as
+-- "now" lies in the future, and whatever waits for it would wait for as long as the clock was set back. So every file
+-- that stores when something happened asks this before it relies on it, and takes such an instant for unknown.
+-- ARCHITECTURE.md lists every stored instant under "Time".
+clock.SLACK_MS = 1000
+function clock.is_ahead(instant, now)
+  return instant > now + clock.SLACK_MS
+end
+
 local function integer(name, text)
   local n = tonumber(text)
   if not n or n ~= math.floor(n) then

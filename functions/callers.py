@@ -108,6 +108,8 @@ class SettleReply(NamedTuple):
     listeners: int
     posted: bool
     past: int
+    is_broken: bool = False
+    """The server does not know the lane's call before this one: a failover lost it, and maybe its claims."""
 
     @property
     def wait(self) -> float:
@@ -222,7 +224,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
             "tuple[int, list[object], list[ClaimedJob], int, int, int, int]", reply
         )
         words = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
-        return SettleReply(now, words, jobs, due, listeners, posted == 1, past)
+        return SettleReply(now, words, jobs, due, listeners, posted & 1 == 1, past, posted & 2 == 2)
 
     async def renew_leases(
         self, consumer: str, info: bytes, held: Sequence[tuple[str, str]], timeout: float
@@ -278,7 +280,10 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         self, job_id: str, entry: str, kind: Literal["progress", "data", "log"], value: bytes | str
     ) -> str:
         """Write progress, data or a log line; entry "" is a user outside of a run."""
-        return text(await self.once("updateJob", [job_id, entry, kind, value]))
+        args: list[Arg] = [job_id, entry, kind, value]
+        if entry and self.consumer:
+            args.append(self.consumer)
+        return text(await self.once("updateJob", args))
 
     async def await_job(self, job_id: str, channel: str) -> tuple[str, Record]:
         """Ask to be told on a reply channel when a job ends; returns its record if it has ended."""

@@ -95,6 +95,8 @@ class Caller:
         self._storage = storage
         self._base = base
         self._lanes = lanes or Lanes()
+        self.consumer = ""
+        """The worker that makes the calls, "" for clients that run no jobs."""
 
     @property
     def base(self) -> str:

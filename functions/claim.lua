@@ -63,21 +63,24 @@ end
 
 -- The lease of a job that asks for one of its own (opts, "l"), else the worker's; as text.
 local function lease_of(opts, lock)
-  if not opts or not string.find(opts, '\161l', 1, true) then return lock end
+  if not string.find(opts, '\161l', 1, true) then return lock end
   local readable, options = pcall(cmsgpack.unpack, opts)
   local own = readable and type(options) == 'table' and tonumber(options.l)
-  return own and digits(own) or lock
+  return own and digits(own) or lock, own
 end
 
 -- Mark one job as running; since: " <started ms> ". Answers nil when it has no record.
-local function start(base, what, id, entry, order, since, lock, lines)
+local function start(base, what, id, entry, order, since, lock, call)
   local key = base .. ':job:' .. id
   local job = (read[what] or read.h)(key, id, entry)
   if not job then return nil end
-  local text = job[4] .. since .. lease_of(job[3], lock)
+  local text, own = lock, nil
+  if job[3] then text, own = lease_of(job[3], lock) end
+  if own and own > (call.longest or 0) then call.longest = own end
+  text = job[4] .. since .. text
   if order then text = text .. ' ' .. order end
   redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', text)
-  events.note(lines, 'active', id)
+  events.note(call.lines, 'active', id)
   return job
 end
 
@@ -113,14 +116,14 @@ end
 -- batch: { ids, entries } and, as far as the source has them, { whats, orders, keys }, each by position; `what` holds
 -- for all.
 local function start_batch(base, batch, call, out)
-  local ids, lines, lock = batch.ids, call.lines, digits(call.lock)
+  local ids, lock = batch.ids, digits(call.lock)
   local whats, orders, keys = batch.whats, batch.orders, batch.keys
   local expired, gone, bytes = expired_among(base, ids, call.now, call.seen), {}, 0
   local since, posted = ' ' .. digits(call.now) .. ' ', call.seen.posted or 0
   for i, id in ipairs(ids) do
     local entry, late = batch.entries[i], expired and expired[id]
     local what = not call.seen.touched and (whats and whats[i] or batch.what) or 'h'
-    local job = not late and start(base, what, id, entry, orders and orders[i], since, lock, lines)
+    local job = not late and start(base, what, id, entry, orders and orders[i], since, lock, call)
     if job then
       out[#out + 1] = job
       bytes = bytes + #job[2]

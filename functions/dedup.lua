@@ -1,6 +1,7 @@
 -- dedup: of several adds with the same deduplication id, one job.
 --   dedup:{d}  string  "<instant it ends, 0 = none> <id of the job that owns it>", and SEP and the id of the job that
---                      comes after that one, if there is one: see successors.lua
+--                      comes after that one, if there is one: see successors.lua. With a ttl the first word is
+--                      "<instant it ends>-<instant it was taken>"
 --   deduped    hash    id -> d, of owners whose end frees d (all modes but throttle), and of their successors
 -- Modes   simple     a duplicate while the owner has not ended (at most ttl)
 --         throttle   a duplicate until ttl after the owner's add, whatever became of it
@@ -12,12 +13,26 @@
 local dedup = {}
 local KEPT_LONGER_MS = 60000
 
+-- The instant when a stored window ends (0: it does not end by time), and the rest of the text.
+local function parse(text, now)
+  local ends, taken, rest = string.match(text, '^(%d+)%-?(%d*) (.*)$')
+  -- Taken at an instant that lies ahead: the clock was set back since, and the window is over.
+  if taken ~= '' and clock.is_ahead(tonumber(taken), now) then return now, rest end
+  return tonumber(ends), rest
+end
+
+-- The first word of a stored window.
+local function window(ends, call)
+  return ends == 0 and '0' or digits(ends) .. '-' .. digits(call.now)
+end
+
 -- When it ends, the owner, and the successor or nil; nil when nobody owns d.
-local function kept(base, d)
+local function kept(base, d, now)
   local text = redis.call('GET', base .. ':dedup:' .. d)
   if not text then return nil end
-  local ends, owner, successor = string.match(text, '^(%d+) ([^\31]*)\31?(.*)$')
-  return tonumber(ends), owner, successor ~= '' and successor or nil
+  local ends, rest = parse(text, now)
+  local owner, successor = string.match(rest, '^([^\31]*)\31?(.*)$')
+  return ends, owner, successor ~= '' and successor or nil
 end
 
 -- The owner has ended: its successor owns d now and may start, or d is free.
@@ -37,26 +52,26 @@ function dedup.forget(base, ids, call)
     local d = redis.call('HGET', marks, id)
     if d then
       redis.call('HDEL', marks, id)
-      local ends, owner, successor = kept(base, d)
+      local _, owner, successor = kept(base, d, call.now)
       if owner == id and successor then
         owned[#owned + 1] = d
       elseif owner == id then
         redis.call('UNLINK', base .. ':dedup:' .. d)
       elseif successor == id then
-        redis.call('SET', base .. ':dedup:' .. d, digits(ends) .. ' ' .. owner)
+        redis.call('SET', base .. ':dedup:' .. d, '0 ' .. owner)
       end
     end
   end
   -- Only now: an owner and its successor may go together.
   for _, d in ipairs(owned) do
-    local _, _, successor = kept(base, d)
+    local _, _, successor = kept(base, d, call.now)
     pass_on(base, d, successor, call)
   end
 end
 
 -- The owner that stands in the way of an add and its successor, or nil. wanted: { id, ttl, mode }.
 function dedup.owner(base, wanted, now)
-  local ends, owner, successor = kept(base, wanted.id)
+  local ends, owner, successor = kept(base, wanted.id, now)
   if not ends or (ends ~= 0 and ends <= now) then return nil end
   return owner, successor
 end
@@ -69,7 +84,7 @@ end
 -- Nobody comes after a job whose id another one takes over: a successor that waits for it starts.
 local function take(base, d, ends, id, call)
   local key = base .. ':dedup:' .. d
-  local before = redis.call('SET', key, digits(ends) .. ' ' .. id, 'GET')
+  local before = redis.call('SET', key, window(ends, call) .. ' ' .. id, 'GET')
   local successor = before and string.match(before, '\31(.*)$')
   if successor then
     redis.call('HDEL', base .. ':deduped', successor)
@@ -85,7 +100,7 @@ function dedup.own(base, wanted, id, call)
   take(base, wanted.id, ends, id, call)
   if wanted.mode == 'throttle' then return nil end
   mark(base, wanted.id, id, call)
-  return digits(ends) .. ' ' .. wanted.id
+  return window(ends, call) .. ' ' .. wanted.id
 end
 
 -- The job that is being added comes after the owner, whatever ended the id before. Answers its record's field.
@@ -100,8 +115,7 @@ end
 function dedup.own_again(base, id, call)
   local text = redis.call('HGET', base .. ':job:' .. id, 'dedup')
   if not text then return end
-  local ends, d = string.match(text, '^(%d+) (.*)$')
-  ends = tonumber(ends)
+  local ends, d = parse(text, call.now)
   if (ends ~= 0 and ends <= call.now) or dedup.owner(base, {id = d}, call.now) then return end
   take(base, d, ends, id, call)
   mark(base, d, id, call)
@@ -109,7 +123,7 @@ end
 
 -- Free d although its owner has not ended. Answers whether somebody owned it.
 function dedup.release(base, d, call)
-  local ends, owner, successor = kept(base, d)
+  local ends, owner, successor = kept(base, d, call.now)
   if not ends then return false end
   redis.call('UNLINK', base .. ':dedup:' .. d)
   redis.call('HDEL', base .. ':deduped', owner, successor or owner)

@@ -40,12 +40,14 @@ function entries.find(stream, raw)
   return fields[2], key, (key and 'k' or 'l') .. raw
 end
 
+-- Whether one entry's id comes before another's. (Their milliseconds have 13 digits until the year 2286.)
+function entries.before(a, b)
+  if #a == #b or string.sub(a, 1, 13) ~= string.sub(b, 1, 13) then return a < b end
+  return #a < #b
+end
+
 do
-  -- Whether one entry's id comes before another's. (Their milliseconds have 13 digits until the year 2286.)
-  local function before(a, b)
-    if #a == #b or string.sub(a, 1, 13) ~= string.sub(b, 1, 13) then return a < b end
-    return #a < #b
-  end
+  local before = entries.before
 
   -- The keys of those entries of keyed jobs that still stand, one for each. What is settled together was mostly claimed
   -- together: one range finds it, and only what runs of others stand between is asked for one by one.

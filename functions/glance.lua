@@ -45,7 +45,7 @@ end
 --   block, nth   the numbers given so far, see order.lua
 --   open_at, full   when more may start, or that only the end of a run makes room, see limits.lua
 --   behind     due jobs or keys may be left, see scheduled.lua
---   lock       of a claim: the caller's lease, ms
+--   lock, longest  of a claim: the caller's lease, and the longest that a claimed job has of its own, ms
 function glance.call(base)
   local now, past = clock.now()
   return {now = now, past = past, seen = glance.at(base), lines = {}, startable = 0}

@@ -2,13 +2,15 @@
 --   deliverJobs  lane number n { token id name data opts extra letter }*n -> flat { position, word }
 --     Adds jobs as `addJob` does, each token once, whoever sends it and however often. word: why a position (from 1)
 --     was not added: "seen", or what addJob says. letter: '' or what a dead letter carries, see dead_letters.lua.
---   inbox  zset  token -> when it came, ms; the last 10,000
+--   inbox  zset  token -> when it came, ms, and never less than that of the token before it: the last 10,000, and
+--                those of the last hour up to 100,000
 --   moved  zset  id -> failed ms: dead letters of other queues that have not ended here; the newest 100,000
 
 local inbox = {}
 do
   local FIELDS = 7
-  local MOST_TOKENS = 10000
+  local MOST_TOKENS, MOST_OF_LAST_HOUR, HOUR_MS = 10000, 100000, 3600000
+  local MOST_FORGOTTEN = 1000    -- at once; a call brings no more than MOST_JOBS
   local MOST_MOVED = 100000
   local MOST_JOBS = 200
 
@@ -22,13 +24,25 @@ do
     return known
   end
 
+  -- Whoever is cut off between two steps of a replay calls again, and must find its tokens; so the newest stay long.
+  local function forget_old(key, last)
+    local over = redis.call('ZCARD', key) - MOST_TOKENS
+    if over <= 0 then return end
+    local old = redis.call('ZCOUNT', key, '-inf', digits(last - HOUR_MS))
+    local forget = math.max(math.min(over, old), over + MOST_TOKENS - MOST_OF_LAST_HOUR)
+    if forget > 0 then redis.call('ZREMRANGEBYRANK', key, 0, math.min(forget, MOST_FORGOTTEN) - 1) end
+  end
+
   function inbox.remember(base, tokens, now)
     local key, members = base .. ':inbox', {}
+    -- The oldest are forgotten first. After the clock was set back these must not be the ones that came just now.
+    local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+    local last = math.max(now, tonumber(newest[2] or 0))
     for i, token in ipairs(tokens) do
-      members[2 * i - 1], members[2 * i] = now, token
+      members[2 * i - 1], members[2 * i] = digits(last), token
     end
     in_chunks('ZADD', key, nil, members)
-    redis.call('ZREMRANGEBYRANK', key, 0, -MOST_TOKENS - 1)
+    forget_old(key, last)
   end
 
   -- Delete moved letters that nobody works on. Answers how many.

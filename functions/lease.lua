@@ -1,45 +1,117 @@
 -- lease: a running job stays its worker's while the worker renews it.
 --   renewLeases  consumer info { id entry }*n -> { lost entries, revoked entries }
--- Renewing proves a claim, it never makes one: XCLAIM without FORCE touches only entries that are still pending, and
--- no entry ever changes consumer. Sent twice it does the same, so it carries no request number. O(n).
+-- Renewing proves a claim, it never makes one: only entries that are pending for this very consumer are renewed. Sent
+-- twice it does the same, so it carries no request number. O(n).
 --   alive    zset  consumer -> last renewal ms;  workers  hash  consumer -> info
+--   meta     hash  seen_at: last sign of life of any worker; gap: a time without one that counts as an outage, ms;
+--                  settled_since, away: when the last outage ended, and how long it was; server: the run id of the
+--                  server that the last sweep met; set_back: by how many ms the clock was set back, until a sweep
+--                  has taken note of it
+-- A renewed entry has a delivery count of 2: that proves that its worker received the claim (see stalled.lua).
 
 local lease = {}
+local RENEWED = 2
+
+-- The run id of this server, and since when it runs. Nothing where the user may not ask (INFO is @dangerous).
+local function server_of(now)
+  local info = redis.pcall('INFO', 'server')
+  if type(info) ~= 'string' then return nil, nil end
+  local id, uptime = string.match(info, 'run_id:(%w+)'), string.match(info, 'uptime_in_seconds:(%-?%d+)')
+  return id, uptime and now - uptime * 1000
+end
+
+-- When an outage ended in which workers that live could not renew; nil when there was none.
+--
+-- Nobody gave a sign of life for some time. Three things may have happened, and they ask for different answers:
+-- 1. A worker was there and could not reach the server: the server was down or hung, the machine slept, the clock was
+--    set forward. Nobody could renew, so no lease may be judged by that time. The caller knows: it was there before.
+-- 2. No worker was there. Their leases ran out as they should, and the caller, who has just come, may take them.
+-- 3. No worker was there when the server went down, or failed over. Then the run id is another one. A server that was
+--    started meanwhile was there since its start; of one that took over nobody knows since when it serves.
+local function end_of_outage(seen, now, newcomer, server, started, before)
+  if not newcomer then return now end
+  if server and server == before then return nil end
+  if started and started > seen then return math.min(started, now) end
+  return now
+end
 
 -- A sign of life: a renewal, or a sweep (which brings its gap_ms, see stalled.lua). Renewals count as much as sweeps
--- do, for a worker whose loop is blocked sweeps late; and whichever comes first after an outage notes its end, else the
--- others would be judged by the time in which nobody could renew. Answers since when pending times mean what they say.
-function lease.sign_of_life(base, now, gap)
+-- do, for a worker whose loop is blocked sweeps late; and whichever comes first after an outage notes its end.
+-- newcomer: the caller was not there before. Answers the last outage, for lease.counted.
+function lease.sign_of_life(base, now, gap, newcomer)
   local meta = base .. ':meta'
-  local known = redis.call('HMGET', meta, 'seen_at', 'settled_since', 'gap')
-  local limit, since = gap or tonumber(known[3] or nil), tonumber(known[2] or nil)
-  if not since or (limit and now - known[1] > limit) then since = now end
-  redis.call('HSET', meta, 'seen_at', now, 'settled_since', since)
+  local known = redis.call('HMGET', meta, 'seen_at', 'settled_since', 'gap', 'away', 'server')
+  local seen, since, away = tonumber(known[1] or nil), tonumber(known[2] or nil), tonumber(known[4] or nil)
+  local limit, server, started = gap or tonumber(known[3] or nil), nil, nil
+  if gap or newcomer then server, started = server_of(now) end
+  if not seen or not since then
+    since, away = now, 0         -- the queue has just begun
+  elseif clock.is_ahead(seen, now) then
+    redis.call('HINCRBY', meta, 'set_back', digits(seen - now))
+  elseif limit and now - seen > limit then
+    local ended = end_of_outage(seen, now, newcomer, server, started, known[5])
+    if ended then
+      -- The server was back for so short a time that not everybody could renew: it is the same outage.
+      local began = seen - since < limit and since - (away or 0) or seen
+      since, away = ended, ended - began
+    end
+  end
+  since, away = math.min(since, now), away or now
+  redis.call('HSET', meta, 'seen_at', now, 'settled_since', since, 'away', away)
   if gap then redis.call('HSET', meta, 'gap', gap) end
-  return since
+  if server and server ~= known[5] then redis.call('HSET', meta, 'server', server) end
+  return {settled = now - since, away = away}
+end
+
+-- How much of the time since an entry was renewed counts against its lease: all but the part of the last outage in it,
+-- and never more than that outage's own length is left out. So a lease runs out however often outages come.
+function lease.counted(idle, outage)
+  return idle - math.min(math.max(0, idle - outage.settled), outage.away)
 end
 
 local function report_alive(base, consumer, info, now)
-  lease.sign_of_life(base, now)
-  if redis.call('ZADD', base .. ':alive', now, consumer) == 1 then
-    redis.call('HSET', base .. ':workers', consumer, info)
-  end
+  local key = base .. ':alive'
+  local newcomer = redis.call('ZADD', key, now, consumer) == 1
+  lease.sign_of_life(base, now, nil, newcomer)
+  if newcomer then redis.call('HSET', base .. ':workers', consumer, info) end
 end
 
--- Renew entries of one stream; `mine` gets those that are still the consumer's, as they were named.
+-- Of the named entries those that are pending for this consumer, without their letter. After a failover that lost a
+-- claim the entry may be somebody else's, and XCLAIM would take it from them.
+local function own(stream, consumer, named)
+  local first, last, held, found = string.sub(named[1], 2), string.sub(named[1], 2), {}, {}
+  for _, entry in ipairs(named) do
+    local raw = string.sub(entry, 2)
+    if entries.before(raw, first) then first = raw elseif entries.before(last, raw) then last = raw end
+  end
+  local most = 2 * #named
+  local rows = redis.pcall('XPENDING', stream, GROUP, first, last, most, consumer)
+  if rows.err then return held end
+  for _, row in ipairs(rows) do found[row[1]] = true end
+  for _, entry in ipairs(named) do
+    local raw = string.sub(entry, 2)
+    -- The consumer has more pending entries than it named, and the range was cut off.
+    if not found[raw] and #rows == most then
+      found[raw] = redis.call('XPENDING', stream, GROUP, raw, raw, 1, consumer)[1] ~= nil
+    end
+    if found[raw] then held[#held + 1] = raw end
+  end
+  return held
+end
+
+-- Renew entries of one stream; `mine` gets those that are still the consumer's, without their letter.
 local function renew(stream, consumer, named, mine)
   if #named == 0 then return end
-  for from = 1, #named, CHUNK do
-    local command, names = {'XCLAIM', stream, GROUP, consumer, 0}, {}
-    for i = from, math.min(from + CHUNK - 1, #named) do
-      local raw = string.sub(named[i], 2)
-      command[#command + 1] = raw
-      names[raw] = named[i]
-    end
+  local held = own(stream, consumer, named)
+  for from = 1, #held, CHUNK do
+    local command = {'XCLAIM', stream, GROUP, consumer, 0}
+    for i = from, math.min(from + CHUNK - 1, #held) do command[#command + 1] = held[i] end
+    command[#command + 1] = 'RETRYCOUNT'
+    command[#command + 1] = RENEWED
     command[#command + 1] = 'JUSTID'
     local reply = redis.pcall(unpack(command))
     if not reply.err then
-      for _, raw in ipairs(reply) do mine[names[raw]] = true end
+      for _, raw in ipairs(reply) do mine[raw] = true end
     end
   end
 end
@@ -52,16 +124,25 @@ register('renewLeases', function(base, args)
     ids[#ids + 1] = args[i]
   end
   report_alive(base, consumer, args[2], clock.now())
-  local lost, revoked, mine = {}, {}, {}
-  for stream, named in pairs(held) do renew(stream, consumer, named, mine) end
+  local lost, revoked, renewed = {}, {}, {}
+  for stream, named in pairs(held) do
+    renewed[stream] = {}
+    renew(stream, consumer, named, renewed[stream])
+  end
+  local function is_mine(entry)
+    local stream, raw = entries.stream_of(base, entry)
+    return renewed[stream][raw]
+  end
   for i = 4, #args, 2 do
-    if not mine[args[i]] then lost[#lost + 1] = args[i] end
+    if not is_mine(args[i]) then lost[#lost + 1] = args[i] end
   end
   if exists(base .. ':revoking') then
     for i, id in ipairs(ids) do
       local entry = args[2 + 2 * i]
-      if mine[entry] and redis.call('SISMEMBER', base .. ':revoking', id) == 1 then revoked[#revoked + 1] = entry end
+      if is_mine(entry) and redis.call('SISMEMBER', base .. ':revoking', id) == 1 then revoked[#revoked + 1] = entry end
     end
   end
   return {lost, revoked}
 end, {'allow-oom'})
+
+lease.RENEWED = RENEWED

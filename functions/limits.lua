@@ -15,15 +15,21 @@ local LONGEST_MS = 1e14    -- of what a rate may ask for; a server takes no much
 
 -- How many more may start in the window, and when the next one may if that is none. The window holds its last instant
 -- and not its first: a start at 0 ms leaves a window of 100 ms at 100 ms. kept: how many starts before the window stay.
+-- Starts that lie ahead were noted before the clock was set back; they count no more.
 function limits.window(key, max, length, now, kept)
   local before = redis.call('ZCOUNT', key, '-inf', digits(now - length))
-  local started = redis.call('ZCARD', key) - before
+  local started, ahead = redis.call('ZCARD', key) - before, 0
   local over = before - (kept or KEPT.key)
   -- Not for each one: that would be a command more for every call.
   if over > 100 then redis.call('ZREMRANGEBYRANK', key, 0, math.min(over, MOST_FORGOTTEN) - 1) end
+  if started >= max then
+    ahead = redis.call('ZCOUNT', key, '(' .. digits(now + clock.SLACK_MS), '+inf')
+    started = started - ahead
+  end
   if started < max then return max - started end
   -- After a lowered limit several starts must leave the window before the next one.
-  local leaving = redis.call('ZRANGE', key, -max, -max, 'WITHSCORES')
+  local at = -max - ahead
+  local leaving = redis.call('ZRANGE', key, at, at, 'WITHSCORES')
   return 0, tonumber(leaving[2]) + length
 end
 
@@ -45,8 +51,8 @@ end
 -- The tokens in a bucket by now, in thousandths.
 local function tokens_in(key, bucket, now)
   local kept = redis.call('HMGET', key, 'tokens', 'at')
-  if not kept[1] then return bucket.capacity end
-  return math.min(bucket.capacity, tonumber(kept[1]) + math.floor((now - kept[2]) * bucket.refill / 1000))
+  if not kept[1] or clock.is_ahead(kept[2] + 0, now) then return bucket.capacity end
+  return math.min(bucket.capacity, tonumber(kept[1]) + math.floor(math.max(0, now - kept[2]) * bucket.refill / 1000))
 end
 
 -- When the bucket can pay `cost`: `now`, or later. A cost above the capacity is paid by a full bucket, into debt: so

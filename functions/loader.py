@@ -46,6 +46,7 @@ FILES: Final = (
     "schedulers",
     "claim",
     "settle",
+    "set_back",
     "lease",
     "stalled",
     "jobs",

@@ -50,7 +50,8 @@ do
     local relaying = redis.call('HGET', base .. ':meta', 'relaying')
     if not relaying then return false end
     local till, name = string.match(relaying, '^(%d+) (.*)$')
-    return name ~= holder and tonumber(till) > now
+    till = tonumber(till)
+    return name ~= holder and till > now and not clock.is_ahead(till - HOLD_MS, now)
   end
 
   local function let_go(base)

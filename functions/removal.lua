@@ -30,7 +30,7 @@ function removal.start_anew(base, id, how, call)
     redis.call('ZREM', base .. ':held', id)
     finish.forget_receipts(base, id)
   end
-  redis.call('HDEL', key, 'failures', 'stalls', 'revoked', 'ended',
+  redis.call('HDEL', key, 'failures', 'stalls', 'undelivered', 'revoked', 'ended',
     'result', 'reason', 'cause', 'error', 'progress', 'drop')
   redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
   dedup.own_again(base, id, call)

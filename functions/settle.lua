@@ -11,7 +11,8 @@
 --                         until then; no attempt is counted)
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
 --     flags    letters: "e" echo to the caller's own channel, to prove that its link delivers;
---              "u" the caller is not subscribed: do not count on waking it; "i" it may stand in `idle`
+--              "u" the caller is not subscribed: do not count on waking it; "i" it may stand in `idle`;
+--              "v" verify that the caller holds the entries of the runs it settles, see below
 --     ran      "<ms> <ms>": how long the runs that are now completed took together, and those that are now failed
 --     entry    of a keyed job with its key behind it, "k<entry> <key>", which saves looking it up; it may be left out
 --     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
@@ -20,9 +21,14 @@
 --     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
 --     listeners  how many received the echo; -1: none was asked for, or the caller may not publish
 --     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
---     posted   1: the call wrote to the outbox, which is to be relayed
+--     posted   1: the call wrote to the outbox, which is to be relayed; 2 more: the server does not know the caller's
+--              call before this one, see below
 -- The fence: an entry that XACK still finds pending is the job's present lease, for a reclaimed, returned or removed
 -- job has lost its entry. One count over the batch proves all; only if it is short is each record asked.
+-- After a failover that lost a claim this is not enough: the job waits again as the same entry of `stream`, another
+-- worker claims it, and XACK does not ask whose it is. Replication keeps the order of writes. So a server that knows
+-- the caller's call before this one also knows every claim before that. One that does not asks for the consumer of each
+-- entry, and answers so. The caller then sends "v" until it has renewed its leases, and so learnt which ones it lost.
 -- O(n + slots), both bounded by the caller.
 
 local settle = {fenced = true}
@@ -77,6 +83,14 @@ local function parse(args)
   return n
 end
 
+-- The entries of the lane's last claim. For the sweep: these may not have reached their worker.
+function settle.claimed_last(base, consumer)
+  local kept, tokens = redis.call('GET', base .. ':call:' .. consumer), {}
+  local claimed = kept and cmsgpack.unpack(string.match(kept, '^%d+ (.*)$'))[2] or {}
+  for i = 2, #claimed, 2 do tokens[#tokens + 1] = claimed[i] end
+  return tokens
+end
+
 -- Acknowledge and delete the entries of all runs, and release their keys. Answers whether every one of them was still
 -- pending.
 local function release_entries(base, args, n, call)
@@ -95,6 +109,16 @@ local function release_entries(base, args, n, call)
   entries.delete(base .. ':lane', lane)
   if keys[1] then keyed.release(base, keys, call) end
   return valid
+end
+
+-- Take the entries that another consumer holds out of the call: an id that no entry has is refused like a lost lease.
+local function disown(base, args, n)
+  for i = 1, n do
+    local at = HEAD + (i - 1) * FIELDS + 3
+    local entry = args[at]
+    local holder = entries.consumer_of(base, entry)
+    if holder and holder ~= args[3] then args[at] = string.sub(entry, 1, 1) .. '0-0' end
+  end
 end
 
 -- Free what the runs held. Answers, by position, the runs whose entry was no longer theirs.
@@ -255,7 +279,7 @@ local function claim_or_wait(base, caller, call)
   return jobs, due
 end
 
-local function first_call(base, args)
+local function first_call(base, args, unbroken)
   local flags = args[6]
   local caller = {consumer = args[3], slots = integer('slots', args[4]),
     subscribed = not string.find(flags, 'u', 1, true), registered = string.find(flags, 'i', 1, true)}
@@ -265,6 +289,7 @@ local function first_call(base, args)
   -- A worker that claims nothing has no use for a new queue: the runs of the old one are refused in any case.
   if caller.slots > 0 then incarnation.check(args[HEAD + n * FIELDS + 1], call.seen.incarnation) end
   call.lock = lock
+  if n > 0 and (not unbroken or string.find(flags, 'v', 1, true)) then disown(base, args, n) end
   local refused = settle_runs(base, args, n, call)
   limits.freed(n, call)
   local jobs, due = claim_or_wait(base, caller, call)
@@ -276,20 +301,21 @@ local function first_call(base, args)
   events.write(base, call.lines, call.now)
   local claimed = {}
   for i, job in ipairs(jobs) do claimed[2 * i - 1], claimed[2 * i] = job[5], job[6] end
-  request.remember(base, args[1], args[2], {refused, claimed, due})
-  return {call.now, refused, jobs, due, -1, seen.posted and 1 or 0, call.past or 0}
+  request.remember(base, args[1], args[2], {refused, claimed, due, not unbroken or nil},
+    request.keep_ms(math.max(lock, call.longest or 0)))
+  return {call.now, refused, jobs, due, -1, (seen.posted and 1 or 0) + (unbroken and 0 or 2), call.past or 0}
 end
 
 register('settleAndClaim', function(base, args)
   integer('request number', args[2])
-  local kept = request.replay(base, args[1], args[2])
+  local kept, unbroken = request.replay(base, args[1], args[2])
   local answer
   if kept then
     local now, past = clock.now()
-    local posted = exists(base .. ':outbox') and 1 or 0
+    local posted = (exists(base .. ':outbox') and 1 or 0) + (kept[4] and 2 or 0)
     answer = {now, kept[1], claim.reread(base, kept[2]), kept[3], -1, posted, past or 0}
   else
-    answer = first_call(base, args)
+    answer = first_call(base, args, unbroken)
   end
   if string.find(args[6], 'e', 1, true) then answer[5] = wakeup.tell(base, args[3], 'e') or -1 end
   return answer

@@ -6,16 +6,16 @@
 --     from a cursor. outbox: 1 when something is to be relayed.
 --   closeWorker  lane number consumer -> { more, returned }
 --     Hand back whatever is pending under a consumer that holds nothing any more, then forget the consumer.
---   meta  hash  swept_at, seen_at (last sweep or renewal), settled_since (end of the last outage), gap, sweep_stream,
---               sweep_lane (cursors)
--- After a gap without any sign of life (gap_ms: half a lease; the server was down, or nobody was there) no lease is
--- judged by the time before it: else an outage would burn every healthy job.
+--   meta  hash  swept_at; sweep_stream, sweep_lane (cursors); for gap_ms and outages see lease.lua
+-- Two counters end a job that brings down its workers: `stalls`, of runs whose lease ran out, up to max_stalled; and
+-- `undelivered`, of claims whose reply a worker that lives did not receive, up to MOST_UNDELIVERED.
 
 local stalled = {}
 local STEP = 100
 local SHORTEST_LEASE_MS = 1000
 local POSTED_BYTES = 1048576
 local FORGET_AFTER_MS = 300000
+local MOST_UNDELIVERED = 20
 local HEARD_OF_MS = 60000        -- by then every worker that lives has renewed; most do each 20 seconds
 
 local function pending(stream, from, consumer)
@@ -43,37 +43,71 @@ local function mend_lane(base, call)
   end
 end
 
-local function lease_of(base, id)
+-- When the job was claimed, and its lease; both in ms.
+local function claim_of(base, id)
   local text = redis.call('HGET', base .. ':job:' .. id, 'claim')
-  return tonumber(text and string.match(text, '^%d+ %d+ (%d+)') or SHORTEST_LEASE_MS)
+  local started, lock = string.match(text or '', '^%d+ (%d+) (%d+)')
+  return tonumber(started or 0), tonumber(lock or SHORTEST_LEASE_MS)
 end
 
--- One job whose lease ran out: back to its old place in the order, or failed.
-local function recover(base, id, entry, max_stalled, call, report)
-  local stalls = redis.call('HINCRBY', base .. ':job:' .. id, 'stalls', 1)
-  events.note(call.lines, 'stalled', id, digits(stalls))
-  if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
-    finish.fail(base, id, entry, 'revoked', call)
-    report.failed[#report.failed + 1] = id
-  elseif stalls > max_stalled then
-    finish.fail(base, id, entry, 'stalled', call)
+-- Whether the reply to the claim never reached its worker, so that no run began.
+--
+-- A worker that received it names the entry when it renews (which leaves a mark, see lease.lua), and its next call has
+-- another number. One that did not repeats the call, while its lease thread goes on to renew other entries, or none.
+-- A worker that fell silent proves nothing: it may have died of the very job, so that counts as a stall. That is why
+-- it must have given a sign of life half a lease after the claim: it renews each third.
+local function was_undelivered(base, row, entry, started, lock, now)
+  local consumer, deliveries = row[2], row[4]
+  if deliveries >= lease.RENEWED then return false end
+  local seen = tonumber(redis.call('ZSCORE', base .. ':alive', consumer) or nil)
+  if not seen or clock.is_ahead(seen, now) or seen - started < lock / 2 then return false end
+  for _, token in ipairs(settle.claimed_last(base, consumer)) do
+    if token == entry then return true end
+  end
+  return false
+end
+
+local function fail_or_return(base, id, entry, cause, call, report, list)
+  if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then cause = 'revoked' end
+  if cause then
+    finish.fail(base, id, entry, cause, call)
     report.failed[#report.failed + 1] = id
   else
     returned.push(base, id, entry, call)
-    report.recovered[#report.recovered + 1] = id
+    if list then list[#list + 1] = id end
   end
 end
 
--- Look at one pending entry that was not renewed for `idle` ms.
-local function sweep_entry(base, stream, raw, idle, max_stalled, call, report)
+-- One job whose lease ran out: back to its old place in the order, or failed.
+local function recover(base, id, entry, undelivered, max_stalled, call, report)
+  local key = base .. ':job:' .. id
+  if undelivered then
+    local count = redis.call('HINCRBY', key, 'undelivered', 1)
+    events.note(call.lines, 'returned', id)
+    fail_or_return(base, id, entry, count > MOST_UNDELIVERED and 'undelivered', call, report)
+  else
+    local stalls = redis.call('HINCRBY', key, 'stalls', 1)
+    events.note(call.lines, 'stalled', id, digits(stalls))
+    fail_or_return(base, id, entry, stalls > max_stalled and 'stalled', call, report, report.recovered)
+  end
+end
+
+-- Look at one row of XPENDING, of an entry that was not renewed for `idle` ms that count.
+local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
+  local raw = row[1]
   local id, _, entry = entries.find(stream, raw)
   -- pcall: a key of another type, put there by hand, must not stop the sweep of all others.
   local place = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
   local active = id and place == 'active ' .. entry
-  if active and idle < lease_of(base, id) then return end
+  local undelivered = false
+  if active then
+    local started, lock = claim_of(base, id)
+    if idle < lock then return end
+    undelivered = was_undelivered(base, row, entry, started, lock, call.now)
+  end
   places.give_up(base, stream, raw, call)
   if active then
-    recover(base, id, entry, max_stalled, call, report)
+    recover(base, id, entry, undelivered, max_stalled, call, report)
   elseif id and place == 'waiting ' .. entry then
     -- Pending and never marked: a claim was cut off in the middle. The run never began.
     returned.push(base, id, entry, call)
@@ -86,19 +120,25 @@ local function sweep_entry(base, stream, raw, idle, max_stalled, call, report)
 end
 
 -- Look at one step of a stream's pending list. Answers the cursor of the next step, '' at the end.
-local function sweep_stream(base, stream, from, grace, max_stalled, call, report)
+local function sweep_stream(base, stream, from, outage, max_stalled, call, report)
   local rows = pending(stream, from)
   for _, row in ipairs(rows) do
-    local idle = math.min(row[3], grace)
-    if idle >= SHORTEST_LEASE_MS then sweep_entry(base, stream, row[1], idle, max_stalled, call, report) end
+    local idle = lease.counted(row[3], outage)
+    if idle >= SHORTEST_LEASE_MS then
+      sweep_entry(base, stream, row, idle, max_stalled, call, report)
+    elseif row[3] == 0 then
+      -- Delivered this very millisecond; or at an instant that lies in the future since the clock was set back, which
+      -- the server tells as 0 too. Either way its time counts from now.
+      redis.pcall('XCLAIM', stream, GROUP, row[2], 0, row[1], 'JUSTID')
+    end
   end
   return #rows == STEP and '(' .. rows[STEP][1] or ''
 end
 
 -- Consumers that have nothing pending and gave no sign of life for long do not stay. After an outage those that live
 -- have to be heard of first: one that is forgotten is not woken any more.
-local function forget_dead(base, grace, call)
-  if grace < HEARD_OF_MS then return end
+local function forget_dead(base, outage, call)
+  if outage.settled < HEARD_OF_MS then return end
   local dead = redis.call('ZRANGEBYSCORE', base .. ':alive', '-inf', call.now - FORGET_AFTER_MS, 'LIMIT', 0, STEP)
   for _, consumer in ipairs(dead) do
     if #pending(base .. ':stream', '-', consumer) == 0 and #pending(base .. ':lane', '-', consumer) == 0 then
@@ -128,13 +168,13 @@ local function expire_waiting(base, call)
   end
 end
 
-local function housekeeping(base, grace, call)
+local function housekeeping(base, outage, call)
   finish.release_held(base, call.now)
   finish.trim_kept(base, call.now, call.seen)
   if call.seen.expiry then expire_waiting(base, call) end
   if call.seen.limits then limits.forget_gate(base, call) end
   if call.seen.pauses then redis.call('ZREMRANGEBYSCORE', base .. ':pauses', '-inf', digits(call.now)) end
-  forget_dead(base, grace, call)
+  forget_dead(base, outage, call)
 end
 
 local function sweep(base, args)
@@ -143,20 +183,21 @@ local function sweep(base, args)
   local meta, now = base .. ':meta', clock.now()
   local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane')
   local swept_at = tonumber(state[1] or nil)
-  if args[6] ~= '1' and swept_at and now - swept_at < interval then return {} end
+  if args[6] ~= '1' and swept_at and not clock.is_ahead(swept_at, now) and now - swept_at < interval then return {} end
   local call, report = glance.call(base), {recovered = {}, failed = {}}
-  local grace = now - lease.sign_of_life(base, now, gap)
+  local outage = lease.sign_of_life(base, now, gap, false)
   local cursors = {stream = state[2] or '', lane = state[3] or ''}
   local fresh = cursors.stream == '' and cursors.lane == ''
+  set_back.mend(base, call)
   for name, cursor in pairs(cursors) do
     if fresh or cursor ~= '' then
       local from = cursor == '' and '-' or cursor
-      cursors[name] = sweep_stream(base, base .. ':' .. name, from, grace, max_stalled, call, report)
+      cursors[name] = sweep_stream(base, base .. ':' .. name, from, outage, max_stalled, call, report)
     end
   end
   redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.stream, 'sweep_lane', cursors.lane)
   mend_lane(base, call)
-  if fresh then housekeeping(base, grace, call) end
+  if fresh then housekeeping(base, outage, call) end
   wakeup.finish(base, call)
   local due = schedulers.next(base)
   return {(cursors.stream ~= '' or cursors.lane ~= '') and 1 or 0, report.recovered, report.failed,

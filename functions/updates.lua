@@ -1,6 +1,7 @@
 -- updates: what a running handler (or a user) writes into a record.
---   updateJob  lane number id entry kind value -> word
+--   updateJob  lane number id entry kind value [consumer] -> word
 --     entry  the lease token of the run that writes, or '' for a user outside of a run
+--     consumer  whose run it is: after a failover another worker may hold the same entry, see settle.lua
 --     kind   "progress" and "data" (value: a payload), "log" (value: one line)
 --     word   "ok", "missing", or "stale": the run is no longer the job's, nothing was written
 
@@ -31,7 +32,10 @@ request.register('updateJob', function(base, args)
   if not write[kind] then fail('ARGUMENT', 'unknown kind of update ' .. kind) end
   local place = redis.call('HGET', base .. ':job:' .. id, 'place')
   if not place then return 'missing' end
-  if entry ~= '' and settle.fenced and place ~= 'active ' .. entry then return 'stale' end
+  if entry ~= '' and settle.fenced then
+    if place ~= 'active ' .. entry then return 'stale' end
+    if args[7] and entries.consumer_of(base, entry) ~= args[7] then return 'stale' end
+  end
   local event = write[kind](base, id, args[6], entry)
   if event then events.one(base, event, id, nil, clock.now()) end
   return 'ok'

@@ -158,11 +158,15 @@ do
     return #marks > 0 and in_chunks('SADD', ledger, nil, marks) or 0
   end
 
-  -- When the next row may come, if rows come no faster than the rate; and in how many ms that is.
-  local function paced(last, rate, rows, now)
-    if rate == 0 then return nil, 0 end
-    local at = math.max(tonumber(last or 0), now) + rows * 1000000 / rate
-    return at, math.max(0, math.ceil(at - now))
+  -- When the next row may come, if rows come no faster than the rate; and in how many ms that is. kept: what the call
+  -- before stored, "<when the next row may come> <when that was said>".
+  local function paced(kept, rate, rows, now)
+    if rate == 0 then return '0', 0 end
+    local at, said = string.match(kept or '', '^(%S+) ?(%d*)$')
+    at = tonumber(at or 0)
+    if said and said ~= '' and clock.is_ahead(tonumber(said), now) then at = 0 end
+    at = math.max(at, now) + rows * 1000000 / rate
+    return string.format('%.3f %d', at, now), math.max(0, math.ceil(at - now))
   end
 
   local function open_write(base, id, token)
@@ -220,7 +224,7 @@ do
     local next_at, wait = paced(write[8], rate, n, now)
     redis.call('HSET', base .. ':write:' .. id, 'inserted', digits(write[4] + inserted),
       'replayed', digits(write[5] + again), 'duplicate', digits(write[6] + foreign),
-      'rejected', digits(write[7] + rejected), 'next', next_at and string.format('%.3f', next_at) or '0')
+      'rejected', digits(write[7] + rejected), 'next', next_at)
     keep(base, id, ttl)
     if call then wakeup.finish(base, call) end
     return {now, depth(base), wait, inserted, again, foreign, sample}

@@ -12,7 +12,7 @@ from glidemq_async.durations import from_ms
 from glidemq_async.errors import SerializationError
 
 FailureCause: TypeAlias = Literal[
-    "retries_exhausted", "unrecoverable", "stalled", "expired", "revoked", "malformed", "oversize"
+    "retries_exhausted", "unrecoverable", "stalled", "undelivered", "expired", "revoked", "malformed", "oversize"
 ]
 CAUSES: frozenset[str] = frozenset(get_args(FailureCause))
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
-from glidemq_async.functions.callers import Functions, Lane
+from glidemq_async.functions.callers import Arg, Functions, Lane, SettleReply
 from tests.places import Place
 from tests.workbench import AnyQueue
 
@@ -30,11 +30,11 @@ class Hands:
         self.name = f"hands-{uuid.uuid4().hex[:6]}"
         self._place = place
         self._functions = Functions(queue.storage, self.base)
-        self._lane = Lane(self.name)
+        self.lane = Lane(self.name)
 
     async def claim(self, slots: int = 1, lock_ms: int = 30_000) -> list[Hold]:
         """Claim up to so many jobs, as a worker that cannot be woken."""
-        request = self._functions.settle_request(self._lane, self.name, slots, lock_ms, "u", 0, [])
+        request = self._functions.settle_request(self.lane, self.name, slots, lock_ms, "u", 0, [])
         reply = await self._functions.settle_and_claim(request)
         return [Hold(_text(job[4]), _text(job[5]), int(job[3] or 0), _text(job[0])) for job in reply.jobs]
 
@@ -45,9 +45,20 @@ class Hands:
         if option is None:
             option = {"c": "", "f": ";retries_exhausted;broken", "r": "50 broken", "d": "50", "b": "", "l": "50"}[verb]
         request = self._functions.settle_request(
-            self._lane, self.name, 0, 30_000, "u", 1, [verb, hold.id, hold.entry, payload, option]
+            self.lane, self.name, 0, 30_000, "u", 1, [verb, hold.id, hold.entry, payload, option]
         )
         return (await self._functions.settle_and_claim(request)).refused.get(0)
+
+    async def call(self, *holds: Hold, flags: str) -> SettleReply:
+        """Complete these runs in one call with these flags, and claim nothing."""
+        args: list[Arg] = [arg for hold in holds for arg in ("c", hold.id, hold.entry, NOTHING, "")]
+        request = self._functions.settle_request(self.lane, self.name, 0, 30_000, flags, len(holds), args)
+        return await self._functions.settle_and_claim(request)
+
+    async def update(self, hold: Hold, kind: Literal["progress", "data", "log"], value: bytes | str) -> str:
+        """Write something from within the run; answers the function's word."""
+        self._functions.consumer = self.name
+        return await self._functions.update_job(hold.id, hold.entry, kind, value)
 
     async def renew(self, *holds: Hold) -> list[str]:
         """Renew leases; answers the entries that are lost."""

@@ -14,6 +14,7 @@ from tests.workbench import AnyQueue
 SECOND = 1_000
 MINUTE = 60_000
 HOUR = 3_600_000
+DAY = 24 * HOUR
 
 
 class Clock:

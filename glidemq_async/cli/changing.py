@@ -291,7 +291,7 @@ async def _existing(queue: Queue[Any, Any], job_id: str, done: str) -> Job[Any, 
 
 
 Cause: TypeAlias = Literal[
-    "retries_exhausted", "unrecoverable", "stalled", "expired", "revoked", "malformed", "oversize"
+    "retries_exhausted", "unrecoverable", "stalled", "undelivered", "expired", "revoked", "malformed", "oversize"
 ]
 
 

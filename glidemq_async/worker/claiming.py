@@ -93,6 +93,9 @@ class ClaimLoop:
         """Loop time at which a call was last sent, for the first time or again."""
         self.waiting_since = 0.0
         """Loop time at which the first call was sent that is not answered yet, 0 when none is out."""
+        self._broken_at = 0.0
+        self.on_broken: Callable[[], None] = lambda: None
+        """Called when the server did not know this worker's last call: leases are to be renewed now."""
         self.reset_subscription: Callable[[], None] = lambda: None
         self.on_posted: Callable[[], None] = lambda: None
         """Told when a call posted something for another queue, which is to be relayed."""
@@ -117,6 +120,11 @@ class ClaimLoop:
         if self._echo is not None:
             self._echo.cancel()
             self._echo = None
+
+    def renewed(self, sent: float) -> None:
+        """Leases were renewed by a call sent at that loop time, and what is lost is known."""
+        if sent > self._broken_at:
+            self._broken_at = 0.0
 
     @property
     def stopping(self) -> bool:
@@ -211,6 +219,8 @@ class ClaimLoop:
             if ended.verb in self._ran:
                 self._ran[ended.verb] += ended.run.seconds
         flags = ("e" if self._polling else "") + ("i" if self._registered else "") + ("" if self.subscribed else "u")
+        if self._broken_at:
+            flags += "v"
         # Due before the call is sent: the echo has a link of its own and may overtake the reply.
         self._echo_due = self._echo_due or self._polling
         self._claimable = self._polling = False
@@ -235,6 +245,9 @@ class ClaimLoop:
             if batch and reply.jobs:
                 failpoints.hit("claim.after_reply")
         self._in_call = []
+        if reply.is_broken:
+            self._broken_at = asyncio.get_running_loop().time()
+            self.on_broken()
         if reply.posted:
             self.on_posted()
         self._registered = self.subscribed and len(reply.jobs) < slots

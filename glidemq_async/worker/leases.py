@@ -35,7 +35,8 @@ class LeaseRenewer:
     """Renews every held lease each third of the shortest one, and reports what the server answers.
 
     The callbacks run in the worker's loop: `on_lost(entries)` and `on_revoked(entries)` name runs that must stop,
-    `on_health(bool)` says whether leases can be relied on.
+    `on_health(bool)` says whether leases can be relied on, and `on_renewed(sent)` follows each renewal, with the
+    monotonic time at which it was sent; the losses that it found were reported before.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class LeaseRenewer:
         on_lost: Callable[[list[str]], None],
         on_revoked: Callable[[list[str]], None],
         on_health: Callable[[bool], None],
+        on_renewed: Callable[[float], None],
     ) -> None:
         self._storage = storage
         self._base = base
@@ -60,6 +62,7 @@ class LeaseRenewer:
         self._on_lost = on_lost
         self._on_revoked = on_revoked
         self._on_health = on_health
+        self._on_renewed = on_renewed
         self._main_loop = asyncio.get_running_loop()
         self._hurry = asyncio.Event()
         self._stopping = False
@@ -104,6 +107,7 @@ class LeaseRenewer:
                 sent = loop.time()
                 if await self._renew(storage, functions):
                     renewed = sent
+                    self._report(self._on_renewed, sent)
                 self._judge(loop.time() - renewed)
                 await self._pause()
         finally:

@@ -33,9 +33,10 @@ class Runs(Background):
 
         A second signal hands back at once what still runs, as `stop(at_once=True)` does. What has not started yet when
         it is told to stop is cancelled.
-        With `until_empty` it returns when no job waits any more: those that a limit or the pause of their key holds
-        back are waited for, and so are the retries of jobs it ran; delayed jobs are left alone, and so is a queue that
-        is paused. Raises what `start` raises, and ExecutorError when an executor broke for good.
+        With `until_empty` it returns when no job waits any more. It waits for jobs that a limit or the pause of their
+        key holds back, for retries of jobs that it ran, and for jobs whose worker may have died, until their leases
+        end. It does not wait for delayed jobs, for jobs of a worker that has just renewed its leases, or while the
+        queue is paused. Raises what `start` raises, and ExecutorError when an executor broke for good.
         """
         with stop_on_signals(self.stop if self._handle_signals else None, partial(self.stop, at_once=True)):
             try:

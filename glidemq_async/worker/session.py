@@ -20,6 +20,7 @@ from glidemq_async.worker.leases import LeaseRenewer
 from glidemq_async.worker.listeners import Listeners
 from glidemq_async.worker.loop_watch import LoopWatch, watch_of_this_loop
 from glidemq_async.worker.options import WorkerOptions
+from glidemq_async.worker.other_runs import OtherRuns
 from glidemq_async.worker.relaying import Relaying
 from glidemq_async.worker.runs import Run, RunFunction
 from glidemq_async.worker.slots import Held, Slots
@@ -52,6 +53,7 @@ class Session:
         run: RunFunction,
     ) -> None:
         self._client = client
+        client.functions.consumer = worker
         self._worker = worker
         self._slots = slots
         self._feedback = feedback
@@ -78,7 +80,9 @@ class Session:
             feedback.on_lost,
             feedback.on_revoked,
             feedback.on_health,
+            self._on_renewed,
         )
+        self.loop.on_broken = self.renewer.hurry
         self._relaying = Relaying(Outbox(client, worker), feedback.on_error)
         self._sweeper = Sweeper(
             client.functions,
@@ -123,6 +127,9 @@ class Session:
         held = [(run.job.id, run.job.entry) for run in self._slots.runs()]
         return held + [(ended.run.job.id, ended.run.job.entry) for ended in self.loop.settling]
 
+    def _on_renewed(self, sent: float) -> None:
+        self.loop.renewed(sent)
+
     def _start_run(self, job: Job[Any, Any]) -> None:
         """Raises SerializationError, and takes no slot, when the job's options cannot be read."""
         lease = job.options.lock_duration if job.has_options else None
@@ -144,7 +151,9 @@ class Session:
             ended = await self._run(run)
         finally:
             self._slots.give_back(run)
-        if ended is not None:
+        # After a failover another worker may hold the same entry. Once the server has said that it is not ours, the
+        # outcome must not be sent, however the handler ended.
+        if ended is not None and run.stop_reason != "lease lost":
             self.loop.end(ended)
         else:
             self.loop.wake()
@@ -155,6 +164,7 @@ class Session:
     async def until_empty(self, stopped: asyncio.Event, *, wait: bool) -> None:
         """Wait until nothing can be claimed, or `stopped` is set; see `Worker.until_empty`."""
         loop = asyncio.get_running_loop()
+        others = OtherRuns(self._client.functions)
         while not stopped.is_set():
             await first_of(self.loop.found_nothing, stopped)
             await first_of(self._slots.all_free, stopped)
@@ -173,10 +183,10 @@ class Session:
                 loop.call_at(self._feedback.retries_due, self.loop.wake)
                 continue
             counts = await self._client.functions.count_jobs()
-            if not any(counts[state] for state in WAITING):
+            if not any(counts[state] for state in WAITING) and not await others.may_come_back():
                 break
             # A limit, a pause of their key or a run elsewhere holds them back. This worker is woken when it may take
-            # one; it looks by itself too, for others may take them all.
+            # one; it looks by itself too, for others may take them all, and those that live may renew.
             self.loop.found_nothing.clear()
             loop.call_later(HELD_BACK_SECONDS, self.loop.wake)
 

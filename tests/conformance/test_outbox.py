@@ -313,7 +313,10 @@ async def bounded(*bounds: tuple[str, str]) -> AsyncGenerator[tuple[AnyQueue, An
 
 
 async def test_a_dead_letter_queue_keeps_the_newest() -> None:
-    small = ("MOST_MOVED = 100000", "MOST_MOVED = 20"), ("MOST_TOKENS = 10000", "MOST_TOKENS = 30")
+    small = (
+        ("MOST_MOVED = 100000", "MOST_MOVED = 20"),
+        ("LAST_HOUR, HOUR_MS = 10000, 100000,", "LAST_HOUR, HOUR_MS = 30, 30,"),
+    )
     async with bounded(*small) as (queue, dead, hands, place):
         await post(queue, dead, hands, 50)
         await hands.leave()

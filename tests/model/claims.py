@@ -21,6 +21,7 @@ class ClaimingQueue(Queue):
     def __init__(self, now: int, *, step: int) -> None:
         super().__init__(now, step=step)
         self._passed = Counter[str]()
+        self.claimed_last: dict[str, list[tuple[str, int]]] = {}  # worker -> jobs and fences of its last call
         self._first = ""  # the line from which the last claim that had a choice began
 
     def claim(self, worker: str, slots: int, lock: int, started: Sequence[str], still: Collection[str]) -> list[Job]:
@@ -30,6 +31,7 @@ class ClaimingQueue(Queue):
         """
         self.behind = False
         self.promote_due()
+        self.claimed_last[worker] = []
         if self.paused:
             assert not started, f"{started} started while the queue is paused"
             return []
@@ -53,6 +55,7 @@ class ClaimingQueue(Queue):
         self._check_first(before, [line_of[id_] for id_ in started if id_ in line_of], {*line_of.values()})
         self.usage.starts += [self.now] * len(started) if self.limits.rate else []
         jobs = [self.jobs[id_] for id_ in started]
+        self.claimed_last[worker] = [(job.id, job.fence) for job in jobs]
         for job in jobs:
             job.line = job.line or next(self.line)  # if it comes back it stands there by this start
         return jobs
@@ -87,6 +90,7 @@ class ClaimingQueue(Queue):
             job.letter = "l" if job.laned else "s"
             job.line = 0 if job.laned else job.line
         job.state, job.token, job.worker, job.idle = "active", "?", worker, 0
+        job.claimed, job.renewed = self.now, False
         job.fence += 1
         job.lock = job.lease or lock
         job.expires = None  # it started in time

@@ -168,7 +168,7 @@ def _texts(words: object) -> list[str]:
 
 def _owner(text: str) -> tuple[int, str]:
     ends, _, owner = text.partition(" ")
-    return int(ends), owner
+    return int(ends.partition("-")[0]), owner
 
 
 def _scores(flat: object) -> list[tuple[str, int]]:

@@ -11,7 +11,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a run settles twice in a batch": (" or settled[entry] then", " then"),
     "an update is not fenced": (
-        "if entry ~= '' and settle.fenced and place ~= 'active ' .. entry then",
+        "if entry ~= '' and settle.fenced then",
         "if false then",
     ),
     "a settled entry is not deleted": (
@@ -36,10 +36,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "scheduled.push(base, id, call.now + delay - 1, call)\n  local route",
     ),
     "a repeated call happens again": ("if last == number then return", "if false then return"),
-    "an older call is accepted": ("if tonumber(last) > tonumber(number) then", "if false then"),
+    "an older call is accepted": ("if ahead < 0 then", "if false then"),
     "a repeated claim forgets its jobs": (
-        "request.remember(base, args[1], args[2], {refused, claimed, due})",
-        "request.remember(base, args[1], args[2], {refused, {}, due})",
+        "request.remember(base, args[1], args[2], {refused, claimed, due, not unbroken or nil},",
+        "request.remember(base, args[1], args[2], {refused, {}, due, not unbroken or nil},",
     ),
     "one job too many is kept": (
         "ordinary(base, key, now, seen) - count",
@@ -68,7 +68,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "the fence stands still": ("string.match(before, '^%d+') + 1", "string.match(before, '^%d+') + 0"),
     "a stall too many is allowed": ("stalls > max_stalled", "stalls > max_stalled + 1"),
-    "an outage counts as a stall": ("math.min(row[3], grace)", "row[3]"),
+    "an outage counts as a stall": ("lease.counted(row[3], outage)", "row[3]"),
     "a renewed lease is no younger": (
         "    command[#command + 1] = 'JUSTID'",
         "    command[#command + 1] = 'IDLE'\n    command[#command + 1] = 990000\n    command[#command + 1] = 'JUSTID'",
@@ -80,7 +80,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  redis.call('HINCRBY', key, 'failures', 1)\n  local place = delay",
         "  local place = delay",
     ),
-    "a retried job keeps its failures": ("'HDEL', key, 'failures', 'stalls'", "'HDEL', key, 'stalls'"),
+    "a retried job keeps its failures": ("'HDEL', key, 'failures', 'stalls',", "'HDEL', key, 'stalls',"),
     "a revoked job comes back": (
         "  if verb == 'c' then return verb, option end",
         "  if true then return verb, option end",
@@ -103,7 +103,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a timer is left to nobody": ("if (holder and holder == consumer) or", "if holder == consumer or"),
     "a renewal hides an outage": ("gap or tonumber(known[3] or nil)", "gap"),
-    "the end of an outage is not noted": ("'seen_at', now, 'settled_since', since)", "'seen_at', now)"),
+    "the end of an outage is not noted": (
+        "'seen_at', now, 'settled_since', since, 'away', away)",
+        "'seen_at', now)",
+    ),
     "what stalled wakes nobody": (
         "  call.seen.returned = true\n  call.startable = call.startable + 1",
         "  call.seen.returned = true",
@@ -178,10 +181,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a pause holds nothing": ("  if call.seen.pauses then at", "  if false then at"),
     "a start stays in the window": ("digits(now - length))\n", "digits(now - length - 1))\n"),
     "one start must leave a lowered window": (
-        "redis.call('ZRANGE', key, -max, -max, 'WITHSCORES')",
-        "redis.call('ZRANGE', key, -started, -started, 'WITHSCORES')",
+        "local at = -max - ahead",
+        "local at = -started - ahead",
     ),
-    "a bucket stays empty": (" + math.floor((now - kept[2]) * bucket.refill / 1000)", ""),
+    "a bucket stays empty": (" + math.floor(math.max(0, now - kept[2]) * bucket.refill / 1000)", ""),
     "a job pays too much": ("tokens_in(key, bucket, now) - cost", "tokens_in(key, bucket, now) - cost - 1"),
     "a dear job waits for a larger bucket": ("math.min(cost, bucket.capacity) - tokens_in", "cost - tokens_in"),
     "own limits hide the common ones": ("    if not own[2] then own[2], own[3] = common[2], common[3] end\n", ""),
@@ -244,7 +247,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "what was revoked is a dead letter": ("if not target or cause == 'revoked' or", "if not target or"),
     "a job that the server fails is not moved": ("  dead_letters.move(base, id, cause, cause, call)\n", ""),
     "a full outbox takes more": ("    return seen.outbox and redis.call('XLEN', base .. ':outbox') >= MOST\n", ""),
-    "two relay at once": ("return name ~= holder and tonumber(till) > now", "return false"),
+    "two relay at once": ("return name ~= holder and till > now", "return false"),
     "a step of the outbox comes again": ("after == '' and '-' or '(' .. after", "after == '' and '-' or after"),
     "what is delivered again is added again": (
         "if not known[i] then id, word = add.one",

@@ -111,10 +111,13 @@ class Job:
     fence: int = 0
     lock: int = 0
     idle: int = 0  # age of the lease: since the claim or the last renewal
+    claimed: int = 0  # when
+    renewed: bool = False  # since the claim
     revoking: bool = False
     # What was counted and written.
     failures: int = 0
     stalls: int = 0
+    undelivered: int = 0  # claims whose reply a worker that lives did not receive
     progress: str | None = None
     logs: list[str] = field(default_factory=list[str])
     # The end.

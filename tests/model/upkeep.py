@@ -9,6 +9,7 @@ from tests.model.parts import Job
 
 FORGET_WORKER_MS = 300_000
 HEARD_OF_MS = 60_000
+MOST_UNDELIVERED = 20
 SHORTEST_LEASE_MS = 1_000
 
 
@@ -22,6 +23,7 @@ class TimedQueue(ClaimingQueue):
         self.seen_at: int | None = None  # last sign of life
         self.gap: int | None = None  # a time without a sign of life that is called an outage
         self.settled_since: int = now  # end of the last outage
+        self.away: int = 0  # its length
 
     def advance(self, ms: int) -> None:
         """Time passes."""
@@ -31,28 +33,34 @@ class TimedQueue(ClaimingQueue):
 
     def renew(self, worker: str, held: Sequence[tuple[str, str]]) -> tuple[set[str], set[str]]:
         """Answer the leases that are no longer the worker's, and those of runs that it should cancel."""
+        newcomer = worker not in self.alive
         self.alive[worker] = self.now
-        self._sign_of_life()
+        self._sign_of_life(newcomer=newcomer)
         lost, revoked = set[str](), set[str]()
         for id_, token in held:
             job = self.jobs.get(id_)
             if job is not None and job.state == "active" and job.token == token:
-                job.idle = 0
+                job.idle, job.renewed = 0, True
                 if job.revoking:
                     revoked.add(token)
             else:
                 lost.add(token)
         return lost, revoked
 
-    def _sign_of_life(self) -> None:
-        outage = self.seen_at is None or (self.gap is not None and self.now - self.seen_at > self.gap)
-        self.settled_since = self.now if outage else self.settled_since
+    def _sign_of_life(self, *, newcomer: bool = False) -> None:
+        """The server was up all the time: whoever was not there before proves no outage."""
+        if self.seen_at is None:
+            self.settled_since, self.away = self.now, 0
+        elif self.gap is not None and self.now - self.seen_at > self.gap and not newcomer:
+            same = self.seen_at - self.settled_since < self.gap
+            began = self.settled_since - self.away if same else self.seen_at
+            self.settled_since, self.away = self.now, self.now - began
         self.seen_at = self.now
 
     def sweep(self, max_stalled: int, interval: int, gap: int) -> tuple[set[str], set[str]] | None:
         """Recover runs whose lease ran out, and tidy up. Answers recovered and failed ids, None if too early.
 
-        After an outage no lease is judged by the time before its end, for nobody could renew.
+        The time of the last outage counts against no lease, for nobody could renew.
         """
         if self.swept_at is not None and self.now - self.swept_at < interval:
             return None
@@ -78,12 +86,29 @@ class TimedQueue(ClaimingQueue):
 
     def _judge(self, job: Job, max_stalled: int, recovered: set[str], failed: set[str]) -> None:
         """Whether its lease ran out, and what becomes of it then."""
-        idle = min(job.idle, self.now - self.settled_since)
+        idle = job.idle - min(max(0, job.idle - (self.now - self.settled_since)), self.away)
         if job.torn and idle >= SHORTEST_LEASE_MS:
             self.forget(job)
             self.note("dropped", job.id, "missing")
         elif not job.torn and idle >= job.lock:
-            (recovered if self._stall(job, max_stalled) else failed).add(job.id)
+            if self._was_undelivered(job):
+                self._return_undelivered(job, failed)
+            else:
+                (recovered if self._stall(job, max_stalled) else failed).add(job.id)
+
+    def _was_undelivered(self, job: Job) -> bool:
+        """Its worker lives, has made no call since the claim, and never renewed it: it did not get the answer."""
+        heard = self.alive.get(job.worker, 0) - job.claimed >= job.lock / 2
+        return heard and not job.renewed and (job.id, job.fence) in self.claimed_last.get(job.worker, [])
+
+    def _return_undelivered(self, job: Job, failed: set[str]) -> None:
+        job.undelivered += 1
+        self.note("returned", job.id)
+        if job.revoking or job.undelivered > MOST_UNDELIVERED:
+            self.fail(job, "revoked" if job.revoking else "undelivered")
+            failed.add(job.id)
+        else:
+            self.come_back(job)
 
     def _stall(self, job: Job, max_stalled: int) -> bool:
         job.stalls += 1

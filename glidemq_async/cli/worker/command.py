@@ -34,7 +34,10 @@ Processes = Annotated[
         show_default="this process, without a supervisor",
     ),
 ]
-UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="End when no job waits any more.")]
+UntilEmpty = Annotated[
+    bool,
+    typer.Option("--until-empty", help="End when no job waits any more, nor may come back from a worker that died."),
+]
 Reload = Annotated[bool, typer.Option("--reload", help="Replace the processes when a Python file changes.")]
 ReloadDirs = Annotated[
     list[Path] | None, typer.Option("--reload-dir", help="Watch this directory; repeat it.", show_default="--app-dir")

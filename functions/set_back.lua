@@ -1,0 +1,40 @@
+-- set_back: the server's clock was set back, by NTP or by a failover to a server that is behind.
+-- Most files see by themselves that an instant lies ahead (clock.is_ahead). What is left is mended here, by the sweep
+-- that comes first: instants that were said as "so long from now" move back with the clock. What may be an instant
+-- that a user named does not: a delayed job, the next attempt of a job, a slot of a scheduler.
+
+local set_back = {}
+local MOST = 1000                -- of each structure; the others end later by as much as the clock was set back
+
+-- Members of a zset with a score beyond now, each with the score that `moved` answers.
+local function move(key, now, moved)
+  local found = redis.call('ZRANGEBYSCORE', key, '(' .. digits(now), '+inf', 'WITHSCORES', 'LIMIT', 0, MOST)
+  local members = {}
+  for i = 1, #found, 2 do members[i], members[i + 1] = digits(moved(tonumber(found[i + 1]))), found[i] end
+  in_chunks('ZADD', key, nil, members)
+end
+
+-- by: how many ms.
+local function mend(base, by, call)
+  local now = call.now
+  local function earlier(instant) return math.max(now, instant - by) end
+  local function at_present() return now end
+  move(base .. ':pauses', now, earlier)
+  move(base .. ':expiry', now, earlier)
+  move(base .. ':held', now, earlier)
+  move(base .. ':replies', now, earlier)
+  move(base .. ':completed', now, earlier)
+  move(base .. ':failed', now, earlier)
+  move(base .. ':alive', now, at_present)
+  move(base .. ':sleeping', now, at_present)    -- the next claim asks when they may really start
+  local gate = tonumber(redis.call('HGET', base .. ':limits', 'gate') or nil)
+  if gate and gate > now then redis.call('HSET', base .. ':limits', 'gate', digits(earlier(gate))) end
+end
+
+-- Mend what is left to mend since the last sweep. To be called before anything is judged by an instant.
+function set_back.mend(base, call)
+  local by = tonumber(redis.call('HGET', base .. ':meta', 'set_back') or nil)
+  if not by then return end
+  redis.call('HDEL', base .. ':meta', 'set_back')
+  mend(base, by, call)
+end

@@ -1,0 +1,216 @@
+"""Jobs of workers that died start elsewhere, also when no worker was there for a while, and however outages come."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from glidemq_async import Queue
+from glidemq_async.storage import open_storage
+from tests.hands import Hands, Hold
+from tests.places import Place, endpoint_of
+from tests.servers import standalone
+from tests.timed import HOUR, MINUTE, SECOND, Timed
+from tests.workbench import AnyQueue, Gate, Heard, echo, ended, soon, worker_of
+
+GAP = 15 * SECOND
+pytestmark = pytest.mark.untidy  # workers that died do not sign off
+
+WORKER = """
+import asyncio, sys
+from glidemq_async import Worker
+
+async def hold(job):
+    print("running", flush=True)
+    await asyncio.Event().wait()
+
+async def main():
+    await Worker(sys.argv[1], hold, sys.argv[2], lock_duration=1, handle_signals=False).run()
+
+asyncio.run(main())
+"""
+
+
+async def killed_worker(queue: AnyQueue) -> None:
+    """Let a worker process take a job, and kill it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WORKER, queue.name, queue.storage.url, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert await soon(process.stdout.readline(), 30) == b"running\n"
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.only_on("redis7")
+async def test_a_new_worker_takes_over_soon_what_ran_out_while_there_was_none(queue: AnyQueue) -> None:
+    job = await queue.add("n", 1)
+    await killed_worker(queue)
+    await asyncio.sleep(2.5)  # the lease of 1 s runs out, and there is nobody to see it
+    began = time.monotonic()
+    async with worker_of(queue, echo, lock_duration=30) as worker:
+        stalled = Heard(worker, "stalled")
+        assert await job.result(10) == 1
+        assert time.monotonic() - began < 1.5
+        await stalled.next()
+    await job.refresh()
+    assert job.stalled_count == 1
+
+
+async def claim_and_renew(timed: Timed, lock_ms: int = 30 * SECOND) -> tuple[Hands, Hold]:
+    """A worker that has swept, claimed one job and renewed its lease."""
+    worker = Hands(timed.queue, timed.place)
+    await worker.first_sweep(GAP)
+    [hold] = await worker.claim(lock_ms=lock_ms)
+    assert await worker.renew(hold) == []
+    return worker, hold
+
+
+async def pass_unrenewed(timed: Timed, worker: Hands, hold: Hold, ms: int) -> None:
+    """Nobody gives a sign of life for so long."""
+    await worker.vanish(hold, for_ms=ms)
+    await timed.clock.advance(ms)
+
+
+async def test_a_newcomer_judges_leases_by_the_time_before_it(timed: Timed) -> None:
+    job = await timed.queue.add("n", 1)
+    worker, hold = await claim_and_renew(timed)
+    await pass_unrenewed(timed, worker, hold, MINUTE)
+    newcomer = Hands(timed.queue, timed.place)
+    await newcomer.renew()
+    assert await newcomer.first_sweep(GAP) == [job.id]
+    assert await timed.run() == ["n"]
+
+
+async def test_a_worker_that_was_there_proves_an_outage(timed: Timed) -> None:
+    job = await timed.queue.add("n", 1)
+    worker, hold = await claim_and_renew(timed)
+    survivor = Hands(timed.queue, timed.place)
+    await survivor.renew()
+    await pass_unrenewed(timed, worker, hold, MINUTE)
+    await survivor.renew()
+    assert await survivor.first_sweep(GAP) == []
+    # Only the outage is left out: half of the lease had passed before it.
+    await worker.vanish(hold, for_ms=MINUTE + 16 * SECOND)
+    await timed.clock.advance(SECOND)
+    assert await survivor.first_sweep(GAP) == []
+    await worker.vanish(hold, for_ms=MINUTE + 31 * SECOND)
+    assert await survivor.first_sweep(GAP) == [job.id]
+    assert await timed.run() == ["n"]
+
+
+async def test_an_outage_that_comes_in_two_parts_is_one(timed: Timed) -> None:
+    await timed.queue.add("n", 1)
+    worker, hold = await claim_and_renew(timed)
+    survivor = Hands(timed.queue, timed.place)
+    await survivor.renew()
+    for passed in (MINUTE, 2 * MINUTE + SECOND):
+        await timed.clock.advance(MINUTE)
+        await worker.vanish(hold, for_ms=passed)
+        await survivor.renew()
+        assert await survivor.first_sweep(GAP) == []
+        await timed.clock.advance(SECOND)
+        assert await survivor.first_sweep(GAP) == []
+    assert await worker.renew(hold) == []
+    assert await worker.settle(hold) is None
+
+
+async def test_a_long_lease_runs_out_between_short_outages(timed: Timed) -> None:
+    """A lease of a day, and each night all workers are away for a minute; scaled to an hour."""
+    job = await timed.queue.add("n", 1)
+    worker, hold = await claim_and_renew(timed, lock_ms=HOUR)
+    survivor = Hands(timed.queue, timed.place)
+    await survivor.renew()
+    passed, recovered = 0, list[str]()
+    while not recovered:
+        for step in (MINUTE, GAP - SECOND, GAP - SECOND, GAP - SECOND):
+            passed += step
+            await timed.clock.advance(step)
+            await worker.vanish(hold, for_ms=passed)
+            recovered += await survivor.first_sweep(GAP)
+        assert passed < 2 * HOUR
+    assert recovered == [job.id]
+    assert passed >= HOUR
+    assert await timed.run() == ["n"]
+
+
+async def test_after_a_restart_of_the_server_a_newcomer_leaves_time_to_renew() -> None:
+    async with standalone("--appendonly", "yes", "--appendfsync", "always") as server:
+        place = Place("restarted", server.url, (endpoint_of(server),))
+        async with open_storage(server.url) as storage, Queue[Any, Any]("q", storage) as queue:
+            job = await queue.add("n", 1)
+            worker = Hands(queue, place)
+            await worker.first_sweep(500)
+            [hold] = await worker.claim(lock_ms=2000)
+            await worker.renew(hold)
+            await asyncio.sleep(0.5)
+            server.kill()
+            await asyncio.sleep(2.5)  # longer than the lease
+            await server.start()
+            newcomer = Hands(queue, place)
+            await newcomer.renew()
+            assert await newcomer.first_sweep(500) == []
+            assert await worker.renew(hold) == []
+            recovered, began = list[str](), time.monotonic()
+            while not recovered:  # from now on nothing keeps it from renewing
+                await asyncio.sleep(0.2)
+                recovered = await newcomer.first_sweep(500)
+                assert time.monotonic() - began < 5
+            assert recovered == [job.id]
+
+
+async def test_a_newcomer_after_a_failover_leaves_time_to_renew(timed: Timed) -> None:
+    await timed.queue.add("n", 1)
+    worker, hold = await claim_and_renew(timed)
+    await pass_unrenewed(timed, worker, hold, MINUTE)
+    # The server that took over has been up for long, as a replica; nobody knows since when it can be written to.
+    await timed.place.ask("HSET", f"{timed.hands.base}:meta", "server", "the one before")
+    newcomer = Hands(timed.queue, timed.place)
+    await newcomer.renew()
+    assert await newcomer.first_sweep(GAP) == []
+    assert await worker.renew(hold) == []
+    assert await worker.settle(hold) is None
+
+
+# -- run(until_empty=True) ------------------------------------------------------------------------------------------
+
+
+async def test_a_burst_waits_for_the_job_of_a_dead_worker(queue: AnyQueue, place: Place) -> None:
+    job = await queue.add("n", 1)
+    dead = Hands(queue, place)
+    await dead.renew()
+    [hold] = await dead.claim(lock_ms=2000)
+    assert hold.id == job.id
+    await soon(worker_of(queue, echo, lock_duration=2).run(until_empty=True), 20)
+    await job.refresh()
+    assert (job.state, job.stalled_count) == ("completed", 1)
+
+
+async def test_bursts_that_are_shorter_than_the_lease_recover_a_job_too(queue: AnyQueue, place: Place) -> None:
+    job = await queue.add("n", 1)
+    await Hands(queue, place).claim(lock_ms=2000)
+    for _ in range(3):
+        burst = worker_of(queue, echo, lock_duration=2)
+        running = asyncio.ensure_future(burst.run(until_empty=True))
+        await asyncio.wait([running], timeout=1)
+        burst.stop()
+        await soon(running)
+    await soon(worker_of(queue, echo, lock_duration=2).run(until_empty=True), 20)
+    assert await job.get_state() == "completed"
+
+
+async def test_a_burst_leaves_the_long_job_of_a_worker_that_lives(queue: AnyQueue) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate, lock_duration=1.5):
+        job = await queue.add("n", 1)
+        await gate.running()
+        await soon(worker_of(queue, echo, lock_duration=30).run(until_empty=True), 10)
+        assert await job.get_state() == "active"
+        gate.release()
+        assert (await ended(job)).state == "completed"

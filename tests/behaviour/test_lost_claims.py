@@ -1,0 +1,183 @@
+"""Claims whose reply never reached the worker, and claims that a failover lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from glidemq_async import Queue
+from glidemq_async.functions.callers import SettleReply
+from glidemq_async.storage import open_storage
+from tests.hands import Hands, Hold
+from tests.places import Place, endpoint_of
+from tests.servers import standalone
+from tests.timed import SECOND, Timed
+from tests.workbench import AnyJob
+
+pytestmark = pytest.mark.untidy
+LEASE = 30 * SECOND
+
+
+# -- the reply was lost -----------------------------------------------------------------------------------------------
+
+
+async def lose_reply(timed: Timed, worker: Hands, lock_ms: int = LEASE) -> Hold:
+    """The worker does not receive the reply to its claim, and lives on for longer than the lease."""
+    [hold] = await worker.claim(lock_ms=lock_ms)
+    for _ in range(2):
+        await timed.clock.advance(lock_ms * 2 // 3)
+        await worker.renew()
+        await timed.hands.first_sweep(gap_ms=10**9)
+    await worker.vanish(hold, for_ms=lock_ms * 4 // 3)
+    return hold
+
+
+async def counts_of(job: AnyJob) -> tuple[str, int]:
+    await job.refresh()
+    return job.state, job.stalled_count
+
+
+async def test_a_claim_that_never_arrived_is_no_stall(timed: Timed) -> None:
+    job = await timed.queue.add("n", 1)
+    worker = Hands(timed.queue, timed.place)
+    await worker.renew()
+    for _ in range(6):
+        await lose_reply(timed, worker)
+        await timed.hands.first_sweep(gap_ms=10**9)
+        assert await counts_of(job) == ("waiting", 0)
+    assert await timed.run() == ["n"]
+    assert await counts_of(job) == ("completed", 0)
+
+
+async def test_a_job_that_never_arrives_fails_as_undelivered(timed: Timed) -> None:
+    job = await timed.queue.add("n", 1)
+    worker = Hands(timed.queue, timed.place)
+    await worker.renew()
+    for _ in range(21):
+        assert (await counts_of(job))[0] == "waiting"
+        await lose_reply(timed, worker)
+        await timed.hands.first_sweep(gap_ms=10**9)
+    await job.refresh()
+    assert (job.state, job.failed_reason, job.failure_cause, job.stalled_count) == (
+        "failed",
+        "undelivered",
+        "undelivered",
+        0,
+    )
+    # Retried by hand it has all its chances again.
+    await job.retry()
+    await lose_reply(timed, worker)
+    await timed.hands.first_sweep(gap_ms=10**9)
+    assert await timed.run() == ["n"]
+
+
+@pytest.mark.parametrize("proof", ["renewed", "called again", "fell silent"])
+async def test_a_claim_that_arrived_or_may_have_is_a_stall(timed: Timed, proof: str) -> None:
+    """A job that kills its process soon is counted, whatever the worker could still send."""
+    job = await timed.queue.add("n", 1)
+    worker = Hands(timed.queue, timed.place)
+    await worker.renew()
+    if proof == "fell silent":
+        [hold] = await worker.claim(lock_ms=LEASE)
+        await timed.clock.advance(LEASE // 3)
+        await worker.renew()  # it may have been on its way when the reply came
+        await worker.vanish(hold, for_ms=2 * LEASE)
+        await timed.clock.advance(2 * LEASE)
+    else:
+        hold = await lose_reply(timed, worker)
+        await worker.vanish(hold, for_ms=0)
+        assert await worker.renew(*([hold] if proof == "renewed" else [])) == []
+        if proof == "called again":
+            await timed.queue.pause()
+            assert await worker.claim() == []
+            await timed.queue.resume()
+        await worker.vanish(hold, for_ms=2 * LEASE)
+    assert await timed.hands.first_sweep(gap_ms=10**9) == [job.id]
+    assert await counts_of(job) == ("waiting", 1)
+    assert await timed.run() == ["n"]
+
+
+async def test_an_answer_is_kept_as_long_as_the_leases_it_gave(timed: Timed) -> None:
+    """A claim that is repeated after half an hour, when the server is back, gets the jobs that it was given."""
+    await timed.queue.add("own", 1, lock_duration=3_600)
+    worker = Hands(timed.queue, timed.place)
+    await worker.claim(lock_ms=LEASE)
+    key = f"{worker.base}:call:{worker.name}"
+    assert 3_500_000 < (await timed.place.lifetimes([key]))[key] <= 3_600_000
+    await timed.queue.add("plain", 1)
+    await worker.claim(lock_ms=LEASE)
+    assert 590_000 < (await timed.place.lifetimes([key]))[key] <= 600_000
+
+
+# -- the claim was lost -----------------------------------------------------------------------------------------------
+
+
+class Failover:
+    """Two workers that hold the same entry: `zombie` claimed it on a primary, `heir` on the replica that took over."""
+
+    def __init__(self, old: Queue[Any, Any], new: Queue[Any, Any], old_place: Place, new_place: Place) -> None:
+        self._before, self.zombie, self.heir = Hands(old, old_place), Hands(new, new_place), Hands(new, new_place)
+        # One worker, before and after.
+        self.zombie.name = self._before.name
+        self.zombie.lane = self._before.lane
+
+    async def claim(self) -> tuple[Hold, Hold]:
+        """Let both claim."""
+        await self._before.claim(0)
+        [lost], [hold] = await self._before.claim(), await self.heir.claim()
+        assert lost[:3] == hold[:3], "the same entry and fence"
+        return lost, hold
+
+
+@asynccontextmanager
+async def lost_claims() -> AsyncIterator[tuple[Queue[Any, Any], Failover]]:
+    """A queue with one job, just after its replica took over."""
+    async with AsyncExitStack() as stack:
+        primary = await stack.enter_async_context(standalone())
+        replica = await stack.enter_async_context(standalone(replica_of=primary))
+        queues, places = list[Queue[Any, Any]](), list[Place]()
+        for server in (primary, replica):
+            if server is replica:
+                await queues[0].add("n", 1)
+                await primary.command("WAIT", 1, 5000)
+                await replica.command("REPLICAOF", "NO", "ONE")
+            storage = await stack.enter_async_context(open_storage(server.url))
+            queues.append(await stack.enter_async_context(Queue[Any, Any]("q", storage)))
+            places.append(Place("failover", server.url, (endpoint_of(server),)))
+        yield queues[1], Failover(queues[0], queues[1], places[0], places[1])
+
+
+async def test_a_renewal_takes_no_entry_from_another_worker() -> None:
+    async with lost_claims() as (_, workers):
+        lost, hold = await workers.claim()
+        assert await workers.zombie.renew(lost) == [lost.entry]
+        assert await workers.heir.renew(hold) == []
+        assert await workers.zombie.renew(lost) == [lost.entry]
+        assert await workers.heir.settle(hold) is None
+
+
+async def test_a_run_whose_claim_was_lost_writes_nothing() -> None:
+    async with lost_claims() as (queue, workers):
+        lost, hold = await workers.claim()
+        assert await workers.zombie.update(lost, "progress", b"\x01") == "stale"
+        assert await workers.zombie.update(lost, "log", "zombie") == "stale"
+        assert await workers.heir.update(hold, "progress", b"\x02") == "ok"
+        assert await workers.zombie.settle(lost) == "stale"
+        assert await workers.heir.settle(hold, payload=b"\x07") is None
+        job = await queue.get_job(hold.id)
+        assert job is not None
+        assert (job.state, job.progress, job.return_value) == ("completed", 2, 7)
+
+
+async def test_the_first_call_after_a_failover_says_that_claims_may_be_lost() -> None:
+    async with lost_claims() as (_, workers):
+        lost, hold = await workers.claim()
+        reply: SettleReply = await workers.zombie.call(flags="u")
+        assert reply.is_broken
+        assert (await workers.zombie.call(flags="u")).is_broken is False
+        # Until it has renewed its leases, a worker asks for each run.
+        assert (await workers.zombie.call(lost, flags="uv")).refused == {0: "stale"}
+        assert await workers.heir.settle(hold) is None
