@@ -5,7 +5,7 @@
 --     verb     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
 --              f fail     (payload: error, option: "<policy>;<cause>;<reason>", see dead_letters.lua)
---              d delay    (option: "<delay ms>": again later, no attempt is counted)
+--              d delay    (option: "<delay ms>": again later, no attempt is counted; payload: why, or '')
 --              b back     (hand back unfinished: no attempt is counted)
 --              l limited  (option: "<delay ms>": back, and its key, or for an unkeyed job the queue, starts nothing
 --                         until then; no attempt is counted)
@@ -187,11 +187,12 @@ function apply.r(base, _, call, _, id, entry, payload, option)
   events.note(call.lines, 'retrying', id, option)
 end
 
-function apply.d(base, _, call, _, id, entry, _, option)
+function apply.d(base, _, call, _, id, entry, reason, option)
   local key = base .. ':job:' .. id
   if not exists(key) then return 'missing' end
   record.keep_added(base, id, entry)
   redis.call('HSET', key, 'place', put_off(base, id, entry, option, call))
+  if reason ~= '' then redis.call('HSET', key, 'reason', reason) end
   events.note(call.lines, 'delayed', id)
 end
 

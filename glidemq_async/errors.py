@@ -220,7 +220,8 @@ class UnsupportedDurability(GlideMQError):
 class UnknownTaskError(GlideMQError, LookupError):
     """Raised for a job whose name is that of no task of the worker's app; nothing is ever imported by name.
 
-    It is a failure like another: the job's attempts and backoff count, so that another process may know the task.
+    Raised only after `GlideMQ(unknown_task_grace=...)`: by default the job waits. It is a failure like another: the
+    job's attempts and backoff count.
     """
 
 
@@ -266,6 +267,8 @@ class UnrecoverableError(ControlFlow):
 
 class _Wait(ControlFlow):
     verb: Literal["retry in", "rate limited for"]
+    waits_for: str = ""
+    """Why the job waits, where the library raises this itself; stored as the job's `failed_reason`."""
 
     def __init__(self, delay: float | timedelta) -> None:
         milliseconds = to_ms("delay", delay)

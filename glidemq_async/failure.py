@@ -10,13 +10,15 @@ from typing import Final, NamedTuple, cast
 
 import msgpack
 
-from glidemq_async.errors import JobFailed
+from glidemq_async.errors import GlideMQError, JobFailed
 
 TRACEBACK_LIMIT: Final = 16_384
 MESSAGE_LIMIT: Final = 4_096
 REASON_LIMIT: Final = 500
 
 _LIBRARY: Final = __name__.partition(".")[0]
+_CAUSED: Final = "The above exception was the direct cause of the following exception:"
+_DURING: Final = "During handling of the above exception, another exception occurred:"
 _CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
 
 
@@ -33,8 +35,12 @@ class Failure(NamedTuple):
 
     def reason(self) -> str:
         """Return one line for lists and events, at most 500 characters."""
-        text = f"{self.error_type}: {self.message}" if self.message else self.error_type
-        return text[:REASON_LIMIT].translate(_CONTROL)
+        return one_line(f"{self.error_type}: {self.message}" if self.message else self.error_type)
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line of at most 500 characters."""
+    return text[:REASON_LIMIT].translate(_CONTROL)
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -48,22 +54,39 @@ def failure_of(error: BaseException) -> Failure:
     with suppress(Exception):
         message = str(error)[:MESSAGE_LIMIT]
     with suppress(Exception):
-        trace = "".join(traceback.format_exception(type(error), error, _from_the_users_first(error.__traceback__)))
+        trace = _formatted(error)
     if len(trace) > TRACEBACK_LIMIT:
         trace = trace[: TRACEBACK_LIMIT // 2] + "\n[…]\n" + trace[-TRACEBACK_LIMIT // 2 :]
     encodable = [text.encode("utf-8", "replace").decode() for text in (name, message, trace)]
     return Failure(*encodable)
 
 
+def _formatted(error: BaseException) -> str:
+    """Return the traceback, without the frames by which the library came to the user's function.
+
+    An error of the library in which no function of the user had a part is its message: frames of the library would help
+    nobody. The error before it is shown if a function of the user had a part in that.
+    """
+    trace = _from_the_users_first(error.__traceback__)
+    if trace is None and isinstance(error, GlideMQError):
+        before, how = error.__cause__, _CAUSED
+        if before is None and not error.__suppress_context__:
+            before, how = error.__context__, _DURING
+        is_users = before is not None and _from_the_users_first(before.__traceback__) is not None
+        about = f"{_formatted(before)}\n{how}\n\n" if before is not None and is_users else ""
+        return about + "".join(traceback.format_exception_only(error))
+    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
+
+
 def _from_the_users_first(trace: TracebackType | None) -> TracebackType | None:
-    """Leave out how the library came to the function that it runs; all stays where no such function had a part."""
+    """Return the traceback from the first function of the user on; None where none had a part."""
     at = trace
     while at is not None:
         module = str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
         if module != _LIBRARY and module not in sys.stdlib_module_names:
             return at
         at = at.tb_next
-    return trace
+    return None
 
 
 def stored_failure(packed: bytes | None, reason: str) -> JobFailed:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from inspect import isasyncgenfunction
+from math import inf
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack, cast
 
@@ -17,7 +18,7 @@ from glidemq_async.client import DEFAULT_PREFIX, check_mode
 from glidemq_async.codecs import Codec
 from glidemq_async.codecs.chain import codecs_of
 from glidemq_async.durations import to_ms
-from glidemq_async.errors import JobNotFound
+from glidemq_async.errors import JobNotFound, SerializationError
 from glidemq_async.ids import GeneratedIds, id_maker
 from glidemq_async.instrumentation import Instrumentation
 from glidemq_async.job import Job
@@ -59,9 +60,9 @@ class GlideMQ(Declaring, Generic[State]):
     - `middleware`: what takes part in every add and run, the outermost first; see Middleware.
     - `lifespan`: a function of the app, an async generator or `@asynccontextmanager`, that is entered before a worker
       runs its first job and left after the last one; what it yields is `mq.state`.
-    - `unknown_task_grace`: for how long a worker hands a job of an unknown task back, without counting an attempt, so
-      that a worker of a newer release may take it. Then, and without a grace, it fails with UnknownTaskError like any
-      failure: with its own attempts and backoff.
+    - `unknown_task_grace`: for how long, in seconds, a job of an unknown task waits for a worker that knows the task;
+      then it fails with UnknownTaskError like any failure, with its own attempts and backoff. By default it waits
+      without end. Its `failed_reason` says why it waits, and no attempt is counted.
 
     Raises TypeError or ValueError for bad options.
     """
@@ -80,7 +81,7 @@ class GlideMQ(Declaring, Generic[State]):
         instrumentation: Sequence[Instrumentation] = (),
         middleware: Sequence[Middleware] = (),
         lifespan: Callable[[GlideMQ[State]], AbstractAsyncContextManager[State] | AsyncIterator[State]] | None = None,
-        unknown_task_grace: float | timedelta = 0.0,
+        unknown_task_grace: float | timedelta | None = None,
         require_url: bool = False,
         ids: GeneratedIds = "sequence",
     ) -> None:
@@ -103,7 +104,10 @@ class GlideMQ(Declaring, Generic[State]):
         self.overrides = Overrides()
         self.stores_crons = True
         """Whether opening the app upserts its crons. For tests."""
-        self.unknown_task_grace: float = to_ms("unknown_task_grace", unknown_task_grace) / 1000
+        self.unknown_task_grace: float = inf
+        """How long a job of an unknown task waits, in seconds."""
+        if unknown_task_grace is not None:
+            self.unknown_task_grace = to_ms("unknown_task_grace", unknown_task_grace) / 1000
         self._place = _checked(storage)
         self._requires_url = require_url
         self._storage: Storage | None = None
@@ -305,15 +309,20 @@ class GlideMQ(Declaring, Generic[State]):
     async def add_task(self, task: AnyTask, data: dict[str, Any], options: JobOptions) -> Job[Any, Any]:
         """Add one job of a task. For tasks."""
         options = await self.chain.before_add(task, options)
-        job = await self.queue(task.queue).add_prepared(task.name, data, options)
+        try:
+            job = await self.queue(task.queue).add_prepared(task.name, data, options)
+        except SerializationError as error:
+            raise task.arguments.named(error) from None
         return await self._added(task, job)
 
     async def add_tasks(self, task: AnyTask, data: list[dict[str, Any]], options: JobOptions) -> list[Job[Any, Any]]:
         """Add many jobs of a task. For tasks."""
         chosen = [await self.chain.before_add(task, options) for _ in data]
-        jobs = await self.queue(task.queue).add_bulk(
-            [(task.name, each, given) for each, given in zip(data, chosen, strict=True)]
-        )
+        rows = [(task.name, each, given) for each, given in zip(data, chosen, strict=True)]
+        try:
+            jobs = await self.queue(task.queue).add_bulk(rows)
+        except SerializationError as error:
+            raise task.arguments.named(error) from None
         return [await self._added(task, job) for job in jobs]
 
     async def _added(self, task: AnyTask, job: Job[Any, Any]) -> Job[Any, Any]:

@@ -85,7 +85,7 @@ class WorkerApp(Protocol):
 
     @property
     def unknown_task_grace(self) -> float:
-        """How long a job of an unknown task is handed back, in seconds."""
+        """How long a job of an unknown task waits, in seconds."""
         ...
 
     def queue(self, name: str, /) -> Queue[Any, Any]:

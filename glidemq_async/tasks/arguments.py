@@ -6,7 +6,8 @@ What can be known of a signature is worked out once, so that a call is checked w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import Parameter, Signature
 from types import SimpleNamespace
@@ -15,6 +16,8 @@ from typing import Any, Final, cast, get_type_hints
 from glidemq_async.errors import SerializationError
 from glidemq_async.tasks.values import Converter, converter_of
 
+_PLACE: Final = re.compile(r"\$\.(?:a\[(\d+)\]|k\.(\w+))(.*)", re.DOTALL)
+"""The path to a place inside an argument, by position or by name."""
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -64,6 +67,16 @@ class Arguments:
             return {"a": list(args), "k": kwargs}
         values = [self._encoded(self._name_at(place), value) for place, value in enumerate(args)]
         return {"a": values, "k": {name: self._encoded(name, value) for name, value in kwargs.items()}}
+
+    def named(self, error: SerializationError) -> SerializationError:
+        """Return what encoding a call raised, with the name of the argument instead of its place in the stored form."""
+        found = _PLACE.match(error.path)
+        if found is None or type(error) is not SerializationError:
+            return error
+        place, name, rest = found.groups()
+        name = name or self._name_at(int(place)) or f"number {int(place) + 1}"
+        text = str(error).replace(error.path, f"argument {name!r}{rest}", 1)
+        return SerializationError(f"task {self._task!r}: {text}", error.path)
 
     def _fits(self, count: int, kwargs: dict[str, Any]) -> bool:
         """Whether a call certainly fits. A call that does not may still do."""
@@ -129,7 +142,22 @@ class Arguments:
         # A text is an iterable as well, of arguments that nobody meant.
         if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
             raise self._no_call(data)
-        return cast("list[Any]", args), cast("dict[str, Any]", kwargs)
+        found = cast("list[Any]", args), cast("dict[str, Any]", kwargs)
+        self.check_stored(*found)
+        return found
+
+    def check_stored(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Raise SerializationError, naming the argument, for a stored call that does not fit the signature."""
+        if self._fits(len(args), kwargs):
+            return
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise SerializationError(
+                f"the stored arguments do not fit task {self._task!r}{self.signature}: {error}. If the signature was "
+                "changed while jobs waited, give a new parameter a default, or declare the new signature with "
+                "version=2 and keep the old function under its name; aliases= keeps the name of a renamed task"
+            ) from None
 
     def stored_result(self, value: Any) -> Any:
         """Return the stored form of a result. Raises SerializationError for one that its annotation does not allow."""

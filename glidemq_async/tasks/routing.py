@@ -6,6 +6,7 @@ Middleware and dependencies run in the worker's loop, around the tier.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +18,7 @@ from glidemq_async.executors.protocol import Executor, Handler, MayBreak
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import Hold
 from glidemq_async.job import Job
+from glidemq_async.repeated_log import RepeatedLog
 from glidemq_async.retry_rules import RetryRules
 from glidemq_async.tasks.middleware import Chain, Middleware
 from glidemq_async.tasks.scopes import JobScope, Overrides, WorkerScope
@@ -24,9 +26,12 @@ from glidemq_async.tasks.task import AnyTask
 from glidemq_async.waits import together
 
 UNKNOWN_DELAY: Final = 1.0
-"""How long a job of an unknown task rests between two looks, in seconds."""
+LONGEST_UNKNOWN_DELAY: Final = 60.0
+"""Seconds until a job of an unknown task is claimed again: the first wait, doubled each time up to the longest."""
 SHOWN: Final = 20
 """How many tasks a message names."""
+
+_log = logging.getLogger(__name__)
 
 Tiers: TypeAlias = dict[tuple[object, object], Executor]
 
@@ -55,6 +60,7 @@ class TaskExecutor:
         self._overrides = overrides
         self._concurrency = concurrency
         self._unknown_grace = unknown_grace
+        self._unknown_log = RepeatedLog(_log)
         self._freed: Callable[[], None] = lambda: None
         self._tell_broken: Callable[[Exception], None] = lambda _: None
         self._tiers: Tiers = {}
@@ -144,7 +150,7 @@ class TaskExecutor:
         function = self._direct.get(job.name)
         if function is None or timeout is not None or self._chain.runs:
             return self._run(job, timeout)
-        # The way of most jobs, without a frame between the worker and the function.
+        # The path of most jobs, without a frame between the worker and the function.
         data = job.data
         try:
             args, kwargs = data["a"], data["k"]
@@ -152,7 +158,12 @@ class TaskExecutor:
             return self._run(job, timeout)
         if type(args) is not list or type(kwargs) is not dict:
             return self._run(job, timeout)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            # Calling a coroutine function only binds its arguments: they do not fit, or it was no coroutine function.
+            self._tasks[job.name].arguments.check_stored(args, kwargs)
+            raise
 
     async def _run(self, job: Job[Any, Any], timeout: float | None) -> object:
         task = self._tasks.get(job.name)
@@ -214,14 +225,37 @@ class TaskExecutor:
             return await self._call(task, tier, job, None, await scope.resolve(task.dependencies))
 
     def _unknown(self, job: Job[Any, Any]) -> Exception:
-        # Looks are counted and no clock is asked: a delayed job may be old when it is first looked at.
-        if job.fence * UNKNOWN_DELAY <= self._unknown_grace:
-            return RetryLater(UNKNOWN_DELAY)
         names = ", ".join(sorted(self._tasks)[:SHOWN]) + (", …" if len(self._tasks) > SHOWN else "")
-        return UnknownTaskError(
-            f"job {job.id} of queue {job.queue!r} asks for task {job.name!r}, this app has {names}: "
-            "import the module that declares it, or keep the old name of a renamed task in its aliases"
+        remedy = "import the module that declares it, or keep the old name of a renamed task in its aliases"
+        # Claims are counted and no clock is read: a delayed job may be old when it is first claimed.
+        delay, waited = _unknown_delay(job.fence)
+        if waited + delay > self._unknown_grace:
+            return UnknownTaskError(
+                f"job {job.id} of queue {job.queue!r} asks for task {job.name!r}, this app has {names}: {remedy}"
+            )
+        self._unknown_log.write(
+            job.name,
+            "jobs of queue %r wait because this app has no task %r (job %s is tried again in %g s); it has %s: %s",
+            job.queue,
+            job.name,
+            job.id,
+            delay,
+            names,
+            remedy,
         )
+        later = RetryLater(delay)
+        later.waits_for = f"waits for a worker with task {job.name!r}: {remedy}"
+        return later
+
+
+def _unknown_delay(claims: int) -> tuple[float, float]:
+    """Return how long a job that was claimed so often waits now, and for how long it has waited before, in seconds."""
+    delay, waited = UNKNOWN_DELAY, 0.0
+    for done in range(1, claims):
+        if delay == LONGEST_UNKNOWN_DELAY:
+            return delay, waited + delay * (claims - done)
+        waited, delay = waited + delay, min(2 * delay, LONGEST_UNKNOWN_DELAY)
+    return delay, waited
 
 
 def _is_direct(task: AnyTask, tier: Executor) -> bool:

@@ -114,7 +114,9 @@ class Feedback:
             text = "job %s (%s) of %s failed, next run %s: %r"
             _log.info(text, job.id, job.name, job.queue, when, ended.value, extra=_about(job))
             self._tell("retrying", job, ended.value, ended.delay)
-        elif ended.verb in {"d", "l"}:
+        elif (
+            ended.verb in {"d", "l"} and not ended.payload
+        ):  # one that waits for another worker is waited for by nobody
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
         elif ended.verb == "b":
             self._tell("returned", job)

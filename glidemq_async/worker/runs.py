@@ -20,7 +20,7 @@ from glidemq_async.errors import (
     UnrecoverableError,
 )
 from glidemq_async.executors.protocol import Executor, Handler
-from glidemq_async.failure import Failure, failure_of
+from glidemq_async.failure import Failure, failure_of, one_line
 from glidemq_async.instrumentation import Instruments, RunOutcome
 from glidemq_async.job import Job
 from glidemq_async.letter import FailureCause
@@ -247,7 +247,7 @@ class Runner:
             return self._failed(run, error.__cause__ or error, None, error.delay_ms)
         if isinstance(error, RetryLater | RateLimited):
             verb: Verb = "d" if isinstance(error, RetryLater) else "l"
-            return Ended(run, verb, b"", str(error.delay_ms), error, error.delay)
+            return Ended(run, verb, one_line(error.waits_for).encode(), str(error.delay_ms), error, error.delay)
         cause = _final_cause(run.job, error)
         if cause is None and self._crashes.is_poison(run.job.id, error):
             cause = "stalled"

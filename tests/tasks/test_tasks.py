@@ -144,13 +144,15 @@ async def test_add_many_checks_all_before_it_sends_any(mq: GlideMQ) -> None:
     assert [await job.result(PATIENCE) for job in jobs] == [2, 4, 6]
 
 
-async def test_a_job_of_an_unknown_task_fails_with_a_type_of_its_own_after_its_attempts(mq: GlideMQ) -> None:
+async def test_a_job_of_an_unknown_task_fails_after_the_grace_and_its_attempts(storage: Storage, name: str) -> None:
+    mq = GlideMQ(storage, queue=name, unknown_task_grace=0)
+
     @mq.task
     async def known() -> None: ...
 
     queue = mq.queue(known.queue)
     job = await queue.add("os.system", {"a": ["true"], "k": {}}, attempts=2)
-    async with mq.worker():
+    async with mq, mq.worker():
         with pytest.raises(JobFailed, match=r"'os\.system'.* this app has known") as caught:
             await job.result(PATIENCE)
     assert caught.value.error_type == "UnknownTaskError"
@@ -158,8 +160,11 @@ async def test_a_job_of_an_unknown_task_fails_with_a_type_of_its_own_after_its_a
     assert job.attempts_made == 2
 
 
-async def test_a_job_of_an_unknown_task_waits_for_a_newer_worker_in_the_grace(storage: Storage, name: str) -> None:
-    older, newer = (GlideMQ(storage, queue=name, unknown_task_grace=60) for _ in range(2))
+@pytest.mark.parametrize("grace", [None, 60])
+async def test_a_job_of_an_unknown_task_waits_for_a_newer_worker(
+    storage: Storage, name: str, grace: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    older, newer = (GlideMQ(storage, queue=name, unknown_task_grace=grace) for _ in range(2))
 
     @older.task
     async def known() -> None: ...
@@ -168,14 +173,19 @@ async def test_a_job_of_an_unknown_task_waits_for_a_newer_worker_in_the_grace(st
     async def fresh() -> str:
         return "done"
 
-    looked = asyncio.Event()
     async with older, newer:
-        job = await fresh.add()
-        async with older.worker() as worker:
-            worker.on("active", lambda *_: looked.set())
-            async with asyncio.timeout(PATIENCE):
-                await looked.wait()
+        job, other = await fresh.add(), await fresh.add()
+        async with asyncio.timeout(PATIENCE):
+            # A burst does not wait for another release.
+            await older.run_worker(until_empty=True)
+        await job.refresh()
+        assert (job.state, job.attempts_made) == ("delayed", 0)
+        assert str(job.failed_reason).startswith("waits for a worker with task 'fresh': import the module")
+        warnings = [each.getMessage() for each in caplog.records if each.name.endswith("routing")]
+        assert len(warnings) == 1, "one warning for all jobs of a task"
+        assert "this app has no task 'fresh'" in warnings[0]
         async with newer.worker():
+            await other.result(PATIENCE)
             assert await job.result(PATIENCE) == "done"
         await job.refresh()
         assert job.attempts_made == 1
