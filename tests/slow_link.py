@@ -25,6 +25,8 @@ class SlowLink:
         self.delay = delay
         self.port = 0
         self.connections = 0
+        self.connected = asyncio.Event()
+        """Set by the first connection."""
         self._upstream = port
         self._open = asyncio.Event()
         self._open.set()
@@ -64,6 +66,7 @@ class SlowLink:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self.connections += 1
+        self.connected.set()
         there = _small(socket.socket())
         there.setblocking(False)
         await asyncio.get_running_loop().sock_connect(there, ("127.0.0.1", self._upstream))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from .attempt import SharedAttempt
 from .connections import Endpoint, dial
 from .library import Library, pack
 from .node import Node
@@ -48,7 +49,7 @@ class ClusterStorage(ServerStorage):
         self._nodes: dict[Address, Node] = {}
         self._owners: list[Address | None] = [None] * SLOTS
         self._known: list[Address] = []
-        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshing = self._refresher()
 
     def clone(self) -> ClusterStorage:
         """Return a storage for the same cluster with connections of its own."""
@@ -64,7 +65,7 @@ class ClusterStorage(ServerStorage):
     async def find_node(self, key: str) -> Node:
         slot = slot_of(key)
         if self._owners[slot] is None:
-            await self._refresh()
+            await self._refreshing.outcome()
         owner = self._owners[slot]
         if owner is None:
             raise ConnectionError(f"no node of {self.url} serves slot {slot}")
@@ -85,7 +86,7 @@ class ClusterStorage(ServerStorage):
         await asyncio.gather(*(node.open() for node in await self.primaries()))
 
     async def primaries(self) -> list[Node]:
-        await self._refresh()
+        await self._refreshing.outcome()
         owners = sorted({owner for owner in self._owners if owner is not None})
         if not owners:
             raise ConnectionError(f"no node of {self.url} serves any slot")
@@ -99,7 +100,7 @@ class ClusterStorage(ServerStorage):
         owner = None if slot is None else self._owners[slot]
         if owner is not None and not isinstance(problem, OSError) and owner in self._nodes:
             self._nodes[owner].drop(f"it answered {text}")
-        await self._refresh()
+        await self._refreshing.outcome()
         return slot is not None and owner is not None and self._owners[slot] not in (owner, None)
 
     def _moved(self, text: str) -> bool:
@@ -109,24 +110,13 @@ class ClusterStorage(ServerStorage):
         former = self._owners[slot]
         address = (host or (former[0] if former else self._seeds[0][0]), int(port))
         self._owners[slot] = address
-        self._start_refresh()
+        self._refreshing.start()
         return address != former
 
     # Topology
 
-    async def _refresh(self) -> None:
-        await asyncio.shield(self._start_refresh())
-
-    def _start_refresh(self) -> asyncio.Task[None]:
-        if self._refreshing is None:
-            task = self._refreshing = asyncio.ensure_future(self._load_topology())
-            task.add_done_callback(self._refreshed)
-        return self._refreshing
-
-    def _refreshed(self, task: asyncio.Task[None]) -> None:
-        self._refreshing = None
-        if not task.cancelled() and task.exception() is not None:
-            log.debug("could not read the topology of %s: %s", self.url, task.exception())
+    def _refresher(self) -> SharedAttempt[None]:
+        return SharedAttempt(self._load_topology, "read the topology of the cluster")
 
     async def _load_topology(self) -> None:
         problems: list[str] = []
@@ -182,19 +172,17 @@ class ClusterStorage(ServerStorage):
         for gone in before - now:
             node = self._nodes.pop(gone, None)
             if node is not None:
-                node.drop("it serves no slots any more")
+                node.retire("it serves no slots any more")
         if changed:
             self.reset_routes(set(changed))
 
     def forget_nodes(self) -> object:
         former = (self._nodes, self._refreshing)
-        self._nodes, self._refreshing = {}, None
+        self._nodes, self._refreshing = {}, self._refresher()
         return former
 
     async def close_nodes(self) -> None:
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-            await asyncio.gather(self._refreshing, return_exceptions=True)
+        await self._refreshing.close()
         for node in tuple(self._nodes.values()):
             await node.close()
 

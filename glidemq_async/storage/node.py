@@ -7,10 +7,11 @@ has a private one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
+from .attempt import SharedAttempt
 from .library import Library, check_server, ensure_library
 from .retry import TRY_SECONDS
 from .wire import Wire
@@ -19,8 +20,6 @@ Dial: TypeAlias = Callable[[], Awaitable[Wire]]
 
 SPARE_WIRES: Final = 4
 """Connections for blocking calls that are kept open for the next such call."""
-
-_T = TypeVar("_T")
 
 
 class Node:
@@ -32,8 +31,8 @@ class Node:
         self.wire: Wire | None = None
         self._spare: list[Wire] = []
         self._lent: set[Wire] = set()
-        self._opening: asyncio.Task[Wire] | None = None
-        self._loading: asyncio.Task[None] | None = None
+        self._opening = SharedAttempt(self._open, "opened a connection")
+        self._loading = SharedAttempt(self._load, "loaded the function library")
         self._checked = False
         self._closed = False
 
@@ -45,18 +44,11 @@ class Node:
         wire = self.wire
         if wire is not None and wire.alive:
             return wire
-        if self._opening is None:
-            self._opening = _start(self._open(), self._opened)
-        return await asyncio.shield(self._opening)
-
-    def _opened(self) -> None:
-        self._opening = None
+        return await self._opening.outcome()
 
     async def _open(self) -> Wire:
         wire = await self._dial()
         try:
-            if self._closed:
-                raise ConnectionAbortedError(f"the connection to {wire.where} was closed while it opened")
             deadline = asyncio.get_running_loop().time() + TRY_SECONDS
             if not self._checked:
                 await check_server(wire, deadline)
@@ -70,12 +62,7 @@ class Node:
 
     async def load_library(self) -> None:
         """Load the library if it is missing; callers share one attempt."""
-        if self._loading is None:
-            self._loading = _start(self._load(), self._loaded)
-        await asyncio.shield(self._loading)
-
-    def _loaded(self) -> None:
-        self._loading = None
+        await self._loading.outcome()
 
     async def _load(self) -> None:
         wire = await self.open()
@@ -91,6 +78,7 @@ class Node:
 
         Raises `TimeoutError` when none could be opened by `deadline` (loop time).
         """
+        self._refuse_closed()
         wire = self._take()
         if wire is None:
             async with asyncio.timeout_at(deadline):
@@ -104,6 +92,10 @@ class Node:
                 self._spare.append(wire)
             else:
                 wire.drop("a blocking request was given up")
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ConnectionAbortedError("the storage was closed")
 
     def _take(self) -> Wire | None:
         while self._spare:
@@ -122,26 +114,17 @@ class Node:
         for wire in wires:
             wire.drop(reason)
 
-    async def close(self) -> None:
-        """Drop every connection for good."""
+    def retire(self, reason: str) -> None:
+        """Drop every connection and open no more; for a node that the storage forgets. Never waits."""
         self._closed = True
-        tasks: list[asyncio.Task[Wire] | asyncio.Task[None]] = []
-        tasks += [task for task in (self._opening, self._loading) if task is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        self._opening.cancel()
+        self._loading.cancel()
+        self.drop(reason)
+
+    async def close(self) -> None:
+        """Drop every connection for good, and wait for those that are being opened."""
+        self._closed = True
+        await self._opening.close()
+        await self._loading.close()
         self.drop("closed")
         await asyncio.sleep(0)
-
-
-def _start(work: Coroutine[None, None, _T], finished: Callable[[], None]) -> asyncio.Task[_T]:
-    task = asyncio.ensure_future(work)
-
-    def settle(done: asyncio.Task[_T]) -> None:
-        finished()
-        if not done.cancelled():
-            done.exception()  # seen, even when every caller has been cancelled
-
-    task.add_done_callback(settle)
-    return task

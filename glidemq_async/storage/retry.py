@@ -101,12 +101,13 @@ def gave_up(problem: Exception, function: str, where: str, timeout: float) -> St
 
 @dataclass(slots=True)
 class Backoff:
-    """Pauses that double from 5 ms to 500 ms, each between half and all of its length."""
+    """Pauses in seconds that double from `first` to `longest`, each between half and all of its length."""
 
-    _pause: float = field(default=FIRST_PAUSE)
+    first: float = FIRST_PAUSE
+    longest: float = LONGEST_PAUSE
+    _pause: float = field(default=0.0, init=False)
 
     def next(self) -> float:
-        """The next pause in seconds."""
-        pause = self._pause
-        self._pause = min(pause * 2, LONGEST_PAUSE)
-        return pause * random.uniform(0.5, 1.0)
+        """Return the next pause in seconds."""
+        self._pause = min(self._pause * 2 or self.first, self.longest)
+        return self._pause * random.uniform(0.5, 1.0)

@@ -1,0 +1,74 @@
+"""Work that several callers wait for together, such as opening a connection that all of them need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Generic, TypeVar
+
+_T = TypeVar("_T")
+
+
+class SharedAttempt(Generic[_T]):
+    """One attempt at a time, whose outcome all callers get that waited for it.
+
+    A cancelled caller leaves the attempt to the others. `purpose` completes "while it ...".
+    """
+
+    def __init__(self, make: Callable[[], Coroutine[None, None, _T]], purpose: str) -> None:
+        self._make = make
+        self._purpose = purpose
+        self._task: asyncio.Task[_T] | None = None
+        self._closed = False
+
+    @property
+    def under_way(self) -> bool:
+        """Whether an attempt has begun and not ended."""
+        return self._task is not None
+
+    def start(self) -> asyncio.Task[_T]:
+        """Begin an attempt, or return the one that is under way."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._make())
+            self._task.add_done_callback(self._finished)
+        return self._task
+
+    async def outcome(self) -> _T:
+        """Wait for the attempt that is under way, or make one; raises `ConnectionAbortedError` once it is closed."""
+        if self._closed:
+            raise self._aborted()
+        task = self.start()
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # Two things end this wait with a cancellation: `close` cancelled the attempt, or somebody cancelled the
+            # caller. Only the caller's own cancellation may leave here as one. Code that did not ask for it would
+            # take it for its own: a TaskGroup drops such a task without any error.
+            if task.cancelled() and not _is_cancelled():
+                raise self._aborted() from None
+            raise
+
+    def cancel(self) -> None:
+        """End the attempt that is under way, and refuse further ones; its callers get `ConnectionAbortedError`."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """Do what `cancel` does, and wait until the attempt has ended."""
+        self.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _finished(self, task: asyncio.Task[_T]) -> None:
+        self._task = None
+        if not task.cancelled():
+            task.exception()  # retrieved here, because every caller may have been cancelled
+
+    def _aborted(self) -> ConnectionAbortedError:
+        return ConnectionAbortedError(f"the storage was closed while it {self._purpose}")
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
