@@ -7,6 +7,7 @@ settled by the next one. An idle worker makes no calls: it is woken, sleeps unti
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from glidemq_async.failure import failure_of
 from glidemq_async.functions.callers import Arg, Lane, SettleReply, SettleRequest
 from glidemq_async.job import Job
 from glidemq_async.storage.protocol import FunctionError
+from glidemq_async.storage.retry import Backoff
 from glidemq_async.worker.runs import Ended, Run, Verb, failed_option
 
 MAX_SETTLED: Final = 500
@@ -31,6 +33,9 @@ ECHO_SECONDS: Final = 2.0
 """How long the echo of an idle worker may be on its way before the wake-up link is taken for silent."""
 ERROR_PAUSE: Final = 1.0
 """After a call that failed in spite of its retries."""
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between two tries of a call that the server refuses each time, the longest ones; the first ones are short."""
 # By so much timers may fire late: loops wait for whole milliseconds, and some also tell the time in these.
 TIMER_GRAIN: Final = 0.0015
 
@@ -68,6 +73,7 @@ class ClaimLoop:
         self._ended: list[Ended] = []
         self._in_call: list[Ended] = []
         self._event = asyncio.Event()
+        self._stop_asked = asyncio.Event()
         self._claimable = True
         self._polling = False
         self._stopping = self._finishing = False
@@ -134,11 +140,13 @@ class ClaimLoop:
     def stop(self) -> None:
         """Claim nothing more; outcomes are still settled."""
         self._stopping = True
+        self._stop_asked.set()
         self._event.set()
 
     def finish(self) -> None:
         """No run is left: `run` returns when every outcome is stored."""
         self._stopping = self._finishing = True
+        self._stop_asked.set()
         self._event.set()
 
     @property
@@ -261,25 +269,39 @@ class ClaimLoop:
 
     async def _answer(self, request: SettleRequest) -> SettleReply:
         """Send the same call until it is answered: it may have been executed, and only its number can tell."""
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
+            self.last_try = tried = loop.time()
             try:
-                self.last_try = asyncio.get_running_loop().time()
                 return await self._client.functions.settle_and_claim(request)
             except StorageUnavailable as error:
                 self._on_error(error)
             except FunctionError as error:
                 if error.code != "UNDECLARED":
                     raise
-                await self._declare_again(request)
+                if await self._declare_again(request):
+                    continue
+            # A refusal comes back immediately, and would so for ever; an outage has taken its time already.
+            await self._pause(tried + backoff.next() - loop.time())
 
-    async def _declare_again(self, request: SettleRequest) -> None:
-        """The queue is another one than this worker opened: it takes none of its jobs before it has declared."""
+    async def _pause(self, seconds: float) -> None:
+        """Wait before the next try; only a little when the worker stops meanwhile."""
+        if seconds > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._stop_asked.wait()
+                    await asyncio.sleep(ERROR_PAUSE)
+
+    async def _declare_again(self, request: SettleRequest) -> bool:
+        """Declare the queue, which was made anew, so that its jobs can be claimed; returns whether that worked."""
         try:
             await self._client.open_again(request.incarnation)
         except StorageUnavailable as error:
             self._on_error(error)
-        else:
-            self._client.functions.readdress(request)
+            return False
+        self._client.functions.readdress(request)
+        return True
 
     def _after_call(self, reply: SettleReply, batch: list[Ended], slots: int) -> None:
         loop = asyncio.get_running_loop()

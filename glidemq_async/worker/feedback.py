@@ -13,6 +13,7 @@ from glidemq_async.failure import stored_failure
 from glidemq_async.instrumentation import Instruments
 from glidemq_async.job import Job
 from glidemq_async.letter import FailureCause
+from glidemq_async.repeated_log import RepeatedLog
 from glidemq_async.worker.claiming import ClaimLoop
 from glidemq_async.worker.listeners import Listeners
 from glidemq_async.worker.runs import Ended, run_outcome
@@ -29,6 +30,7 @@ class Feedback:
         self._worker = worker
         self._slots = slots
         self._tell = listeners.tell
+        self._errors = RepeatedLog(_log)
         self.loop: ClaimLoop | None = None
         self.renew: Callable[[], None] = lambda: None
         self.retries_due = 0.0
@@ -82,7 +84,7 @@ class Feedback:
 
     def on_error(self, error: Exception) -> None:
         """Something failed that is not a job."""
-        _log.warning("worker %s: %s", self._worker, error)
+        self._errors.write((type(error), str(error)), "worker %s: %s", self._worker, error)
         self._tell("error", error)
 
     def on_settled(self, ended: Ended, refused: str | None) -> None:
