@@ -24,7 +24,7 @@ class FunctionStore(Protocol):
         args: Sequence[Arg],
         *,
         readonly: bool = False,
-        timeout: float = 30.0,
+        timeout: float | None = None,
         wait: Wait = "default",
     ) -> object:
         """Call a function of the library; see `Storage.call`."""
@@ -104,7 +104,7 @@ class Caller:
         return self._base
 
     async def once(
-        self, function: str, args: Sequence[Arg], *, timeout: float = 30.0, wait: Wait = "default"
+        self, function: str, args: Sequence[Arg], *, timeout: float | None = None, wait: Wait = "default"
     ) -> object:
         """Make a call that happens once however often it is sent."""
         lane = self._lanes.acquire()

@@ -93,10 +93,11 @@ class Adder:
     def _next_batch(self) -> list[tuple[AddRequest, asyncio.Future[Added]]]:
         batch: list[tuple[AddRequest, asyncio.Future[Added]]] = []
         size = 0
-        while self._line and len(batch) < MAX_JOBS and size < MAX_BYTES:
-            item = self._line.popleft()
-            size += len(item[0].data)
-            batch.append(item)
+        while self._line and len(batch) < MAX_JOBS:
+            size += len(self._line[0][0].data)
+            if size > MAX_BYTES and batch:
+                break  # a large payload travels alone: nobody waits for it but its own caller
+            batch.append(self._line.popleft())
         self._crowded = len(batch) > 1
         return batch
 

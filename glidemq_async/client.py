@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from glidemq_async import forks
@@ -13,11 +14,12 @@ from glidemq_async.errors import IncompatibleQueueError, PayloadTooLarge
 from glidemq_async.functions.callers import Functions, QueueState
 from glidemq_async.keys import QueueKeys
 from glidemq_async.letter import DeadLetter
-from glidemq_async.payloads import Payloads
+from glidemq_async.payloads import DEFAULT_LIMIT, Payloads
 from glidemq_async.results import ResultListener
 from glidemq_async.serialization import Serializer
 from glidemq_async.storage import Storage, access, open_storage
 from glidemq_async.storage.protocol import FunctionError
+from glidemq_async.storage.server import ServerStorage
 from glidemq_async.sync import Blocking, Home
 from glidemq_async.timekeeping import Timekeeper
 
@@ -38,13 +40,14 @@ class QueueClient:
         codecs: Sequence[Codec] = (),
         payload_limit: int | None = None,
         dead_letter_queue: str | None = None,
+        timeout: float | timedelta | None = None,
     ) -> None:
         self.keys = QueueKeys(prefix, queue)
         check_mode(mode)
         self.payloads = Payloads(self.keys.base, serializer, codecs, payload_limit)
         self.encode, self.decode = self.payloads.encode, self.payloads.decode
         self.owns_storage = not isinstance(storage, Storage)
-        self.storage: Storage = open_storage(storage)
+        self.storage: Storage = open_storage(storage, timeout=timeout)
         self._mode = mode
         self._dead_letter_queue = dead_letter_queue
         self._begin()
@@ -84,12 +87,14 @@ class QueueClient:
     async def open(self) -> None:
         """Connect, check the stored queue and declare what this client is to declare; idempotent.
 
-        Raises StorageUnavailable, IncompatibleQueueError.
+        Raises StorageUnavailable, IncompatibleQueueError, and ValueError for a payload limit beyond the server's own.
         """
         if self.state is None:
             async with self._opening:
                 if self.state is None:
                     await self.storage.connect()
+                    if self.payloads.limit > DEFAULT_LIMIT and isinstance(self.storage, ServerStorage):
+                        await self.storage.refuse_larger("payload_limit", self.payloads.limit)
                     self._loop = asyncio.get_running_loop()
                     await self._declare()
 

@@ -60,7 +60,9 @@ class Queue(
     `default_options` apply to every job that does not say otherwise.
     `serializer` turns payloads into bytes (MsgpackSerializer), and `codecs` compress, encrypt or sign these, in their
     order; both are the same for all who use the queue. `payload_limit` is in bytes, for one payload as it is sent
-    (1 MiB). `ids` says how jobs without a `job_id` are named: "sequence" (1, 2, 3, …, given by the server), "uuid4" or
+    (1 MiB). `timeout` is in seconds: a call that the server does not answer is tried for this time (30) and then raises
+    StorageUnavailable. A Storage object has its own timeout.
+    `ids` says how jobs without a `job_id` are named: "sequence" (1, 2, 3, …, given by the server), "uuid4" or
     "uuid7" (made by the client; nobody can guess them, and those of uuid7 sort by time).
     `instrumentation` hears of every add: see glidemq_async.telemetry.
 
@@ -79,13 +81,21 @@ class Queue(
         serializer: Serializer | None = None,
         codecs: Sequence[Codec] = (),
         payload_limit: int | None = None,
+        timeout: float | timedelta | None = None,
         instrumentation: Sequence[Instrumentation] = (),
         ids: GeneratedIds = "sequence",
     ) -> None:
         if default_options is not None and not isinstance(default_options, JobOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"default_options must be JobOptions, got {default_options!r}")
         self._client = QueueClient(
-            name, storage, prefix=prefix, mode=mode, serializer=serializer, codecs=codecs, payload_limit=payload_limit
+            name,
+            storage,
+            prefix=prefix,
+            mode=mode,
+            serializer=serializer,
+            codecs=codecs,
+            payload_limit=payload_limit,
+            timeout=timeout,
         )
         self._instruments = instruments_of(instrumentation)
         self._add_one = self._add_and_tell if self._instruments else self._add

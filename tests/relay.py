@@ -39,7 +39,7 @@ class Relay:
         args: Sequence[Arg],
         *,
         readonly: bool = False,
-        timeout: float = 30.0,
+        timeout: float | None = None,
         wait: Wait = "default",
     ) -> object:
         self.calls.append(function)

@@ -40,7 +40,7 @@ class PatientStore:
         args: Sequence[Arg],
         *,
         readonly: bool = False,
-        timeout: float = 30.0,  # noqa: ARG002 - a write has its own
+        timeout: float | None = None,  # noqa: ARG002 - a write has its own
         wait: Wait = "default",
     ) -> object:
         """Call a function; see `Storage.call`."""

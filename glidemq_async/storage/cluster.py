@@ -41,9 +41,15 @@ class ClusterStorage(ServerStorage):
     """
 
     def __init__(
-        self, seeds: Sequence[Address], base: Endpoint, url: str | None = None, library: Library | None = None
+        self,
+        seeds: Sequence[Address],
+        base: Endpoint,
+        url: str | None = None,
+        library: Library | None = None,
+        *,
+        timeout: float | None = None,
     ) -> None:
-        super().__init__(url or f"redis+cluster://{','.join(f'{h}:{p}' for h, p in seeds)}", library)
+        super().__init__(url or f"redis+cluster://{','.join(f'{h}:{p}' for h, p in seeds)}", library, timeout)
         self._seeds = list(seeds)
         self._base = base
         self._nodes: dict[Address, Node] = {}
@@ -53,7 +59,7 @@ class ClusterStorage(ServerStorage):
 
     def clone(self) -> ClusterStorage:
         """Return a storage for the same cluster with connections of its own."""
-        return ClusterStorage(self._seeds, self._base, self._url, self.library)
+        return ClusterStorage(self._seeds, self._base, self._url, self.library, timeout=self._timeout)
 
     def route(self, key: str) -> int:
         return slot_of(key)

@@ -53,12 +53,14 @@ class FileStorage(RedisStorage):
         linger: float | None = None,
         testing: bool = False,
         library: Library | None = None,
+        timeout: float | None = None,
     ) -> None:
         self._directory = os.path.realpath(directory)
         super().__init__(
             Endpoint(path=self._directory),
             Path(self._directory).as_uri(),
             library or shipped(testing=testing),
+            timeout=timeout,
         )
         self._linger = linger
 
@@ -73,7 +75,7 @@ class FileStorage(RedisStorage):
 
     def clone(self) -> FileStorage:
         """Return a storage for the same directory with connections of its own."""
-        return FileStorage(self._directory, linger=self._linger, library=self.library)
+        return FileStorage(self._directory, linger=self._linger, library=self.library, timeout=self._timeout)
 
     async def dial(self) -> Wire:
         """Open one connection, starting the keeper if nobody answers."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Final, cast
@@ -106,6 +106,26 @@ async def ensure_library(library: Library, wire: Wire, deadline: float) -> None:
     raise ConnectionError(f"the function library on {wire.where} keeps changing")
 
 
+async def lacks(library: Library, function: str, wire: Wire, deadline: float) -> bool:
+    """Return whether the library is loaded and has no such function; an unreadable answer counts as that too."""
+    reply = await wire.send(pack("FUNCTION", "LIST", "LIBRARYNAME", library.name), deadline)
+    if isinstance(reply, OSError):
+        raise reply
+    found = as_list(reply)
+    if found is None:
+        return True
+    return bool(found) and function.encode() not in _names(found)
+
+
+def _names(reply: Reply) -> Iterator[Reply]:
+    """Every text of a nested reply."""
+    for part in as_list(reply) or []:
+        if isinstance(part, list):
+            yield from _names(cast("Reply", part))
+        else:
+            yield part
+
+
 async def _has_stamp(library: Library, wire: Wire, deadline: float) -> bool:
     return isinstance(await wire.send(pack("FCALL_RO", library.stamp_function, 0), deadline), bytes)
 
@@ -135,7 +155,7 @@ def _refused(library: Library, reply: Reply, where: str) -> Exception:
     text = str(reply)
     if isinstance(reply, OSError):
         return reply
-    if text.split(" ", 1)[0] in ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "OOM", "BUSY"):
+    if text.split(" ", 1)[0] in ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "OOM", "BUSY", "MISCONF"):
         return ConnectionError(f"{where} cannot take the function library now: {text}")
     if text.startswith("NOPERM"):
         return StorageUnavailable(
@@ -148,24 +168,31 @@ def _refused(library: Library, reply: Reply, where: str) -> Exception:
     )
 
 
-async def check_server(wire: Wire, deadline: float) -> None:
-    """Refuse a server that is too old, and warn about settings that lose jobs."""
+async def check_server(wire: Wire, deadline: float) -> int | None:
+    """Refuse a server that is too old, and warn about settings that lose jobs.
+
+    Returns the bytes that one argument of a call may have (proto-max-bulk-len), None when the server does not say.
+    """
     info, config = (
         wire.send(pack("INFO", "server"), deadline),
-        wire.send(pack("CONFIG", "GET", "maxmemory-policy"), deadline),
+        wire.send(pack("CONFIG", "GET", "maxmemory-policy", "proto-max-bulk-len"), deadline),
     )
-    info_reply, policy_reply = await info, await config
+    info_reply, config_reply = await info, await config
     if isinstance(info_reply, OSError):
         raise info_reply
     if isinstance(info_reply, bytes):
         _check_version(dict(_lines(info_reply)), wire.where)
-    policy = as_list(policy_reply)
-    if policy is not None and len(policy) == 2 and policy[1] != b"noeviction":
+    words = [as_text(word) for word in as_list(config_reply) or []]
+    settings = dict(zip(words[::2], words[1::2], strict=False))
+    policy = settings.get("maxmemory-policy", "noeviction")
+    if policy != "noeviction":
         log.warning(
             "%s has maxmemory-policy %s, so it may throw jobs away when memory is short; set it to noeviction",
             wire.where,
-            as_text(policy[1]),
+            policy,
         )
+    largest = settings.get("proto-max-bulk-len", "")
+    return int(largest) if largest.isdecimal() else None
 
 
 def _lines(info: bytes) -> list[tuple[str, str]]:

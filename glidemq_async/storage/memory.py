@@ -158,14 +158,23 @@ class MemoryStorage(RedisStorage):
     `testing=True` loads the switches for a movable clock.
     """
 
-    def __init__(self, name: str = "", *, testing: bool = False, library: Library | None = None) -> None:
+    connect_timeout = START_SECONDS
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        testing: bool = False,
+        library: Library | None = None,
+        timeout: float | None = None,
+    ) -> None:
         self._name = name or f"#{next(_counter)}"
-        super().__init__(Endpoint(), f"memory://{name}", library or shipped(testing=testing))
+        super().__init__(Endpoint(), f"memory://{name}", library or shipped(testing=testing), timeout=timeout)
         self._server: MemoryServer | None = None
 
     def clone(self) -> MemoryStorage:
         """Return a storage on the same server with connections of its own."""
-        twin = MemoryStorage(self._name, library=self.library)
+        twin = MemoryStorage(self._name, library=self.library, timeout=self._timeout)
         twin._url = self._url
         # Held from now on: the server must outlive the moment between clone and connect.
         twin._server = _share(self._hold())

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Final, TypeAlias
 
 from .attempt import SharedAttempt
-from .library import Library, check_server, ensure_library
+from .library import Library, check_server, ensure_library, lacks
 from .retry import TRY_SECONDS
 from .wire import Wire
 
@@ -34,6 +34,8 @@ class Node:
         self._opening = SharedAttempt(self._open, "opened a connection")
         self._loading = SharedAttempt(self._load, "loaded the function library")
         self._checked = False
+        self.largest_argument: int | None = None
+        """Bytes that one argument of a call may have, None when the server has not told it."""
         self._closed = False
 
     async def open(self) -> Wire:
@@ -51,7 +53,7 @@ class Node:
         try:
             deadline = asyncio.get_running_loop().time() + TRY_SECONDS
             if not self._checked:
-                await check_server(wire, deadline)
+                self.largest_argument = await check_server(wire, deadline)
                 self._checked = True
             await ensure_library(self._library, wire, deadline)
         except BaseException:
@@ -67,6 +69,11 @@ class Node:
     async def _load(self) -> None:
         wire = await self.open()
         await ensure_library(self._library, wire, asyncio.get_running_loop().time() + TRY_SECONDS)
+
+    async def lacks(self, function: str) -> bool:
+        """Return whether the library is loaded and has no function of this name, which is the whole one."""
+        wire = await self.open()
+        return await lacks(self._library, function, wire, asyncio.get_running_loop().time() + TRY_SECONDS)
 
     async def dial(self) -> Wire:
         """Open a private connection, which the caller drops."""

@@ -82,14 +82,17 @@ class Storage(Protocol):
         args: Sequence[Arg],
         *,
         readonly: bool = False,
-        timeout: float = 30.0,
+        timeout: float | None = None,
         wait: Wait = "default",
     ) -> object:
         """Call a library function and return its reply (bytes, int, list or None).
 
         `key` is the queue's base key. The same arguments are sent again after a lost reply, so a mutating
-        call must carry a request token. `wait` says what must be confirmed before it returns. Raises
-        `StorageUnavailable` after `timeout` seconds, `FunctionError` when the function refuses, `QueueFull` when
+        call must carry a request token. `wait` says what must be confirmed before it returns. A call is tried for
+        `timeout` seconds (None: those of the storage). Time in which bytes of the call or of its reply are being
+        transferred does not count.
+
+        Raises `StorageUnavailable` after the timeout, `FunctionError` when the function refuses, `QueueFull` when
         the server is out of memory, `UnsupportedDurability` when it cannot confirm what `wait` asks for,
         `QueueClosed` once the storage is closed.
         """

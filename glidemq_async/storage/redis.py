@@ -10,10 +10,20 @@ from .wire import ReplyError, Wire
 
 
 class RedisStorage(ServerStorage):
-    """A single server; `open_storage` makes it from `redis://`, `rediss://`, `unix://` URLs and their kin."""
+    """A single server; `open_storage` makes it from `redis://`, `rediss://`, `unix://` URLs and their kin.
 
-    def __init__(self, endpoint: Endpoint, url: str | None = None, library: Library | None = None) -> None:
-        super().__init__(url or f"redis://{endpoint.where}", library)
+    `timeout`: seconds for which a call is tried before it raises StorageUnavailable (30).
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        url: str | None = None,
+        library: Library | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        super().__init__(url or f"redis://{endpoint.where}", library, timeout)
         self._endpoint = endpoint
         self._node = Node(self.dial, self.library)
 
@@ -24,7 +34,7 @@ class RedisStorage(ServerStorage):
 
     def clone(self) -> RedisStorage:
         """Return a storage for the same server with connections of its own."""
-        return RedisStorage(self._endpoint, self._url, self.library)
+        return RedisStorage(self._endpoint, self._url, self.library, timeout=self._timeout)
 
     async def dial(self) -> Wire:
         """Open one connection to the primary."""

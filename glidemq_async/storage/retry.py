@@ -37,7 +37,7 @@ class Verdict(enum.Enum):
 
 _ELSEWHERE: Final = frozenset({"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "UNBLOCKED"})
 # ASK is waited out, never followed: while a slot moves key by key, the other node holds half of the queue.
-_AGAIN: Final = frozenset({"TRYAGAIN", "ASK", "BUSY", "NOREPLICAS"})
+_AGAIN: Final = frozenset({"TRYAGAIN", "ASK", "BUSY", "NOREPLICAS", "MISCONF"})
 
 
 def judge(problem: Exception) -> Verdict:
@@ -85,17 +85,22 @@ def failure(problem: Exception, function: str, where: str) -> GlideMQError:
     return FunctionError(code, rest)
 
 
-def gave_up(problem: Exception, function: str, where: str, timeout: float) -> StorageUnavailable:
-    """The error after the last try."""
+def gave_up(problem: Exception, function: str, where: str, seconds: float) -> StorageUnavailable:
+    """Return the error of a call that was tried for this long without success."""
     reason = str(problem).rstrip(".") or "no connection was opened in time"
     if function == "connect":
         return StorageUnavailable(
-            f"cannot reach {where} (tried for {timeout:g} s): {reason}. Start the server, or correct the URL or "
+            f"cannot reach {where} (tried for {seconds:.1f} s): {reason}. Start the server, or correct the URL or "
             "$GLIDEMQ_URL."
         )
+    if reason.startswith("MISCONF"):
+        return StorageUnavailable(
+            f"{where} refuses writes because it cannot store them, so {function} failed (tried for {seconds:.1f} s): "
+            f"{reason}. Make room on the server's disk, or correct what its log names, then call again."
+        )
     return StorageUnavailable(
-        f"{function} got no answer from {where} in {timeout:g} s; the last failure was: {reason}. It may or "
-        "may not have been executed. Check that the server runs and can be reached, then call again."
+        f"{function} got no answer from {where} (tried for {seconds:.1f} s); the last failure was: {reason}. It may "
+        "or may not have been executed. Check that the server runs and can be reached, then call again."
     )
 
 

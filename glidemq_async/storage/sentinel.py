@@ -22,15 +22,19 @@ class SentinelStorage(RedisStorage):
         primary: Endpoint,
         url: str | None = None,
         library: Library | None = None,
+        *,
+        timeout: float | None = None,
     ) -> None:
         hosts = ",".join(one.where for one in sentinels)
-        super().__init__(primary, url or f"redis+sentinel://{hosts}/{service}", library)
+        super().__init__(primary, url or f"redis+sentinel://{hosts}/{service}", library, timeout=timeout)
         self._sentinels = list(sentinels)
         self._service = service
 
     def clone(self) -> SentinelStorage:
         """Return a storage for the same service with connections of its own."""
-        return SentinelStorage(self._sentinels, self._service, self._endpoint, self._url, self.library)
+        return SentinelStorage(
+            self._sentinels, self._service, self._endpoint, self._url, self.library, timeout=self._timeout
+        )
 
     async def dial(self) -> Wire:
         """Ask the sentinels in turn for the primary and connect to it, if it says itself that it is one."""

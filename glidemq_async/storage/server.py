@@ -6,6 +6,7 @@ Which node serves a key is decided by the subclasses (`redis`, `cluster`, `senti
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -27,7 +28,9 @@ from .subscriptions import OnChange, OnMessage, SubscriptionHub
 from .wire import Reply, Wire, as_list, as_text
 
 CONNECT_TIMEOUT: Final = 10.0
-"""How long `connect` tries to reach a server, in seconds; a call has its own timeout."""
+"""Seconds for which `connect` tries to reach a server, unless the storage has a timeout."""
+CALL_TIMEOUT: Final = 30.0
+"""Seconds for which a call is tried, unless the storage or the call has a timeout."""
 READ_PATIENCE: Final = 30.0
 """How long a read is tried again while the server is away, beyond the time it may block."""
 SHORTEST_TRY: Final = 0.1
@@ -40,10 +43,13 @@ _function_name = cache(loader.function_name)
 class ServerStorage(ABC):
     """Base of the storages that talk to a server; see `Storage` for the methods."""
 
-    connect_timeout = CONNECT_TIMEOUT
+    connect_timeout: float | None = None
+    """Seconds for which `connect` tries where it may have to start a server; None: the storage's timeout."""
 
-    def __init__(self, url: str, library: Library | None = None) -> None:
+    def __init__(self, url: str, library: Library | None = None, timeout: float | None = None) -> None:
         self._url = url
+        self._timeout = timeout
+        self._call_timeout = CALL_TIMEOUT if timeout is None else timeout
         self.library = library or shipped()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -54,6 +60,11 @@ class ServerStorage(ABC):
     def url(self) -> str:
         """The address for messages and logs; passwords are masked."""
         return self._url
+
+    @property
+    def timeout(self) -> float:
+        """Seconds for which a call is tried before it raises `StorageUnavailable`."""
+        return self._call_timeout
 
     # Where a key lives
 
@@ -121,7 +132,18 @@ class ServerStorage(ABC):
     async def connect(self) -> None:
         """Connect to every primary, check the server and load the library; idempotent."""
         self.bind()
-        await self._persist("connect", "", self.connect_timeout, self._open_all, find=False)
+        timeout = self.connect_timeout or self._timeout or CONNECT_TIMEOUT
+        await self._persist("connect", "", timeout, self._open_all, find=False)
+
+    async def refuse_larger(self, name: str, size: int) -> None:
+        """Raise ValueError if a primary takes no argument of `size` bytes, which the option `name` allows."""
+        for node in await self.primaries():
+            largest = node.largest_argument
+            if largest is not None and size > largest:
+                raise ValueError(
+                    f"{name}={size} is more than {self.url} takes in one value (proto-max-bulk-len {largest}); lower "
+                    f"{name}, or raise proto-max-bulk-len on every server"
+                )
 
     async def _open_all(self, _node: Node | None, deadline: float) -> Reply:
         async with asyncio.timeout_at(deadline + LAST_MOMENT):
@@ -156,10 +178,12 @@ class ServerStorage(ABC):
         args: Sequence[Arg],
         *,
         readonly: bool = False,
-        timeout: float = 30.0,
+        timeout: float | None = None,
         wait: Wait = "default",
     ) -> object:
         """Call a library function; see `Storage.call`."""
+        if timeout is None:
+            timeout = self._call_timeout
         name = _function_name(function)
         packed = pack("FCALL_RO" if readonly else "FCALL", name, 1, key, *args)
         if wait != "default":
@@ -209,7 +233,9 @@ class ServerStorage(ABC):
     ) -> Reply:
         """Make attempts until one succeeds, one fails for good or the time is up."""
         loop = asyncio.get_running_loop()
-        deadline = (loop.time() if started is None else started) + timeout
+        if started is None:
+            started = loop.time()
+        deadline = started + timeout
         backoff = Backoff()
         loads = 0
         while True:
@@ -220,12 +246,10 @@ class ServerStorage(ABC):
                     raise failure(problem, what, self.url)
                 loads += verdict is Verdict.LOAD
                 if loads > 2:
-                    raise LibraryVersionError(
-                        f"{self.url} has no function {what} in {self.library.name} although version "
-                        f"{self.library.version} or newer is loaded. Client and library do not fit: upgrade "
-                        "the client."
-                    )
-                await self._prepare_next(key, problem, verdict, backoff, deadline, what, timeout)
+                    # Either the library has no such function, or somebody removes it as fast as it is loaded.
+                    await self._refuse_unknown(what, key)
+                    verdict = Verdict.AGAIN
+                await self._prepare_next(key, problem, verdict, backoff, deadline, what, started)
                 self._refuse_closed(what)
             try:
                 node = None
@@ -241,6 +265,16 @@ class ServerStorage(ABC):
                 return reply
             problem = reply
 
+    async def _refuse_unknown(self, function: str, key: str) -> None:
+        """Raise `LibraryVersionError` if the library that is loaded has no such function."""
+        with contextlib.suppress(OSError, TimeoutError):
+            node = await self.find_node(key)
+            if await node.lacks(_function_name(function)):
+                raise LibraryVersionError(
+                    f"{self.url} has no function {function} in {self.library.name} although version "
+                    f"{self.library.version} or newer is loaded. Client and library do not fit: upgrade the client."
+                )
+
     def _refuse_closed(self, what: str) -> None:
         if self._closed:
             raise QueueClosed(f"the storage {self.url} was closed during {what}")
@@ -253,7 +287,7 @@ class ServerStorage(ABC):
         backoff: Backoff,
         deadline: float,
         what: str,
-        timeout: float,
+        started: float,
     ) -> None:
         loop = asyncio.get_running_loop()
         at_once = verdict is Verdict.LOAD
@@ -265,7 +299,7 @@ class ServerStorage(ABC):
                 at_once = False
         pause = 0.0 if at_once else backoff.next()
         if loop.time() + pause >= deadline:
-            raise gave_up(problem, what, self.url, timeout) from problem
+            raise gave_up(problem, what, self.url, loop.time() - started) from problem
         await asyncio.sleep(pause)
 
     # Streams, channels and keys

@@ -7,9 +7,12 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
+
+from glidemq_async.option_checks import optional_positive_seconds
 
 from .connections import Endpoint
 from .protocol import Storage
@@ -36,6 +39,7 @@ _TLS_TEXTS: Final = (
     "ssl_keyfile",
     "ssl_password",
 )
+_LOGIN_OPTIONS: Final = ("username", "password")
 _SIGNS: Final = (
     "its parts cannot be told apart; in a password write / ? # @ as %2F %3F %23 %40 "
     "(urllib.parse.quote(password, safe=''))"
@@ -45,31 +49,47 @@ _SECRET_OPTIONS: Final = frozenset({"password", "sentinel_password", "ssl_passwo
 _log = logging.getLogger(__name__)
 
 
-def open_storage(place: str | Storage | None = None, *, require_url: bool = False) -> Storage:
+def open_storage(
+    place: str | Storage | None = None,
+    *,
+    timeout: float | timedelta | None = None,
+    require_url: bool = False,
+) -> Storage:
     """Return the storage for a URL; a storage passes through, None is `$GLIDEMQ_URL` or the embedded default.
 
-    Nothing is connected yet. With `require_url`, or with `$GLIDEMQ_REQUIRE_URL` set to 1, there is no embedded default:
-    connecting raises StorageUnavailable when `$GLIDEMQ_URL` is not set. Raises `ValueError` for a URL of no known form.
+    Nothing is connected yet. `timeout`: seconds for which a call is tried before it raises StorageUnavailable; None:
+    those of the URL's option `timeout`, else 30. With `require_url`, or with `$GLIDEMQ_REQUIRE_URL` set to 1, there is
+    no embedded default: connecting raises StorageUnavailable when `$GLIDEMQ_URL` is not set. Raises `ValueError` for a
+    URL of no known form, and for a timeout of a storage that exists already.
     """
+    seconds = optional_positive_seconds("timeout", timeout)
+    given = place
     if place is None:
         place = os.environ.get(VARIABLE) or _default(require_url=require_url)
     if isinstance(place, str):
-        return _from_url(place)
+        return _from_url(place, seconds)
     if not isinstance(place, Storage):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"a storage must be a URL, a Storage or None, not {place!r}")
+    if seconds is not None and given is not None:
+        raise ValueError(
+            f"timeout={seconds:g} cannot change the storage {place.url}, which others may use; give the timeout where "
+            "it is made: open_storage(url, timeout=...), or ?timeout= in its URL"
+        )
     return place
 
 
-def storage_here(place: str | Storage | None, *, require_url: bool = False) -> Storage:
+def storage_here(
+    place: str | Storage | None, *, timeout: float | timedelta | None = None, require_url: bool = False
+) -> Storage:
     """Return what `open_storage` does, and a clone of a storage that belongs to another loop than the running one."""
-    storage = open_storage(place, require_url=require_url)
+    storage = open_storage(place, timeout=timeout, require_url=require_url)
     loop: object = getattr(storage, "loop", None)
     return storage if loop is None or loop is asyncio.get_running_loop() else storage.clone()
 
 
-def _from_url(place: str) -> Storage:
+def _from_url(place: str, timeout: float | None) -> Storage:
     try:
-        return _open(place)
+        return _open(place, timeout)
     except ValueError as error:
         shown = masked(place)
         # What cannot be told apart cannot be shown, and the error may quote a part of it.
@@ -147,43 +167,44 @@ def masked(url: str) -> str:
     return urlunsplit((parts.scheme, netloc, path, shown, ""))
 
 
-def _open(url: str) -> Storage:
+def _open(url: str, timeout: float | None) -> Storage:
     parts = urlsplit(url)
     if "://" not in url:
         raise ValueError("it has no scheme with '://' behind")
     if parts.fragment:
         raise ValueError("'#' must be written as %23")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    timeout = _timeout(options, timeout)
     scheme = parts.scheme
     if scheme == "memory":
-        return _memory(parts, options)
+        return _memory(parts, options, timeout)
     if scheme == "file":
-        return _file(parts, options)
+        return _file(parts, options, timeout)
     if scheme in ("unix", "redis+unix", "valkey+unix"):
-        return _unix(parts, options, masked(url))
+        return _unix(parts, options, masked(url), timeout)
     family, plus, kind = scheme.partition("+")
     if family not in ("redis", "rediss", "valkey", "valkeys"):
         raise ValueError(f"the scheme {scheme!r} is unknown")
     base = _base(parts, options, tls=family in ("rediss", "valkeys"))
     if not plus:
-        return _single(parts, options, base, masked(url))
+        return _single(parts, options, base, masked(url), timeout)
     if kind == "cluster":
-        return _cluster(parts, options, base, masked(url))
+        return _cluster(parts, options, base, masked(url), timeout)
     if kind == "sentinel":
-        return _sentinel(parts, options, base, masked(url))
+        return _sentinel(parts, options, base, masked(url), timeout)
     raise ValueError(f"the scheme {scheme!r} is unknown")
 
 
-def _memory(parts: SplitResult, options: Options) -> Storage:
+def _memory(parts: SplitResult, options: Options, timeout: float | None) -> Storage:
     from .memory import MemoryStorage
 
     _no_more(options)
     if parts.path not in ("", "/"):
         raise ValueError("memory:// takes a name, not a path")
-    return MemoryStorage(unquote(parts.netloc))
+    return MemoryStorage(unquote(parts.netloc), timeout=timeout)
 
 
-def _file(parts: SplitResult, options: Options) -> Storage:
+def _file(parts: SplitResult, options: Options, timeout: float | None) -> Storage:
     from .file import FileStorage
 
     if parts.netloc not in ("", "localhost"):
@@ -192,11 +213,11 @@ def _file(parts: SplitResult, options: Options) -> Storage:
     if not directory.startswith("/") or directory == "/":
         raise ValueError("file:// takes the absolute path of a directory")
     linger = options.pop("linger", None)
-    _no_more(options)
-    return FileStorage(directory, linger=None if linger is None else _seconds("linger", linger))
+    _no_more(options, "linger")
+    return FileStorage(directory, linger=None if linger is None else _seconds("linger", linger), timeout=timeout)
 
 
-def _unix(parts: SplitResult, options: Options, shown: str) -> Storage:
+def _unix(parts: SplitResult, options: Options, shown: str, timeout: float | None) -> Storage:
     login, _, host = parts.netloc.rpartition("@")
     if host or not parts.path:
         raise ValueError("unix:// takes the absolute path of a socket")
@@ -204,9 +225,9 @@ def _unix(parts: SplitResult, options: Options, shown: str) -> Storage:
     db = _number("db", options.pop("db", "0"))
     username = options.pop("username", username)
     password = options.pop("password", password)
-    _no_more(options)
+    _no_more(options, *_LOGIN_OPTIONS, "db")
     endpoint = Endpoint(path=unquote(parts.path), username=username, password=password, db=db)
-    return RedisStorage(endpoint, shown)
+    return RedisStorage(endpoint, shown, timeout=timeout)
 
 
 def _base(parts: SplitResult, options: Options, *, tls: bool) -> Endpoint:
@@ -231,27 +252,27 @@ def _tls_option(name: str, value: str) -> bool | str:
     return value
 
 
-def _single(parts: SplitResult, options: Options, base: Endpoint, shown: str) -> Storage:
+def _single(parts: SplitResult, options: Options, base: Endpoint, shown: str, timeout: float | None) -> Storage:
     hosts = _hosts(parts, DEFAULT_PORT)
     if len(hosts) != 1:
         raise ValueError("several hosts need +cluster or +sentinel in the scheme")
     path = parts.path.strip("/")
     db = _number("db", options.pop("db", path or "0"))
-    _no_more(options)
+    _no_more(options, *_LOGIN_OPTIONS, "db", *_tls_names(base))
     endpoint = base.at(*hosts[0])
-    return RedisStorage(replace(endpoint, db=db), shown)
+    return RedisStorage(replace(endpoint, db=db), shown, timeout=timeout)
 
 
-def _cluster(parts: SplitResult, options: Options, base: Endpoint, shown: str) -> Storage:
+def _cluster(parts: SplitResult, options: Options, base: Endpoint, shown: str, timeout: float | None) -> Storage:
     from .cluster import ClusterStorage
 
     if parts.path.strip("/") not in ("", "0"):
         raise ValueError("a cluster has only database 0")
-    _no_more(options)
-    return ClusterStorage(_hosts(parts, DEFAULT_PORT), base, shown)
+    _no_more(options, *_LOGIN_OPTIONS, *_tls_names(base))
+    return ClusterStorage(_hosts(parts, DEFAULT_PORT), base, shown, timeout=timeout)
 
 
-def _sentinel(parts: SplitResult, options: Options, base: Endpoint, shown: str) -> Storage:
+def _sentinel(parts: SplitResult, options: Options, base: Endpoint, shown: str, timeout: float | None) -> Storage:
     from .sentinel import SentinelStorage
 
     service, _, db = parts.path.strip("/").partition("/")
@@ -264,9 +285,9 @@ def _sentinel(parts: SplitResult, options: Options, base: Endpoint, shown: str) 
         tls_options=base.tls_options,
     )
     number = _number("db", options.pop("db", db or "0"))
-    _no_more(options)
+    _no_more(options, *_LOGIN_OPTIONS, "db", "sentinel_username", "sentinel_password", *_tls_names(base))
     sentinels = [login.at(*host) for host in _hosts(parts, SENTINEL_PORT)]
-    return SentinelStorage(sentinels, unquote(service), replace(base, db=number), shown)
+    return SentinelStorage(sentinels, unquote(service), replace(base, db=number), shown, timeout=timeout)
 
 
 def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
@@ -300,6 +321,23 @@ def _seconds(name: str, text: str) -> float:
     return value
 
 
-def _no_more(options: Mapping[str, str]) -> None:
+def _timeout(options: Options, timeout: float | None) -> float | None:
+    """Take the option `timeout`, for which a timeout that was given elsewhere stands in."""
+    text = options.pop("timeout", None)
+    if text is None:
+        return timeout
+    value = _seconds("timeout", text)
+    if not value:
+        raise ValueError(f"timeout must be more than 0 seconds, not {text!r}")
+    return value if timeout is None else timeout
+
+
+def _tls_names(base: Endpoint) -> tuple[str, ...]:
+    return ("ssl_check_hostname", *_TLS_TEXTS) if base.tls else ()
+
+
+def _no_more(options: Mapping[str, str], *known: str) -> None:
+    """Refuse the options that are left, and name those that this form of a URL takes."""
     if options:
-        raise ValueError(f"the option {min(options)!r} is unknown here")
+        names = ", ".join(sorted(("timeout", *known)))
+        raise ValueError(f"the option {min(options)!r} is unknown here; the known options are: {names}")

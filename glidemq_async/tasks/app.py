@@ -54,8 +54,8 @@ class GlideMQ(Declaring, Generic[State]):
     - `storage`: a URL, a Storage, or None for `$GLIDEMQ_URL` and then the embedded default.
     - `require_url`: do without the embedded default. If neither `storage` nor `$GLIDEMQ_URL` is given, opening the app
       raises StorageUnavailable. For production; `GLIDEMQ_REQUIRE_URL=1` does it for the whole process.
-    - `prefix`, `mode`, `serializer`, `codecs`, `payload_limit`, `instrumentation`: those of all its queues and workers.
-      `ids`: that of its queues.
+    - `prefix`, `mode`, `serializer`, `codecs`, `payload_limit`, `timeout`, `instrumentation`: those of all its queues
+      and workers. `ids`: that of its queues.
     - `queue`: the queue of tasks that name none. `default_options`: of all jobs, where their task says nothing.
     - `middleware`: what takes part in every add and run, the outermost first; see Middleware.
     - `lifespan`: a function of the app, an async generator or `@asynccontextmanager`, that is entered before a worker
@@ -78,6 +78,7 @@ class GlideMQ(Declaring, Generic[State]):
         serializer: Serializer | None = None,
         codecs: Sequence[Codec] = (),
         payload_limit: int | None = None,
+        timeout: float | timedelta | None = None,
         instrumentation: Sequence[Instrumentation] = (),
         middleware: Sequence[Middleware] = (),
         lifespan: Callable[[GlideMQ[State]], AbstractAsyncContextManager[State] | AsyncIterator[State]] | None = None,
@@ -108,7 +109,8 @@ class GlideMQ(Declaring, Generic[State]):
         """How long a job of an unknown task waits, in seconds."""
         if unknown_task_grace is not None:
             self.unknown_task_grace = to_ms("unknown_task_grace", unknown_task_grace) / 1000
-        self._place = _checked(storage)
+        self._timeout = timeout
+        self._place = _checked(storage, timeout)
         self._requires_url = require_url
         self._storage: Storage | None = None
         self._queues: dict[str, Queue[Any, Any]] = {}
@@ -137,7 +139,9 @@ class GlideMQ(Declaring, Generic[State]):
     def storage(self) -> Storage:
         """Where its queues live."""
         if self._storage is None:
-            self._storage = real_servers.check(open_storage(self._place, require_url=self._requires_url))
+            self._storage = real_servers.check(
+                open_storage(self._place, timeout=self._own_timeout, require_url=self._requires_url)
+            )
         return self._storage
 
     @property
@@ -153,6 +157,11 @@ class GlideMQ(Declaring, Generic[State]):
     def sync(self) -> SyncApp:
         """Opening and closing for code without an event loop; tasks have their own `sync`."""
         return cast("SyncApp", Blocking(self, self))
+
+    @property
+    def _own_timeout(self) -> float | timedelta | None:
+        """The timeout of a storage that this app opens; None for one that it was given, which has its own."""
+        return None if isinstance(self._place, Storage) else self._timeout
 
     def relocate(self, storage: str | Storage | None) -> str | Storage | None:
         """Let a closed app live in another storage from now on; returns the former one. For tests.
@@ -258,7 +267,9 @@ class GlideMQ(Declaring, Generic[State]):
 
     async def _open(self) -> None:
         if self._storage is None:
-            self._storage = real_servers.check(storage_here(self._place, require_url=self._requires_url))
+            self._storage = real_servers.check(
+                storage_here(self._place, timeout=self._own_timeout, require_url=self._requires_url)
+            )
         await self._storage.connect()
         for name in sorted(self.queues):
             await self.queue(name).connect()
@@ -370,8 +381,8 @@ class GlideMQ(Declaring, Generic[State]):
         await self.worker(queues, concurrency=concurrency, **options).run(until_empty=until_empty)
 
 
-def _checked(storage: str | Storage | None) -> str | Storage | None:
+def _checked(storage: str | Storage | None, timeout: float | timedelta | None = None) -> str | Storage | None:
     """Refuse what is no place where it is named, and not at the first use; nothing is opened."""
     if storage is not None:
-        open_storage(storage)
+        open_storage(storage, timeout=timeout)
     return storage

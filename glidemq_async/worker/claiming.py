@@ -211,8 +211,10 @@ class ClaimLoop:
             return ended
         batch: list[Ended] = []
         size = 0
-        while len(batch) < len(ended) and len(batch) < MAX_SETTLED and size <= MAX_BYTES:
+        while len(batch) < min(len(ended), MAX_SETTLED):
             size += _weight(ended[len(batch)])
+            if size > MAX_BYTES and batch:
+                break  # a large outcome travels alone
             batch.append(ended[len(batch)])
         self._ended = ended[len(batch) :]
         return batch

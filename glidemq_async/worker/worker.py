@@ -59,8 +59,9 @@ class Worker(Runs, Generic[Data, Result]):
     """Runs the jobs of one queue, at most `concurrency` at a time.
 
     `processor` takes a Job and returns its result. `await worker.run()` works until SIGTERM, SIGINT or `stop()`;
-    `async with worker` works in the background of the block. `storage`, `prefix`, `mode`, `serializer`, `codecs`
-    and `payload_limit` (bytes, for one result) are those of Queue. Durations are seconds:
+    `async with worker` works in the background of the block. `storage`, `prefix`, `mode`, `serializer`, `codecs`,
+    `payload_limit` (bytes, for one result) and `timeout` (of calls to the server, not of jobs) are those of Queue.
+    Durations are seconds:
 
     - `batch`: the processor takes a list of jobs, at most `batch.size`, and returns a list with one entry per job, in
       order; an entry that is an exception is what that job raised. None completes all of them, an exception fails all.
@@ -116,6 +117,7 @@ class Worker(Runs, Generic[Data, Result]):
         serializer: Serializer | None = None,
         codecs: Sequence[Codec] = (),
         payload_limit: int | None = None,
+        timeout: float | timedelta | None = None,
         instrumentation: Sequence[Instrumentation] = (),
     ) -> None:
         super().__init__(handle_signals=handle_signals)
@@ -144,6 +146,7 @@ class Worker(Runs, Generic[Data, Result]):
             codecs=codecs,
             payload_limit=payload_limit,
             dead_letter_queue=dead_letter_queue,
+            timeout=timeout,
         )
         self._batcher, self._executor = self._open_executor(executor, processor, batch)
         self._held = Hold(self._executor)

@@ -33,7 +33,7 @@ class HoldingBack(MemoryStorage):
         args: Sequence[Arg],
         *,
         readonly: bool = False,
-        timeout: float = 30.0,
+        timeout: float | None = None,
         wait: Wait = "default",
     ) -> object:
         reply = await super().call(function, key, args, readonly=readonly, timeout=timeout, wait=wait)

@@ -233,7 +233,7 @@ class Driver:
         args: Sequence[Arg],
         *,
         readonly: bool = False,
-        timeout: float = 30.0,
+        timeout: float | None = None,
         wait: Wait = "default",
     ) -> object:
         """Make a call; "twice" sends it again and wants the same answer, "lost" throws the first answer away."""
