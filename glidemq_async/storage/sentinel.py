@@ -1,15 +1,24 @@
-"""A primary that Sentinel watches: its address is asked for at every new connection."""
+"""A primary that Sentinel watches.
+
+Its address is asked for at every new connection, and the sentinels are listened to, so that a planned failover is
+followed when it begins.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from .connections import Endpoint, dial
 from .library import Library, pack
 from .redis import RedisStorage
 from .retry import TRY_SECONDS
+from .sentinel_watch import Address, SentinelWatch
 from .wire import ReplyError, Wire, as_list, as_text
+
+LEFT_SECONDS: Final = 15.0
+"""Seconds for which the primary is avoided that a failover leads away from; it is demoted within ten."""
 
 
 class SentinelStorage(RedisStorage):
@@ -29,6 +38,10 @@ class SentinelStorage(RedisStorage):
         super().__init__(primary, url or f"redis+sentinel://{hosts}/{service}", library, timeout=timeout)
         self._sentinels = list(sentinels)
         self._service = service
+        self._watch: SentinelWatch | None = None
+        self._left: Address | None = None
+        """The primary from which a failover leads away; until then it says that it is the primary."""
+        self._left_until = 0.0
 
     def clone(self) -> SentinelStorage:
         """Return a storage for the same service with connections of its own."""
@@ -38,20 +51,62 @@ class SentinelStorage(RedisStorage):
 
     async def dial(self) -> Wire:
         """Ask the sentinels in turn for the primary and connect to it, if it says itself that it is one."""
+        if self._watch is None and not self._closed:
+            self._watch = SentinelWatch(self._sentinels, self._service, self._begin_failover, self._follow, self._stay)
         problems: list[str] = []
         for sentinel in tuple(self._sentinels):
             try:
                 host, port = await self._ask(sentinel)
+                self._refuse_left((host, port))
                 wire = await dial(self._endpoint.at(host, port))
                 await self._require_primary(wire)
             except OSError as error:
                 problems.append(f"{sentinel.where}: {error}")
                 continue
-            # The one that answered is asked first next time.
-            self._sentinels.remove(sentinel)
-            self._sentinels.insert(0, sentinel)
+            self._ask_first(sentinel)
             return wire
         raise ConnectionError(f"no sentinel led to a primary of {self._service!r} ({'; '.join(problems)})")
+
+    def _ask_first(self, sentinel: Endpoint) -> None:
+        """Ask this sentinel before the others the next time."""
+        self._sentinels.remove(sentinel)
+        self._sentinels.insert(0, sentinel)
+
+    # Failovers, as the sentinels announce them
+
+    def _begin_failover(self, primary: Address) -> None:
+        # A replica is about to be promoted. Until the old primary is demoted, some ten seconds later, it goes on
+        # acknowledging writes, and all of them are lost then. So it is left now, and calls wait for the new one.
+        self._left, self._left_until = primary, asyncio.get_running_loop().time() + LEFT_SECONDS
+        self._leave("a failover has begun")
+
+    def _follow(self, sentinel: Endpoint, primary: Address) -> None:
+        # The other sentinels still name the old primary for a moment.
+        self._ask_first(sentinel)
+        known = self._left == primary and asyncio.get_running_loop().time() < self._left_until
+        self._left, self._left_until = primary, asyncio.get_running_loop().time() + LEFT_SECONDS
+        if not known:
+            self._leave("Sentinel has switched the primary")
+
+    def _stay(self) -> None:
+        self._left = None
+
+    def _leave(self, reason: str) -> None:
+        self._node.drop(reason)
+        self.reset_subscriptions()
+
+    def _refuse_left(self, address: Address) -> None:
+        if address == self._left and asyncio.get_running_loop().time() < self._left_until:
+            raise ConnectionError(f"{address[0]}:{address[1]} is being replaced as the primary")
+
+    def forget_nodes(self) -> object:
+        former, self._watch = self._watch, None
+        return former, super().forget_nodes()
+
+    async def close_nodes(self) -> None:
+        if self._watch is not None:
+            await self._watch.close()
+        await super().close_nodes()
 
     async def _ask(self, sentinel: Endpoint) -> tuple[str, int]:
         wire = await dial(sentinel)

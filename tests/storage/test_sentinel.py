@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from glidemq_async import Queue
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage import Endpoint, SentinelStorage
-from glidemq_async.storage.wire import as_list
+from glidemq_async.storage.wire import ReplyError, as_list
 from tests.servers import SentinelGroup, eventually, sentinel
 from tests.storage.listener import Listener
 from tests.storage.standin import KEY, LIBRARY
@@ -56,3 +59,43 @@ async def test_an_unknown_service_is_unavailable() -> None:
         with pytest.raises(StorageUnavailable, match="does not know the service 'other'"):
             await storage.call("count", KEY, ["a"], timeout=2)
         await storage.close()
+
+
+async def test_a_planned_failover_loses_no_acknowledged_job() -> None:
+    async with sentinel() as group, Queue("q", group.url) as queue:
+        acknowledged: list[str] = []
+        ended = asyncio.Event()
+
+        async def add() -> None:
+            while not ended.is_set():
+                acknowledged.append((await queue.add("work")).id)
+                await asyncio.sleep(0.002)  # some 1,500 jobs a second: enough to see each lost millisecond
+
+        producers = [asyncio.ensure_future(add()) for _ in range(4)]
+        await asyncio.sleep(0)
+        await group.sentinels[0].command("SENTINEL", "FAILOVER", group.service)
+        await eventually(lambda: _demoted(group), "the old primary is a replica", 30)
+        ended.set()
+        await asyncio.gather(*producers)
+        assert await group.current() is group.replicas[0]
+        found = {job.id async for job in queue.iter_jobs("waiting")}
+        assert len(set(acknowledged)) == len(acknowledged) > 500
+        assert [one for one in acknowledged if one not in found] == []
+
+
+async def test_a_failover_that_is_given_up_leaves_the_primary_in_use() -> None:
+    async with sentinel() as group, _storage(group) as storage:
+        assert await storage.call("count", KEY, ["a"], wait="replicated") == b"1"
+        # A stopped replica cannot be promoted: the sentinels give the failover up.
+        group.replicas[0].pause()
+        await eventually(lambda: _refused(group), "the failover is refused")
+        assert await storage.call("count", KEY, ["b"]) == b"2"
+        group.replicas[0].resume()
+
+
+async def _refused(group: SentinelGroup) -> bool:
+    try:
+        await group.sentinels[0].command("SENTINEL", "FAILOVER", group.service)
+    except ReplyError as error:
+        return "NOGOODSLAVE" in str(error)
+    return False
