@@ -2,7 +2,8 @@
 --   dedup:{d}  string  "<instant it ends, 0 = none> <id of the job that owns it>", and SEP and the id of the job that
 --                      comes after that one, if there is one: see successors.lua. With a ttl the first word is
 --                      "<instant it ends>-<instant it was taken>"
---   deduped    hash    id -> d, of owners whose end frees d (all modes but throttle), and of their successors
+--   deduped    hash    id -> d, of owners whose end frees d (all modes but throttle), and of their successors; or SEP
+--                      and a job scheduler whose next slot comes after the end of this job, see schedulers.lua
 -- Modes   simple     a duplicate while the owner has not ended (at most ttl)
 --         throttle   a duplicate until ttl after the owner's add, whatever became of it
 --         debounce   replaces the owner while that has not started; else a new owner
@@ -12,6 +13,7 @@
 
 local dedup = {}
 local KEPT_LONGER_MS = 60000
+local SCHEDULER = 31              -- SEP
 
 -- The instant when a stored window ends (0: it does not end by time), and the rest of the text.
 local function parse(text, now)
@@ -53,7 +55,9 @@ function dedup.forget(base, ids, call)
     if d then
       redis.call('HDEL', marks, id)
       local _, owner, successor = kept(base, d, call.now)
-      if owner == id and successor then
+      if string.byte(d) == SCHEDULER then
+        dedup.reschedule(base, string.sub(d, 2), id, call)
+      elseif owner == id and successor then
         owned[#owned + 1] = d
       elseif owner == id then
         redis.call('UNLINK', base .. ':dedup:' .. d)

@@ -27,6 +27,8 @@ class SchedulerTemplate(NamedTuple):
     opts: bytes
     extra: bytes
     wait: Wait
+    after: str = ""
+    """Of a schedule that counts from the end of the last job: "a<ms>" or "a<ms> <end ms>"."""
 
 
 class DueScheduler(NamedTuple):
@@ -99,7 +101,7 @@ class SchedulerCalls(Caller):
         """Store a scheduler if it is still as it was seen; returns (now, when to come again), None if it is not."""
         rev: Arg = seen.record.get(b"rev", b"") if seen else ""
         args: list[Arg] = [process, scheduler_id, rev, _slot(seen.next if seen else None), template.spec]
-        args += [_slot(template.limit), "1" if template.overlap else ""]
+        args += [_slot(template.limit), template.after or ("1" if template.overlap else "")]
         args += [template.name, template.data, template.opts, template.extra, template.wait, _slot(next_slot)]
         reply = await self.once("upsertScheduler", args, wait=template.wait)
         word, now, at = cast("list[object]", reply)
@@ -108,6 +110,21 @@ class SchedulerCalls(Caller):
     async def remove_scheduler(self, scheduler_id: str) -> bool:
         """Delete a scheduler and its history; False when there is none."""
         return await self.once("removeScheduler", [scheduler_id]) == 1
+
+    async def pause_scheduler(self, scheduler_id: str) -> bool:
+        """Let a scheduler add no jobs; False when there is none."""
+        return await self.once("pauseScheduler", [scheduler_id]) == 1
+
+    async def resume_scheduler(
+        self, process: str, seen: StoredScheduler, next_slot: int | None
+    ) -> tuple[int, int] | None:
+        """End a pause if the scheduler still is as it was seen; None if it is not.
+
+        Returns (now, when to come again).
+        """
+        args: list[Arg] = [process, seen.id, seen.record.get(b"rev", b""), _slot(next_slot)]
+        word, now, at = cast("list[object]", await self.once("resumeScheduler", args))
+        return (cast("int", now), cast("int", at)) if text(word) == "ok" else None
 
     async def fire_schedulers(self, firings: Sequence[Firing], wait: Wait) -> list[int | str]:
         """Add the jobs of the slots of up to 100 schedulers, each slot once whoever tries.

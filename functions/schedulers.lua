@@ -2,8 +2,10 @@
 -- so that each fires once however many processes try.
 --   schedules        zset  id -> next slot, ms; +inf: it has ended, and stays for its history
 --   scheduler:<id>   hash  rev (another one at each upsert); spec (the schedule, opaque here), limit, overlap ("1":
---                          pass over a slot while the last job has not ended); the template: name, data, opts, extra,
---                          wait; the history: fired, skipped, last_slot, last_job, triggered
+--                          pass over a slot while the last job has not ended; "a<ms>[ <end>]": the next slot comes
+--                          so long after the end of the last job, not after `end`); paused ("1"); the template: name,
+--                          data, opts, extra, wait; the history: fired, skipped, last_slot, last_job, triggered
+--   deduped          hash  the last job of a scheduler "a<ms>" -> SEP and the scheduler's id, until it ends
 --   schedules_timer  hash  first, second: the processes that come at the next slot by themselves, the second one a
 --                          little later in case the first one died; first_by, second_by: when they come at the latest;
 --                          since: since when a process has been present; until: until when one has promised to be
@@ -11,6 +13,8 @@
 --   upsertScheduler  lane number process id rev next { spec limit overlap name data opts extra wait } new_next
 --                    -> { "ok" | "moved", now, at }        rev, next: as they were read, '' for none
 --   removeScheduler  lane number id -> 0 | 1
+--   pauseScheduler   lane number id -> 0 | 1
+--   resumeScheduler  lane number process id rev next -> { "ok" | "moved", now, at }
 --   fireSchedulers   lane number n { id rev slot next skipped count slots… }*n -> { now, done… }
 --     slot: the stored next slot that the caller saw; next: the one to store, '' when the schedule has ended
 --     done: how many of the slots are over with, or "moved", or the error of a scheduler that cannot be read. If fewer
@@ -113,6 +117,7 @@ do
       fields[#fields + 1] = name
       fields[#fields + 1] = args[6 + i]
     end
+    if redis.call('HEXISTS', key, 'paused') == 1 then score = ENDED end
     redis.call('HSET', key, unpack(fields))
     redis.call('ZADD', base .. ':schedules', score, id)
     local due = schedulers.next(base)
@@ -131,6 +136,68 @@ do
     if not id or id == '' then return false end
     local state = record.place(base, id)
     return state and state ~= 'completed' and state ~= 'failed'
+  end
+
+  -- For a scheduler whose next slot comes after the end of its last job: the wait in ms, and the end of the schedule or
+  -- nil; else nil.
+  local function after_end(overlap)
+    local wait, last = string.match(overlap or '', '^a(%d+) ?(%d*)$')
+    if wait then return tonumber(wait), tonumber(last) end
+  end
+
+  -- When the next slot comes if the last job ends now, nil if that is after the end of the schedule.
+  local function slot_after(wait, last, now)
+    local slot = now + wait
+    if last and slot > last then return nil end
+    return slot
+  end
+
+  -- The next slot comes when this job has ended.
+  local function wait_for(base, id, job, call)
+    redis.call('HSET', base .. ':deduped', job, SEP .. id)
+    call.seen.deduped = true
+  end
+
+  -- Let a process come and see what is scheduled now.
+  local function tell_timekeeper(base)
+    for _, consumer in ipairs(redis.call('ZREVRANGE', base .. ':alive', 0, 9)) do
+      if wakeup.tell(base, consumer, 's') then return end
+    end
+  end
+
+  -- A job has ended whose scheduler waits for that.
+  function dedup.reschedule(base, id, job, call)
+    local stored = redis.pcall('HMGET', key_of(base, id), 'overlap', 'last_job', 'limit', 'fired', 'paused')
+    local wait, last = after_end(stored[1])
+    if not wait or stored[2] ~= job or stored[5] then return end
+    if stored[3] ~= '' and tonumber(stored[4] or 0) >= tonumber(stored[3]) then return end
+    local slot = slot_after(wait, last, call.now)
+    if not slot then return end
+    if redis.call('ZADD', base .. ':schedules', 'XX', 'CH', digits(slot), id) == 1 then tell_timekeeper(base) end
+  end
+
+  local function pause(base, args)
+    local id = args[3]
+    if not next_of(base, id) then return 0 end
+    redis.call('HSET', key_of(base, id), 'paused', '1')
+    redis.call('ZADD', base .. ':schedules', ENDED, id)
+    return 1
+  end
+
+  local function resume(base, args)
+    local process, id, key, now = args[3], args[4], key_of(base, args[4]), clock.now()
+    local score = args[6] == '' and ENDED or digits(integer('next', args[6]))
+    local stored = redis.call('HMGET', key, 'rev', 'paused', 'overlap', 'last_job')
+    if not next_of(base, id) or not stored[2] or stored[1] ~= args[5] then return {'moved', now, 0} end
+    redis.call('HDEL', key, 'paused')
+    -- The end of its last job lets it go on.
+    if after_end(stored[3]) and has_not_ended(base, stored[4]) then
+      redis.call('HSET', base .. ':deduped', stored[4], SEP .. id)
+      return {'ok', now, 0}
+    end
+    redis.call('ZADD', base .. ':schedules', score, id)
+    local due = schedulers.next(base)
+    return {'ok', now, due and select(2, take_role(base, process, now, due, true)) or 0}
   end
 
   -- Read the slots [from…] of one scheduler, as texts, nil if the clock was set back and one has not come yet.
@@ -161,9 +228,20 @@ do
     return firings
   end
 
-  -- Add one job of the template. Answers what add.one does.
+  -- A number that spreads the slots of schedulers: the same for the same slot, whoever asks.
+  local function spread(id, most)
+    return tonumber(string.sub(redis.sha1hex(id), 1, 12), 16) % (most + 1)
+  end
+
+  -- Add one job of the template, that of a slot later by up to its jitter. Answers what add.one does.
   local function add_job(base, id, template, call)
     local extra = template.extra
+    if extra and extra.jitter and id ~= '' then
+      local wanted = {}
+      for name, value in pairs(extra) do wanted[name] = value end
+      wanted.delay = (wanted.delay or 0) + spread(base .. id, extra.jitter)
+      extra = wanted
+    end
     local job = {id = id, name = template.name, data = template.data, opts = template.opts, extra = extra}
     local found, word = add.one(base, job, call)
     if word ~= 'added' then events.note(call.lines, 'duplicate', found, extra and extra.dedup and extra.dedup.id) end
@@ -189,6 +267,13 @@ do
     local limit, fired, last_job = tonumber(stored.limit), tonumber(stored.fired or 0), stored.last_job or ''
     local last_slot, alone, next_slot = stored.last_slot or '', stored.overlap == '1', firing.next
     local busy, done = alone and has_not_ended(base, stored.triggered), #slots
+    local wait, last = after_end(stored.overlap)
+    if wait and has_not_ended(base, last_job) then    -- it was changed while its last job ran
+      wait_for(base, id, last_job, call)
+      redis.call('ZADD', base .. ':schedules', ENDED, id)
+      return done
+    end
+    local before = fired
     if firing.skipped > 0 then events.note(call.lines, 'skipped', id, digits(firing.skipped) .. ' missed') end
     local skipped = firing.skipped + tonumber(stored.skipped or 0)
     for i, slot in ipairs(slots) do
@@ -209,6 +294,12 @@ do
       end
     end
     redis.call('HSET', key, 'fired', fired, 'skipped', skipped, 'last_slot', last_slot, 'last_job', last_job)
+    if wait and fired > before then
+      wait_for(base, id, last_job, call)
+      next_slot = nil
+    elseif wait and next_slot then
+      next_slot = slot_after(wait, last, call.now)
+    end
     local over = not next_slot or (limit and fired >= limit)
     redis.call('ZADD', base .. ':schedules', over and ENDED or digits(next_slot), id)
     return done
@@ -312,6 +403,8 @@ do
 
   request.register('upsertScheduler', upsert)
   request.register('removeScheduler', remove, {'allow-oom'})
+  request.register('pauseScheduler', pause, {'allow-oom'})
+  request.register('resumeScheduler', resume, {'allow-oom'})
   request.register('fireSchedulers', fire)
   request.register('triggerScheduler', trigger)
 end

@@ -2,7 +2,8 @@
 --   idle   zset  consumer -> free slots, written by the claim that found nothing, removed by the wake
 --   timer  hash  first, second: the idle workers that sleep until the next due instant; due: until when the first does
 --   channel "<base>:wake:<consumer>" (sharded): "w" claim now, "x <entry>" that lease is gone, "r <entry>" the job of
---   that run was revoked, "e" echo
+--   that run was revoked, "e" echo, "s" a slot of a job scheduler
+--   was set
 -- A publish that nobody received means a dead worker: it is dropped and the next one is woken.
 -- A publish that is refused (the caller's user has no channels) costs the wake-up and nothing else: the worker stays in
 -- `idle` and finds the job when it polls. It comes after writes, so it must not raise.

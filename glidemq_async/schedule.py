@@ -18,7 +18,7 @@ import msgpack
 from glidemq_async.cron import Cron, parse_cron
 from glidemq_async.durations import MAX_MS, from_ms, instant_to_ms, to_ms
 from glidemq_async.errors import SerializationError
-from glidemq_async.option_checks import whole_number
+from glidemq_async.option_checks import boolean, whole_number
 
 __all__ = ["MAX_CATCH_UP", "Missed", "Overlap", "Plan", "Schedule", "Slots"]
 
@@ -56,6 +56,12 @@ class Schedule:
       `catch_up` of them (1 to 1,000, 100 by default; refused without "fire-all"). Nothing counts as missed if a process
       comes within 5 seconds. After that all slots do that passed until it came, but for the newest one in its first 90
       seconds. A slot that becomes due while a process is there is never missed, however slow the firing is.
+    - `immediately`: the first slot is the instant of the first upsert instead of one interval after it. With `every`,
+      without `start`.
+    - `after_completion`: the next slot comes `every` after the end of the last slot's job (completed, failed for good
+      or removed), so runs never overlap and never queue up. With `every`; `missed` and `overlap` do not concern it.
+    - `jitter`: seconds or a timedelta; the job of each slot is delayed by a part of it, spread evenly over slots and
+      schedulers.
     - `overlap`: "skip" passes over a slot while the scheduler's last job has not ended; "allow" adds it.
 
     At a change of the clock cron jobs behave as Vixie cron's do: a fixed local time that is skipped runs at the first
@@ -73,6 +79,9 @@ class Schedule:
     missed: Missed = "skip"
     catch_up: int | None = None
     overlap: Overlap = "allow"
+    immediately: bool = False
+    after_completion: bool = False
+    jitter: float | timedelta | None = None
 
     def __post_init__(self) -> None:
         if (self.cron is None) == (self.every is None):
@@ -88,8 +97,24 @@ class Schedule:
         self._check_catch_up()
         if self.limit is not None:
             whole_number("limit", self.limit, least=1)
+        if self.jitter is not None:
+            object.__setattr__(self, "jitter", to_ms("jitter", self.jitter) / 1000)
+        self._check_interval()
         _expression(self)
         self._check_bounds()
+
+    def _check_interval(self) -> None:
+        boolean("immediately", self.immediately)
+        boolean("after_completion", self.after_completion)
+        if self.immediately and (self.every is None or self.start is not None):
+            raise ValueError("immediately=True needs every= without start=; to add one job now, trigger the scheduler")
+        if not self.after_completion:
+            return
+        if self.every is None:
+            raise ValueError("after_completion=True needs every=: how long after the end of a job the next slot comes")
+        for name, value, default in (("missed", self.missed, "skip"), ("overlap", self.overlap, "allow")):
+            if value != default:
+                raise ValueError(f"{name}={value!r} and after_completion=True exclude each other: leave out {name}=")
 
     def _check_catch_up(self) -> None:
         if self.missed == "fire-all" and self.catch_up is None:
@@ -114,6 +139,11 @@ class Schedule:
     def every_ms(self) -> int | None:
         """The interval in milliseconds."""
         return None if self.every is None else to_ms("every", self.every)
+
+    @property
+    def jitter_ms(self) -> int:
+        """The jitter in milliseconds."""
+        return 0 if self.jitter is None else to_ms("jitter", self.jitter)
 
     def next_after(self, instant: datetime, anchor: datetime | None = None) -> datetime | None:
         """Return the first slot after an instant, None when there is none.
@@ -141,6 +171,12 @@ class Schedule:
             wire["f"] = instant_to_ms("end", self.end)
         if self.limit is not None:
             wire["n"] = self.limit
+        if self.immediately:
+            wire["i"] = True
+        if self.after_completion:
+            wire["d"] = True
+        if self.jitter_ms:
+            wire["j"] = self.jitter_ms
         return msgpack.packb(wire)
 
     @classmethod
@@ -158,6 +194,9 @@ class Schedule:
                 missed=wire["m"],
                 catch_up=wire["u"] if wire["m"] == "fire-all" else None,
                 overlap=wire["o"],
+                immediately=wire.get("i", False),
+                after_completion=wire.get("d", False),
+                jitter=wire["j"] / 1000 if "j" in wire else None,
             )
             return schedule, wire["a"]
         except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -171,6 +210,9 @@ class _Bounds(TypedDict, total=False):
     s: int
     f: int
     n: int
+    i: bool
+    d: bool
+    j: int
 
 
 class _Wire(_Bounds):
@@ -196,7 +238,8 @@ class Slots:
         start = None if schedule.start is None else instant_to_ms("start", schedule.start)
         every = schedule.every_ms or 0
         self._every = every
-        self._first = start if start is not None else anchor + every if every else 0
+        first = anchor if schedule.immediately else anchor + every
+        self._first = start if start is not None else first if every else 0
         self._last = MAX_MS if schedule.end is None else instant_to_ms("end", schedule.end)
         self._cron = _expression(schedule)
 
@@ -241,6 +284,8 @@ class Slots:
         `since` is the instant since which a process has been present without a gap (default: now). Slots that became
         due after it are on time, however long their firing takes.
         """
+        if self._schedule.after_completion:  # where the next slot is depends on the end of this one's job
+            return Plan((due,), 0, due + self._every) if due <= self._last else Plan((), 0, None)
         present = now if since is None else min(now, since)
         if present - due <= PROMPT_MS:
             prompt, following = self._on_time(due, now)
@@ -277,7 +322,7 @@ def _ms(seconds: int | None) -> int | None:
 
 
 def _timing(schedule: Schedule) -> tuple[object, ...]:
-    return schedule.cron, schedule.every_ms, schedule.tz, schedule.start, schedule.end
+    return schedule.cron, schedule.every_ms, schedule.tz, schedule.start, schedule.end, schedule.after_completion
 
 
 def _expression(schedule: Schedule) -> Cron | None:

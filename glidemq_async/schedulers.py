@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypedDict, Unpack, cast
 
+import msgpack
+
 from glidemq_async.client import QueueClient
 from glidemq_async.deduplication import Deduplication
-from glidemq_async.durations import from_ms
+from glidemq_async.durations import from_ms, instant_to_ms
 from glidemq_async.errors import SchedulerNotFound, SerializationError
 from glidemq_async.functions.callers import AddRequest, Record, Wait
 from glidemq_async.functions.scheduler_calls import SchedulerTemplate, StoredScheduler
@@ -46,6 +48,9 @@ class ScheduleDict(TypedDict, total=False):
     missed: Missed
     catch_up: int
     overlap: Overlap
+    immediately: bool
+    after_completion: bool
+    jitter: float | timedelta | None
 
 
 class SchedulerOptionsDict(ScheduleDict, JobOptionsDict, total=False):
@@ -56,7 +61,8 @@ class SchedulerOptionsDict(ScheduleDict, JobOptionsDict, total=False):
 class JobScheduler(Generic[Data]):
     """A job scheduler as it was when it was read.
 
-    `next_at` is its next slot, None when it has ended (its limit is reached, or its end has passed); `last_at` the last
+    `next_at` is its next slot. It is None when the scheduler has ended (its limit is reached, or its end has passed),
+    while it is paused (`is_paused`), and with `after_completion` while its last job has not ended. `last_at` the last
     slot that was fired, and `last_job_id` the job that was added for it. `fired` and `skipped` count slots. `name` and
     `options` are those of its jobs.
     """
@@ -70,6 +76,7 @@ class JobScheduler(Generic[Data]):
     last_job_id: str | None
     fired: int
     skipped: int
+    is_paused: bool
     _client: QueueClient = field(repr=False, compare=False)
     _data: bytes = field(repr=False)
 
@@ -114,7 +121,7 @@ class Schedulers(QueuePart[Data, Result]):
         _check_scheduler_id(scheduler_id)
         wanted, chosen = _split(schedule, options)
         job_options = merge(self._defaults, chosen)
-        request = self._template(scheduler_id if name is None else name, data, job_options)
+        request = self._template(scheduler_id if name is None else name, data, job_options, wanted)
         wait: Wait = job_options.durability
         await self.connect()
         if not self._client.fits(job_options.key):
@@ -124,14 +131,47 @@ class Schedulers(QueuePart[Data, Result]):
             now, [seen] = await functions.get_schedulers([scheduler_id])
             anchor, next_slot = _continue(seen, wanted, now)
             spec = wanted.to_wire(anchor)
-            template = SchedulerTemplate(spec, wanted.limit, wanted.overlap == "skip", *request[1:], wait)
+            template = _stored_form(spec, wanted, request, wait)
             told = await functions.upsert_scheduler(timekeeper.process, scheduler_id, seen, template, next_slot)
             if told is not None:
                 break
         if told[1]:
             timekeeper.expect((told[1] - told[0]) / 1000, holds_role=True)
         record: Record = {**(seen.record if seen else {}), **_fields(template)}
-        return self._scheduler(StoredScheduler(scheduler_id, next_slot, record))
+        return self._scheduler(StoredScheduler(scheduler_id, None if b"paused" in record else next_slot, record))
+
+    async def pause_job_scheduler(self, scheduler_id: str) -> bool:
+        """Let a job scheduler add no jobs until it is resumed; returns False when there is none with this id.
+
+        It stays listed with `is_paused` True, upserts do not resume it, and it can be triggered. Jobs that it has added
+        go on.
+        """
+        _check_scheduler_id(scheduler_id)
+        await self.connect()
+        return await self._client.functions.pause_scheduler(scheduler_id)
+
+    async def resume_job_scheduler(self, scheduler_id: str) -> bool:
+        """End the pause of a job scheduler; returns False when there is none with this id.
+
+        It goes on with its first slot after now: slots that passed during the pause are neither fired nor counted. Does
+        nothing if the scheduler is not paused. Raises SerializationError for one that this version cannot read.
+        """
+        _check_scheduler_id(scheduler_id)
+        await self.connect()
+        functions, timekeeper = self._client.functions, self._client.timekeeper
+        while True:
+            now, [seen] = await functions.get_schedulers([scheduler_id])
+            if seen is None or b"paused" not in seen.record:
+                return seen is not None
+            schedule, anchor = Schedule.from_wire(seen.record.get(b"spec", b""))
+            over = schedule.limit is not None and whole(seen.record, b"fired") >= schedule.limit
+            next_slot = None if over else Slots(schedule, anchor).after(now)
+            told = await functions.resume_scheduler(timekeeper.process, seen, next_slot)
+            if told is not None:
+                break
+        if told[1]:
+            timekeeper.expect((told[1] - told[0]) / 1000, holds_role=True)
+        return True
 
     async def get_job_scheduler(self, scheduler_id: str) -> JobScheduler[Data] | None:
         """Return a job scheduler, None if there is none with this id.
@@ -185,13 +225,15 @@ class Schedulers(QueuePart[Data, Result]):
         job.outcome = cast("Outcome", added.outcome)
         return job
 
-    def _template(self, name: str, data: Data, options: JobOptions) -> AddRequest:
+    def _template(self, name: str, data: Data, options: JobOptions, schedule: Schedule) -> AddRequest:
         for option in ("job_id", "at"):
             if getattr(options, option) is not None:
                 raise ValueError(
                     f"{option}={getattr(options, option)!r} cannot be an option of a scheduler's jobs: each slot's job "
                     "has an id and a time of its own"
                 )
+        if options.deduplication is not None and schedule.after_completion:
+            raise ValueError("deduplication= and after_completion=True exclude each other: leave out deduplication=")
         return self._request(name, data, options, b"")
 
     def _scheduler(self, stored: StoredScheduler) -> JobScheduler[Data]:
@@ -208,6 +250,7 @@ class Schedulers(QueuePart[Data, Result]):
             last_job_id=record.get(b"last_job", b"").decode() or None,
             fired=whole(record, b"fired"),
             skipped=whole(record, b"skipped"),
+            is_paused=b"paused" in record,
             _client=self._client,
             _data=record[b"data"],
         )
@@ -223,7 +266,7 @@ class Schedulers(QueuePart[Data, Result]):
 def _continue(seen: StoredScheduler | None, wanted: Schedule, now: int) -> tuple[int, int | None]:
     """Return from when the intervals of the wanted schedule count, and its next slot after what was stored before."""
     if seen is None:
-        return now, Slots(wanted, now).after(now)
+        return now, _first_slot(wanted, now)
     try:
         before, anchor = Schedule.from_wire(seen.record.get(b"spec", b""))
     except SerializationError:
@@ -231,9 +274,31 @@ def _continue(seen: StoredScheduler | None, wanted: Schedule, now: int) -> tuple
     if wanted.limit is not None and whole(seen.record, b"fired") >= wanted.limit:
         return anchor, None
     if before is None or not before.same_slots(wanted):
-        return now, Slots(wanted, now).after(now)
+        return now, _first_slot(wanted, now)
+    if seen.next is None and wanted.after_completion and seen.record.get(b"last_job") and not _is_over(seen, before):
+        return anchor, None  # the end of its last job sets the next slot
     # After an end by a limit that was lower than it is now, the slots that passed since are not missed ones.
     return anchor, seen.next if seen.next is not None else Slots(wanted, anchor).after(now)
+
+
+def _first_slot(schedule: Schedule, now: int) -> int | None:
+    return Slots(schedule, now).after(now - 1 if schedule.immediately else now)
+
+
+def _is_over(seen: StoredScheduler, schedule: Schedule) -> bool:
+    return schedule.limit is not None and whole(seen.record, b"fired") >= schedule.limit
+
+
+def _stored_form(spec: bytes, schedule: Schedule, request: AddRequest, wait: Wait) -> SchedulerTemplate:
+    """Return what an upsert stores of a schedule and of the jobs that it adds."""
+    extra, after = request.extra, ""
+    if schedule.jitter_ms:
+        extra = msgpack.packb({**JobOptions.unpack_extra(extra), "jitter": schedule.jitter_ms})
+    if schedule.after_completion:
+        after = f"a{schedule.every_ms}"
+        after += "" if schedule.end is None else f" {instant_to_ms('end', schedule.end)}"
+    job = request.name, request.data, request.opts, extra
+    return SchedulerTemplate(spec, schedule.limit, schedule.overlap == "skip", *job, wait, after)
 
 
 def _split(schedule: Schedule | None, options: SchedulerOptionsDict) -> tuple[Schedule, JobOptions]:

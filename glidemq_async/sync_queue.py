@@ -186,6 +186,14 @@ class SyncQueue(Protocol[Data, Result]):
         """Return all job schedulers, by id. One that this version cannot read is left out, with a warning logged."""
         ...
 
+    def pause_job_scheduler(self, scheduler_id: str) -> bool:
+        """Let a job scheduler add no jobs until it is resumed; returns False when there is none with this id."""
+        ...
+
+    def resume_job_scheduler(self, scheduler_id: str) -> bool:
+        """End the pause of a job scheduler; returns False when there is none with this id."""
+        ...
+
     def remove_job_scheduler(self, scheduler_id: str) -> bool:
         """Delete a job scheduler and its history; jobs that it has added stay. False when there is none."""
         ...

@@ -179,23 +179,33 @@ def schedulers(
     queue: QueueName,
     trigger: Annotated[str | None, typer.Option("--trigger", metavar="ID", help="Add a job of this one now.")] = None,
     remove: Annotated[str | None, typer.Option("--remove", metavar="ID", help="Delete this one.")] = None,
+    pause: Annotated[str | None, typer.Option("--pause", metavar="ID", help="Let this one add no jobs.")] = None,
+    resume: Annotated[str | None, typer.Option("--resume", metavar="ID", help="End the pause of this one.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the job schedulers of a queue; or trigger or remove one of them."""
+    """List the job schedulers of a queue; or trigger, remove, pause or resume one of them."""
     from glidemq_async.cli import documents, places
     from glidemq_async.cli.exits import NOT_FOUND, CommandError
 
-    if trigger is not None and remove is not None:
-        raise typer.BadParameter("it excludes --remove", param_hint="--trigger")
+    given = {"--trigger": trigger, "--remove": remove, "--pause": pause, "--resume": resume}
+    chosen = [option for option, scheduler_id in given.items() if scheduler_id is not None]
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"it excludes {chosen[1]}", param_hint=chosen[0])
 
     async def look() -> Document:
         async with places.open_queue(queue, place) as opened:
             if trigger is not None:
                 return {"triggered": trigger, "job_id": (await opened.trigger_job_scheduler(trigger)).id}
-            if remove is not None:
-                if not await opened.remove_job_scheduler(remove):
-                    raise CommandError(f"there is no job scheduler {remove!r} in queue {queue!r}", NOT_FOUND)
-                return {"removed": remove}
+            for word, scheduler_id, change in (
+                ("removed", remove, opened.remove_job_scheduler),
+                ("paused", pause, opened.pause_job_scheduler),
+                ("resumed", resume, opened.resume_job_scheduler),
+            ):
+                if scheduler_id is None:
+                    continue
+                if not await change(scheduler_id):
+                    raise CommandError(f"there is no job scheduler {scheduler_id!r} in queue {queue!r}", NOT_FOUND)
+                return {word: scheduler_id}
             found = await opened.get_job_schedulers()
             return {"schedulers": [documents.scheduler_document(one) for one in found]}
 
@@ -208,7 +218,7 @@ def _show_schedulers(document: Document) -> None:
     if "schedulers" not in document:
         typer.echo(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in document.items()))
         return
-    columns = ["id", "name", "cron", "tz", "every", "next_at", "last_at", "fired", "skipped"]
+    columns = ["id", "name", "cron", "tz", "every", "next_at", "last_at", "fired", "skipped", "paused"]
     rows = [[one[column] for column in columns] for one in document["schedulers"]]
-    headings = ["id", "job", "cron", "tz", "every", "next", "last", "fired", "skipped"]
+    headings = ["id", "job", "cron", "tz", "every", "next", "last", "fired", "skipped", "paused"]
     output.print_table(headings, rows, empty="no job schedulers")

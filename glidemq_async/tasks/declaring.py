@@ -7,7 +7,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, Unpack, cast, overload
 
 from glidemq_async.executors.permissions import Permissions
@@ -48,6 +48,9 @@ class CronOptionsDict(TaskOptionsDict, total=False):
     missed: Missed
     catch_up: int
     overlap: Overlap
+    immediately: bool
+    after_completion: bool
+    jitter: float | timedelta | None
 
 
 class TaskDecorator(Protocol):
@@ -135,8 +138,9 @@ class Declaring(ABC):
 
         A job scheduler with the task's name is upserted whenever the app is opened or a worker of it starts; each slot
         fires once, however many processes do so. The keywords beside `tz` are those of Schedule (`start`, `end`,
-        `limit`, `missed`, `catch_up`, `overlap`) and of `mq.task`. The function must be callable without arguments. A
-        cron that is deleted from the code stays in the store: `await mq.queue(...).remove_job_scheduler(name)`.
+        `limit`, `missed`, `catch_up`, `overlap`, `jitter`) and of `mq.task`. The function must be callable without
+        arguments. A cron that is deleted from the code stays in the store:
+        `await mq.queue(...).remove_job_scheduler(name)`.
 
         Raises TypeError or ValueError as `task` does, and for what is no schedule.
         """

@@ -33,6 +33,8 @@ class Feedback:
         self._errors = RepeatedLog(_log)
         self.loop: ClaimLoop | None = None
         self.renew: Callable[[], None] = lambda: None
+        self.on_schedule: Callable[[], None] = lambda: None
+        """Called when a slot of a job scheduler was set that no process waits for."""
         self.retries_due = 0.0
         """Loop time at which the last retry of a job that ran here is due."""
 
@@ -47,6 +49,8 @@ class Feedback:
             self.on_lost([detail])
         elif word == "r":
             self.on_revoked([detail])
+        elif word == "s":
+            self.on_schedule()
 
     def on_link(self, up: bool) -> None:
         """The subscription was confirmed or lost."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any, Final
 
 from glidemq_async.client import QueueClient
@@ -93,6 +94,7 @@ class Session:
             on_error=feedback.on_error,
             on_next_slot=client.timekeeper.hint,
         )
+        feedback.on_schedule = partial(client.timekeeper.expect, 0.0)
         self.loop.on_posted = self._relaying.wake
         self._subscription: Subscription | None = None
         self._watch: LoopWatch | None = None

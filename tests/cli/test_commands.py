@@ -450,21 +450,6 @@ async def test_a_dead_letter_queue_tells_why_its_jobs_died(shell: Shell, q: AnyQ
     assert "ValueError: too late" in (await shell.run("dlq", "dead")).stdout
 
 
-async def test_job_schedulers(shell: Shell, q: AnyQueue) -> None:
-    await q.upsert_job_scheduler("nightly", cron="0 3 * * *", tz="Europe/Madrid", name="totals")
-    [one] = (await shell.json("schedulers", "q"))["schedulers"]
-    assert (one["id"], one["cron"], one["tz"], one["name"], one["fired"]) == (
-        *("nightly", "0 3 * * *", "Europe/Madrid", "totals"),
-        0,
-    )
-    triggered = await shell.json("schedulers", "q", "--trigger", "nightly")
-    job = await q.get_job(triggered["job_id"])
-    assert job is not None
-    assert job.name == "totals"
-    assert (await shell.run("schedulers", "q", "--remove", "nightly")).stdout == "removed nightly\n"
-    assert await q.get_job_schedulers() == []
-
-
 async def test_events_that_were(shell: Shell, q: AnyQueue) -> None:
     assert (await shell.run("events", "q", "--no-follow")).stdout == ""
     await q.add("n")

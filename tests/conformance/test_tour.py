@@ -187,6 +187,8 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         await ended_schedule(queue)
         await queue.trigger_job_scheduler("s")
         assert len(await queue.get_job_schedulers()) == 1
+        assert await queue.pause_job_scheduler("s")
+        assert await queue.resume_job_scheduler("s")
         assert await queue.remove_job_scheduler("s")
         await bury_and_replay(queue, f"{name}-dead", relay)
         functions = Functions(relay, f"glide:{{{name}}}")

@@ -314,6 +314,11 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "elseif not firing.slots or not stored.rev or",
     ),
     "a slot fires before its time": ("    return last <= now and slots or nil\n", "    return slots\n"),
+    "the end of a job sets no slot": ("        dedup.reschedule(base, string.sub(d, 2), id, call)\n", ""),
+    "a slot does not wait for the end of the last job": (
+        "    if wait and fired > before then\n      wait_for(base, id, last_job, call)\n      next_slot = nil\n",
+        "    if wait and fired > before then\n      next_slot = call.now + wait\n",
+    ),
     "jobs of a scheduler overlap": ("(busy or has_not_ended(base, last_job))", "busy"),
     "a triggered job overlaps": ("alone and has_not_ended(base, stored.triggered)", "false"),
     "a scheduler goes beyond its limit": ("      if limit and fired >= limit then break end\n", ""),
