@@ -111,13 +111,44 @@ class FileStorage(RedisStorage):
             Path(self._directory).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StorageUnavailable(
-                f"{self.url} cannot be used: {error}. Give a directory that this user can write."
+                f"{self.url} cannot be used: {error}. Give a directory that this user can write: in the URL, in "
+                "$GLIDEMQ_URL, or for the default directory in $XDG_STATE_HOME."
             ) from error
         if not os.access(self._directory, os.R_OK | os.W_OK | os.X_OK):
             raise StorageUnavailable(
                 f"{self.url} cannot be used: this user may not write there. Change its owner or mode."
             )
+        _refuse_shared(self._directory, self.url)
         return socket_path(self._directory)
+
+
+def _refuse_shared(directory: str, url: str) -> None:
+    """Refuse a directory in which another user could put a socket, a server log or data of their own."""
+    found = Path(directory).stat()
+    me = os.geteuid()
+    if me not in (0, found.st_uid) and found.st_uid != 0:
+        raise StorageUnavailable(
+            f"{url} cannot be used: the directory belongs to another user ({found.st_uid}). Give a directory of this "
+            "user."
+        )
+    others = found.st_mode & stat.S_IWOTH
+    if others or (found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid, me)):
+        raise StorageUnavailable(
+            f"{url} cannot be used: other users may write in the directory (mode {stat.S_IMODE(found.st_mode):04o}). "
+            f"Run chmod go-w {directory}, or give a new subdirectory, which only this user may enter."
+        )
+
+
+def _is_private_group(gid: int, uid: int) -> bool:
+    """Return whether a group is the user's own, as systems make them whose umask lets groups write."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
 def socket_path(directory: str) -> str:

@@ -108,6 +108,7 @@ class Keeper:
         self._linger = linger
         self._identity = os.stat(".")
         self._pid = 0
+        self._socket: os.stat_result | None = None
 
     def run(self) -> None:
         """Start the server and stay until it has been unused for the linger time."""
@@ -193,6 +194,7 @@ class Keeper:
             if self._reap(0.0):
                 raise Failed(f"the server ended while it started; the last lines of its log:\n{_log_tail()}")
             try:
+                self._socket = os.lstat(self._path)
                 link = Link(self._path)
             except OSError:
                 time.sleep(0.003)
@@ -224,11 +226,22 @@ class Keeper:
                 return True
             if not self._still_there():
                 return True
+            if not self._serves_socket():
+                # Nobody else can connect any more, and a server cannot make its socket again: it has to start anew.
+                self._stop()
+                return False
             link.wait(tick)
 
     def _still_there(self) -> bool:
         try:
             return os.path.samestat(os.stat(self._directory), self._identity)
+        except OSError:
+            return False
+
+    def _serves_socket(self) -> bool:
+        """Return whether the path leads to the socket of this server; it may have been deleted or replaced."""
+        try:
+            return self._socket is not None and os.path.samestat(os.lstat(self._path), self._socket)
         except OSError:
             return False
 

@@ -138,8 +138,21 @@ def _is_demanded() -> bool:
 def default_url() -> str:
     """The embedded default: `file://` in the user's state directory."""
     state = os.environ.get("XDG_STATE_HOME") or ""
-    base = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
+    base = Path(state) if Path(state).is_absolute() else _home() / ".local" / "state"
     return (base / "glidemq").as_uri()
+
+
+def _home() -> Path:
+    remedy = "Give a URL, or set $GLIDEMQ_URL, $XDG_STATE_HOME or $HOME."
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise ValueError(
+            f"there is no default storage, because this user has no home directory: {error} {remedy}"
+        ) from None
+    if not home.is_absolute():
+        raise ValueError(f"there is no default storage, because $HOME is no absolute path: {str(home)!r}. {remedy}")
+    return home
 
 
 def _hidden(url: str) -> str:

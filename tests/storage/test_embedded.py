@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import os
+import pwd
 import shutil
 import signal
 import stat
@@ -354,3 +356,57 @@ async def test_another_binary_can_be_configured(monkeypatch: pytest.MonkeyPatch,
     async with _storage(directory / "data") as storage:
         assert await storage.call("count", KEY, ["a"]) == b"1"
     assert (directory / "used").exists()
+
+
+async def test_a_deleted_socket_is_made_again_while_others_are_connected(directory: Path) -> None:
+    async with _storage(directory) as connected:
+        assert await connected.call("count", KEY, ["a"]) == b"1"
+        Path(socket_path(str(directory))).unlink()  # noqa: ASYNC240
+        async with _storage(directory) as newcomer:
+            assert await newcomer.call("count", KEY, ["b"]) == b"2"
+        assert await connected.call("count", KEY, ["c"]) == b"3"
+        assert len(_keepers(directory)) == 1
+
+
+async def test_a_directory_that_others_may_write_is_refused(directory: Path) -> None:
+    for mode in (0o777, 0o1777, 0o702):
+        directory.chmod(mode)  # noqa: ASYNC240
+        with pytest.raises(StorageUnavailable, match=rf"other users may write .* \(mode {mode:04o}\).*chmod go-w"):
+            await _storage(directory).connect()
+        assert _keepers(directory) == []
+    directory.chmod(0o755)  # noqa: ASYNC240
+    async with _storage(directory) as storage:
+        assert await storage.call("count", KEY, ["a"]) == b"1"
+
+
+@pytest.mark.parametrize(("members", "allowed"), [([], True), (["somebody"], False)])
+async def test_a_group_that_may_write_must_be_the_users_own(
+    directory: Path, members: list[str], allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = pwd.getpwuid(os.geteuid())
+    group = grp.struct_group((user.pw_name, "x", user.pw_gid, members))
+    monkeypatch.setattr(grp, "getgrgid", lambda _: group)
+    os.chown(directory, -1, user.pw_gid)
+    directory.chmod(0o770)  # noqa: ASYNC240
+    if allowed:
+        async with _storage(directory) as storage:
+            assert await storage.call("count", KEY, ["a"]) == b"1"
+    else:
+        with pytest.raises(StorageUnavailable, match="other users may write"):
+            await _storage(directory).connect()
+
+
+async def test_a_directory_of_another_user_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() == 0:
+        os.chown(directory, 4712, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    with pytest.raises(StorageUnavailable, match="belongs to another user"):
+        await _storage(directory).connect()
+
+
+def test_a_home_that_is_no_absolute_path_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLIDEMQ_URL", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "relative/home")
+    with pytest.raises(ValueError, match=r"\$HOME is no absolute path: 'relative/home'\. Give a URL"):
+        open_storage()
