@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from glidemq_async.abort import AbortSignal
     from glidemq_async.backoff import Backoff
+    from glidemq_async.budget import JobBudget
     from glidemq_async.bulk_outcome import BulkOutcome
     from glidemq_async.codecs import Codec, Compression, Encryption, PayloadContext, Signing, generate_key
     from glidemq_async.context import current_job
@@ -84,6 +85,7 @@ else:
             ".job": "Job",
             ".letter": "DeadLetter FailureCause",
             ".limits": "KeyLimits",
+            ".budget": "JobBudget",
             ".options": "JobOptions KeepJobs",
             ".queue": "Queue",
             ".queue_events": "EventGap QueueEvent QueueEvents",
@@ -129,6 +131,7 @@ __all__ = [
     "HealthServer",
     "IncompatibleQueueError",
     "Job",
+    "JobBudget",
     "JobFailed",
     "JobNotFound",
     "JobOptions",

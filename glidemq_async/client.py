@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from glidemq_async import forks
+from glidemq_async.budget import JobBudget
 from glidemq_async.codecs import Codec
 from glidemq_async.errors import IncompatibleQueueError, PayloadTooLarge
 from glidemq_async.functions.callers import Functions, QueueState
@@ -48,6 +49,8 @@ class QueueClient:
         self.encode, self.decode = self.payloads.encode, self.payloads.decode
         self.owns_storage = not isinstance(storage, Storage)
         self.storage: Storage = open_storage(storage, timeout=timeout)
+        self.budget: JobBudget | None = None
+        """What a run of its worker may write; None for clients of queues."""
         self._mode = mode
         self._dead_letter_queue = dead_letter_queue
         self._begin()

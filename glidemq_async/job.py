@@ -47,21 +47,36 @@ class Job(JobFields[Data, Result]):
     async def log(self, line: str) -> None:
         """Append one line to the job's log, which keeps the last 1,000.
 
+        In a handler the worker's JobBudget bounds the lines: a long one is cut, and one beyond the rate waits.
         Raises LeaseLost, JobNotFound, TypeError for anything but text, PayloadTooLarge.
         """
         self._client.check_text(line, "log line")
+        if (meter := self._metered()) is not None:
+            line = await meter.line(line)
         self._check_word(await self._client.functions.update_job(self.id, self._entry, "log", line), "log")
 
     async def update_progress(self, progress: object) -> None:
-        """Say how far the run is: a number, or any payload. Raises LeaseLost, JobNotFound, SerializationError."""
+        """Say how far the run is: a number, or any payload.
+
+        In a handler the worker's JobBudget bounds the updates: of faster ones only the latest is stored.
+        Raises LeaseLost, JobNotFound, SerializationError.
+        """
         packed = self._client.encode(progress, "progress", self.name, self.id)
+        if (meter := self._metered()) is not None:
+            await meter.progress(packed, self._write_progress)
+        else:
+            await self._write_progress(packed)
+        self._progress = packed
+
+    async def _write_progress(self, packed: bytes) -> None:
         word = await self._client.functions.update_job(self.id, self._entry, "progress", packed)
         self._check_word(word, "update the progress")
-        self._progress = packed
 
     async def update_data(self, data: Data) -> None:
         """Replace the payload; a later run sees it. Raises LeaseLost, JobNotFound, SerializationError."""
         packed = self._client.encode_data(data, self.name, self.id, self.dead_letter)
+        if (meter := self._metered()) is not None:
+            await meter.data(len(packed))
         word = await self._client.functions.update_job(self.id, self._entry, "data", packed)
         self._check_word(word, "update the data")
         self._data_bytes, self._data = packed, UNREAD

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeAlias, cast
 
 from glidemq_async.abort import AbortSignal
+from glidemq_async.budget import Meter
 from glidemq_async.client import QueueClient
 from glidemq_async.durations import from_ms
 from glidemq_async.errors import JobNotFound, SerializationError
@@ -42,6 +43,7 @@ class JobFields(Generic[Data, Result]):
         "_error",
         "_last_entry",
         "_letter",
+        "_meter",
         "_options",
         "_opts",
         "_progress",
@@ -92,6 +94,7 @@ class JobFields(Generic[Data, Result]):
         self._data_bytes = b""
         self._opts = b""
         self._options: JobOptions | None = None
+        self._meter: Meter | None = None
         self._progress: bytes | None = None
         self._result: bytes | None = None
         self._read_result: Callable[[Any], Any] | None = None
@@ -299,6 +302,20 @@ class JobFields(Generic[Data, Result]):
     def is_unreadable(self, error: BaseException) -> bool:
         """Return whether this is what decoding the job's own data raised. For workers."""
         return error is self._unreadable
+
+    @property
+    def meter(self) -> Meter | None:
+        """What the run has used of its budget, None before it has used any. For workers."""
+        return self._meter
+
+    def _metered(self) -> Meter | None:
+        """Return the meter of the run; None outside of one."""
+        budget = self._client.budget
+        if budget is None or not self._entry:
+            return None
+        if self._meter is None:
+            self._meter = Meter(budget)
+        return self._meter
 
     @property
     def headers(self) -> Mapping[str, str]:

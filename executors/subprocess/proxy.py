@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from glidemq_async.codecs.chain import PayloadKind
 from glidemq_async.errors import ExecutorError, LeaseLost, PayloadTooLarge
@@ -71,6 +71,9 @@ class RemoteFunctions:
 
 class ChildClient:
     """Stands where a job's QueueClient does."""
+
+    budget: Final = None
+    """The worker holds the run to its budget."""
 
     def __init__(self, link: Link, run: int, queue: str, payload_limit: int) -> None:
         self.functions = RemoteFunctions(link, run)

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypedDict
 
 from typing_extensions import override
 
+from glidemq_async.budget import JobBudget
 from glidemq_async.executors import Executor
 from glidemq_async.executors.registry import check_executor
 from glidemq_async.option_checks import refuse_unknown
@@ -42,6 +43,7 @@ class WorkerOptionsDict(TypedDict, total=False):
     backoff_strategies: Mapping[str, BackoffStrategy] | None
     retry_on: ErrorTypes | None
     give_up_on: ErrorTypes | None
+    budget: JobBudget | None
     dead_letter_queue: str | None
     after_execution: AfterExecution | None
     handle_signals: bool

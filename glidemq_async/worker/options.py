@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from glidemq_async.budget import JobBudget
 from glidemq_async.durations import to_ms
 from glidemq_async.option_checks import MAX_LEASE, MIN_LEASE, positive_number, whole_number
 from glidemq_async.retry_rules import ErrorTypes, RetryRules
@@ -23,6 +24,7 @@ class WorkerOptions:
     shutdown_timeout: float
     backoff_strategies: Mapping[str, BackoffStrategy]
     retry_rules: RetryRules | None
+    budget: JobBudget
 
     @classmethod
     def checked(
@@ -36,6 +38,7 @@ class WorkerOptions:
         backoff_strategies: Mapping[str, BackoffStrategy] | None,
         retry_on: ErrorTypes | None,
         give_up_on: ErrorTypes | None,
+        budget: JobBudget | None,
     ) -> WorkerOptions:
         """Return the options. Raises ValueError or TypeError for bad ones."""
         return cls(
@@ -46,7 +49,16 @@ class WorkerOptions:
             to_ms("shutdown_timeout", shutdown_timeout) / 1000,
             checked_strategies(backoff_strategies),
             RetryRules.checked(retry_on, give_up_on),
+            _budget(budget),
         )
+
+
+def _budget(value: JobBudget | None) -> JobBudget:
+    if value is None:
+        return JobBudget()
+    if not isinstance(value, JobBudget):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"budget must be a JobBudget, got {value!r}")
+    return value
 
 
 def _lease_ms(value: float | timedelta) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from glidemq_async import failpoints
+from glidemq_async.budget import JobBudget
 from glidemq_async.client import QueueClient
 from glidemq_async.context import set_current_job
 from glidemq_async.errors import (
@@ -144,6 +145,7 @@ class Runner:
         self._instruments = instruments
         self._crashes = Crashes(max_crashes)
         self._client = client
+        self._longest_rest_ms = (client.budget or JobBudget()).rest_ms
         self._handler = handler
         self._executor = executor
         self._rules = rules
@@ -155,6 +157,8 @@ class Runner:
     async def run(self, run: Run) -> Ended | None:
         """Run a job to its end; None when the run must not be settled because its lease is lost."""
         ended = await self._outcome(run)
+        if (meter := run.job.meter) is not None:
+            await meter.flush()
         if self._after_execution is None or ended is None or not _has_executed(ended):
             return ended
         return await self._reviewed(ended, self._after_execution)
@@ -246,8 +250,12 @@ class Runner:
         if isinstance(error, RetryLater) and error.count:
             return self._failed(run, error.__cause__ or error, None, error.delay_ms)
         if isinstance(error, RetryLater | RateLimited):
-            verb: Verb = "d" if isinstance(error, RetryLater) else "l"
-            return Ended(run, verb, one_line(error.waits_for).encode(), str(error.delay_ms), error, error.delay)
+            waits_for = one_line(error.waits_for).encode()
+            if isinstance(error, RetryLater):
+                return Ended(run, "d", waits_for, str(error.delay_ms), error, error.delay)
+            # One job stops all others: not for longer than its budget allows, whatever it asks for.
+            rest = min(error.delay_ms, self._longest_rest_ms)
+            return Ended(run, "l", waits_for, str(rest), error, rest / 1000)
         cause = _final_cause(run.job, error)
         if cause is None and self._crashes.is_poison(run.job.id, error):
             cause = "stalled"

@@ -17,6 +17,7 @@ import msgpack
 from typing_extensions import override
 
 from glidemq_async import failpoints
+from glidemq_async.budget import JobBudget
 from glidemq_async.client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.codecs import Codec
 from glidemq_async.dead_letters import check_dead_letter_queue
@@ -78,6 +79,8 @@ class Worker(Runs, Generic[Data, Result]):
     - `retry_on`: exception types that are retried while attempts are left; all others fail the job without another
       attempt. None retries every type. `give_up_on`: exception types that fail the job without another attempt, even
       if `retry_on` has them too. Types derived from them are meant too.
+    - `budget`: a JobBudget, which bounds what one run may write (log, progress, data) and how long its RateLimited may
+      stop the queue.
     - `dead_letter_queue`: the name of a queue to which what fails for good is moved as well. It is kept with the
       queue and holds for all its workers, the last one that starts wins; None leaves what is kept. To end it:
       `queue.set_dead_letter_queue(None)`.
@@ -107,6 +110,7 @@ class Worker(Runs, Generic[Data, Result]):
         backoff_strategies: Mapping[str, BackoffStrategy] | None = None,
         retry_on: ErrorTypes | None = None,
         give_up_on: ErrorTypes | None = None,
+        budget: JobBudget | None = None,
         dead_letter_queue: str | None = None,
         after_execution: AfterExecution | None = None,
         handle_signals: bool = True,
@@ -132,6 +136,7 @@ class Worker(Runs, Generic[Data, Result]):
             backoff_strategies=backoff_strategies,
             retry_on=retry_on,
             give_up_on=give_up_on,
+            budget=budget,
         )
         self._health_server = None if health_port is None else HealthServer([self], health_port)
         if dead_letter_queue is not None:
@@ -148,6 +153,7 @@ class Worker(Runs, Generic[Data, Result]):
             dead_letter_queue=dead_letter_queue,
             timeout=timeout,
         )
+        self._client.budget = self._options.budget
         self._batcher, self._executor = self._open_executor(executor, processor, batch)
         self._held = Hold(self._executor)
         self._listeners = Listeners()

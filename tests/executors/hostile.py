@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Any
 
 from glidemq_async import Job
@@ -71,3 +72,35 @@ def flood_with_records(job: AnyJob) -> None:
 def by_name(job: AnyJob) -> Any:
     """Be the handler that the job is named after."""
     return globals()[job.name](job)
+
+
+def log_a_long_line(job: AnyJob) -> None:
+    job.sync.log("x" * job.data)
+
+
+async def log_a_long_line_later(job: AnyJob) -> None:
+    await job.log("x" * job.data)
+
+
+def log_lines(job: AnyJob) -> float:
+    began = time.monotonic()
+    for number in range(job.data):
+        job.sync.log(f"{number}")
+    return time.monotonic() - began
+
+
+async def log_lines_later(job: AnyJob) -> float:
+    began = time.monotonic()
+    for number in range(job.data):
+        await job.log(f"{number}")
+    return time.monotonic() - began
+
+
+def report_fast(job: AnyJob) -> None:
+    for number in range(job.data):
+        job.sync.update_progress(number)
+
+
+async def report_fast_later(job: AnyJob) -> None:
+    for number in range(job.data):
+        await job.update_progress(number)

@@ -30,7 +30,7 @@ LUA_OWN = frozenset(
 # From the ground up: modules and packages of the library. Its own __init__ stands on the faces' floor.
 LAYERS = (
     (
-        "abort backoff background bulk_outcome codecs control_characters cron deduplication durations errors "
+        "abort backoff background budget bulk_outcome codecs control_characters cron deduplication durations errors "
         "extension_types failpoints failure forks generics http_endpoint ids instrumentation keys lazy letter "
         "loops option_checks options payload_faults payloads rates repeated_log retention retry_rules schedule "
         "serialization waits"
