@@ -19,6 +19,7 @@ from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Handler
 from glidemq_async.executors.subprocess.channel import Flow
 from glidemq_async.executors.subprocess.environment import plain_environment
+from glidemq_async.executors.subprocess.output import output_of
 from glidemq_async.executors.subprocess.pool import Child, Pool, Settings
 from glidemq_async.executors.subprocess.receiving import OwnLevels
 from glidemq_async.executors.subprocess.references import reference_of, refuse_while_reading_main
@@ -47,7 +48,8 @@ class SubprocessExecutor:
       them, SIGKILL after all. Whatever it started goes with it.
     - `heartbeat_timeout`: a run that asks nothing of its job (heartbeat, log, progress, data) for so many seconds is
       stopped like one that takes too long; None: runs may be silent.
-    - `capture_output`: what jobs write to stdout and stderr becomes lines of their logs.
+    - `capture_output`: what jobs write to stdout and stderr becomes lines of their logs; False passes it on to the
+      worker's stdout and stderr, at most 4 MiB a second of each.
     - `forward_logs`: what jobs log is handled by the worker's loggers, whatever imported code sets up for logging;
       False: that holds, and without it warnings go to stderr.
     - `setup`: a function without arguments that each process calls once before its first job, from a module.
@@ -113,7 +115,8 @@ class SubprocessExecutor:
         """Start the first processes. Raises ExecutorError when they cannot be prepared."""
         del freed
         refuse_while_reading_main()
-        pool = Pool(Settings(self._processes, self._config(), self._environment(), self._capture_output, self._flow))
+        output = output_of(captured=self._capture_output, is_plain=self._permissions is not None)
+        pool = Pool(Settings(self._processes, self._config(), self._environment(), output, self._flow))
         self._pool = pool
         try:
             for child in await asyncio.gather(*(pool.take() for _ in range(self._warm))):

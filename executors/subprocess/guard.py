@@ -188,9 +188,9 @@ class Guard:
 def _arrange_descriptors(given: list[int]) -> None:
     """Leave the standard three and the channel, nothing else."""
     high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64) for descriptor in given]
-    for output in high[1:]:
-        os.dup2(output, 1)
-        os.dup2(output, 2)
+    if len(high) > 1:
+        os.dup2(high[1], 1)
+        os.dup2(high[-1], 2)
     os.dup2(high[0], child.CHANNEL, inheritable=False)
     os.closerange(child.CHANNEL + 1, _MOST_DESCRIPTORS)
 

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -113,15 +113,15 @@ class Guardian:
         if future is not None and not future.done():
             future.set_result(ending)
 
-    def start_child(self, output: int | None) -> tuple[int, socket.socket, asyncio.Future[Ending]]:
-        """Ask for a child whose output goes to a descriptor; returns its number, its channel, and how it will end.
+    def start_child(self, output: Sequence[int]) -> tuple[int, socket.socket, asyncio.Future[Ending]]:
+        """Ask for a child whose stdout and stderr are these descriptors, or both the only one.
 
-        Raises ExecutorError when the guard is gone.
+        Returns its number, its channel, and how it will end. Raises ExecutorError when the guard is gone.
         """
         ours, its = socket.socketpair()
         with its:
             self._last += 1
-            given = [its.fileno()] if output is None else [its.fileno(), output]
+            given = [its.fileno(), *output]
             try:
                 self._send(frames.packed("start", self._last, len(given)), given)
             except OSError as error:

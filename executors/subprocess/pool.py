@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -66,7 +66,7 @@ class Settings:
     processes: int
     config: Mapping[str, Any]
     environment: Mapping[str, str]
-    capture_output: bool
+    output: Callable[[], Output]
     flow: Flow
 
 
@@ -207,12 +207,14 @@ class Pool:
                 await self._guardian.stop()
                 self._guardian = Guardian(self._settings.config, self._settings.environment)
                 await self._guardian.start()
-        output = Output() if self._settings.capture_output else None
+        output = self._settings.output()
         try:
-            number, sock, ending = self._guardian.start_child(output.writing if output else None)
-        finally:
-            if output is not None:
-                output.give_away()
+            number, sock, ending = self._guardian.start_child(output.writing)
+        except BaseException:
+            output.give_away()
+            output.gone()
+            raise
+        output.give_away()
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
         records = Receiver()
@@ -220,6 +222,7 @@ class Pool:
             channel = await Channel.over(sock, _HELLO_LIMIT, aside=records.take, flow=self._settings.flow)
         except BaseException:
             sock.close()
+            output.gone()
             raise
         child = Child(number, channel, ending, records)
         child.output = output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from glidemq_async import Job
@@ -104,3 +105,27 @@ def report_fast(job: AnyJob) -> None:
 async def report_fast_later(job: AnyJob) -> None:
     for number in range(job.data):
         await job.update_progress(number)
+
+
+def spoil_the_output(job: AnyJob) -> None:
+    """Truncate what stdout leads to, write into it, and make it refuse writers that would have to wait."""
+    for action in (
+        lambda: os.ftruncate(1, 0),
+        lambda: os.pwrite(1, b"forged", 0),
+        lambda: os.posix_fallocate(1, 0, 2**20),
+    ):
+        with suppress(OSError):
+            action()
+    os.set_blocking(1, False)
+    os.write(1, b"\x1b[2Jplain\x9b \xc2\x9b\r\n")
+    os.write(2, b"to stderr\n")
+
+
+def write_much(job: AnyJob) -> None:
+    for _ in range(job.data):
+        os.write(1, b"x" * 63_999 + b"\n")
+
+
+def print_numbers(job: AnyJob) -> None:
+    for number in range(job.data):
+        print(number)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from glidemq_async import JobBudget
 from glidemq_async.executors import Permissions, SubprocessExecutor
 from glidemq_async.executors.sandbox import landlock
 from glidemq_async.executors.subprocess.channel import Channel, Flow
@@ -148,3 +151,70 @@ async def test_a_flooded_worker_serves_its_other_jobs(queue: AnyQueue) -> None:
         assert await flood.get_state() == "active"
         assert answered == list(range(20))
         await ended(flood)
+
+
+def worker_with_output(out: Path, handler: str, data: object, options: str) -> str:
+    """Return the program of a worker whose own output is a file, with one job."""
+    return f"""
+import asyncio, os, sys
+from glidemq_async import Queue, Worker
+from glidemq_async import JobBudget
+from glidemq_async.executors import Permissions, SubprocessExecutor
+from tests.executors import hostile
+
+async def main():
+    os.write(1, b"before\\n")
+    async with Queue("q", "memory://") as queue:
+        async with Worker("q", hostile.{handler}, queue.storage, executor=SubprocessExecutor(1{options})):
+            await queue.add_and_wait("n", {data!r}, wait_timeout=60)
+    os.write(1, b"after\\n" if os.get_blocking(1) else b"spoiled\\n")
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+async def run_with_output(tmp_path: Path, handler: str, data: object, options: str = "") -> tuple[bytes, bytes]:
+    """Run such a worker and return what its output files hold."""
+    script = tmp_path / "program.py"
+    script.write_text(worker_with_output(tmp_path, handler, data, options))
+    with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(script), stdout=out, stderr=err, env={**os.environ, "PYTHONPATH": os.getcwd()}
+        )
+        async with asyncio.timeout(60):
+            status = await process.wait()
+    assert status == 0, (tmp_path / "err").read_text()
+    return (tmp_path / "out").read_bytes(), (tmp_path / "err").read_bytes()
+
+
+async def test_the_output_of_the_worker_is_out_of_reach(tmp_path: Path) -> None:
+    out, err = await run_with_output(tmp_path, "spoil_the_output", None)
+    assert out == b"before\n\x1b[2Jplain\x9b \xc2\x9b\r\nafter\n"
+    assert b"to stderr\n" in err
+
+
+@confined
+async def test_output_of_confined_jobs_moves_no_cursor(tmp_path: Path) -> None:
+    out, _ = await run_with_output(tmp_path, "spoil_the_output", None, ", permissions=Permissions()")
+    assert out == b"before\n\\x1b[2Jplain\x9b \\x9b\\x0d\nafter\n"
+
+
+async def test_much_output_is_passed_on_whole_but_not_faster_than_its_rate(tmp_path: Path) -> None:
+    began = asyncio.get_running_loop().time()
+    out, _ = await run_with_output(tmp_path, "write_much", 150)
+    assert len(out) == len(b"before\n") + 150 * 64_000 + len(b"after\n")
+    # 9.6 MB at 4 MiB a second begin in the third second.
+    assert asyncio.get_running_loop().time() - began >= 2
+
+
+async def test_output_that_is_left_out_of_a_log_is_counted(queue: AnyQueue) -> None:
+    executor = SubprocessExecutor(1, capture_output=True)
+    async with worker_of(queue, hostile.print_numbers, executor=executor, budget=JobBudget(log_lines=100)):
+        job = await ended(await queue.add("n", 3_000))
+    lines = await queue.get_job_logs(job.id)
+    assert lines[-1] == "2999"
+    left_out = sum(int(line.split()[1]) for line in lines if line.endswith("lines of output were left out here"))
+    numbers = [line for line in lines if line.isdigit()]
+    assert left_out > 0
+    assert len(numbers) < 3_000
