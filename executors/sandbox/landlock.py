@@ -7,7 +7,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Final
 
 from glidemq_async.executors.permissions import Permissions
@@ -61,8 +61,11 @@ def restrict(permissions: Permissions, landlock: int) -> None:
     try:
         for path, access in _granted(permissions).items():
             # What a path of the default set refuses to this user, its jobs cannot read either.
-            with nullcontext() if path in asked else suppress(OSError):
+            try:
                 _allow_path(ruleset, path, access & handled)
+            except OSError:
+                if path in asked:
+                    raise
         if ports and not isinstance(permissions.network, bool):
             for port in permissions.network:
                 _call("add_rule", ruleset, _NET_PORT, struct.pack("QQ", _CONNECT_TCP, port), 0)

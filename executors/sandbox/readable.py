@@ -10,10 +10,11 @@ import os
 import re
 import sys
 import sysconfig
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 _SYSTEM: Final = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/nix/store")
 _SETTINGS: Final = (
@@ -42,7 +43,6 @@ _OWN: Final = (
 )
 """What a process may read about itself. The rest shows the machine: its connections, its mounts."""
 _KERNEL: Final = (
-    *(f"/proc/self/{name}" for name in _OWN),
     *("/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version"),
     *("/proc/filesystems", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/random", "/proc/sys/kernel/pid_max"),
     *("/proc/sys/kernel/cap_last_cap", "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu"),
@@ -56,18 +56,54 @@ _WHOLE: Final = (".dist-info", ".egg-info", ".egg", "__pycache__")
 _WRITABLE_DEVICES: Final = ("random", "urandom", "tty", "ptmx", "pts", "shm")
 
 
+_FRESH_SECONDS: Final = 5.0
+_AGED_SECONDS: Final = 10.0
+"""A process that is forked may use what its parent has found, unless it is older."""
+
+
+class _Found(NamedTuple):
+    at: float
+    readable: list[str]
+    listed: list[str]
+
+
+_found: list[_Found] = []
+
+
+def look_for_code() -> None:
+    """Find what `runtime_paths` and `listed_paths` return, for the processes that are forked from this one.
+
+    Does nothing where that happened within the last 5 seconds.
+    """
+    if not _found or time.monotonic() - _found[0].at > _FRESH_SECONDS:
+        application = _application()
+        _found[:] = [_Found(time.monotonic(), _runtime_paths(application), sorted(map(str, application)))]
+
+
+def _known() -> _Found:
+    if not _found or time.monotonic() - _found[0].at > _AGED_SECONDS:
+        _found.clear()
+        look_for_code()
+    return _found[0]
+
+
 def runtime_paths() -> list[str]:
-    """The paths that may be read with all below them; each exists."""
+    """The paths that may be read with all below them; those of the code existed at most 10 seconds ago."""
+    own = (f"/proc/self/{name}" for name in _OWN)
+    return [*_known().readable, *(path for path in own if os.path.exists(path))]
+
+
+def _runtime_paths(application: Iterable[Path]) -> list[str]:
     archives = (entry for entry in sys.path if os.path.isfile(entry))
     found = {*_SYSTEM, *_SETTINGS, *_KERNEL, *_installation(), *_library(), *archives}
-    for directory in _application():
+    for directory in application:
         found.update(_importable(directory))
     return sorted(path for path in found if os.path.exists(path))
 
 
 def listed_paths() -> list[str]:
     """The directories of which names may be listed, as importing does, but nothing read."""
-    return sorted(str(path) for path in _application())
+    return _known().listed
 
 
 def device_paths() -> list[str]:

@@ -34,6 +34,11 @@ _JOBS_OF_A_PROCESS: Final = 1_000
 """After which a process is replaced, where no job has to be kept from the next one."""
 
 
+_FEW_JOBS: Final = 10
+_LOADED: Final = ("glidemq_async:Queue", "glidemq_async:GlideMQ")
+"""Imported by the guard for processes that run few jobs, which would spend most of their time on it."""
+
+
 class SubprocessExecutor:
     """Runs each job in a process of its own, taken from a pool of warm ones; plain and coroutine functions.
 
@@ -129,11 +134,18 @@ class SubprocessExecutor:
         return {
             "fresh": self._start_method == "spawn",
             "permissions": None if self._permissions is None else asdict(self._permissions),
+            "loaded": self._loaded(),
             "setup": self._setup,
             "levels": None if self._levels is None else self._levels.now(),
             "handlers": sorted(set(self._references.values())),
             "withheld": VARIABLE in os.environ and VARIABLE not in self._environment(),
         }
+
+    def _loaded(self) -> list[str]:
+        """Return what the guard imports, so that its children find it imported."""
+        loaded = [] if self._permissions is None else ["glidemq_async.executors.sandbox"]
+        is_short = self._max_jobs is not None and self._max_jobs <= _FEW_JOBS
+        return [*loaded, *(_LOADED if is_short else ())]
 
     def _environment(self) -> dict[str, str]:
         if self._permissions is None:

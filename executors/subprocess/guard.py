@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -15,7 +16,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -60,6 +61,7 @@ class Guard:
         signal.signal(signal.SIGCHLD, _noticed)
         signal.signal(signal.SIGTERM, _noticed)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _load(config["loaded"])
         # What is here now is shared with every child, and never changes.
         gc.collect()
         gc.freeze()
@@ -110,6 +112,8 @@ class Guard:
         """Start a child with the first `count` descriptors that were sent: its channel, and where its output goes."""
         given, self._descriptors = self._descriptors[:count], self._descriptors[count:]
         me = os.getpid()
+        if self._config["permissions"] is not None:
+            _look_for_code()
         try:
             pid = os.fork()
         except OSError as error:
@@ -183,6 +187,18 @@ class Guard:
         self._kill_strays()
         while _wait_for_any(0) is not None:
             self._kill_strays()
+
+
+def _load(names: Sequence[str]) -> None:
+    """Import what each child would import by itself: modules of this library, and names of its front."""
+    for name in names:
+        module, _, attribute = name.partition(":")
+        getattr(importlib.import_module(module), attribute or "__name__")
+
+
+def _look_for_code() -> None:
+    """Find the files that children may read, now and then, so that not each of them has to."""
+    importlib.import_module("glidemq_async.executors.sandbox").look_for_code()
 
 
 def _arrange_descriptors(given: list[int]) -> None:
