@@ -161,7 +161,6 @@ local function check_marks(base, report)
   local marks = {
     {'expiry', redis.call('ZRANGE', base .. ':expiry', 0, 999)},
     {'held', redis.call('ZRANGE', base .. ':held', 0, 999)},
-    {'replies', redis.call('ZRANGE', base .. ':replies', 0, 999)},
     {'revoking', redis.call('SRANDMEMBER', base .. ':revoking', 1000)},
     {'moved', redis.call('ZRANGE', base .. ':moved', 0, 999)},
   }

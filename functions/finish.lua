@@ -1,10 +1,9 @@
 -- finish: final states, their retention, and the answer to whoever waits for a result.
 --   completed, failed  zset  id -> finished ms; a job is in at most one of them
---   waiters  hash  id -> reply channels, joined by spaces; "<base>:reply:<name>" (sharded) gets
---                  "<state> <id length> <id><payload>", the payload only up to 64 KiB, else "<state>? …"
+--   waiters  hash  id -> reply channels, joined by spaces; of an ended job those that have not confirmed the answer.
+--                  "<base>:reply:<name>" (sharded) gets "<state> <id length> <id><payload>", the payload only up to
+--                  64 KiB, else "<state>? …"
 --   held     zset  id -> instant until which the record stays although its policy says less; with `drop` it ends then
---   replies  zset  id -> the same instant, of the held records whose answer has not been received by every channel in
---                  the record's `reply` field; at most REPLIES_MAX, the oldest are given up
 --   meta  hash  keep_completed, keep_failed: the policy that was last applied to the set
 -- Retention policy text: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default. The job
 -- that ends applies its policy to the whole set. With " t<ms>" behind it (or behind '') the job itself has a time to
@@ -44,8 +43,8 @@ local function answer(base, channels, state, id, payload)
   end
 end
 
--- Publish the end of these jobs to their waiters. Answers id -> channels of those that had any, nil when nobody waits
--- in this queue.
+-- Publish the end of these jobs to their waiters. Answers the ids that had any, as a list and a set; nil when nobody
+-- waits in this queue.
 function finish.answer_waiters(base, state, ids, payloads, seen)
   local key = base .. ':waiters'
   if not seen.waiters then return nil end
@@ -53,8 +52,8 @@ function finish.answer_waiters(base, state, ids, payloads, seen)
   for i, id in ipairs(ids) do
     local channels = redis.call('HGET', key, id)
     if channels then
-      waited[id] = channels
-      redis.call('HDEL', key, id)
+      waited[#waited + 1] = id
+      waited[id] = true
       answer(base, channels, state, id, payloads[i])
     end
   end
@@ -81,21 +80,25 @@ local function remove_finished(base, state, ids, seen)
   record.unlink(base, ids)
 end
 
--- End the hold of records; those that nothing else keeps are removed.
-local function release(base, ids)
-  if #ids == 0 then return end
-  in_chunks('ZREM', base .. ':held', nil, ids)
-  in_chunks('ZREM', base .. ':replies', nil, ids)
-  local gone = {completed = {}, failed = {}}
+-- End the hold of records; those that nothing else keeps are removed. received: it ends because the answers have been
+-- received, which concerns no time to live. Answers how many holds ended.
+local function release(base, ids, received)
+  local ending, gone = {}, {completed = {}, failed = {}}
   for _, id in ipairs(ids) do
-    local state = redis.call('HEXISTS', base .. ':job:' .. id, 'drop') == 1 and record.place(base, id)
-    local list = gone[state]
-    if list then list[#list + 1] = id end
+    local drop = redis.call('HGET', base .. ':job:' .. id, 'drop')
+    if not (received and drop == 't') then
+      ending[#ending + 1] = id
+      local list = drop and gone[record.place(base, id)]
+      if list then list[#list + 1] = id end
+    end
   end
+  in_chunks('ZREM', base .. ':held', nil, ending)
+  in_chunks('HDEL', base .. ':waiters', nil, ids)
   for state, list in pairs(gone) do
     in_chunks('ZREM', base .. ':' .. state, nil, list)
     record.unlink(base, list)
   end
+  return #ending
 end
 
 -- Release at most `limit` records whose hold is over.
@@ -103,21 +106,24 @@ function finish.release_held(base, now, limit)
   release(base, redis.call('ZRANGEBYSCORE', base .. ':held', '-inf', now, 'LIMIT', 0, limit or TRIM_STEP))
 end
 
--- A publish that counts a receiver can still be lost with the receiver's connection, so the record stays until each
--- channel confirms the answer (or for a minute).
-local function await_receipts(base, waited, now)
-  for id, channels in pairs(waited) do
-    redis.call('HSET', base .. ':job:' .. id, 'reply', channels)
-    redis.call('ZADD', base .. ':held', now + HOLD_MS, id)
-    redis.call('ZADD', base .. ':replies', now + HOLD_MS, id)
+local function put(key, ids, instant)
+  local members, score = {}, digits(instant)
+  for i, id in ipairs(ids) do
+    members[2 * i - 1] = score
+    members[2 * i] = id
   end
+  in_chunks('ZADD', key, nil, members)
 end
 
--- Give up the oldest answers that nobody has confirmed, so that clients that went away cannot fill the memory.
-local function limit_replies(base)
-  local key = base .. ':replies'
-  local over = redis.call('ZCARD', key) - REPLIES_MAX
-  if over > 0 then release(base, redis.call('ZRANGE', key, 0, over - 1)) end
+-- A publish that counts a receiver can still be lost with the receiver's connection, so the record stays until each
+-- channel confirms the answer (or for a minute). The oldest of too many are given up: clients that went away must not
+-- fill the memory.
+local function await_receipts(base, waited, now)
+  local key = base .. ':held'
+  put(key, waited, now + HOLD_MS)
+  local over = redis.call('ZCOUNT', key, now, now + HOLD_MS) - REPLIES_MAX
+  if over <= 0 then return end
+  release(base, redis.call('ZRANGEBYSCORE', key, now, '+inf', 'LIMIT', 0, math.min(over, REPLIES_MAX)), true)
 end
 
 -- The reply channels of a list but one.
@@ -129,28 +135,21 @@ function finish.without(channels, channel)
   return rest
 end
 
--- A channel has received the answers of these jobs. Answers how many records are held for nobody any more.
+-- A channel has received the answers of these jobs, at most 1,000. Answers how many records are held for nobody any
+-- more.
 function finish.confirm(base, channel, ids)
-  local free = {}
-  for _, id in ipairs(ids) do
-    local key = base .. ':job:' .. id
-    local channels = redis.call('HGET', key, 'reply')
-    local rest = channels and finish.without(channels, channel)
+  local key, received = base .. ':waiters', {}
+  local held, lists = redis.call('ZMSCORE', base .. ':held', unpack(ids)), redis.call('HMGET', key, unpack(ids))
+  for i, id in ipairs(ids) do
+    -- One that is not held runs again: who waits now waits for its next end.
+    local rest = held[i] and lists[i] and finish.without(lists[i], channel)
     if rest and #rest > 0 then
-      redis.call('HSET', key, 'reply', table.concat(rest, ' '))
+      redis.call('HSET', key, id, table.concat(rest, ' '))
     elseif rest then
-      redis.call('HDEL', key, 'reply')
-      free[#free + 1] = id
+      received[#received + 1] = id
     end
   end
-  release(base, free)
-  return #free
-end
-
--- Forget that an answer has not been received: something else decides now how long the record stays.
-function finish.forget_receipts(base, id)
-  redis.call('ZREM', base .. ':replies', id)
-  redis.call('HDEL', base .. ':job:' .. id, 'reply')
+  return release(base, received, true)
 end
 
 -- Whether an ended job counts as gone: its time is over, and only the sweep has not come by yet.
@@ -164,7 +163,7 @@ end
 function finish.remove_over(base, id)
   if not finish.is_over(base, id) then return false end
   redis.call('ZREM', base .. ':held', id)
-  redis.call('ZREM', base .. ':replies', id)
+  redis.call('HDEL', base .. ':waiters', id)
   redis.call('ZREM', base .. ':' .. record.place(base, id), id)
   record.unlink(base, {id})
   return true
@@ -203,15 +202,6 @@ local function adopt_policy(base, state, policy, seen)
   redis.call('HSET', base .. ':meta', 'keep_' .. state, policy)
 end
 
-local function put(key, ids, instant)
-  local members, score = {}, digits(instant)
-  for i, id in ipairs(ids) do
-    members[2 * i - 1] = score
-    members[2 * i] = id
-  end
-  in_chunks('ZADD', key, nil, members)
-end
-
 -- Policy "keep nothing": only a record that was asked for stays, for as long as it is held.
 local function keep_waited(base, ids, waited)
   local kept, dropped = {}, {}
@@ -234,13 +224,11 @@ end
 -- Give an ended job a time to live from now on, in ms; nil: back to the policy of its set.
 function finish.change_ttl(base, id, state, now, ttl)
   local key = base .. ':job:' .. id
-  if ttl then
-    finish.forget_receipts(base, id)
-    return keep_until(base, state, {id}, now + ttl)
-  end
+  if ttl then return keep_until(base, state, {id}, now + ttl) end
   local found = redis.call('HMGET', key, 'drop', 'ended')
   if found[1] ~= 't' then return end
   redis.call('ZREM', base .. ':held', id)
+  redis.call('HDEL', base .. ':waiters', id)
   redis.call('HDEL', key, 'drop')
   put(base .. ':' .. state, {id}, found[2] or now)
 end
@@ -251,15 +239,13 @@ local function store_group(base, group, now, seen)
   local ttl = string.match(group.policy, ' t(%d+)$')
   if ttl then
     keep_until(base, state, ids, now + ttl)
-  elseif waited then
-    await_receipts(base, waited, now)
   end
-  if ttl or waited then seen.held = true end
+  if ttl or (waited and waited[1]) then seen.held = true end
   if ttl then return end
   local count, age = policy_of(state, group.policy)
   if count == 0 then ids = keep_waited(base, ids, waited) end
   if #ids > 0 then put(base .. ':' .. state, ids, now) end
-  if waited then limit_replies(base) end
+  if waited and waited[1] then await_receipts(base, waited, now) end
   if count == 0 then return end
   adopt_policy(base, state, group.policy, seen)
   -- Age alone can wait for the next sweep; the default one does, which saves a command.

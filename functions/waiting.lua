@@ -21,6 +21,10 @@ end, {'allow-oom'})
 
 register('forgetReply', function(base, args)
   local id, channel = args[1], args[2]
+  if redis.call('ZSCORE', base .. ':held', id) then
+    finish.confirm(base, channel, {id})    -- it has ended
+    return 'ok'
+  end
   local rest = finish.without(redis.call('HGET', base .. ':waiters', id) or '', channel)
   if #rest == 0 then
     redis.call('HDEL', base .. ':waiters', id)
@@ -33,7 +37,7 @@ end, {'allow-oom'})
 register('confirmReplies', function(base, args)
   if #args > 1001 then fail('ARGUMENT', 'at most 1000 ids are confirmed in a call, found ' .. #args - 1) end
   local call = glance.call(base)
-  if call.seen.held and finish.confirm(base, args[1], {unpack(args, 2)}) > 0 then
+  if call.seen.held and #args > 1 and finish.confirm(base, args[1], {unpack(args, 2)}) > 0 then
     finish.trim_kept(base, call.now, call.seen)
   end
   return 'ok'

@@ -37,7 +37,6 @@ SINGLE_KEYS: Final = frozenset(
         "workers",
         "waiters",
         "held",
-        "replies",
         "expiry",
         "revoking",
         "outbox",

@@ -34,6 +34,10 @@ async def many(queue: AnyQueue, number: int, **options: Any) -> list[Any]:
     return values
 
 
+def _unheard(*_details: object) -> None:
+    pass
+
+
 async def bytes_of(job: AnyJob) -> bytes:
     return b"r" * int(job.data)
 
@@ -67,7 +71,7 @@ async def test_an_answer_that_was_published_and_lost_is_still_there(
     storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results, "RECHECK_SECONDS", 0.05)
-    monkeypatch.setattr(ResultListener, "_on_message", lambda *_: None)
+    monkeypatch.setattr(ResultListener, "_on_message", _unheard)
     async with Queue[Any, Any](name, storage) as queue, worker_of(queue, echo, concurrency=20):
         assert await many(queue, 20, keep_completed=False) == list(range(20))
 
@@ -116,7 +120,7 @@ async def test_one_receipt_does_not_take_the_answer_from_others(
         there = await other.get_job(job.id)
         assert there is not None
         deaf = other._client.results  # pyright: ignore[reportPrivateUsage]
-        monkeypatch.setattr(deaf, "_on_message", lambda _message: None)
+        monkeypatch.setattr(deaf, "_on_message", _unheard)
         waiting = [asyncio.create_task(job.result(PATIENCE)), asyncio.create_task(there.result(PATIENCE))]
         await gate.running()
 
@@ -143,13 +147,13 @@ async def test_an_id_can_be_used_again_as_soon_as_its_answer_is_there(queue: Any
 
 
 async def test_answers_that_nobody_confirms_are_bounded_and_end(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ResultListener, "_confirm", lambda _self: None)
+    monkeypatch.setattr(ResultListener, "_confirm", _unheard)
     queue = timed.queue
     async with worker_of(queue, echo, concurrency=100):
         await many(queue, REPLIES_MAX + 200, keep_completed=False)
         assert await counts(queue) == {"completed": REPLIES_MAX}
         await timed.clock.advance(2 * MINUTE)
-        await queue.add_and_wait("n", 1, keep_completed=True, wait_timeout=PATIENCE)
+        await queue.add("n", 1, keep_completed=True)
 
         async def released() -> bool:
             return await counts(queue) == {"completed": 1}

@@ -183,7 +183,6 @@ def _compare_marks(seen: Snapshot, model: Queue) -> None:
     jobs = model.jobs.values()
     same("expiry", seen.expiry, {job.id: job.expires for job in jobs if job.expires is not None})
     same("held", seen.held, {job.id: job.held for job in jobs if job.held is not None})
-    same("replies", seen.replies, {job.id: job.held for job in jobs if job.unconfirmed})
     same("revoking", seen.revoking, {job.id for job in jobs if job.revoking})
     same("owners of deduplication ids", seen.dedup, model.owners)
     same("jobs whose end frees one", seen.deduped, model.marks)
@@ -200,7 +199,6 @@ def _compare_record(record: dict[str, str], job: Job) -> None:
         "stalls": int(record.get("stalls", 0)),
         "ended": int(record["ended"]) if "ended" in record else None,
         "drop": record.get("drop", ""),
-        "unconfirmed": record.get("reply", "").split() if job.held is not None else [],
     }
     stored |= {name: record.get(name) for name in ("result", "error", "reason", "cause", "progress")}
     same(f"record of job {job.id}", stored, {name: getattr(job, name) for name in stored})

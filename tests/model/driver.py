@@ -34,7 +34,7 @@ KEYS = ("x", "y")
 SINGLE_KEYS = frozenset(
     {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking",
      "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox", "moved",
-     "inbox", "replies", "schedules", "schedules_timer", "running"}
+     "inbox", "schedules", "schedules_timer", "running"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """What stands before the id of a delayed or prioritized job."""
@@ -118,7 +118,6 @@ class Snapshot:
     failed: list[tuple[str, int]]
     expiry: dict[str, int]
     held: dict[str, int]
-    replies: dict[str, int]
     revoking: set[str]
     waiters: dict[str, list[str]]
     workers: set[str]
@@ -287,7 +286,6 @@ class Driver:
             failed=_scores(raw[10]),
             expiry=dict(_scores(raw[11])),
             held=dict(_scores(raw[12])),
-            replies=dict(_scores(raw[33])),
             revoking={_text(id_) for id_ in _list(raw[13])},
             waiters={id_: channels.split() for id_, channels in _pairs(raw[14])},
             workers={name for name, _ in _pairs(raw[15])},

@@ -205,7 +205,7 @@ class Queue(PostingQueue):
             self._release(job)
 
     def _release(self, job: Job) -> None:
-        job.held, job.unconfirmed = None, []
+        job.held, job.waiters = None, []
         if job.drop:
             del self.jobs[job.id]
 
@@ -213,14 +213,19 @@ class Queue(PostingQueue):
         """A channel has the answers of these; a record that no other channel waits for is kept as the policy says."""
         free = False
         for id_ in ids:
-            job = self.jobs.get(id_)
-            if job is not None and channel in job.unconfirmed:
-                job.unconfirmed = [one for one in job.unconfirmed if one != channel]
-                if not job.unconfirmed:
-                    free = True
-                    self._release(job)
+            free = self._confirm(channel, id_) or free
         if free:
             self.trim_kept()
+
+    def _confirm(self, channel: str, id_: str) -> bool:
+        job = self.jobs.get(id_)
+        if job is None or job.held is None or not job.waiters:
+            return False
+        job.waiters = [one for one in job.waiters if one != channel]
+        if job.waiters or job.drop == "t":
+            return False
+        self._release(job)
+        return True
 
     def trim_kept(self) -> None:
         """Apply the policies that hold."""
@@ -253,12 +258,12 @@ class Queue(PostingQueue):
             job.moved, job.position = None, self.now
             self.free_dedup(job.id)
             self.note(state, job.id, (job.reason or "") if state == "failed" else "")
-            waited, job.waiters = job.waiters, []
+            waited = bool(job.waiters)
             if ttl is not None:
                 self._live(job, ttl)
                 continue
             if waited:
-                job.held, job.unconfirmed = self.now + HOLD_MS, waited
+                job.held = self.now + HOLD_MS
             if count == 0 and waited:
                 job.drop = "1"
             elif count == 0:
@@ -271,7 +276,7 @@ class Queue(PostingQueue):
             self._discard_older(state, age)
 
     def _live(self, job: Job, ttl: int) -> None:
-        job.drop, job.held, job.unconfirmed = "t", self.now + ttl, []
+        job.drop, job.held = "t", self.now + ttl
         job.position = job.held
 
     def set_result_ttl(self, id_: str, ttl: int | None) -> str:
@@ -288,7 +293,7 @@ class Queue(PostingQueue):
         if ttl is not None:
             self._live(job, ttl)
         elif job.drop == "t":
-            job.drop, job.held, job.position = "", None, job.ended or 0
+            job.drop, job.held, job.position, job.waiters = "", None, job.ended or 0, []
         return "ok"
 
     def _discard_older(self, state: Final, age: int) -> None:
@@ -335,9 +340,10 @@ class Queue(PostingQueue):
     def start_anew(self, job: Job, how: str) -> None:
         """As if it had never run."""
         job.changes += 1
+        job.waiters = []  # they were told of the end
         job.failures = job.stalls = 0
         job.ended = job.result = job.error = job.reason = job.cause = job.progress = job.held = None
-        job.drop, job.unconfirmed = "", []
+        job.drop = ""
         self.to_line(job)
         self._own_again(job)
         self.note("waiting", job.id, how)
@@ -426,7 +432,9 @@ class Queue(PostingQueue):
 
     def forget_reply(self, id_: str, channel: str) -> None:
         job = self.jobs.get(id_)
-        if job is not None:
+        if job is not None and job.held is not None:
+            self._confirm(channel, id_)
+        elif job is not None:
             job.waiters = [one for one in job.waiters if one != channel]
 
     def set_paused(self, paused: bool) -> None:

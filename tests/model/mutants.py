@@ -48,14 +48,11 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "one job too few is kept": ("ordinary(base, key, now, seen) - count", "ordinary(base, key, now, seen) - count + 1"),
     "a held record is trimmed": ("  if seen.held then\n    local free", "  if false then\n    local free"),
     "a receipt of one channel ends the hold for all": ("    if rest and #rest > 0 then\n", "    if false then\n"),
-    "a receipt ends no hold": ("      free[#free + 1] = id\n    end\n  end\n  release", "    end\n  end\n  release"),
-    "a retried job is still held for its answer": (
-        "    finish.forget_receipts(base, id)\n  end\n  redis.call('HDEL'",
-        "  end\n  redis.call('HDEL'",
-    ),
-    "a held record stays for ever": (
-        "redis.call('HEXISTS', base .. ':job:' .. id, 'drop') == 1 and record.place(base, id)",
-        "false",
+    "a receipt ends no hold": ("      received[#received + 1] = id\n", ""),
+    "a receipt ends a time to live": ("    if not (received and drop == 't') then\n", "    if true then\n"),
+    "a retried job is still waited for": (
+        "redis.call('ZREM', base .. ':held', id) == 1 then redis.call('HDEL', base .. ':waiters', id) end",
+        "redis.call('ZREM', base .. ':held', id) == 1 then do end end",
     ),
     "what comes back loses its order": (
         "redis.call('ZADD', base .. ':returned', position, id)",
@@ -95,7 +92,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "events overlap": ("'seq', total - n,", "'seq', total,"),
     "a final event is missing": ("  events.note(call.lines, 'completed', id)\n", ""),
-    "a waiter stays after the answer": ("      redis.call('HDEL', key, id)\n      answer(", "      answer("),
+    "a waiter stays after the answer": (
+        "  in_chunks('HDEL', base .. ':waiters', nil, ids)\n  for state, list",
+        "  for state, list",
+    ),
     "logs outlive the job": ("if redis.call('HEXISTS', base .. ':meta', 'logs') == 1 then", "if false then"),
     "a custom id is overwritten": (
         "if not (numeric and numeric[id]) and not exists(",
@@ -296,8 +296,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a time to live is an instant too long": ("tonumber(until_ms) > clock.now()", "tonumber(until_ms) >= clock.now()"),
     "what had a time to live is still held": (
-        "  redis.call('ZREM', base .. ':held', id)\n  redis.call('HDEL', key, 'drop')",
-        "  redis.call('HDEL', key, 'drop')",
+        "  redis.call('ZREM', base .. ':held', id)\n  redis.call('HDEL', base .. ':waiters', id)\n  redis.call('HDEL', key",
+        "  redis.call('HDEL', base .. ':waiters', id)\n  redis.call('HDEL', key",
     ),
     "what the server fails has no time to live": (
         "  if ttl and ttl >= 1 then return ' t' .. digits(ttl) end\n",

@@ -128,10 +128,9 @@ class Job:
     cause: str | None = None  # why it failed for good
     origin: Letter | None = None  # it was moved here
     moved: int | None = None  # a moved one that has not ended: when it failed there
-    waiters: list[str] = field(default_factory=list[str])
+    waiters: list[str] = field(default_factory=list[str])  # channels; of an ended job those without the answer
     held: int | None = None  # somebody may still read the result until then
     drop: Literal["", "1", "t"] = ""  # it goes when its hold ends: nothing else keeps it; or it has a time to live
-    unconfirmed: list[str] = field(default_factory=list[str])  # channels that have not received the answer
     position: int = 0  # among those that ended: when it did, or when its time to live ends
     torn: bool = False  # its record was deleted by hand; its place is still there
 

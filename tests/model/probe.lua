@@ -82,6 +82,5 @@ register('modelProbe', function(base, args)
     sorted_set(base .. ':schedules'),
     redis.call('HGETALL', base .. ':schedules_timer'),
     redis.call('HGETALL', base .. ':running'),
-    sorted_set(base .. ':replies'),
   }
 end)

@@ -102,7 +102,7 @@ class Users(Ground):
     @action(3, number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]))
     def confirm(self, number: int, channel: str) -> None:
         """A client has its answers; sometimes it had them long ago."""
-        owed = [job.id for job in self.model.having(*FINAL) if channel in job.unconfirmed]
+        owed = [job.id for job in self.model.having(*FINAL) if job.held is not None and channel in job.waiters]
         ids = owed[: number % 3] or [self.pick_of(number, self.model.having(*FINAL))]
         self.dirty = True
         run(self.functions.confirm_replies(channel, ids))
