@@ -96,9 +96,11 @@ do
     local last = app ~= '' and transaction(base, app)
     if last and last >= version then return 'done' end
     local order = integer('order', args[9] or '0')
-    if order == 0 then order = next_order(base) end
-    if order < tonumber(found[3] or 0) then fenced(id, 'belongs to a newer run of it') end
+    local known = tonumber(found[3] or 0)
+    if order > 0 and order < known then fenced(id, 'belongs to a newer run of it') end
     if found[1] == 'aborted' and found[2] == token then fenced(id, 'was aborted') end
+    -- Not below its own former order, even if the clock was set back and the queue obliterated.
+    if order == 0 then order = math.max(next_order(base), known) end
     local now = clock.now()
     if not found[1] then
       redis.call('HSET', key, 'began', digits(now), 'inserted', '0', 'replayed', '0', 'duplicate', '0', 'rejected', '0',

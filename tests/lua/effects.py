@@ -1,0 +1,443 @@
+"""Which commands a function of the library runs, in which order, by reading its Lua text.
+
+The text is executed abstractly: every branch is taken, loops twice, and calls of the library's own functions are
+followed, through tables of functions, aliases and callbacks too. The state is where the first write happened. A step
+that can fail while there was a write before it is a `Fault`: a failure there would leave half of a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from tests.lua.syntax import (
+    Assign,
+    Block,
+    Break,
+    Call,
+    Constant,
+    Evaluate,
+    Expression,
+    Function,
+    If,
+    Index,
+    Loop,
+    Name,
+    Operation,
+    Return,
+    Statement,
+    Table,
+    parse,
+)
+
+_READS: Final = """
+    EXISTS GET HEXISTS HGET HGETALL HMGET HSTRLEN HVALS KEYS LLEN LRANGE MEMORY SISMEMBER SMISMEMBER SRANDMEMBER TIME
+    TYPE XINFO XLEN XPENDING XRANGE XREVRANGE ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYSCORE ZREVRANGE ZSCAN ZSCORE SCARD
+    SPUBLISH HLEN HSCAN SSCAN STRLEN ZRANK ZREVRANGEBYSCORE MGET PTTL HKEYS SMEMBERS ZLEXCOUNT ZRANGEBYLEX"""
+READS: Final = frozenset(_READS.split())
+"""Commands that change no key. Every other one counts as a write."""
+FALLIBLE: Final = frozenset({"SPUBLISH", "XREADGROUP", "XPENDING", "XCLAIM", "XAUTOCLAIM", "XGROUP", "XINFO"})
+"""Commands that can fail on sound data: the user has no channels, or the stream or its group is gone."""
+CONTAINERS: Final = frozenset({"MEMORY", "XGROUP", "XINFO"})
+"""Commands whose second word is a command of its own."""
+_BUILT_IN: Final = """
+    ipairs pairs tonumber tostring type select unpack next math string table cmsgpack cjson redis error pcall assert
+    setmetatable rawget"""
+BUILT_IN: Final = frozenset(_BUILT_IN.split())
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A step of a function that can fail after a write."""
+
+    function: str
+    step: str
+    write: str
+
+    def __str__(self) -> str:
+        return f"{self.function}: {self.step} can fail after {self.write}"
+
+
+class Scope:
+    """The variables of a block; a name that is unknown here is looked up outside."""
+
+    def __init__(self, outer: Scope | None, file: str) -> None:
+        self.outer = outer
+        self.file = file
+        self.values: dict[str, Value] = {}
+
+    def find(self, name: str) -> Scope | None:
+        """Return the scope that declares a name."""
+        return self if name in self.values else self.outer.find(name) if self.outer else None
+
+    def get(self, name: str) -> Value:
+        """Return what is known of a variable."""
+        scope = self.find(name)
+        return scope.values[name] if scope else UNKNOWN
+
+
+@dataclass(frozen=True)
+class Closure:
+    """A function with the scope that it was made in."""
+
+    code: Function
+    scope: Scope
+
+    def __hash__(self) -> int:
+        return hash((id(self.code), id(self.scope)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Closure) and self.code is other.code and self.scope is other.scope
+
+
+@dataclass
+class Value:
+    """What may be known of a value: functions it may be, texts it may be, what it holds as a table."""
+
+    functions: tuple[Closure, ...] = ()
+    texts: tuple[str, ...] = ()
+    is_open: bool = True
+    """Whether it may also be something that is not known."""
+    fields: dict[str, Value] | None = None
+
+    def joined(self, other: Value) -> Value:
+        """Return a value that is either of both."""
+        return Value(
+            tuple(dict.fromkeys(self.functions + other.functions)),
+            tuple(dict.fromkeys(self.texts + other.texts)),
+            self.is_open or other.is_open,
+            {**(self.fields or {}), **(other.fields or {})} if self.fields or other.fields else None,
+        )
+
+    @property
+    def text(self) -> str | None:
+        """The text it is, if it can be one only."""
+        return self.texts[0] if len(self.texts) == 1 and not self.is_open else None
+
+    def any_field(self) -> Value:
+        """Return what any of the fields may be."""
+        found = UNKNOWN
+        for value in (self.fields or {}).values():
+            found = found.joined(value)
+        return found
+
+
+UNKNOWN: Final = Value()
+State: TypeAlias = str | None
+"""Where the first write was, empty before it; None where the execution does not get."""
+
+
+def _either(one: State, other: State) -> State:
+    if one is None:
+        return other
+    return one if other is None else one or other
+
+
+@dataclass
+class Frame:
+    """One execution of a function: the states in which it returns, and in which its loops are left."""
+
+    returns: list[State] = field(default_factory=list)
+    breaks: list[State] = field(default_factory=list)
+    result: Value = field(default_factory=Value)
+
+
+class Library:
+    """The abstract execution of Lua files, joined in the given order."""
+
+    def __init__(self, files: Iterable[tuple[str, str]], common: str = "base") -> None:
+        """Execute the files, each with its name. What `common` declares is seen by all others."""
+        self.faults: set[Fault] = set()
+        self.unresolved: set[str] = set()
+        self.commands: set[str] = set()
+        self.functions: dict[str, bool] = {}
+        """The registered functions, and whether each is declared to write nothing."""
+        self.writing: dict[str, str] = {}
+        """The registered functions that write, and where they do first."""
+        self._running: list[tuple[int, int, bool]] = []
+        self._root = ""
+        self._known: dict[tuple[str, int, int, bool], tuple[State, Value]] = {}
+        self._caught = 0
+        self._declared: list[Value] = []
+        everywhere = Scope(None, common)
+        for name, text in files:
+            scope = everywhere if name == common else Scope(everywhere, name)
+            if name != common:
+                everywhere.values[name] = Value(fields={})
+            self._block(parse(text), scope, "", Frame())
+        # Only now, for a function may use what stands behind it.
+        for declared in self._declared:
+            self._enter(declared)
+
+    # -- statements -----------------------------------------------------------------------------------------------
+
+    def _block(self, statements: Sequence[Statement], scope: Scope, state: State, frame: Frame) -> State:
+        for statement in statements:
+            if state is None:
+                return None
+            state = self._statement(statement, scope, state, frame)
+        return state
+
+    def _statement(self, statement: Statement, scope: Scope, state: State, frame: Frame) -> State:
+        match statement:
+            case Assign():
+                return self._assign(statement, scope, state)
+            case Evaluate(call):
+                return self._evaluate(call, scope, state)[0]
+            case If():
+                return self._if(statement, scope, state, frame)
+            case Loop():
+                return self._loop(statement, scope, state, frame)
+            case Block(body):
+                return self._block(body, Scope(scope, scope.file), state, frame)
+            case Return(values):
+                for value in values:
+                    state, result = self._evaluate(value, scope, state)
+                    frame.result = frame.result.joined(result)
+                frame.returns.append(state)
+                return None
+            case Break():
+                frame.breaks.append(state)
+                return None
+
+    def _assign(self, statement: Assign, scope: Scope, state: State) -> State:
+        found: list[Value] = []
+        targets = statement.targets
+        if statement.is_local and statement.values and isinstance(statement.values[0], Function):
+            # A local function sees itself.
+            self._declare(targets[0], Value(), scope)
+        for value in statement.values:
+            state, result = self._evaluate(value, scope, state)
+            found.append(result)
+        found += [UNKNOWN] * (len(targets) - len(found))
+        for target, known in zip(targets, found, strict=False):
+            if statement.is_local:
+                self._declare(target, known, scope)
+            else:
+                self._set(target, known, scope)
+        return state
+
+    @staticmethod
+    def _declare(target: Expression, value: Value, scope: Scope) -> None:
+        assert isinstance(target, Name)
+        if scope.outer is not None and scope.outer.outer is None and target.text == scope.file:
+            # The table of the file's own name is seen by the files behind it.
+            scope.outer.values[target.text] = value
+        else:
+            scope.values[target.text] = value
+
+    def _set(self, target: Expression, value: Value, scope: Scope) -> None:
+        if isinstance(target, Name):
+            owner = scope.find(target.text)
+            if owner is not None and (value.functions or value.fields or value.texts):
+                owner.values[target.text] = owner.values[target.text].joined(value)
+        elif isinstance(target, Index):
+            table = self._look(target.of, scope)
+            if table.fields is not None and (value.functions or value.fields or value.texts):
+                key = target.key.text if isinstance(target.key, Constant) and target.key.text else "?"
+                table.fields[key] = table.fields.get(key, UNKNOWN).joined(value)
+
+    def _if(self, statement: If, scope: Scope, state: State, frame: Frame) -> State:
+        after: State = None
+        for condition, body in statement.branches:
+            state, _ = self._evaluate(condition, scope, state)
+            after = _either(after, self._block(body, Scope(scope, scope.file), state, frame))
+        return _either(after, self._block(statement.otherwise, Scope(scope, scope.file), state, frame))
+
+    def _loop(self, statement: Loop, scope: Scope, state: State, frame: Frame) -> State:
+        for value in statement.before:
+            state, _ = self._evaluate(value, scope, state)
+        outer, frame.breaks = frame.breaks, []
+        for _ in range(2):
+            inner = Scope(scope, scope.file)
+            inner.values = {name: Value() for name in statement.variables}
+            turn = state
+            for value in statement.each:
+                turn, _ = self._evaluate(value, inner, turn)
+            state = _either(state, self._block(statement.body, inner, turn, frame))
+        for left in frame.breaks:
+            state = _either(state, left)
+        frame.breaks = outer
+        return state
+
+    # -- expressions ----------------------------------------------------------------------------------------------
+
+    def _look(self, expression: Expression, scope: Scope) -> Value:
+        """Return what is known of an expression without executing it."""
+        match expression:
+            case Name(name):
+                return scope.get(name)
+            case Constant(text):
+                return Value(texts=(text,) if text is not None else (), is_open=text is None)
+            case Index(of, key):
+                table = self._look(of, scope)
+                if isinstance(key, Constant) and key.text:
+                    fields = table.fields or {}
+                    found = fields.get(key.text, UNKNOWN)
+                    return found.joined(fields["?"]) if "?" in fields else found
+                return table.any_field()
+            case Operation("and", (_, right)):
+                return self._look(right, scope)
+            case Operation("or", (left, right)):
+                return self._look(left, scope).joined(self._look(right, scope))
+            case Operation("..", operands):
+                joined = "".join(self._look(operand, scope).text or "" for operand in operands)
+                return Value(texts=(joined,) if joined else (), is_open=not joined)
+            case _:
+                return UNKNOWN
+
+    def _evaluate(self, expression: Expression, scope: Scope, state: State) -> tuple[State, Value]:
+        match expression:
+            case Function():
+                return state, Value((Closure(expression, scope),))
+            case Table(items):
+                fields: dict[str, Value] = {}
+                for position, (key, item) in enumerate(items, 1):
+                    state, value = self._evaluate(item, scope, state)
+                    name = key.text if isinstance(key, Constant) and key.text else str(position) if key is None else "?"
+                    fields[name] = value
+                return state, Value(fields=fields)
+            case Index(of, key):
+                state, _ = self._evaluate(of, scope, state)
+                state, _ = self._evaluate(key, scope, state)
+            case Operation("or" | "and", (left, right)):
+                state, _ = self._evaluate(left, scope, state)
+                # A value that stands for false or true needs no right side.
+                state = _either(state, self._evaluate(right, scope, state)[0])
+            case Operation(_, operands):
+                for operand in operands:
+                    state, _ = self._evaluate(operand, scope, state)
+            case Call():
+                return self._call(expression, scope, state)
+            case _:
+                pass
+        return state, self._look(expression, scope)
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def _call(self, call: Call, scope: Scope, state: State) -> tuple[State, Value]:
+        values: list[Value] = []
+        if not isinstance(call.function, Name):
+            state, _ = self._evaluate(call.function, scope, state)
+        for argument in call.arguments:
+            state, value = self._evaluate(argument, scope, state)
+            values.append(value)
+        if state is None:
+            return None, UNKNOWN
+        name = _dotted(call.function)
+        place = f"{scope.file}.lua:{call.line}"
+        head = name.partition(".")[0]
+        if head in BUILT_IN and scope.find(head) is None:
+            return self._built_in(name, call, values, place, scope, state)
+        functions = self._look(call.function, scope).functions
+        if not functions:
+            self.unresolved.add(f"{place} {name}")
+        after: State = None
+        result = UNKNOWN
+        for function in functions:
+            end, value = self._run(function, values, state)
+            after, result = _either(after, end), result.joined(value)
+        return (after if functions else state), result
+
+    def _run(self, function: Closure, values: Sequence[Value], state: str) -> tuple[State, Value]:
+        key = (id(function.code), id(function.scope), bool(state))
+        if key in self._running:
+            return state, UNKNOWN
+        is_plain = not any(value.functions or value.texts or value.fields for value in values)
+        is_plain = is_plain and not self._caught
+        if is_plain and (self._root, *key) in self._known:
+            return self._known[self._root, *key]
+        scope = Scope(function.scope, function.scope.file)
+        parameters = function.code.parameters
+        scope.values = dict(zip(parameters, [*values, *[UNKNOWN] * len(parameters)], strict=False))
+        frame = Frame()
+        self._running.append(key)
+        try:
+            end = self._block(function.code.body, scope, state, frame)
+        finally:
+            self._running.pop()
+        for left in frame.returns:
+            end = _either(end, left)
+        if is_plain:
+            self._known[self._root, *key] = end, frame.result
+        return end, frame.result
+
+    def _built_in(
+        self, name: str, call: Call, values: list[Value], place: str, scope: Scope, state: str
+    ) -> tuple[State, Value]:
+        match name:
+            case "redis.call" | "redis.pcall":
+                return self._command(name, call, values, place, scope, state), UNKNOWN
+            case "redis.register_function":
+                self._declared.append(values[0])
+            case "error" | "assert":
+                self._can_fail("an error", place, state)
+                return (None if name == "error" else state), UNKNOWN
+            case "cmsgpack.unpack" | "cjson.decode" | "redis.acl_check_cmd":
+                self._can_fail(name, place, state)
+            case "table.insert" if len(values) > 1 and values[0].fields is not None:
+                values[0].fields["?"] = values[0].fields.get("?", UNKNOWN).joined(values[-1])
+            case "pcall":
+                return self._caught_call(values, state), UNKNOWN
+            case _:
+                pass
+        return state, UNKNOWN
+
+    def _caught_call(self, values: list[Value], state: str) -> State:
+        """Execute a function whose errors are caught."""
+        after: State = state
+        self._caught += 1
+        for function in values[0].functions:
+            after = _either(after, self._run(function, values[1:], state)[0])
+        self._caught -= 1
+        return after
+
+    def _command(self, how: str, call: Call, values: list[Value], place: str, scope: Scope, state: str) -> State:
+        names, words = () if values[0].is_open else values[0].texts, [value.text for value in values]
+        argument = call.arguments[0]
+        if not names and isinstance(argument, Call) and _dotted(argument.function) == "unpack":
+            fields = self._look(argument.arguments[0], scope).fields or {}
+            first = fields.get("1", UNKNOWN)
+            names = () if first.is_open else first.texts
+        if not names:
+            self.unresolved.add(f"{place} {how} of a command that is not a constant")
+        writes = ""
+        for command in names:
+            second = words[1] if len(words) > 1 else None
+            self.commands.add(f"{command} {second}" if command in CONTAINERS else command)
+            # An id of our own must be above the last one. Without options the id stands third.
+            explicit_id = command == "XADD" and "*" not in words[2:6]
+            if how == "redis.call" and (command in FALLIBLE or explicit_id):
+                self._can_fail(f"{command} by redis.call", place, state)
+            if command not in READS:
+                writes = f"{command} at {place}"
+        return state or writes
+
+    def _can_fail(self, step: str, place: str, state: str) -> None:
+        if state and not self._caught:
+            self.faults.add(Fault(self._root, f"{step} at {place}", state))
+
+    def _enter(self, declared: Value) -> None:
+        fields = declared.fields or {}
+        name = (fields["function_name"].text or "?").removeprefix("glidemq_async_v1_")
+        flags = fields.get("flags", UNKNOWN).fields or {}
+        self.functions[name] = any(flag.text == "no-writes" for flag in flags.values())
+        outer, self._root = self._root, name
+        for function in fields["callback"].functions:
+            end, _ = self._run(function, (), "")
+            if end:
+                self.writing[name] = end
+        self._root = outer
+
+
+def _dotted(expression: Expression) -> str:
+    match expression:
+        case Name(name):
+            return name
+        case Index(of, Constant(text)) if text:
+            return f"{_dotted(of)}.{text}"
+        case Index(of, _):
+            return f"{_dotted(of)}[]"
+        case _:
+            return "?"

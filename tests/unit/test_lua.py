@@ -1,0 +1,161 @@
+"""The text of the server's functions: nothing that can fail follows the first write, and each command is declared."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from glidemq_async.functions import loader
+from tests.lua.effects import Fault, Library
+from tests.lua.syntax import parse
+
+FUNCTIONS = Path(loader.__file__).resolve().parent
+
+# Steps that can fail after a write as far as the text tells, and the reason why they do not.
+ALLOWED = {
+    ("XADD", "outbox.lua"): "first_entry answers an id above `outbox_last`, and the stream does not exist",
+    ("XCLAIM", "claim.lua"): "the group was made by the line before",
+    ("XREADGROUP", "claim.lua"): "the group was made by the line before",
+    ("XINFO", "outbox.lua"): "let_go has asked whether the stream exists",
+}
+# Calls of what the text does not define.
+FOREIGN = {("budget.lua", "processor_time"): "os.clock, of servers that have it"}
+
+
+def texts() -> dict[str, str]:
+    return {name: (FUNCTIONS / f"{name}.lua").read_text(encoding="utf-8") for name in loader.FILES}
+
+
+@cache
+def library() -> Library:
+    return Library(texts().items())
+
+
+def changed(file: str, old: str, new: str) -> Library:
+    """The library with one change."""
+    found = texts()
+    assert found[file].count(old) == 1, f"{file}.lua no longer has once: {old}"
+    return Library({**found, file: found[file].replace(old, new)}.items())
+
+
+def named(fault: Fault) -> tuple[str, str]:
+    place = re.search(r"(\w+\.lua):\d+$", fault.step)
+    assert place is not None
+    return fault.step.split(" ", 1)[0], place[1]
+
+
+def unexpected(checked: Library) -> list[str]:
+    return sorted(str(fault) for fault in checked.faults if named(fault) not in ALLOWED)
+
+
+def test_nothing_that_can_fail_follows_the_first_write() -> None:
+    assert not unexpected(library())
+
+
+def test_each_exception_is_needed() -> None:
+    assert {named(fault) for fault in library().faults} == set(ALLOWED)
+
+
+def test_every_call_is_followed() -> None:
+    found = {tuple(re.sub(r":\d+", "", one).split(" ", 1)) for one in library().unresolved}
+    assert found == set(FOREIGN)
+
+
+def test_every_function_is_seen_and_a_reader_writes_nothing() -> None:
+    text = "\n".join(texts().values())
+    assert set(library().functions) == set(re.findall(r"register\('(\w+)'", text))
+    assert len(library().functions) > 70
+    assert not {name for name, readonly in library().functions.items() if readonly and name in library().writing}
+    assert "settleAndClaim" in library().writing
+
+
+def test_each_command_is_asked_of_the_access_control() -> None:
+    listed = re.search(r"local COMMANDS = \{(.*?)\n\}", texts()["access"], re.DOTALL)
+    assert listed is not None
+    lines = [line.split() for line in re.findall(r"'([^']*)'", listed[1])]
+    containers = {"MEMORY", "XGROUP", "XINFO"}
+    asked = {" ".join(words[:2]) if words[0] in containers else words[0] for words in lines}
+    # Channels may be missing, and are asked of separately.
+    assert asked == library().commands - {"SPUBLISH"}
+
+
+# A function behind those of a file: it is put in front of the first `register`.
+LOOP = """register('seeded', function(base, args)
+  for i = 1, 2 do
+    integer('x', args[i])
+    redis.call('SET', base, args[i])
+  end
+end)
+"""
+CALLBACK = """local function each(f) f() f() end
+register('seeded', function(base, args)
+  each(function() integer('x', args[1]) redis.call('DEL', base) end)
+end)
+"""
+DAMAGED = """register('seeded', function(base)
+  redis.call('DEL', base)
+  return cmsgpack.unpack(redis.call('GET', base))
+end)
+"""
+PLACED = "  redis.call('HSET', base .. ':job:' .. id, 'place', routes.enter_again(base, id, call))\n"
+APPLIED = "function apply.b(base, _, call, _, id, entry)\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "step"),
+    [
+        ("wakeup", "local heard = redis.pcall('SPUBLISH'", "local heard = redis.call('SPUBLISH'", "SPUBLISH"),
+        ("jobs", PLACED, PLACED + "  if args[4] then integer('delay', args[4]) end\n", "an error"),
+        ("settle", APPLIED, APPLIED + "  incarnation.check('', call.seen.incarnation)\n", "an error"),
+        ("updates", "", LOOP, "an error"),
+        ("updates", "", CALLBACK, "an error"),
+        ("updates", "", DAMAGED, "cmsgpack.unpack"),
+    ],
+    ids=["through an alias", "behind a write elsewhere", "through a table", "second turn", "callback", "damaged data"],
+)
+def test_a_seeded_fault_is_found(file: str, old: str, new: str, step: str) -> None:
+    if not old:
+        old = re.findall(r"^(?:request\.)?register\('\w+'", texts()[file], re.MULTILINE)[0]
+        new += old
+    found = unexpected(changed(file, old, new))
+    assert found
+    assert all(step in one for one in found)
+
+
+def test_what_is_checked_before_the_write_or_caught_is_no_fault() -> None:
+    seeded = """
+    local function f(base, args)
+      if args[1] == 'x' then
+        redis.call('SET', base, '1')
+        return 'ok'
+      end
+      if not args[2] then error('missing') end
+      redis.call('DEL', base)
+      redis.pcall('SPUBLISH', base, 'x')
+      local readable = pcall(cmsgpack.unpack, args[3])
+      return readable
+    end
+    redis.register_function{function_name = 'f', callback = function(keys, args) return f(keys[1], args) end}
+    """
+    checked = Library([("base", seeded)])
+    assert not checked.faults
+    assert not checked.unresolved
+    assert checked.functions == {"f": False}
+
+
+def test_a_reader_that_writes_is_found() -> None:
+    seeded = """
+    local function f(keys) redis.call('DEL', keys[1]) end
+    redis.register_function{function_name = 'f', callback = f, flags = {'no-writes'}}
+    """
+    checked = Library([("base", seeded)])
+    assert (checked.functions, list(checked.writing)) == ({"f": True}, ["f"])
+
+
+@pytest.mark.parametrize("text", ["local x = = 1", "if x then", "f(", "x = 'open", "return 1 end"])
+def test_the_parser_refuses_what_is_no_lua(text: str) -> None:
+    with pytest.raises(SyntaxError, match="line 1"):
+        parse(text)
