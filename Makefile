@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # benchmarks/ and examples/ once they hold code; pyright follows a link only when it is named (see `types`).
 TYPED := glidemq_async pyspark_glidemq tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
 
-.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-spark nightly lint format types wheel check clean
+.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-spark nightly lint format types release-functions wheel check clean
 
 help:
 	@echo "make demo     run the demonstration (ARGS='...' are passed on)"
@@ -34,6 +34,7 @@ help:
 	@echo "make bench    run the benchmarks"
 	@echo "make bench-spark  those of Spark, which make bench leaves out (needs Java 17; ARGS='--rows 20000' for less)"
 	@echo "make lint | format | types | wheel | clean"
+	@echo "make release-functions  note the fingerprint of the server's functions, as part of a release"
 
 $(STAMP): pyproject.toml setup.py
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with the venv module is needed: make PYTHON=/path/to/python" >&2; exit 1; }
@@ -98,6 +99,10 @@ format: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/basedpyright $(TYPED) glidemq_async/functions glidemq_async/executors
+
+# Part of a release, before the wheel: from then on a test refuses another text of this version.
+release-functions: $(STAMP)
+	$(BIN)/python -m glidemq_async.functions
 
 wheel: $(STAMP)
 	rm -rf build dist

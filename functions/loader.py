@@ -6,15 +6,23 @@ Loading the text into servers is the storage layer's work.
 
 from __future__ import annotations
 
+import hashlib
+import json
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Final
 
 LIBRARY: Final = "glidemq_async_v1"
 """Name of the library on the server. The major version is part of it, so two majors can be loaded at once."""
 
-VERSION: Final = "1.0.0"
-"""Version of the functions. A newer minor serves older clients; a loader never replaces a newer one."""
+VERSION: Final = "1.1.0"
+"""Version of the functions. A newer minor serves older clients; a loader never replaces a newer one.
+
+Raise it with the first change after a release: `released.json` holds the fingerprint of each released version.
+"""
 
 FILES: Final = (
     "base",
@@ -68,6 +76,38 @@ FILES: Final = (
 """The Lua files in the order in which they are joined: a file uses only what stands above it."""
 
 
+def fingerprint(text: str) -> str:
+    """Return the fingerprint of a library text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def released() -> dict[str, str]:
+    """Return the fingerprint of each released version."""
+    found: dict[str, str] = json.loads(_folder().joinpath("released.json").read_text(encoding="utf-8"))
+    return found
+
+
+@cache
+def build_version(*, testing: bool = False) -> str:
+    """Return the version of this text: `1.1.0` once it is released, `1.1.0.dev<ms>` before.
+
+    A text under development has no number that grows. Its build is the time at which one of its files was last written:
+    whoever edits the functions, or checks out other ones, has the newer build. `+testing` marks the switches of tests.
+    """
+    version = VERSION
+    if version not in released():
+        version += f".dev{_last_written_ms()}"
+    return version + ("+testing" if testing else "")
+
+
+def _last_written_ms() -> int:
+    latest = 0
+    for name in FILES:
+        with suppress(OSError):  # in a zip file
+            latest = max(latest, Path(str(_folder() / f"{name}.lua")).stat().st_mtime_ns // 1_000_000)
+    return latest
+
+
 def function_name(short: str) -> str:
     """Return the name under which the server knows a function, e.g. ``addJob`` -> ``glidemq_async_v1_addJob``."""
     return f"{LIBRARY}_{short}"
@@ -79,11 +119,15 @@ def source(*, testing: bool = False) -> str:
 
     ``testing=True`` adds switches for a shifted clock and for fencing; meant for servers that a test starts for itself.
     """
-    folder = files(__package__ or "glidemq_async.functions")
+    folder = _folder()
     names = (*FILES, "testing") if testing else FILES
     parts = [f"#!lua name={LIBRARY}\nlocal VERSION = '{VERSION}'"]
     parts += [_block(name, (folder / f"{name}.lua").read_text(encoding="utf-8")) for name in names]
     return "\n".join(parts)
+
+
+def _folder() -> Traversable:
+    return files(__package__ or "glidemq_async.functions")
 
 
 def _block(name: str, text: str) -> str:

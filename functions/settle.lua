@@ -86,7 +86,9 @@ end
 -- The entries of the lane's last claim. For the sweep: these may not have reached their worker.
 function settle.claimed_last(base, consumer)
   local kept, tokens = redis.call('GET', base .. ':call:' .. consumer), {}
-  local claimed = kept and cmsgpack.unpack(string.match(kept, '^%d+ (.*)$'))[2] or {}
+  -- The sweep has written already: an answer that somebody damaged must not end it.
+  local readable, answer = pcall(cmsgpack.unpack, kept and string.match(kept, '^%d+ (.*)$') or '')
+  local claimed = readable and type(answer) == 'table' and answer[2] or {}
   for i = 2, #claimed, 2 do tokens[#tokens + 1] = claimed[i] end
   return tokens
 end

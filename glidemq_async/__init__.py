@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from glidemq_async.sync_job import SyncJob
     from glidemq_async.sync_queue import SyncQueue
     from glidemq_async.tasks import AppWorker, BoundTask, Depends, GlideMQ, Middleware, Task
+    from glidemq_async.version import __version__
     from glidemq_async.worker import BatchOptions, Execution, Health, HealthServer, Worker, WorkerPool
 else:
     from glidemq_async import lazy
@@ -99,6 +100,7 @@ else:
             ".tasks": "AppWorker BoundTask Depends GlideMQ Middleware Task",
             ".telemetry": "",
             ".testing": "",
+            ".version": "__version__",
             ".worker": "BatchOptions Execution Health HealthServer Worker WorkerPool",
         },
     )
@@ -176,6 +178,7 @@ __all__ = [
     "Worker",
     "WorkerInfo",
     "WorkerPool",
+    "__version__",
     "current_job",
     "generate_key",
 ]

@@ -1,12 +1,13 @@
 """Loading the function library on a node, and the check of the server it is loaded on.
 
-A stamp function says which version is loaded. A missing or older library is loaded, a newer one is kept.
+A stamp function says which version is loaded. A missing or older library is loaded, a newer one is kept. Another text
+of the same version is kept too: two builds must not replace each other with every connection.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Library:
     @cached_property
     def stamp(self) -> str:
         """Version and fingerprint, as the loaded library tells them."""
-        return f"{self.version} {hashlib.sha256(self.text.encode()).hexdigest()[:12]}"
+        return f"{self.version} {loader.fingerprint(self.text)}"
 
     @property
     def stamp_function(self) -> str:
@@ -57,11 +58,27 @@ class Library:
 @cache
 def shipped(*, testing: bool = False) -> Library:
     """The library of this package; `testing` adds the switches that only throw-away servers may have."""
-    return Library(loader.source(testing=testing))
+    return Library(loader.source(testing=testing), loader.build_version(testing=testing))
 
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text.split(" ", 1)[0])[:3])
+
+
+def _rank(version: str) -> tuple[tuple[int, ...], float, bool]:
+    # The numbers, then builds under development before their release, then the switches of tests.
+    build = re.search(r"\.dev(\d+)", version)
+    return _version(version), int(build[1]) if build else math.inf, version.endswith("+testing")
+
+
+def is_outdated(library: Library, loaded: str) -> bool:
+    """Return whether the library replaces a loaded one, given by its stamp."""
+    return _rank(loaded.split(" ", 1)[0]) < _rank(library.version)
+
+
+def is_rival(library: Library, loaded: str) -> bool:
+    """Return whether a loaded library, given by its stamp, is another text of the same version."""
+    return loaded != library.stamp and _rank(loaded.split(" ", 1)[0]) == _rank(library.version)
 
 
 # Its stub knows no element types for the tuple's length and nothing about the result.
@@ -143,8 +160,22 @@ def _outdated(library: Library, loaded: str, where: str) -> bool:
             f"{where} has {library.name} {loaded.split(maxsplit=1)[0]}, "
             f"this client speaks {library.version}. Another major version needs a client of that version."
         )
-    # The same version with other text is a development state: the newest text wins.
-    return theirs < ours or (theirs == ours and loaded != library.stamp)
+    if is_rival(library, loaded) and (where, loaded) not in _warned:
+        _warned.add((where, loaded))
+        log.warning(
+            "%s keeps %s %s; this process brings %s. The texts differ, the version is the same. Install the same build "
+            "everywhere, or run FUNCTION DELETE %s on the server: the next client then loads its own.",
+            where,
+            library.name,
+            loaded,
+            library.stamp,
+            library.name,
+        )
+    return is_outdated(library, loaded)
+
+
+# Servers, and the texts on them that this process has warned about.
+_warned: Final[set[tuple[str, str]]] = set()
 
 
 def _is(reply: Reply, start: str) -> bool:

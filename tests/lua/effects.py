@@ -34,7 +34,7 @@ from tests.lua.syntax import (
 _READS: Final = """
     EXISTS GET HEXISTS HGET HGETALL HMGET HSTRLEN HVALS KEYS LLEN LRANGE MEMORY SISMEMBER SMISMEMBER SRANDMEMBER TIME
     TYPE XINFO XLEN XPENDING XRANGE XREVRANGE ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYSCORE ZREVRANGE ZSCAN ZSCORE SCARD
-    SPUBLISH HLEN HSCAN SSCAN STRLEN ZRANK ZREVRANGEBYSCORE MGET PTTL HKEYS SMEMBERS ZLEXCOUNT ZRANGEBYLEX"""
+    SPUBLISH HLEN HSCAN SSCAN STRLEN ZRANK ZREVRANGEBYSCORE MGET PTTL HKEYS SMEMBERS ZLEXCOUNT ZRANGEBYLEX INFO"""
 READS: Final = frozenset(_READS.split())
 """Commands that change no key. Every other one counts as a write."""
 FALLIBLE: Final = frozenset({"SPUBLISH", "XREADGROUP", "XPENDING", "XCLAIM", "XAUTOCLAIM", "XGROUP", "XINFO"})
@@ -146,8 +146,13 @@ class Frame:
 class Library:
     """The abstract execution of Lua files, joined in the given order."""
 
-    def __init__(self, files: Iterable[tuple[str, str]], common: str = "base") -> None:
-        """Execute the files, each with its name. What `common` declares is seen by all others."""
+    def __init__(
+        self, files: Iterable[tuple[str, str]], common: str = "base", only: frozenset[str] | None = None
+    ) -> None:
+        """Execute the files, each with its name, and then every registered function, or `only` these.
+
+        What `common` declares is seen by all others.
+        """
         self.faults: set[Fault] = set()
         self.unresolved: set[str] = set()
         self.commands: set[str] = set()
@@ -168,7 +173,7 @@ class Library:
             self._block(parse(text), scope, "", Frame())
         # Only now, for a function may use what stands behind it.
         for declared in self._declared:
-            self._enter(declared)
+            self._enter(declared, only)
 
     # -- statements -----------------------------------------------------------------------------------------------
 
@@ -418,11 +423,13 @@ class Library:
         if state and not self._caught:
             self.faults.add(Fault(self._root, f"{step} at {place}", state))
 
-    def _enter(self, declared: Value) -> None:
+    def _enter(self, declared: Value, only: frozenset[str] | None) -> None:
         fields = declared.fields or {}
         name = (fields["function_name"].text or "?").removeprefix("glidemq_async_v1_")
         flags = fields.get("flags", UNKNOWN).fields or {}
         self.functions[name] = any(flag.text == "no-writes" for flag in flags.values())
+        if only is not None and name not in only:
+            return
         outer, self._root = self._root, name
         for function in fields["callback"].functions:
             end, _ = self._run(function, (), "")

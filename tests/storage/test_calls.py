@@ -167,6 +167,44 @@ async def test_an_older_library_is_replaced_and_a_newer_one_kept(server: Server)
         await RedisStorage(endpoint, library=Library(SOURCE, "2.0.0")).connect()
 
 
+async def test_two_texts_of_one_version_do_not_replace_each_other(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = Endpoint("127.0.0.1", server.port)
+    first, second = (Library(SOURCE.replace("return args[1] end", f"return '{n}' end"), "1.5.0") for n in (1, 2))
+    answers: list[object] = []
+    with caplog.at_level(logging.WARNING, "glidemq_async"):
+        for library in (first, second, first, second):
+            async with RedisStorage(endpoint, library=library) as storage:
+                answers.append(await storage.call("echo", KEY, ["x"]))
+    assert answers == [b"1"] * 4
+    (warning,) = [record.getMessage() for record in caplog.records if "The texts differ" in record.getMessage()]
+    assert first.stamp in warning
+    assert second.stamp in warning
+    assert "FUNCTION DELETE" in warning
+
+
+@pytest.mark.parametrize(
+    ("loaded", "brought", "stays"),
+    [
+        ("1.5.0.dev100", "1.5.0.dev200", False),
+        ("1.5.0.dev200", "1.5.0.dev100", True),
+        ("1.5.0.dev200", "1.5.0", False),
+        ("1.5.0", "1.5.0.dev200", True),
+        ("1.5.0", "1.6.0.dev1", False),
+        ("1.5.0.dev200", "1.5.0.dev200+testing", False),
+        ("1.5.0.dev200+testing", "1.5.0.dev200", True),
+    ],
+)
+async def test_builds_under_development_replace_older_ones_only(
+    server: Server, loaded: str, brought: str, stays: bool
+) -> None:
+    endpoint = Endpoint("127.0.0.1", server.port)
+    one, other = (Library(SOURCE.replace("return args[1] end", f"return '{v}' end"), v) for v in (loaded, brought))
+    async with RedisStorage(endpoint, library=one), RedisStorage(endpoint, library=other) as storage:
+        assert await storage.call("echo", KEY, ["x"]) == (loaded if stays else brought).encode()
+
+
 async def test_a_full_server_is_a_full_queue_but_finishing_works(server: Server, storage: RedisStorage) -> None:
     await server.command("CONFIG", "SET", "maxmemory", 1)
     with pytest.raises(QueueFull, match="maxmemory"):

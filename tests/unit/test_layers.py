@@ -33,7 +33,7 @@ LAYERS = (
         "abort backoff background budget bulk_outcome codecs control_characters cron deduplication durations errors "
         "extension_types failpoints failure forks generics http_endpoint ids instrumentation keys lazy letter "
         "loops option_checks options payload_faults payloads rates repeated_log retention retry_rules schedule "
-        "serialization waits"
+        "serialization version waits"
     ),
     "functions",
     "storage",

@@ -8,7 +8,7 @@ from typing import Any
 from glidemq_async.cli.doctor.check import Check, fail, ok, warn
 from glidemq_async.cli.places import ASK_SECONDS, ask
 from glidemq_async.functions.loader import LIBRARY
-from glidemq_async.storage.library import pack, shipped
+from glidemq_async.storage.library import is_outdated, is_rival, pack, shipped
 from glidemq_async.storage.wire import Reply, Wire, as_list, as_text
 
 _FAMILY = LIBRARY.rpartition("_v")[0] + "_v*"
@@ -65,14 +65,10 @@ async def check_library(wire: Wire) -> Check:
         return fail("functions", f"{LIBRARY} is {told}", "it was loaded by hand: connect a client, which replaces it")
     if theirs["fingerprint"] == mine["fingerprint"]:
         return ok("functions", f"{LIBRARY} {told}, the one of this package")
-    if _numbers(theirs["version"]) > _numbers(mine["version"]):
-        return warn("functions", f"{LIBRARY} {told} is newer than {mine['version']}", "upgrade this package soon")
-    return warn(
-        "functions",
-        f"{LIBRARY} {told} differs from {mine['version']} {mine['fingerprint']} of this package",
-        "the next client replaces it",
-    )
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part.isdecimal()]
+    if is_outdated(shipped(), told):
+        found = f"{LIBRARY} {told} is older than {mine['version']} {mine['fingerprint']} of this package"
+        return warn("functions", found, "the next client replaces it")
+    if is_rival(shipped(), told):
+        found = f"{LIBRARY} {told} is another text than {mine['fingerprint']} of this package, with the same version"
+        return warn("functions", found, f"install one build everywhere, or FUNCTION DELETE {LIBRARY} on the server")
+    return warn("functions", f"{LIBRARY} {told} is newer than {mine['version']}", "upgrade this package soon")

@@ -1,0 +1,25 @@
+"""`python -m glidemq_async.functions`: note the present text as the release of its version."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from glidemq_async.functions import loader
+
+
+def main() -> None:
+    """Add version and fingerprint to `released.json`; refuse to change those of a released version."""
+    known, mark = loader.released(), loader.fingerprint(loader.source())
+    if known.get(loader.VERSION, mark) != mark:
+        raise SystemExit(
+            f"version {loader.VERSION} of the functions was released with another text: raise VERSION in "
+            "functions/loader.py"
+        )
+    path = Path(__file__).with_name("released.json")
+    path.write_text(json.dumps({**known, loader.VERSION: mark}, indent=2) + "\n", encoding="utf-8")
+    print(f"functions {loader.VERSION}: {mark}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

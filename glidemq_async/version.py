@@ -1,0 +1,10 @@
+"""The version of the installed package."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+__all__ = ["__version__"]
+
+try:
+    __version__ = version("glidemq-async")
+except PackageNotFoundError:  # a checkout on the path that is not installed
+    __version__ = "0+unknown"
