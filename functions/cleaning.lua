@@ -5,6 +5,11 @@
 --     ones may stay. The last step tells the event `drained`.
 --   cleanJobs   lane number cursor state grace_ms limit count -> { cursor, ids }
 --     Jobs that had ended so at least grace_ms before the first step, the oldest first. The last step tells `cleaned`.
+--   cleanUnstarted  lane number cursor state grace_ms limit count -> { cursor, ids }
+--     Jobs that wait in this state (waiting, prioritized, key-waiting with the rate-limited ones, delayed) and had been
+--     added at least grace_ms before the first step, in the order in which they would start.
+--   promoteJobs lane number cursor limit count -> { cursor, number }
+--     Let jobs start now that were delayed when the first step came, those that are due next first. limit -1 = all.
 --   retryJobs   lane number cursor state limit count -> { cursor, number }
 --     Start anew what had ended so when the first step came, the newest first. limit -1 = all.
 --   obliterateQueue  lane number cursor force count { name }… -> { cursor, removed, refused }
@@ -29,8 +34,8 @@ do
   -- Call take(n), which answers how many it met, until it met less than n: true; or the step is long enough: false.
   local function in_pieces(step, take)
     local piece = FIRST_PIECE
-    while step.left > 0 and not budget.is_spent(step.budget) do
-      local wanted = math.min(piece, step.left)
+    while step.left > 0 and not budget.is_spent(step.budget) and (not step.most or step.removed < step.most) do
+      local wanted = math.min(piece, step.left, step.most and step.most - step.removed or step.left)
       local met = take(wanted)
       step.left = step.left - met
       if met < wanted then return true end
@@ -49,6 +54,7 @@ do
     end
     removal.strip(base, ids, step)
     step.removed = step.removed + #ids
+    for _, id in ipairs(step.cleaned and ids or {}) do step.cleaned[#step.cleaned + 1] = id end
   end
 
   local EXPECTED = {scheduled = '^delayed ', lifo = '^waiting i$', prioritized = '^prioritized ',
@@ -150,6 +156,30 @@ do
     return not over and at or nil
   end
 
+  -- Walk through the entries of `stream` that wait, and leave those that were added later than `bound`; at: the last
+  -- one that was looked at.
+  local function sift_stream(base, _, at, bound, step)
+    local stream = base .. ':stream'
+    at = at ~= '' and at or reading.last_delivered(stream)
+    local over = in_pieces(step, function(n)
+      local going, ids = {}, {}
+      local found = redis.call('XRANGE', stream, '(' .. at, '+', 'COUNT', n)
+      for _, entry in ipairs(found) do
+        local id = entry[2][2]
+        at = entry[1]
+        local known = redis.call('HMGET', base .. ':job:' .. id, 'place', 'added')
+        local added = tonumber(known[2] or string.match(at, '^%d+'))
+        if not known[1] or (known[1] == 'waiting s' .. at and added <= bound) then
+          going[#going + 1], ids[#ids + 1] = at, id
+        end
+      end
+      if #going > 0 then in_chunks('XDEL', stream, nil, going) end
+      remove(base, ids, step)
+      return #found
+    end)
+    return not over and at or nil
+  end
+
   -- Walk through the runs of a stream: fence them off and tell their workers.
   local function walk_runs(base, structure, _, _, step)
     local stream = base .. ':' .. structure
@@ -227,6 +257,63 @@ do
     wakeup.finish(base, step)
     return {over and '' or bound .. ' ' .. digits(left) .. ' ' .. digits(total), cleaned}
   end, {'allow-oom'})
+
+  local UNSTARTED = {
+    waiting = {{walk_zset, 'returned'}, {sift_stream, 'stream'}, {walk_zset, 'lifo'}},
+    prioritized = {{walk_zset, 'prioritized'}}, ['key-waiting'] = {{walk_zset, 'keyed'}},
+    delayed = {{walk_zset, 'scheduled'}},
+  }
+
+  request.register('cleanUnstarted', function(base, args)
+    local walks, grace, step = UNSTARTED[args[4]], integer('grace', args[5]), begin(base, args[7])
+    if not walks then fail('ARGUMENT', 'cannot clean state ' .. args[4]) end
+    local at, bound, left, before, position = string.match(args[3], '^(%d+) (%-?%d+) (%d+) (%d+) (.*)$')
+    if not at then at, bound, left, before, position = 1, step.now - grace, integer('limit', args[6]), 0, '' end
+    bound, left, step.cleaned = tonumber(bound), tonumber(left), {}
+    step.most = left
+    local number, rest = walk_all(base, walks, tonumber(at), position, bound, step)
+    left = left - step.removed
+    local total, over = before + step.removed, not number or left <= 0
+    if over and total > 0 then events.note(step.lines, 'cleaned', '', digits(total)) end
+    wakeup.finish(base, step)
+    if over then return {'', step.cleaned} end
+    return {number .. ' ' .. digits(bound) .. ' ' .. digits(left) .. ' ' .. digits(total) .. ' ' .. rest, step.cleaned}
+  end, {'allow-oom'})
+
+  request.register('promoteJobs', function(base, args)
+    local key, step, promoted = base .. ':scheduled', begin(base, args[5]), 0
+    local bound, left, skip = string.match(args[3], '^(%d+) (%d+) (%d+)$')
+    if not bound then
+      -- What is put off later has a higher number.
+      local limit, there = integer('limit', args[4]), redis.call('ZCARD', key)
+      bound, left, skip = order.next(base, step), limit < 0 and there or math.min(limit, there), 0
+    end
+    left, skip = tonumber(left), tonumber(skip)
+    local over = in_pieces(step, function(wanted)
+      local n = math.min(wanted, left - promoted)
+      if n == 0 then return 0 end
+      local members = redis.call('ZRANGEBYSCORE', key, '-inf', '(' .. digits(successors.NEVER), 'LIMIT', skip, n)
+      for _, member in ipairs(members) do
+        local id, sequence = string.sub(member, 17), string.sub(member, 1, 16)
+        if sequence > bound then
+          skip = skip + 1
+        elseif select(2, record.place(base, id)) ~= sequence then
+          redis.call('ZREM', key, member)    -- its record is elsewhere or nowhere
+        else
+          places.leave(base, id, step)
+          redis.call('HSET', base .. ':job:' .. id, 'place', routes.enter_again(base, id, step))
+          events.note(step.lines, 'waiting', id, 'promoted')
+          promoted = promoted + 1
+        end
+      end
+      keyed.review(base, step)
+      return #members == n and wanted or #members
+    end)
+    wakeup.finish(base, step)
+    left = left - promoted
+    local more = not over and left > 0
+    return {more and bound .. ' ' .. digits(left) .. ' ' .. digits(skip) or '', promoted}
+  end)
 
   request.register('retryJobs', function(base, args)
     local state, step, retried = args[4], begin(base, args[6]), 0

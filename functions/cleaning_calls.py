@@ -37,6 +37,17 @@ class CleaningCalls(Caller):
         reply = cast("list[object]", await self.once("cleanJobs", [cursor, state, grace_ms, limit, STEP]))
         return text(reply[0]), texts(reply[1])
 
+    async def clean_unstarted(self, cursor: str, state: str, grace_ms: int, limit: int) -> tuple[str, list[str]]:
+        """Remove jobs that wait and were added at least grace_ms ago; returns the next cursor and their ids."""
+        reply = cast("list[object]", await self.once("cleanUnstarted", [cursor, state, grace_ms, limit, STEP]))
+        return text(reply[0]), texts(reply[1])
+
+    async def promote_jobs(self, cursor: str, limit: int | None) -> tuple[str, int]:
+        """Let delayed jobs start, the next due ones first; returns the next cursor and how many were promoted."""
+        most = -1 if limit is None else limit
+        reply = cast("list[object]", await self.once("promoteJobs", [cursor, most, STEP]))
+        return text(reply[0]), cast("int", reply[1])
+
     async def retry_jobs(self, cursor: str, state: str, limit: int | None) -> tuple[str, int]:
         """Start ended jobs anew, the newest first; returns the next cursor and how many were started."""
         most = -1 if limit is None else limit

@@ -10,7 +10,7 @@
 --   releaseDeduplication  lane number d -> 0 | 1     later adds make a new job; a successor starts
 
 local successors = {}
-local NEVER = 253402300799000    -- the last second of the year 9999
+successors.NEVER = 253402300799000    -- the last second of the year 9999
 
 -- Whether a job can still take another one's data: it has never started, and is not too late to.
 local function can_take(base, id, state, call)
@@ -42,12 +42,12 @@ end
 -- The place of a successor that is being added, and its field `after`.
 function successors.put_off(base, id, extra, call)
   local after = extra.at and '@' .. digits(extra.at) or '+' .. digits(extra.delay or 0)
-  return scheduled.push(base, id, NEVER, call), after
+  return scheduled.push(base, id, successors.NEVER, call), after
 end
 
 -- Whether a job stands in `scheduled` as a successor. entry: of its place.
 function successors.is_held(base, id, entry)
-  return tonumber(redis.call('ZSCORE', base .. ':scheduled', entry .. id) or 0) == NEVER
+  return tonumber(redis.call('ZSCORE', base .. ':scheduled', entry .. id) or 0) == successors.NEVER
 end
 
 -- Whether a delayed job that once was a successor stands there with good reason.

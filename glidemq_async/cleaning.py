@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias, get_args
 
 from glidemq_async.checking import SINGLE_KEYS, scan_keys
 from glidemq_async.durations import to_ms
@@ -15,6 +15,7 @@ from glidemq_async.keys import check_id
 from glidemq_async.option_checks import whole_number
 from glidemq_async.record import FINAL
 
+CleanState: TypeAlias = Literal["completed", "failed", "waiting", "prioritized", "key-waiting", "delayed"]
 SWEPT_AT_ONCE: Final = 200
 """Keys of single names that one call removes after a queue was obliterated."""
 
@@ -71,25 +72,47 @@ class Cleaning(Inspection[Data, Result]):
         self,
         grace: float | timedelta = 0,
         limit: int = 1_000,
-        state: Literal["completed", "failed"] = "completed",
+        state: CleanState = "completed",
     ) -> list[str]:
-        """Remove jobs that ended in `state` at least `grace` seconds ago, the oldest first; returns their ids.
+        """Remove jobs in `state` that are at least `grace` seconds old, at most `limit`; returns their ids.
 
-        At most `limit` are removed. A result with a time to live of its own (`result_ttl`) stays until that is over.
-        One event, `cleaned`, tells the number at the end.
+        Ended jobs (completed, failed) count from their end, the oldest first. A result with a time to live of its own
+        (`result_ttl`) stays until that is over. Jobs that wait (waiting, prioritized, key-waiting with the rate-limited
+        ones, delayed) count from their add, in the order in which they would start. Whoever waits for the result of
+        such a job gets JobNotFound. One event, `cleaned`, has the number of removed jobs.
         """
-        _check_final(state, "cleaned")
+        if state not in get_args(CleanState):
+            raise ValueError(f"state must be one of {', '.join(get_args(CleanState))}, got {state!r}")
         grace_ms = to_ms("grace", grace)
         whole_number("limit", limit, least=0)
         await self.connect()
+        functions = self._client.functions
+        step = functions.clean_jobs if state in FINAL else functions.clean_unstarted
         ids: list[str] = []
         cursor = ""
         while limit:
-            cursor, cleaned = await self._client.functions.clean_jobs(cursor, state, grace_ms, limit)
+            cursor, cleaned = await step(cursor, state, grace_ms, limit)
             ids += cleaned
             if not cursor:
                 break
         return ids
+
+    async def promote_jobs(self, count: int | None = None) -> int:
+        """Let delayed jobs start now, those that are due next first, at most `count`; returns how many.
+
+        Jobs that were delayed when this was called are meant, those between two attempts too. A job that waits for the
+        end of another one (`Deduplication(mode="keep_last")`) goes on waiting.
+        """
+        if count is not None:
+            whole_number("count", count, least=0)
+        await self.connect()
+        promoted, cursor = 0, ""
+        while count != 0:
+            cursor, started = await self._client.functions.promote_jobs(cursor, count)
+            promoted += started
+            if not cursor:
+                break
+        return promoted
 
     async def update_result_ttl(self, job_id: str, ttl: float | timedelta | None) -> None:
         """Change how long an ended job's result stays; see `Job.update_result_ttl`.

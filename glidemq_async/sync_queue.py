@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, Unpack
 
+from glidemq_async.cleaning import CleanState
 from glidemq_async.functions.callers import Finding
 from glidemq_async.generics import Data, Result
 from glidemq_async.inspection import Metrics, WorkerInfo
@@ -148,10 +149,12 @@ class SyncQueue(Protocol[Data, Result]):
         """Remove the jobs that wait, with `delayed=True` the delayed ones too; returns how many."""
         ...
 
-    def clean(
-        self, grace: float | timedelta = 0, limit: int = 1000, state: Literal["completed", "failed"] = "completed"
-    ) -> list[str]:
-        """Remove jobs that ended in `state` at least `grace` seconds ago, the oldest first; returns their ids."""
+    def clean(self, grace: float | timedelta = 0, limit: int = 1000, state: CleanState = "completed") -> list[str]:
+        """Remove jobs in `state` that are at least `grace` seconds old, at most `limit`; returns their ids."""
+        ...
+
+    def promote_jobs(self, count: int | None = None) -> int:
+        """Let delayed jobs start now, those that are due next first, at most `count`; returns how many."""
         ...
 
     def update_result_ttl(self, job_id: str, ttl: float | timedelta | None) -> None:

@@ -150,7 +150,7 @@ async def all_failed(queue: AnyQueue, number: int) -> None:
         (("1", 10), TypeError, "grace"),
         ((0, -1), ValueError, "limit must be from 0"),
         ((0, 1.5), TypeError, "limit must be an int"),
-        ((0, 10, "waiting"), ValueError, "only ended jobs can be cleaned: state must be failed or completed"),
+        ((0, 10, "active"), ValueError, "state must be one of completed, failed, waiting"),
     ],
 )
 async def test_refusals(queue: AnyQueue, arguments: Any, error: type[Exception], message: str) -> None:

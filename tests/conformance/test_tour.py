@@ -69,6 +69,9 @@ async def look_and_clear(queue: AnyQueue) -> None:
         await until(lambda: worker.last_seen is not None)
         await queue.get_workers()
     await queue.add("drained", delay=60)
+    assert await queue.promote_jobs() == 1
+    assert len(await queue.clean(0, 5, "waiting")) == 1
+    await queue.add("drained", delay=60)
     assert await queue.drain(delayed=True) == 1
     assert await queue.retry_jobs("completed", 1) == 1
     await queue.drain()
