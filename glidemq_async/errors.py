@@ -312,7 +312,8 @@ def _retry_later(delay: float, count: bool) -> RetryLater:
 class RateLimited(_Wait):
     """Raise in a handler when a limit outside was hit: the job comes back after `delay` seconds, no attempt counts.
 
-    Until then no job of the same key starts; if the job has no key, no job of the queue.
+    Until then no job of the same key starts; if the job has no key, no job of the queue. The worker's JobBudget limits
+    that to one hour by default; then the job runs again and can raise it again.
     """
 
     verb = "rate limited for"

@@ -132,7 +132,7 @@ async def test_answers_that_nobody_reads_do_not_pile_up(queue: AnyQueue) -> None
     # The reader has had its turns by then, and waits for its peer.
     for _ in range(1_000):
         await asyncio.sleep(0)
-    transport = cast("asyncio.Transport", channel._transport)
+    transport = cast("asyncio.Transport", channel._transport)  # pyright: ignore[reportPrivateUsage]
     assert transport.get_write_buffer_size() < 2**20
     assert not sending.done()
     for task in (sending, serving):
