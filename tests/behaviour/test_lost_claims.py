@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -14,8 +16,9 @@ from glidemq_async.storage import open_storage
 from tests.hands import Hands, Hold
 from tests.places import Place, endpoint_of
 from tests.servers import standalone
+from tests.storage.proxy import proxied
 from tests.timed import SECOND, Timed
-from tests.workbench import AnyJob
+from tests.workbench import AnyJob, Heard, worker_of
 
 pytestmark = pytest.mark.untidy
 LEASE = 30 * SECOND
@@ -181,3 +184,49 @@ async def test_the_first_call_after_a_failover_says_that_claims_may_be_lost() ->
         # Until it has renewed its leases, a worker asks for each run.
         assert (await workers.zombie.call(lost, flags="uv")).refused == {0: "stale"}
         assert await workers.heir.settle(hold) is None
+
+
+# -- a whole worker ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("told_by", ["its settle", "its renewal"])
+async def test_the_outcome_of_a_run_whose_claim_was_lost_is_refused(told_by: str) -> None:
+    """The worker goes on with the replica that took over, where another worker has claimed the job since."""
+    async with AsyncExitStack() as stack:
+        primary = await stack.enter_async_context(standalone())
+        replica = await stack.enter_async_context(standalone(replica_of=primary))
+        proxy = await stack.enter_async_context(proxied(primary))
+        storage = await stack.enter_async_context(open_storage(f"redis://127.0.0.1:{proxy.port}"))
+        queue = await stack.enter_async_context(Queue[Any, Any]("q", storage))
+        job = await queue.add("n", 1)
+        await primary.command("WAIT", 1, 5000)
+        await replica.command("REPLICAOF", "NO", "ONE")
+        release = threading.Event()
+        stack.callback(release.set)
+
+        def hold(job: AnyJob) -> str:
+            started.set()
+            # A thread cannot be stopped, so this run returns a result whatever happens.
+            if told_by == "its settle":
+                release.wait(30)
+            else:
+                job.abort.wait_in_thread(30)
+            return "zombie"
+
+        started = threading.Event()
+        worker = worker_of(queue, hold, executor="thread", concurrency=1 if told_by == "its settle" else 2)
+        await stack.enter_async_context(worker)
+        assert await asyncio.to_thread(started.wait, 10)
+        lost = Heard(worker, "lease_lost")
+
+        direct = await stack.enter_async_context(open_storage(replica.url))
+        there = await stack.enter_async_context(Queue[Any, Any]("q", direct))
+        heir = Hands(there, Place("failover", replica.url, (endpoint_of(replica),)))
+        [hold_of_heir] = await heir.claim()
+        assert hold_of_heir.id == job.id
+        await proxy.redirect(replica)
+        release.set()
+        [told] = await lost.next()
+        assert told.id == job.id
+        assert await heir.settle(hold_of_heir, payload=b"\x07") is None
+        assert await job.result(10) == 7

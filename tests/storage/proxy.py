@@ -34,6 +34,14 @@ class FaultProxy:
         """Let requests with this text through, and keep the connection open without any reply."""
         self._silent_marker = marker
 
+    async def redirect(self, upstream: Server) -> None:
+        """Cut all connections, and lead new ones to another server, as a failover does."""
+        self._upstream = upstream
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
