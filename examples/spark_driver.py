@@ -38,7 +38,9 @@ def report(spark: SparkSession, job: Job[Any, Any]) -> Any:
     if job.name == "query":
         return spark.sql(job.data).count()
     # It would take a minute.
-    return spark.range(0, 2, 1, 2).selectExpr("reflect('java.lang.Thread', 'sleep', 60000L)").count()
+    sleeping = "reflect('java.lang.Thread', 'sleep', 60000L)"
+    # As a filter: Spark leaves out a column that nobody reads.
+    return spark.range(0, 2, 1, 2).where(f"{sleeping} IS NULL").count()
 
 
 def batch_jobs(frame: DataFrame, batch_id: int) -> list[tuple[str, Any]]:

@@ -34,6 +34,7 @@ class EventReader(DataSourceReader):
 
     async def _plan(self, planner: Planner) -> list[InputPartition]:
         queues = await planner.queue_names()
+        await planner.check_known(queues)
         starts = await planner.positions(queues, self._options.starting, "earliest")
         ends = await planner.positions(queues, self._options.ending, "latest")
         spans: list[Span] = []

@@ -65,6 +65,16 @@ class Planner:
         """Return what is kept of a queue's events, and where the sought ones stand."""
         return await self.functions(queue).locate_events(sought)
 
+    async def check_known(self, queues: Iterable[str]) -> None:
+        """Raise ValueError for a queue that does not exist."""
+        found = await self.of_all(queues, self.locate)
+        unknown = sorted(queue for queue, (bounds, _) in found.items() if not bounds.incarnation)
+        if unknown:
+            raise ValueError(
+                f"there is no queue {unknown[0]!r} with prefix {self.options.prefix!r} on "
+                f"{self._connection.storage.url}: correct the option subscribe (or prefix, or url)"
+            )
+
     async def of_all(self, queues: Iterable[str], work: Callable[[str], Awaitable[T]]) -> dict[str, T]:
         """Do something with each queue, with not too many at once. Raises what was raised first."""
         gate = asyncio.Semaphore(AT_ONCE)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Final, TypeAlias, cast, get_args
 
 from glidemq_async.client import DEFAULT_PREFIX
@@ -152,6 +153,21 @@ def _check_version(options: ReadOptions) -> None:
         )
 
 
+#: Every option by its name in lower case, which is how Spark hands it over.
+_SPELLED: Final = {name.lower(): name for names in (_OF_STREAM, *_OF_BATCH.values()) for name in names}
+
+
+def _hint(name: str, known: Mapping[str, str], kind: str) -> str:
+    """Say what to do about an option that is unknown for what is read; `name` and the keys in lower case."""
+    option = _SPELLED.get(name)
+    if option is not None and kind == "events" and option in _OF_STREAM | _OF_BATCH["events"]:
+        return f"it is for {'streams: use spark.readStream' if option in _OF_STREAM else 'tables: use spark.read'}"
+    if option is not None:
+        return f"it is for kind={', '.join(each for each, names in _OF_BATCH.items() if option in names) or 'events'}"
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {known[near[0]]!r}?" if near else f"known are {', '.join(sorted(known.values()))}"
+
+
 class _Reading:
     """Options as texts, read one by one."""
 
@@ -162,8 +178,9 @@ class _Reading:
         by_lower = {name.lower(): name for name in known}
         unknown = sorted(self._given.keys() - by_lower.keys())
         if unknown:
-            hint = belongs_in_url(unknown[0]) or f"known are {', '.join(sorted(by_lower.values()))}"
-            raise ValueError(f"the option {unknown[0]!r} means nothing when kind={kind} is read here; {hint}")
+            name = _SPELLED.get(unknown[0], unknown[0])
+            hint = belongs_in_url(unknown[0]) or _hint(unknown[0], by_lower, kind)
+            raise ValueError(f"the option {name!r} means nothing when kind={kind} is read here; {hint}")
 
     def text(self, name: str) -> str | None:
         return self._given.get(name.lower())

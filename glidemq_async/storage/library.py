@@ -217,10 +217,14 @@ async def check_server(wire: Wire, deadline: float) -> int | None:
     settings = dict(zip(words[::2], words[1::2], strict=False))
     policy = settings.get("maxmemory-policy", "noeviction")
     if policy != "noeviction":
+        # Jobs do not expire; request tokens, throttles and the ledgers of bulk writes do.
+        is_volatile = policy.startswith("volatile-")
+        loss = "remember which calls it executed, and add a job twice" if is_volatile else "keep jobs"
         log.warning(
-            "%s has maxmemory-policy %s, so it may throw jobs away when memory is short; set it to noeviction",
+            "%s has maxmemory-policy %s: when memory is short it may no longer %s. Set it to noeviction.",
             wire.where,
             policy,
+            loss,
         )
     largest = settings.get("proto-max-bulk-len", "")
     return int(largest) if largest.isdecimal() else None

@@ -307,12 +307,18 @@ async def test_a_wrong_password_fails_at_once() -> None:
             await storage.close()
 
 
-async def test_an_evicting_server_is_warned_about(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    await server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+@pytest.mark.parametrize(
+    ("policy", "loss"), [("allkeys-lru", "no longer keep jobs"), ("volatile-lru", "add a job twice")]
+)
+async def test_an_evicting_server_is_warned_about(
+    server: Server, caplog: pytest.LogCaptureFixture, policy: str, loss: str
+) -> None:
+    await server.command("CONFIG", "SET", "maxmemory-policy", policy)
     with caplog.at_level(logging.WARNING, "glidemq_async.storage"):
         async with RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY):
             pass
-    assert "allkeys-lru" in caplog.text
+    assert policy in caplog.text
+    assert loss in caplog.text
     assert "noeviction" in caplog.text
 
 

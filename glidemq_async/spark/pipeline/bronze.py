@@ -2,7 +2,7 @@
 
 Spark's file sink notes the files of each batch in a log of its own and skips a batch that it has already, and the
 reader gives the same rows for the same batch. So a batch that is run again, because the driver died before the
-checkpoint knew of it, changes nothing.
+checkpoint knew of it, changes nothing. Files of a batch that was cut off are removed when the stream starts again.
 """
 
 # pyspark's own annotations are incomplete.
@@ -10,8 +10,12 @@ checkpoint knew of it, changes nothing.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows it by
 
@@ -57,6 +61,7 @@ def append_events(events: DataFrame, lake: Lake, *, every: float | None = None) 
     events: a stream of `format("glidemq")`. every: seconds between batches; without it the stream ends with what there
     is now.
     """
+    remove_cut_off(lake)
     writer = (
         events.withColumn("dt", day("ts"))
         # One file per day and batch, not one per partition of the source.
@@ -69,6 +74,29 @@ def append_events(events: DataFrame, lake: Lake, *, every: float | None = None) 
         .queryName("glidemq-bronze")
     )
     return started(writer, every)
+
+
+def remove_cut_off(lake: Lake) -> list[Path]:
+    """Remove the files of batches that were cut off, and return them. Not while a stream appends to the lake.
+
+    The sink's log does not name such files, so Spark passes them by. Other readers of the folder would fail on one that
+    is not complete, and read the rows of the others twice.
+    """
+    log = lake.bronze / "_spark_metadata"
+    if not log.is_dir():
+        return []  # nothing says which files belong to the lake
+    kept = {name for entry in log.iterdir() if entry.name[0].isdigit() for name in _named(entry)}
+    gone = [path for path in lake.bronze.glob("dt=*/*.parquet") if path.name not in kept]
+    for path in gone:
+        path.unlink(missing_ok=True)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    return gone
+
+
+def _named(entry: Path) -> Iterator[str]:
+    """The names of the files in an entry of the sink's log: a line with its version, then a file in each line."""
+    for line in entry.read_text(encoding="utf-8").splitlines()[1:]:
+        yield unquote(json.loads(line)["path"]).rpartition("/")[2]
 
 
 def started(writer: DataStreamWriter, every: float | None) -> StreamingQuery:

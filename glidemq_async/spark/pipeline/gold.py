@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 from glidemq_async.record import FINAL
 from glidemq_async.spark.pipeline.columns import PERCENTS, count_of, percentile_of, start_of
 from glidemq_async.spark.pipeline.rollup import HOUR, bucket_of
-from glidemq_async.spark.pipeline.silver import JOB
+from glidemq_async.spark.pipeline.silver import JOB, REVOKED
 from glidemq_async.spark.pipeline.slo import MINUTE
 
 SERIES: Final = ("queue", "name", "key")
@@ -113,8 +113,8 @@ def causes(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     failed = ended.where("state = 'failed'")
     came_of = jobs.select(
         *JOB,
-        F.when((F.col("state") == "failed") & F.col("error_class").isin("stalled", "revoked"), "failed")
-        .when(F.col("state").isin(*FINAL), "recovered")
+        F.when((F.col("state") == "failed") & (F.col("error_class") == "stalled"), "failed")
+        .when(F.col("state").isin(*FINAL, REVOKED), "recovered")
         .otherwise("open")
         .alias("came_of"),
     )
@@ -140,7 +140,7 @@ def retry_heat(attempts: DataFrame) -> DataFrame:
 
 
 def ended_jobs(jobs: DataFrame) -> DataFrame:
-    """Return the jobs that have completed or failed, at an instant that is known."""
+    """Return the jobs that have completed or failed, without revoked ones, at an instant that is known."""
     return jobs.where(F.col("state").isin(*FINAL) & F.col("finished").isNotNull())
 
 

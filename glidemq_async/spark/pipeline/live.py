@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 from glidemq_async.spark.pipeline.bronze import started
 from glidemq_async.spark.pipeline.columns import count_of
 from glidemq_async.spark.pipeline.lake import Lake, uri
+from glidemq_async.spark.pipeline.silver import was_revoked
 from glidemq_async.spark.pipeline.slo import MINUTE, PAIRS, Count, Slo
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ def minute_windows(events: DataFrame) -> DataFrame:
     """Return the counts of each queue and minute as a stream of changes: added, started, retried, completed, failed."""
     named = {"added": "added", "started": "active", "retried": "retrying", "completed": "completed", "failed": "failed"}
     return (
-        events.where(F.col("event").isin(*named.values()))
+        # What a user revoked burns no budget.
+        events.where(F.col("event").isin(*named.values()) & ~((F.col("event") == "failed") & was_revoked()))
         .withWatermark("ts", WATERMARK)
         .groupBy("queue", F.window("ts", "1 minute").alias("window"))
         .agg(*(count_of(F.col("event") == event).alias(name) for name, event in named.items()))

@@ -42,6 +42,8 @@ STATES: Final = {
     "dropped": "dropped",
 }
 """The state after an event, where the event alone tells it."""
+REVOKED: Final = "revoked"
+"""State of a job that a user revoked, and the reason in its `failed` event. It is neither a success nor a failure."""
 NOT_OF_JOBS: Final = (
     *("paused", "resumed", "key-paused", "key-resumed", "skipped", "duplicate"),
     *("drained", "cleaned", "written", "obliterated"),
@@ -89,9 +91,10 @@ def attempts(events: DataFrame) -> DataFrame:
 def jobs(events: DataFrame) -> DataFrame:
     """Return one row per job: its last state, how many attempts it took, and milliseconds from added to its end.
 
-    A job that was open when its queue was obliterated is `obliterated`. `closed` is when it ended or was removed, or
-    its queue was obliterated; null: it is open. `reason` and `error_class` are those of a failed job; `dead_letter` is
-    the queue that it went to. The state is null when nothing that tells it was read.
+    A job that was open when its queue was obliterated is `obliterated`, one that a user revoked is `revoked`. `closed`
+    is when it ended or was removed, or its queue was obliterated; null: it is open. `reason` and `error_class` are
+    those of a failed or revoked job; `dead_letter` is the queue that it went to. The state is null when nothing that
+    tells it was read.
     """
     grouped = (
         _steps(events)
@@ -113,7 +116,7 @@ def jobs(events: DataFrame) -> DataFrame:
     # All of them are computed from the columns as they were before.
     final = grouped.join(_gone(events), ["queue", "incarnation"]).withColumns(
         {
-            "state": F.when(lost, "obliterated").otherwise(state),
+            "state": F.when(lost, "obliterated").when(failed & was_revoked(), REVOKED).otherwise(state),
             "closed": F.when(ended, F.coalesce("finished", "removed"))
             .when(removed, F.col("removed"))
             .otherwise(F.col("gone")),
@@ -126,6 +129,11 @@ def jobs(events: DataFrame) -> DataFrame:
         *("name", "key", "state", "added", "started", "finished", "closed", "end_to_end_ms", *_COUNTED),
         *("reason", "error_class", "dead_letter"),
     )
+
+
+def was_revoked() -> Column:
+    """Return whether a failure is the end of a job that a user revoked."""
+    return F.coalesce(F.col("error_class") == REVOKED, F.lit(False))
 
 
 def _steps(events: DataFrame) -> DataFrame:

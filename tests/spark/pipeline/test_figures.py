@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from glidemq_async.spark.pipeline import silver
+from glidemq_async.spark.pipeline.burn import burn
 from glidemq_async.spark.pipeline.figures import Figures, figures
 from glidemq_async.spark.pipeline.lake import EVENT_SCHEMA
 from glidemq_async.spark.pipeline.slo import Slo
@@ -45,6 +46,21 @@ def test_jobs_whose_beginning_was_not_seen_are_not_counted_as_added(spark: Spark
     assert (found.total.added, found.total.completed, found.total.open) == (1, 1, 1)
     assert sum(point.added for point in found.points) == 1
     assert (found.first - instant(0)).total_seconds() == 0
+
+
+def test_revoked_jobs_burn_no_budget(spark: SparkSession) -> None:
+    truth = Truth("work", "i1")
+    endings = [("a", "completed", {}), ("b", "failed", {"reason": "revoked", "error_class": "revoked"}),
+               ("c", "failed", {"reason": "KeyError", "error_class": "KeyError"})]  # fmt: skip
+    for number, (job_id, kind, more) in enumerate(endings):
+        truth.tell(0, 2 * number, "added", job_id, name="n")
+        truth.tell(1000, 2 * number + 1, kind, job_id, **more)
+    events = spark.createDataFrame(truth.rows(), EVENT_SCHEMA)
+    jobs = silver.jobs(events)
+    assert {row["job_id"]: row["state"] for row in jobs.collect()} == {"a": "completed", "b": "revoked", "c": "failed"}
+    assert [(row["total"], row["bad"]) for row in burn(jobs, Slo()).collect()] == [(2, 1)]
+    found = figures(silver.attempts(events), jobs, Slo())
+    assert (found.total.completed, found.total.failed, found.total.open) == (1, 1, 0)
 
 
 def test_there_is_no_report_of_nothing(spark: SparkSession) -> None:

@@ -61,6 +61,12 @@ async def test_a_range_is_chosen_by_numbers_offsets_and_times(queue: AnyQueue, s
     assert source.read(events="removed,completed").collect() == []
 
 
+async def test_an_unknown_queue_is_an_error(queue: AnyQueue, source: Source) -> None:
+    await queue.add("n")
+    with pytest.raises(Exception, match="there is no queue 'nobody' with prefix 'glide'"):
+        source.read(subscribe=f"{queue.name},nobody").collect()
+
+
 @pytest.mark.slow
 async def test_a_pattern_finds_queues_that_come_later(
     queue: AnyQueue, source: Source, server: Place, tmp_path: Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ pytest.importorskip("pyspark")
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.queue_events import EventKind
 from glidemq_async.spark.pipeline import backfill, silver
-from glidemq_async.spark.pipeline.bronze import Audit
+from glidemq_async.spark.pipeline.bronze import Audit, remove_cut_off
 from glidemq_async.spark.pipeline.charts import duration
 from glidemq_async.spark.pipeline.figures import (
     MOST_POINTS,
@@ -206,3 +207,27 @@ def test_the_jobs_of_the_demonstration_fail_as_was_told_before() -> None:
     assert (completed, failed, retries) == (wanted["completed"], wanted["failed"], wanted["retries"])
     assert completed > 0
     assert failed > 0
+
+
+def test_files_of_batches_that_were_cut_off_are_removed(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "a lake")
+    day = lake.bronze / "dt=2026-05-01"
+    day.mkdir(parents=True)
+    for name in ("part-0-kept.parquet", "part-1-old.parquet", "part-2-cut.parquet", "part-3-again.parquet"):
+        (day / name).write_bytes(b"")
+        (day / f".{name}.crc").write_bytes(b"")
+    assert remove_cut_off(lake) == []  # without a log nothing says what belongs to the lake
+    log = lake.bronze / "_spark_metadata"
+    log.mkdir()
+
+    def entry(number: str, name: str) -> None:
+        path = f"{lake.bronze.as_uri()}/dt=2026-05-01/{name}"
+        (log / number).write_text("v1\n" + json.dumps({"path": path, "size": 4, "action": "add"}) + "\n")
+
+    entry("9.compact", "part-1-old.parquet")
+    entry("10", "part-0-kept.parquet")
+    (log / ".10.crc").write_bytes(b"\xff")
+    assert sorted(path.name for path in remove_cut_off(lake)) == ["part-2-cut.parquet", "part-3-again.parquet"]
+    assert sorted(path.name for path in day.iterdir()) == [
+        ".part-0-kept.parquet.crc", ".part-1-old.parquet.crc", "part-0-kept.parquet", "part-1-old.parquet",
+    ]  # fmt: skip

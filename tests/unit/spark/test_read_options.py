@@ -104,7 +104,14 @@ def test_times_are_milliseconds_or_have_a_zone() -> None:
         ({"kind": "jobs", "startingOffsets": "latest"}, "means nothing when kind=jobs"),
         ({"kind": "jobs", "states": "asleep"}, "got 'asleep'"),
         ({"kind": "dlq", "minPartitions": "4"}, "means nothing when kind=dlq"),
-        ({"maxOffsetsPerTrigger": "5"}, "means nothing"),
+        (
+            {"maxoffsetspertrigger": "5"},
+            r"'maxOffsetsPerTrigger' means nothing .* it is for streams: use spark\.readStream",
+        ),
+        ({"startingoffset": "latest"}, "did you mean 'startingOffsets'"),
+        ({"states": "waiting"}, "it is for kind=jobs, results"),
+        ({"kind": "jobs", "failOnDataLoss": "true"}, "it is for kind=events"),
+        ({"colour": "blue"}, "known are .*subscribePattern"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(more: dict[str, str], words: str) -> None:
@@ -116,7 +123,7 @@ def test_what_cannot_be_meant_is_refused(more: dict[str, str], words: str) -> No
     ("more", "words"),
     [
         ({"kind": "jobs"}, "only events are a stream"),
-        ({"endingOffsets": "latest"}, "means nothing"),
+        ({"endingoffsets": "latest"}, r"'endingOffsets' means nothing .* it is for tables: use spark\.read$"),
         ({"maxTriggerDelay": "soon"}, "with one of the units"),
         ({"retainUncommitted": "true"}, "needs publishPosition"),
     ],
