@@ -15,6 +15,7 @@ from typing import Any, Final
 from glidemq_async.executors.daemon_threads import DaemonThreads
 from glidemq_async.executors.deadlines import waiting
 from glidemq_async.executors.protocol import Handler
+from glidemq_async.forgotten_calls import call_plainly
 from glidemq_async.job import Job
 
 _log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class ThreadExecutor:
         abort = job.abort
         context = contextvars.copy_context()
         try:
-            future = self._pool.submit(lambda: context.run(handler, job))
+            future = self._pool.submit(lambda: context.run(call_plainly, handler, job))
         except BaseException:  # no thread can be started, and this run's place is free for another one
             free.release()
             raise

@@ -12,6 +12,7 @@ from typing import cast
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import GlideMQError, ResultTimeout
 from glidemq_async.failure import stored_failure
+from glidemq_async.forgotten_calls import noted
 from glidemq_async.generics import Data, Result
 from glidemq_async.job_fields import UNREAD, JobFields
 from glidemq_async.job_words import WAITING_FOR, check_word, not_found
@@ -44,6 +45,7 @@ class Job(JobFields[Data, Result]):
     def _check_word(self, word: str, asked: str) -> None:
         check_word(word, asked, self.id)
 
+    @noted
     async def log(self, line: str) -> None:
         """Append one line to the job's log, which keeps the last 1,000.
 
@@ -55,6 +57,7 @@ class Job(JobFields[Data, Result]):
             line = await meter.line(line)
         self._check_word(await self._client.functions.update_job(self.id, self._entry, "log", line), "log")
 
+    @noted
     async def update_progress(self, progress: object) -> None:
         """Say how far the run is: a number, or any payload.
 
@@ -72,6 +75,7 @@ class Job(JobFields[Data, Result]):
         word = await self._client.functions.update_job(self.id, self._entry, "progress", packed)
         self._check_word(word, "update the progress")
 
+    @noted
     async def update_data(self, data: Data) -> None:
         """Replace the payload; a later run sees it. Raises LeaseLost, JobNotFound, SerializationError."""
         packed = self._client.encode_data(data, self.name, self.id, self.dead_letter)
@@ -81,6 +85,7 @@ class Job(JobFields[Data, Result]):
         self._check_word(word, "update the data")
         self._data_bytes, self._data = packed, UNREAD
 
+    @noted
     async def heartbeat(self) -> None:
         """Say that the run is alive.
 
@@ -141,6 +146,8 @@ class Job(JobFields[Data, Result]):
     async def remove(self) -> None:
         """Delete the job and all that belongs to it; a running one is told to stop, its outcome is refused.
 
+        Removing a running job frees its key immediately, so the key's next job may start before the run has stopped. To
+        keep them apart, `revoke()` the job, wait until it has failed, and then remove it.
         Raises JobNotFound.
         """
         self._check_word(await self._client.functions.change_job("removeJob", self.id), "remove")

@@ -140,7 +140,8 @@ class BlockingIterable(Blocking[Owner]):
         return self._iterate(aiter(cast("AsyncIterable[Any]", self._owner)))
 
 
-def _is_awaited(method: object) -> bool:
+def _is_awaited(method: Any) -> bool:
+    method = inspect.unwrap(method)
     return inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
 
 

@@ -34,6 +34,7 @@ from glidemq_async.executors.subprocess.proxy import ChildClient
 from glidemq_async.executors.subprocess.references import MainModule, read_main, resolve
 from glidemq_async.executors.subprocess.system import memory_in_use
 from glidemq_async.executors.subprocess.tracing import Trace, adopt_trace, flush_spans
+from glidemq_async.forgotten_calls import call_plainly
 from glidemq_async.job import Job
 from glidemq_async.serialization import MsgpackSerializer
 from glidemq_async.storage.urls import withhold_default
@@ -205,7 +206,7 @@ class Child:
                 handler = FunctionCall(function, tuple(args), kwargs)
             set_current_job(job)
             adopt_trace(trace)
-            value = self._finish(handler(job))
+            value = self._finish(call_plainly(handler, job))
             assert self._client is not None  # noqa: S101 - set for the run
             return "done", self._client.encode(value, "result", job.name, job.id), False
         except asyncio.CancelledError as error:

@@ -31,7 +31,9 @@ def coroutines(thing: type) -> dict[str, str]:
     """The public coroutine methods of a class, each with its signature as text."""
     found: dict[str, str] = {}
     for name, method in inspect.getmembers(thing, inspect.isfunction):
-        if not name.startswith("_") and (inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)):
+        if not name.startswith("_") and (
+            inspect.iscoroutinefunction(inspect.unwrap(method)) or inspect.isasyncgenfunction(method)
+        ):
             found[name] = str(inspect.signature(method)).replace("AsyncIterator[", "Iterator[")
     return found
 

@@ -180,3 +180,30 @@ async def test_one_worker_after_the_other_may_use_it(queue: AnyQueue) -> None:
             assert (await ended(hanging)).state == "failed"
             assert executor.occupied == 1, turn
     release.set()
+
+
+def forgetful(job: AnyJob) -> None:
+    job.update_progress(5)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+
+
+def handed_over(job: AnyJob, loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.run_coroutine_threadsafe(job.update_progress(7), loop)
+    job.sync.log("a line")
+
+
+@pytest.mark.parametrize("executor", ["thread", "subprocess"])
+async def test_a_call_that_a_plain_function_does_not_await_fails_the_job(queue: AnyQueue, executor: str) -> None:
+    async with worker_of(queue, forgetful, executor=executor):
+        job = await ended(await queue.add("n"))
+    assert job.failed_reason == (
+        "TypeError: job.update_progress(...) was called without await in a plain function, so nothing was sent: "
+        "call job.sync.update_progress(...)"
+    )
+
+
+async def test_a_call_that_a_thread_hands_to_the_loop_is_not_forgotten(queue: AnyQueue) -> None:
+    loop = asyncio.get_running_loop()
+    async with worker_of(queue, lambda job: handed_over(job, loop)):
+        job = await ended(await queue.add("n"))
+    assert job.state == "completed"
+    assert await queue.get_job_logs(job.id) == ["a line"]

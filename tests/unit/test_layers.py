@@ -31,8 +31,8 @@ LUA_OWN = frozenset(
 LAYERS = (
     (
         "abort backoff background budget bulk_outcome codecs control_characters cron deduplication durations errors "
-        "extension_types failpoints failure forks generics http_endpoint ids instrumentation keys lazy letter "
-        "loops option_checks options payload_faults payloads rates repeated_log retention retry_rules schedule "
+        "extension_types failpoints failure forgotten_calls forks generics http_endpoint ids instrumentation keys lazy "
+        "letter loops option_checks options payload_faults payloads rates repeated_log retention retry_rules schedule "
         "serialization version waits"
     ),
     "functions",
