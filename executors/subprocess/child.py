@@ -170,6 +170,8 @@ class Child:
 
     def _run(self, frame: Frame) -> None:
         _, number, reference, queue, limit, values, call, trace = frame
+        # Before anything of the job is touched: a process that dies before this has not started the job.
+        self._link.send("begun", number)
         self._client = ChildClient(self._link, number, queue, limit)
         # It has all that a job asks of its client while it runs; the rest says what it lacks.
         job: Job[Any, Any] = Job.from_carried(cast("QueueClient", self._client), values)

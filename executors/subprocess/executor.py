@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import asdict
@@ -32,6 +33,11 @@ from glidemq_async.storage.urls import VARIABLE
 
 _JOBS_OF_A_PROCESS: Final = 1_000
 """After which a process is replaced, where no job has to be kept from the next one."""
+
+MOST_LOST: Final = 3
+"""Processes that may die before they start a job until that is the job's failure."""
+
+_log = logging.getLogger(__name__)
 
 
 _FEW_JOBS: Final = 10
@@ -62,7 +68,8 @@ class SubprocessExecutor:
       records, progress, a result) waits; nothing is lost.
     - `warm`: how many processes are started with the worker; the others when they are first needed.
 
-    A process that ends while it runs a job is that job's failure, an ExecutorError with the exit status or signal.
+    A process that ends while it runs a job is that job's failure, an ExecutorError with the exit status or signal. A
+    job whose process ends before it has started the job is run by another one, and no attempt is counted.
     The handler must be a function at the top level of a module. Raises TypeError and ValueError for bad options.
     """
 
@@ -163,9 +170,20 @@ class SubprocessExecutor:
         if self._pool is None:
             raise ExecutorError("asked to run a job, found the subprocess executor not started")
         work = self._work(handler, job)
-        with waiting():
-            child = await self._pool.take()
         _ = job.abort
+        outcome = await self._run_once(self._pool, work, job, timeout)
+        for _ in range(MOST_LOST - 1):
+            if outcome.kind != "lost":
+                break
+            # The process was dead, or died before it started the job: the job had no part in that.
+            _log.warning("job %s: %s; another process runs it", job.id, outcome.value)
+            outcome = await self._run_once(self._pool, work, job, timeout)
+        return outcome.result()
+
+    async def _run_once(self, pool: Pool, work: list[object], job: Job[Any, Any], timeout: float | None) -> Outcome:
+        """Run the job in the next process that is free."""
+        with waiting():
+            child = await pool.take()
         child.jobs += 1
         child.channel.begin(job.payload_limit + SLACK)
         child.records.begin(job)
@@ -174,16 +192,16 @@ class SubprocessExecutor:
         try:
             self._tell_levels(child)
             child.channel.send("run", child.jobs, *work)
-            outcome = await self._attended(self._pool, child, job, timeout)
+            outcome = await self._attended(pool, child, job, timeout)
         except BaseException:
-            self._pool.end(child)
+            pool.end(child)
             raise
         finally:
             child.records.end()
             if child.output is not None:
                 await child.output.end()
-        self._keep_or_replace(self._pool, child, outcome)
-        return outcome.result()
+        self._keep_or_replace(pool, child, outcome)
+        return outcome
 
     def _tell_levels(self, child: Child) -> None:
         if self._levels is not None and child.levels is not (now := self._levels.now()):
@@ -216,7 +234,7 @@ class SubprocessExecutor:
         raise TimeoutError(late)
 
     def _keep_or_replace(self, pool: Pool, child: Child, outcome: Outcome) -> None:
-        if outcome.kind == "died":
+        if outcome.kind in {"died", "lost"}:
             pool.end(child)
         elif self._is_worn(child, outcome):
             pool.retire(child)

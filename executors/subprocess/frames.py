@@ -10,7 +10,7 @@ import msgpack
 
 from glidemq_async.errors import ExecutorError
 
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 """Raised with every change of a frame: both sides say theirs, and part when they differ."""
 ANY_SIZE: Final = 2**31 - 1
 CHUNK: Final = 256 * 1024

@@ -24,7 +24,10 @@ _LAST_SECONDS: Final = 5.0
 
 
 class Outcome(NamedTuple):
-    """How a run ended in its child; `kind` is "done", "failed", "cancelled", "silent", or "died"."""
+    """How a run ended in its child; `kind` is "done", "failed", "cancelled", "silent", "died", or "lost".
+
+    "lost" means that the process died before it had started the job.
+    """
 
     kind: str
     value: object = None
@@ -50,6 +53,8 @@ class Run:
         self._cpu = cpu
         self._job = job
         self._silence = silence
+        self._begun = False
+        """Whether the process has said that it started the job."""
 
     async def serve(self) -> Outcome:
         """Answer what the handler asks for until it has ended."""
@@ -66,6 +71,9 @@ class Run:
             if frame is None:
                 return await self._died()
             if frame[1:2] != [self._number]:
+                continue
+            if frame[0] == "begun":
+                self._begun = True
                 continue
             if frame[0] == "call":
                 channel.send("answer", *frame[2:3], await self._answer(frame))
@@ -104,7 +112,7 @@ class Run:
         text = f"the process of the job {how} before the job had ended"
         if self._cpu is not None and status == -_SIGXCPU:
             text += f": it had used the processor time of Permissions(cpu={self._cpu})"
-        return Outcome("died", ExecutorError(text, exit_status=status))
+        return Outcome("died" if self._begun else "lost", ExecutorError(text, exit_status=status))
 
     def _broke(self, error: ExecutorError) -> Outcome:
         return Outcome("died", error)

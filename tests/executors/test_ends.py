@@ -14,6 +14,7 @@ import pytest
 
 from glidemq_async import JobFailed
 from glidemq_async.executors import SubprocessExecutor
+from glidemq_async.executors.subprocess.pool import Child, Pool
 from tests.executors import handlers
 from tests.executors.processes import gone, lives, noted
 from tests.workbench import AnyJob, AnyQueue, Heard, ended, soon, told, worker_of
@@ -48,6 +49,31 @@ async def test_the_end_of_a_process_is_the_failure_of_its_job(queue: AnyQueue) -
             # Others go on, in a process of their own.
             assert await queue.add_and_wait("n", wait_timeout=20) != before
             assert [kind for kind, _ in await told(queue, job.id)] == ["added", "active", "failed"]
+
+
+@pytest.mark.parametrize(("deaths", "made"), [(1, 1), (2, 1), (3, 2)])
+async def test_a_job_whose_process_died_before_it_started_costs_no_attempt(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, deaths: int, made: int
+) -> None:
+    """Each death comes between the choice of an idle process and the job that is sent to it; three in a row count."""
+    take, left = Pool.take, deaths
+
+    async def take_and_kill(pool: Pool) -> Child:
+        nonlocal left
+        child = await take(pool)
+        if left > 0 and job_is_added:
+            left -= 1
+            os.kill(child.pid, signal.SIGKILL)
+        return child
+
+    job_is_added = False
+    monkeypatch.setattr(Pool, "take", take_and_kill)
+    async with worker_of(queue, handlers.echo, executor=SubprocessExecutor(1)):
+        job_is_added = True
+        job = await queue.add("n", "done", attempts=2)
+        assert await job.result(20) == "done"
+    await job.refresh()
+    assert (left, job.attempts_made) == (0, made)
 
 
 async def test_the_end_of_a_process_does_not_touch_its_neighbours(queue: AnyQueue) -> None:
