@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -136,7 +136,7 @@ class Failover:
 
 
 @asynccontextmanager
-async def lost_claims() -> AsyncIterator[tuple[Queue[Any, Any], Failover]]:
+async def lost_claims() -> AsyncGenerator[tuple[Queue[Any, Any], Failover]]:
     """A queue with one job, just after its replica took over."""
     async with AsyncExitStack() as stack:
         primary = await stack.enter_async_context(standalone())
