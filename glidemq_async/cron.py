@@ -42,7 +42,7 @@ _FARTHEST_DAYS: Final = 50 * 366
 _LONGEST_OVERLAP: Final = 6 * 3600
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def parse_cron(text: str, zone: tzinfo = UTC) -> Cron:
     """Read an expression of five fields (minute, hour, day of month, month, day of week), or six, the seconds first.
 
@@ -154,6 +154,39 @@ class Cron:
     def upto(self, instant: int) -> int | None:
         """Return the last match at or before an instant; None when there is none for fifty years."""
         return self._upto_elapsed(instant) if self._by_elapsed_time else self._upto_fixed(instant)
+
+    def count(self, after: int, upto: int, most: int) -> int:
+        """Return how many matches there are after an instant and not after another one, at most `most`.
+
+        A local day without a change of the clock is counted as a whole.
+        """
+        found, at = 0, after
+        while at < upto and found < most:
+            offset = self._offset(at)
+            day = (at + offset) // _DAY
+            last = min(upto, (day + 1) * _DAY - offset - 1)
+            if last > at and self._is_day(day) and self._is_steady(at, last, offset):
+                found += self._times_upto(last + offset - day * _DAY) - self._times_upto(at + offset - day * _DAY)
+                at = last
+                continue
+            slot = self.after(at)
+            if slot is None or slot > upto:
+                break
+            found, at = found + 1, slot
+        return min(found, most)
+
+    def _is_steady(self, first: int, last: int, offset: int) -> bool:
+        """Return whether no change of the clock between these instants, or shortly before or after them, matters."""
+        return self._offset(first - _LONGEST_OVERLAP) == offset == self._offset(last + _LONGEST_OVERLAP)
+
+    def _times_upto(self, second: int) -> int:
+        """Return how many times of a matching day lie at or before this second of it."""
+        minute = second - second % 60
+        at = bisect_left(self._minutes, minute)
+        whole = at * len(self._seconds)
+        if at < len(self._minutes) and self._minutes[at] == minute:
+            whole += bisect_right(self._seconds, second % 60)
+        return whole
 
     # -- fixed local times: each once -----------------------------------------------------------------------------
 

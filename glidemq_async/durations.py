@@ -6,10 +6,16 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-__all__ = ["MAX_MS", "from_ms", "instant_to_ms", "to_ms"]
+__all__ = ["LAST_MS", "LONGEST_SECONDS", "MAX_MS", "from_ms", "instant_to_ms", "to_ms"]
 
 #: Milliseconds pass through doubles on the server, which are exact up to here.
 MAX_MS: Final = 2**53 - 1
+
+#: The last instant that a datetime can hold, at the end of the year 9999.
+LAST_MS: Final = 253_402_300_799_999
+
+#: The longest duration: a thousand years, so that now and the duration together stay before `LAST_MS`.
+LONGEST_SECONDS: Final = 1_000 * 31_557_600
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -19,7 +25,7 @@ def to_ms(option: str, value: float | timedelta, *, allow_zero: bool = True) -> 
     """Return a duration given in seconds as whole milliseconds, rounded up so that nothing becomes zero.
 
     Raises TypeError for anything but a number or a timedelta, ValueError for a negative, infinite or NaN one,
-    for one beyond 2**53 ms, and for zero unless it is allowed; both name the option and the value.
+    for one of more than a thousand years, and for zero unless it is allowed; both name the option and the value.
     """
     seconds = _number(option, value.total_seconds() if isinstance(value, timedelta) else value)
     if not -math.inf < seconds < math.inf:
@@ -28,8 +34,8 @@ def to_ms(option: str, value: float | timedelta, *, allow_zero: bool = True) -> 
         raise ValueError(f"{option} must not be negative, got {value!r}")
     if seconds == 0 and not allow_zero:
         raise ValueError(f"{option} must be more than zero, got {value!r}")
-    if seconds > MAX_MS // 1000:
-        raise ValueError(f"{option} is too long: {value!r}")
+    if seconds > LONGEST_SECONDS:
+        raise ValueError(f"{option} must be at most {LONGEST_SECONDS} seconds (1,000 years), got {value!r}")
     return seconds * 1000 if isinstance(seconds, int) else _ceil_ms(seconds)
 
 

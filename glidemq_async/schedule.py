@@ -9,14 +9,13 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Final, Literal, NamedTuple, TypeAlias, TypedDict, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgpack
 
 from glidemq_async.cron import Cron, parse_cron
-from glidemq_async.durations import MAX_MS, from_ms, instant_to_ms, to_ms
+from glidemq_async.durations import LAST_MS, from_ms, instant_to_ms, to_ms
 from glidemq_async.errors import SerializationError
 from glidemq_async.option_checks import boolean, whole_number
 
@@ -36,7 +35,7 @@ GRACE_MS: Final = 90_000
 """The newest slot is missed if no process came within this time, which is longer than a process needs to notice that
 no other one fires."""
 _MOST_COUNTED: Final = 1_000
-"""Missed slots of a cron expression are counted up to here: each has to be computed."""
+"""Missed slots of a cron expression are counted up to here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +239,7 @@ class Slots:
         self._every = every
         first = anchor if schedule.immediately else anchor + every
         self._first = start if start is not None else first if every else 0
-        self._last = MAX_MS if schedule.end is None else instant_to_ms("end", schedule.end)
+        self._last = LAST_MS if schedule.end is None else instant_to_ms("end", schedule.end)
         self._cron = _expression(schedule)
 
     def after(self, instant: int) -> int | None:
@@ -311,10 +310,11 @@ class Slots:
         return tuple(found), slot
 
     def _count(self, first: int, before: int) -> int:
-        """How many slots lie from `first` on before another instant; no more than a thousand are counted for cron."""
+        """Return how many slots lie from `first` on before another instant; for cron at most a thousand."""
         if self._cron is None:
             return max(0, -((first - before) // self._every))
-        return sum(1 for _ in islice(self.between(first - 1, before - 1), _MOST_COUNTED))
+        after, upto = max(first, self._first) - 1, min(before - 1, self._last)
+        return self._cron.count(after // 1000, upto // 1000, _MOST_COUNTED)
 
 
 def _ms(seconds: int | None) -> int | None:

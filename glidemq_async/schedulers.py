@@ -237,6 +237,14 @@ class Schedulers(QueuePart[Data, Result]):
         return self._request(name, data, options, b"")
 
     def _scheduler(self, stored: StoredScheduler) -> JobScheduler[Data]:
+        try:
+            return self._as_stored(stored)
+        except SerializationError:
+            raise
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise SerializationError(f"scheduler {stored.id!r} is not stored as a scheduler: {error!r}") from error
+
+    def _as_stored(self, stored: StoredScheduler) -> JobScheduler[Data]:
         record = stored.record
         schedule, _ = Schedule.from_wire(record.get(b"spec", b""))
         last = record.get(b"last_slot")
@@ -259,7 +267,7 @@ class Schedulers(QueuePart[Data, Result]):
         for row in rows:
             try:
                 yield self._scheduler(row)
-            except (SerializationError, KeyError) as error:
+            except SerializationError as error:
                 _log.warning("job scheduler %r of queue %r cannot be read: %s", row.id, self.name, error)
 
 

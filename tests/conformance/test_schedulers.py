@@ -463,6 +463,33 @@ async def test_a_damaged_scheduler_keeps_no_other_from_firing(
     assert [each.id for each in await queue.get_job_schedulers()] == ["s"]
 
 
+async def test_instants_that_no_datetime_can_hold_are_refused_before_anything_is_stored(queue: AnyQueue) -> None:
+    await queue.upsert_job_scheduler("fine", **FAR)
+    with pytest.raises(ValueError, match="every must be at most"):
+        await queue.upsert_job_scheduler("far", every=10**12)
+    with pytest.raises(ValueError, match="at most"):
+        await queue.pause_key("k", 10**12)
+    last = await queue.upsert_job_scheduler("last", every=86_400, start=datetime(9999, 12, 31, 12, tzinfo=UTC))
+    assert last.next_at == datetime(9999, 12, 31, 12, tzinfo=UTC)
+    assert last.schedule.next_after(last.next_at) is None
+    assert [each.id for each in await queue.get_job_schedulers()] == ["fine", "last"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("last_slot", "9" * 15), ("fired", "many"), ("opts", "\xc1"), ("extra", "x"), ("wait", "soon")]
+)
+async def test_one_scheduler_that_cannot_be_read_breaks_no_listing(
+    queue: AnyQueue, place: Place, caplog: pytest.LogCaptureFixture, field: str, value: str
+) -> None:
+    await queue.upsert_job_scheduler("fine", **FAR)
+    await queue.upsert_job_scheduler("odd", **FAR)
+    await place.ask("HSET", f"{base_of(queue)}:scheduler:odd", field, value.encode("latin-1"))
+    assert [each.id for each in await queue.get_job_schedulers()] == ["fine"]
+    with pytest.raises(SerializationError):
+        await queue.get_job_scheduler("odd")
+    assert any("'odd'" in line and "cannot be read" in line for line in caplog.messages)
+
+
 async def test_the_self_check_finds_half_a_scheduler(queue: AnyQueue, place: Place) -> None:
     base = base_of(queue)
     await queue.upsert_job_scheduler("a", **FAR)

@@ -312,3 +312,43 @@ def test_what_is_no_cron_expression_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)) as caught:
         parse_cron(text)
     assert repr(text) in str(caught.value)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.sampled_from(CHANGES),
+    st.sampled_from(
+        ["* * * * *", "*/7 1-4 * * *", "30 2 * * *", "0 */3 * * mon", "15,45 0-3 * * *", "*/20 30 2 * * *"]
+    ),
+    st.integers(0, 86_400),
+    st.integers(0, 4 * 86_400),
+)
+def test_the_count_of_matches_is_that_of_walking_through_them(
+    change: tuple[str, datetime], text: str, offset: int, length: int
+) -> None:
+    zone, day = change
+    cron = parse_cron(text, ZoneInfo(zone))
+    after = round(day.timestamp()) + offset
+    walked, at = 0, cron.after(after)
+    while at is not None and at <= after + length and walked < 2_000:
+        walked, at = walked + 1, cron.after(at)
+    assert cron.count(after, after + length, 2_000) == walked
+    assert cron.count(after, after + length, 3) == min(walked, 3)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Madrid"])
+def test_counting_the_slots_of_an_outage_takes_no_time(zone: str) -> None:
+    cron = parse_cron("* * * * *", ZoneInfo(zone))
+    asked = 0
+    offset = cron._offset  # pyright: ignore[reportPrivateUsage]
+
+    def count(instant: int) -> int:
+        nonlocal asked
+        asked += 1
+        return offset(instant)
+
+    begin = round(datetime(2026, 5, 1, 8, tzinfo=UTC).timestamp())
+    cron._offset = count  # type: ignore[method-assign]
+    assert cron.count(begin, begin + 86_400, 5_000) == 1_440
+    del cron._offset
+    assert asked < 20

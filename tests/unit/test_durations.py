@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glidemq_async.durations import MAX_MS, from_ms, instant_to_ms, to_ms
+from glidemq_async.durations import LAST_MS, LONGEST_SECONDS, from_ms, instant_to_ms, to_ms
 
 
-@given(st.integers(0, MAX_MS // 1000 * 1000))
+@given(st.integers(0, LONGEST_SECONDS * 1000))
 def test_milliseconds_survive_being_told_in_seconds(milliseconds: int) -> None:
     # A double of seconds is exact to the millisecond for the first thousands of years.
     if milliseconds < 2**47:
@@ -30,7 +30,9 @@ def test_fractions_are_rounded_up_but_not_by_noise(value: float, expected: int) 
     assert to_ms("delay", value) == expected
 
 
-@pytest.mark.parametrize("value", [-1, -0.001, math.nan, math.inf, -math.inf, timedelta(seconds=-1), 1e300, 10**400])
+@pytest.mark.parametrize(
+    "value", [-1, -0.001, math.nan, math.inf, -math.inf, timedelta(seconds=-1), 1e300, 10**400, 10**12]
+)
 def test_bad_durations_are_refused_by_name(value: float | timedelta) -> None:
     with pytest.raises(ValueError, match="timeout "):
         to_ms("timeout", value)
@@ -47,6 +49,14 @@ def test_zero_is_refused_where_it_makes_no_sense(value: float | timedelta) -> No
     assert to_ms("delay", value) == 0
     with pytest.raises(ValueError, match="ttl must be more than zero"):
         to_ms("ttl", value, allow_zero=False)
+
+
+def test_the_longest_duration_from_now_on_ends_at_an_instant() -> None:
+    longest = instant_to_ms("at", datetime.now(tz=UTC)) + to_ms("delay", LONGEST_SECONDS)
+    assert longest < LAST_MS
+    assert from_ms(longest).year > 3000
+    with pytest.raises(ValueError, match=r"delay must be at most 31557600000 seconds \(1,000 years\)"):
+        to_ms("delay", LONGEST_SECONDS + 1)
 
 
 @pytest.mark.smoke
