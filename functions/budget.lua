@@ -5,6 +5,7 @@ local budget = {}
 -- Seconds, and bytes: memory that is freed costs time later than the clock shows.
 local ENOUGH = 0.002
 local HEAVY = 8388608
+local ANSWER = 524288
 
 do
   local asked_for_clock, processor_time
@@ -21,12 +22,24 @@ do
     return t[1] + t[2] / 1000000
   end
 
-  -- A new budget. The caller adds to `bytes`.
-  function budget.new()
-    return {began = seconds(), bytes = 0}
+  -- A new budget. The caller adds to `bytes`; most: how many are too many.
+  function budget.new(most)
+    return {began = seconds(), bytes = 0, most = most or HEAVY}
+  end
+
+  -- The budget of a function that answers with payloads, of which each byte costs again when it is sent.
+  function budget.of_answer()
+    return budget.new(ANSWER)
   end
 
   function budget.is_spent(it)
-    return it.bytes >= HEAVY or seconds() - it.began >= ENOUGH
+    return it.bytes >= it.most or seconds() - it.began >= ENOUGH
+  end
+
+  -- Count the values of a flat record.
+  function budget.count_record(it, flat)
+    local bytes = it.bytes
+    for i = 2, #flat, 2 do bytes = bytes + #flat[i] end
+    it.bytes = bytes
   end
 end

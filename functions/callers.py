@@ -6,7 +6,7 @@ No policy lives here: what to send and what an answer means is decided by the qu
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, cast
 
@@ -312,11 +312,20 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
 
     async def get_records(self, ids: Sequence[str]) -> list[Record]:
         """Return the record of each id, {} where there is none. At most 1,000 ids."""
-        return [record(flat) for flat in cast("list[object]", await self.read("getRecords", list(ids)))]
+        return await self.read_all("getRecords", ids)
+
+    async def iter_records(self, ids: Sequence[str]) -> AsyncIterator[list[tuple[str, Record]]]:
+        """Iterate over the records in the pieces in which the server answers them."""
+        async for piece in self.pieces("getRecords", ids):
+            yield [(job_id, record(flat)) for job_id, flat in piece]
+
+    async def get_outlines(self, ids: Sequence[str]) -> list[Record]:
+        """Return each record without its data, and their `size`; {} where there is none."""
+        return await self.read_all("getOutlines", ids)
 
     async def get_heads(self, ids: Sequence[str]) -> list[Record]:
         """Return what is small of each record, and the `size` of its data; {} where there is none. At most 1,000."""
-        return [record(flat) for flat in cast("list[object]", await self.read("getHeads", list(ids)))]
+        return await self.read_all("getHeads", ids)
 
     async def list_jobs(self, state: str, cursor: str, count: int) -> tuple[str, list[str]]:
         """Return a step of the ids in a state, and the cursor of the next step ("" after the last)."""
@@ -325,8 +334,15 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
 
     async def get_logs(self, job_id: str, start: int, stop: int) -> tuple[int, list[str]]:
         """Return the number of log lines of a job, and those from start to stop (inclusive, as LRANGE)."""
-        count, lines = cast("list[object]", await self.read("getLogs", [job_id, start, stop]))
-        return cast("int", count), texts(lines)
+        found: list[str] = []
+        while True:
+            count, lines, following = cast("list[object]", await self.read("getLogs", [job_id, start, stop]))
+            found += texts(lines)
+            if not following:
+                return cast("int", count), found
+            if stop < 0:
+                stop += cast("int", count)
+            start = int(text(following))
 
     async def last_event(self) -> tuple[str, int]:
         """Return the last entry of the event stream and how many events were ever written."""
@@ -340,15 +356,31 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
 
     async def check_key(self, key: str) -> list[Finding]:
         """Check that the lines of one key agree with the records, and with its readiness."""
-        return _findings(await self.read("checkKey", [key]))
+        return await self._walk("checkKey", [key])
 
     async def check_records(self, ids: Sequence[str]) -> list[Finding]:
         """Check that records stand where they say."""
-        return _findings(await self.read("checkRecords", list(ids)))
+        found: list[Finding] = []
+        at = 0
+        while at < len(ids):
+            looked, findings = cast("list[object]", await self.read("checkRecords", list(ids[at:])))
+            found += _findings(findings)
+            at += cast("int", looked)
+        return found
 
     async def check_queue(self) -> list[Finding]:
         """Check the marks beside the records, and that no job is both completed and failed."""
-        return _findings(await self.read("checkQueue"))
+        return await self._walk("checkQueue", [])
+
+    async def _walk(self, function: str, args: Sequence[str]) -> list[Finding]:
+        found: list[Finding] = []
+        cursor = ""
+        while True:
+            reply = cast("list[object]", await self.read(function, [*args, cursor]))
+            found += _findings(reply[1])
+            cursor = text(reply[0])
+            if not cursor:
+                return found
 
 
 def _generated_ids(first: str, listed: list[str]) -> Iterator[str]:

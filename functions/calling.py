@@ -6,12 +6,14 @@ A call that changes something happens once however often it is sent; functions/r
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Literal, Protocol, TypeAlias, cast
 
 Arg: TypeAlias = bytes | str | int
 Wait: TypeAlias = Literal["default", "replicated", "fsync"]
 Record: TypeAlias = dict[bytes, bytes]
+
+_MOST_IDS = 500
 
 
 class FunctionStore(Protocol):
@@ -117,3 +119,18 @@ class Caller:
     async def read(self, function: str, args: Sequence[Arg] = ()) -> object:
         """Make a call that changes nothing."""
         return await self._storage.call(function, self._base, args, readonly=True)
+
+    async def pieces(self, function: str, ids: Sequence[str]) -> AsyncIterator[list[tuple[str, object]]]:
+        """Read something about each id. The server answers fewer at once when they are large."""
+        at, step = 0, _MOST_IDS
+        while at < len(ids):
+            asked = ids[at : at + step]
+            rows = cast("list[object]", await self.read(function, list(asked)))
+            yield list(zip(asked, rows, strict=False))
+            at += len(rows)
+            # A request that names many more ids than are answered is sent in vain.
+            step = min(_MOST_IDS, 2 * len(rows))
+
+    async def read_all(self, function: str, ids: Sequence[str]) -> list[Record]:
+        """Return the flat record of each id that a function answers, {} where there is none."""
+        return [record(flat) async for piece in self.pieces(function, ids) for _, flat in piece]

@@ -2,12 +2,14 @@
 --   checkPlaces   structure cursor count -> { next cursor | '', flat { invariant, id, text } }
 --     Every member of the structure has a record whose place names this structure. structure: returned, scheduled,
 --     completed, failed, lifo, prioritized, keyed, stream, lane.
---   checkKey      key -> flat { invariant, subject, text }
+--   checkKey      key cursor -> { next cursor | '', flat { invariant, subject, text } }
 --     The lines of one key agree with the records, and it stands in `ready` or `sleeping` exactly if it should.
---   checkRecords  id… -> flat { invariant, id, text }
+--   checkRecords  id… -> { number of records looked at, flat { invariant, id, text } }
 --     Every record stands in exactly the structure its place names, and its fields fit its state.
---   checkQueue    -> flat { invariant, subject, text }     marks, and jobs both completed and failed
--- Invariant numbers are those of ARCHITECTURE.md. Each function sees one instant, so what it finds is true.
+--   checkQueue    cursor -> { next cursor | '', flat { invariant, subject, text } }
+--     Counted runs, marks, and jobs both completed and failed.
+-- Invariant numbers are those of ARCHITECTURE.md. Each function sees one instant, so what it finds is true. A call ends
+-- early when its budget is spent, and the caller goes on from the answered cursor.
 
 local checking = {}
 local STATE_OF = {returned = 'waiting', lifo = 'waiting', prioritized = 'prioritized', keyed = 'key-waiting',
@@ -20,10 +22,14 @@ local function found(report, invariant, id, text)
   report[#report + 1] = text
 end
 
+local STEP = 200
+
 local function check_zset(base, structure, cursor, count, report)
+  local it = budget.new()
   local from = cursor == '' and 0 or integer('cursor', cursor)
   local ids = redis.call('ZRANGE', base .. ':' .. structure, from, from + count - 1)
-  for _, member in ipairs(ids) do
+  for i, member in ipairs(ids) do
+    if i > 1 and budget.is_spent(it) then return digits(from + i - 1) end
     local id = places.id_of(structure, member)
     local state, entry = record.place(base, id)
     local expected = id ~= member and string.sub(member, 1, 16) or ENTRY_OF[structure] or entry
@@ -42,9 +48,10 @@ local function is_pending(stream, entry)
 end
 
 local function check_stream(base, structure, cursor, count, report)
-  local stream = base .. ':' .. structure
+  local stream, it = base .. ':' .. structure, budget.new()
   local rows = redis.call('XRANGE', stream, cursor == '' and '-' or '(' .. cursor, '+', 'COUNT', count)
-  for _, entry in ipairs(rows) do
+  for i, entry in ipairs(rows) do
+    if i > 1 and budget.is_spent(it) then return rows[i - 1][1] end
     local id, place = entry[2][2], select(3, entries.find(stream, entry[1]))
     local state, at = record.place(base, id)
     local expected = is_pending(stream, entry[1]) and 'active' or 'waiting'
@@ -86,20 +93,22 @@ end
 
 local function check_record(base, id, report)
   local key = base .. ':job:' .. id
-  local fields = redis.call('HMGET', key, 'place', 'name', 'data', 'ended', 'claim', 'after')
+  local fields = redis.call('HMGET', key, 'place', 'name', 'ended', 'claim', 'after')
   if not fields[1] then
     if exists(key) then found(report, 'I2', id, 'a record without a place: no add made it') end
     return
   end
   local state, entry = record.place(base, id)
-  if not fields[2] or not fields[3] then found(report, 'I2', id, 'a record without name or data') end
+  if not fields[2] or redis.call('HEXISTS', key, 'data') == 0 then
+    found(report, 'I2', id, 'a record without name or data')
+  end
   if not stands(base, id, state, entry) then
     found(report, 'I1', id, 'its place is ' .. state .. ' ' .. entry .. ' but it does not stand there')
   end
   local over = state == 'completed' or state == 'failed'
-  if over and not fields[4] then found(report, 'I5', id, state .. ' without a time of ending') end
-  if state == 'active' and not fields[5] then found(report, 'I4', id, 'active without a claim') end
-  if fields[6] and state == 'delayed' and not successors.is_expected(base, id, entry) then
+  if over and not fields[3] then found(report, 'I5', id, state .. ' without a time of ending') end
+  if state == 'active' and not fields[4] then found(report, 'I4', id, 'active without a claim') end
+  if fields[5] and state == 'delayed' and not successors.is_expected(base, id, entry) then
     found(report, 'I9', id, 'waits for the end of another job, and no deduplication id names it')
   end
 end
@@ -112,9 +121,12 @@ register('checkPlaces', function(base, args)
 end, {'no-writes'})
 
 register('checkRecords', function(base, args)
-  local report = {}
-  for _, id in ipairs(args) do check_record(base, id, report) end
-  return report
+  local report, it = {}, budget.new()
+  for i, id in ipairs(args) do
+    if i > 1 and budget.is_spent(it) then return {i - 1, report} end
+    check_record(base, id, report)
+  end
+  return {#args, report}
 end, {'no-writes'})
 
 -- Every member of one of a key's sets is a job of this key in that state.
@@ -146,48 +158,26 @@ local function check_ready(base, key, report)
 end
 
 register('checkKey', function(base, args)
-  local key, report, waiting = args[1], {}, {}
-  for i, member in ipairs(redis.call('ZRANGE', base .. ':keyq:' .. key, 0, 999)) do
-    waiting[i] = string.sub(member, 18)
+  local key, report = args[1], {}
+  local part, at = string.match(args[2], '^(%a) (%d+)$')
+  if part ~= 'r' then
+    local from, ids = tonumber(at or 0), {}
+    local members = redis.call('ZRANGE', base .. ':keyq:' .. key, from, from + STEP - 1)
+    for i, member in ipairs(members) do ids[i] = string.sub(member, 18) end
+    check_members(base, key, ids, 'key-waiting', report)
+    return {#members == STEP and 'w ' .. digits(from + STEP) or 'r 0', report}
   end
-  check_members(base, key, waiting, 'key-waiting', report)
-  check_members(base, key, redis.call('SRANDMEMBER', base .. ':keyrest:' .. key, 1000), 'delayed', report)
+  local found = redis.call('SSCAN', base .. ':keyrest:' .. key, at, 'COUNT', STEP)
+  check_members(base, key, found[2], 'delayed', report)
+  if found[1] ~= '0' then return {'r ' .. found[1], report} end
   check_ready(base, key, report)
-  return report
+  return {'', report}
 end, {'no-writes'})
-
--- Marks beside the records point to jobs that still need them.
-local function check_marks(base, report)
-  local marks = {
-    {'expiry', redis.call('ZRANGE', base .. ':expiry', 0, 999)},
-    {'held', redis.call('ZRANGE', base .. ':held', 0, 999)},
-    {'revoking', redis.call('SRANDMEMBER', base .. ':revoking', 1000)},
-    {'moved', redis.call('ZRANGE', base .. ':moved', 0, 999)},
-  }
-  for _, mark in ipairs(marks) do
-    for _, id in ipairs(mark[2]) do
-      if not exists(base .. ':job:' .. id) then found(report, 'I9', id, 'in ' .. mark[1] .. ' but has no record') end
-    end
-  end
-  for _, id in ipairs(redis.call('SRANDMEMBER', base .. ':revoking', 1000)) do
-    if record.place(base, id) ~= 'active' then found(report, 'I9', id, 'in revoking but not active') end
-  end
-  for _, id in ipairs(redis.call('ZRANGE', base .. ':moved', 0, 999)) do
-    local state = record.place(base, id)
-    if state == 'completed' or state == 'failed' then found(report, 'I9', id, 'in moved but ' .. state) end
-  end
-end
-
-local function check_both_final(base, report)
-  for _, id in ipairs(redis.call('ZRANGE', base .. ':completed', 0, 999)) do
-    if redis.call('ZSCORE', base .. ':failed', id) then found(report, 'I1', id, 'both completed and failed') end
-  end
-end
 
 -- As many runs of each key are counted as stand in `lane`, if it is short enough to look at.
 local function check_running(base, report)
   local lane, runs = base .. ':lane', {}
-  if redis.call('XLEN', lane) > 1000 then return end
+  if redis.call('XLEN', lane) > 1000 or redis.call('HLEN', base .. ':running') > 1000 then return end
   for _, entry in ipairs(redis.call('XRANGE', lane, '-', '+')) do
     local key = entries.key_of(entry[2])
     if key then runs[key] = (runs[key] or 0) + 1 end
@@ -203,10 +193,61 @@ local function check_running(base, report)
   for key, count in pairs(runs) do found(report, 'I6', key, count .. ' runs stand in lane and none is counted') end
 end
 
-register('checkQueue', function(base)
+-- Marks beside the records point to jobs that still need them. Each is asked about one id.
+local mark = {}
+
+local function has_record(name)
+  return function(base, id, report)
+    if not exists(base .. ':job:' .. id) then found(report, 'I9', id, 'in ' .. name .. ' but has no record') end
+  end
+end
+
+mark.expiry, mark.held = has_record('expiry'), has_record('held')
+
+function mark.moved(base, id, report)
+  local state = record.place(base, id)
+  if not state then return found(report, 'I9', id, 'in moved but has no record') end
+  if state == 'completed' or state == 'failed' then found(report, 'I9', id, 'in moved but ' .. state) end
+end
+
+function mark.completed(base, id, report)
+  if redis.call('ZSCORE', base .. ':failed', id) then found(report, 'I1', id, 'both completed and failed') end
+end
+
+function mark.revoking(base, id, report)
+  local state = record.place(base, id)
+  if not state then found(report, 'I9', id, 'in revoking but has no record') end
+  if state ~= 'active' then found(report, 'I9', id, 'in revoking but not active') end
+end
+
+-- One step through a zset or, for `revoking`, a set. Answers where to go on, nil at the end.
+local function check_marks(base, name, at, report)
+  local key, it = base .. ':' .. name, budget.new()
+  if name == 'revoking' then
+    local step = redis.call('SSCAN', key, at, 'COUNT', STEP)
+    for _, id in ipairs(step[2]) do mark.revoking(base, id, report) end
+    return step[1] ~= '0' and step[1] or nil
+  end
+  local from = tonumber(at)
+  local ids = redis.call('ZRANGE', key, from, from + STEP - 1)
+  for i, id in ipairs(ids) do
+    if i > 1 and budget.is_spent(it) then return digits(from + i - 1) end
+    mark[name](base, id, report)
+  end
+  return #ids == STEP and digits(from + STEP) or nil
+end
+
+local MARKS = {'expiry', 'held', 'revoking', 'moved', 'completed'}
+
+register('checkQueue', function(base, args)
   local report = {}
-  check_running(base, report)
-  check_marks(base, report)
-  check_both_final(base, report)
-  return report
+  local number, at = string.match(args[1], '^(%d+) (%d+)$')
+  if not number then
+    check_running(base, report)
+    return {'1 0', report}
+  end
+  number = tonumber(number)
+  local rest = check_marks(base, MARKS[number], at, report)
+  if rest then return {number .. ' ' .. rest, report} end
+  return {MARKS[number + 1] and number + 1 .. ' 0' or '', report}
 end, {'no-writes'})

@@ -390,13 +390,16 @@ do
   end, {'allow-oom'})
 
   local OF_WRITES = {write = true, written = true, transaction = true}
-  local ALWAYS = {call = true, metrics = true, key = true, keyrate = true, keybucket = true}
+  local ALWAYS = {metrics = true, key = true, keyrate = true, keybucket = true}
 
   register('sweepRemains', function(base, args)
-    local keys, unused = {}, size(base) == 0
+    local keys, unused, begun = {}, size(base) == 0, exists(base .. ':meta')
     for _, name in ipairs(args) do
       local kind, rest = string.match(name, '^([^:]*):(.*)$')
       local free = unused or ALWAYS[kind]
+      -- A kept answer may be of the queue that has begun since: without it a call that is sent again would be executed
+      -- twice. It expires by itself.
+      if kind == 'call' then free = not begun end
       if kind == 'job' or kind == 'logs' then free = not checking.stands(base, rest) end
       if OF_WRITES[kind] then free = not writes.stands(base, kind, rest) end
       if free then keys[#keys + 1] = base .. ':' .. name end

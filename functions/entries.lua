@@ -77,9 +77,15 @@ function entries.consumer_of(base, entry)
   return not rows.err and rows[1] and rows[1][2] or nil
 end
 
+-- How many entries are pending. (The summary of XPENDING would list every consumer.)
 function entries.pending_count(stream)
-  local summary = redis.pcall('XPENDING', stream, GROUP)
-  return summary.err and 0 or summary[1]
+  local groups = redis.pcall('XINFO', 'GROUPS', stream)
+  for _, group in ipairs(groups.err and {} or groups) do
+    local fields = {}
+    for i = 1, #group, 2 do fields[group[i]] = group[i + 1] end
+    if fields.name == GROUP then return fields.pending end
+  end
+  return 0
 end
 
 function entries.ensure_group(stream)

@@ -12,6 +12,7 @@ local MAX_BYTES = 16 * 1024 * 1024
 local CHECK_EVENTS = 1024          -- how often the caps are looked at, in events
 local LARGE = 65536                -- and after each entry of so many bytes
 local HELD = 4                     -- for a reader that holds them, at most so many times as much is kept
+local FORGET_MS = 604800000        -- a reader that was not heard of for so long holds nothing any more: a week
 
 -- The catalogue; true: the kind has a detail. What a job can only do after another thing stands after it.
 local DETAIL = {added = true, failed = true, ['dead-lettered'] = true, retrying = true, stalled = true, waiting = true,
@@ -73,22 +74,31 @@ do
   end
 end
 
--- The number of the first event that a reader holds, nil if none does.
-local function first_held(base)
-  local first
-  for _, noted in ipairs(redis.call('HVALS', base .. ':positions')) do
-    local n, hold = string.match(noted, '^[^' .. SEP .. ']*' .. SEP .. '(%d+)' .. SEP .. '%d+' .. SEP .. '(.?)')
-    if hold == '1' then first = math.min(first or math.huge, tonumber(n)) end
+-- The number of the first event that a reader holds, nil if none does. Readers that have not been heard of for long
+-- are forgotten.
+local function first_held(base, now)
+  local first, gone, key = nil, {}, base .. ':positions'
+  local flat = redis.call('HGETALL', key)
+  for i = 2, #flat, 2 do
+    local n, ms, hold = string.match(flat[i], '^[^' .. SEP .. ']*' .. SEP .. '(%d+)' .. SEP .. '(%d+)' .. SEP .. '(.?)')
+    if not ms or now - ms > FORGET_MS then
+      gone[#gone + 1] = flat[i - 1]
+    elseif hold == '1' then
+      first = math.min(first or math.huge, tonumber(n))
+    end
   end
+  if gone[1] then in_chunks('HDEL', key, nil, gone) end
   return first
 end
 
-local function trim(base, key, total)
+local function trim(base, key, total, now)
   local _, oldest = events.first_from(key, '-')
   if not oldest then return end
-  local over = math.max((total - oldest) / MAX_EVENTS, redis.call('MEMORY', 'USAGE', key) / MAX_BYTES)
+  -- Of all nodes: entries differ in size, and the oldest few say nothing about the others.
+  local bytes = redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0)
+  local over = math.max((total - oldest) / MAX_EVENTS, bytes / MAX_BYTES)
   if over <= 1 then return end
-  local held = first_held(base)
+  local held = first_held(base, now)
   if not held then
     redis.call('XTRIM', key, 'MAXLEN', math.max(1, math.floor(redis.call('XLEN', key) / over)))
     return
@@ -122,7 +132,7 @@ function events.write(base, lines, now)
   local key = base .. ':events'
   local total = redis.call('HINCRBY', base .. ':meta', 'events', n)
   redis.call('XADD', key, '*', 'seq', total - n, 'n', n, 't', now, 'e', text)
-  if total % CHECK_EVENTS < n or #text > LARGE then trim(base, key, total) end
+  if total % CHECK_EVENTS < n or #text > LARGE then trim(base, key, total, now) end
 end
 
 -- Write a single event.

@@ -17,7 +17,7 @@ local DEFAULT_POLICY = {completed = '1000 86400000', failed = '10000 2592000000'
 local HOLD_MS = 60000
 local REPLIES_MAX = 1000
 local PUBLISH_MAX = 65536
-local TRIM_STEP = 1000
+local TRIM_STEP = 500            -- a call that ends n jobs removes n and so many older ones at most
 
 local function policy_of(state, policy)
   local text = policy == '' and DEFAULT_POLICY[state] or policy
@@ -35,8 +35,12 @@ function finish.check_policy(policy)
 end
 
 local function answer(base, channels, state, id, payload)
-  local text = state .. ' ' .. #id .. ' ' .. id .. payload
-  if #payload > PUBLISH_MAX then text = state .. '? ' .. #id .. ' ' .. id end
+  local text
+  if #payload > PUBLISH_MAX then
+    text = state .. '? ' .. #id .. ' ' .. id
+  else
+    text = state .. ' ' .. #id .. ' ' .. id .. payload
+  end
   for channel in string.gmatch(channels, '%S+') do
     -- After writes, so it must not raise: who waits also looks at the record.
     redis.pcall('SPUBLISH', base .. ':reply:' .. channel, text)
@@ -101,9 +105,11 @@ local function release(base, ids, received)
   return #ending
 end
 
--- Release at most `limit` records whose hold is over.
+-- Release at most `limit` records whose hold is over. Answers how many were.
 function finish.release_held(base, now, limit)
-  release(base, redis.call('ZRANGEBYSCORE', base .. ':held', '-inf', now, 'LIMIT', 0, limit or TRIM_STEP))
+  local ids = redis.call('ZRANGEBYSCORE', base .. ':held', '-inf', now, 'LIMIT', 0, limit)
+  release(base, ids)
+  return #ids
 end
 
 local function put(key, ids, instant)
@@ -175,24 +181,33 @@ local function ordinary(base, key, now, seen)
   return redis.call('ZCOUNT', key, '-inf', now) - redis.call('ZCOUNT', base .. ':held', '-inf', now)
 end
 
--- Apply one policy to a whole set, in a bounded step.
-local function trim(base, state, count, age, now, seen)
-  local key = base .. ':' .. state
+-- Apply one policy to a whole set, of which at most `most` jobs go. Answers how many were looked at to go.
+local function trim(base, state, count, age, now, seen, most)
+  local key, met = base .. ':' .. state, 0
   if count >= 0 then
-    local over = ordinary(base, key, now, seen) - count
-    if over > 0 then remove_finished(base, state, redis.call('ZRANGE', key, 0, math.min(over, TRIM_STEP) - 1), seen) end
+    local over = math.min(ordinary(base, key, now, seen) - count, most)
+    if over > 0 then
+      remove_finished(base, state, redis.call('ZRANGE', key, 0, over - 1), seen)
+      met = over
+    end
   end
-  if age >= 0 then
-    remove_finished(base, state, redis.call('ZRANGEBYSCORE', key, '-inf', now - age, 'LIMIT', 0, TRIM_STEP), seen)
+  if age >= 0 and met < most then
+    local old = redis.call('ZRANGEBYSCORE', key, '-inf', now - age, 'LIMIT', 0, most - met)
+    remove_finished(base, state, old, seen)
+    met = met + #old
   end
+  return met
 end
 
--- Remove what has become too much or too old, by the policy that was last applied.
-function finish.trim_kept(base, now, seen)
-  for state, policy in pairs(seen.keep) do
-    local count, age = policy_of(state, policy)
-    trim(base, state, count, age, now, seen)
+-- Remove at most `most` jobs that have become too many or too old, by the policies that were last applied. Answers how
+-- many were.
+function finish.trim_all(base, now, seen, most)
+  local met = 0
+  for _, state in ipairs({'completed', 'failed'}) do
+    local count, age = policy_of(state, seen.keep[state])
+    met = met + trim(base, state, count, age, now, seen, most - met)
   end
+  return met
 end
 
 -- Note the policy that now holds for the set, if it is another one.
@@ -233,7 +248,8 @@ function finish.change_ttl(base, id, state, now, ttl)
   put(base .. ':' .. state, {id}, found[2] or now)
 end
 
-local function store_group(base, group, now, seen)
+-- left: how many older jobs this call may still remove. Answers how many are left then.
+local function store_group(base, group, now, seen, left)
   local state, ids = group.state, group.ids
   local waited = finish.answer_waiters(base, state, ids, group.payloads, seen)
   local ttl = string.match(group.policy, ' t(%d+)$')
@@ -241,15 +257,16 @@ local function store_group(base, group, now, seen)
     keep_until(base, state, ids, now + ttl)
   end
   if ttl or (waited and waited[1]) then seen.held = true end
-  if ttl then return end
+  if ttl then return left end
   local count, age = policy_of(state, group.policy)
   if count == 0 then ids = keep_waited(base, ids, waited) end
   if #ids > 0 then put(base .. ':' .. state, ids, now) end
   if waited and waited[1] then await_receipts(base, waited, now) end
-  if count == 0 then return end
+  if count == 0 then return left end
   adopt_policy(base, state, group.policy, seen)
   -- Age alone can wait for the next sweep; the default one does, which saves a command.
-  trim(base, state, count, group.policy ~= '' and age or -1, now, seen)
+  if left == 0 then return 0 end
+  return left - trim(base, state, count, group.policy ~= '' and age or -1, now, seen, left)
 end
 
 -- Collect a job that has ended, its record already written with place and `ended`.
@@ -268,16 +285,15 @@ end
 -- Store what was collected, in the order in which the policies came: the last one is the one that holds. run_ms: how
 -- long the runs of each state took together, if there were any.
 function finish.store(base, done, call, run_ms)
-  local now, seen, counts = call.now, call.seen, {}
+  local now, seen, counts, ended = call.now, call.seen, {}, 0
+  for _, group in ipairs(done) do ended = ended + #group.ids end
   -- Who adds to it also clears it: sweeps alone might not keep up.
-  if seen.held and #done > 0 then
-    local ended = 0
-    for _, group in ipairs(done) do ended = ended + #group.ids end
-    finish.release_held(base, now, 10 + 2 * ended)
-  end
+  if seen.held and #done > 0 then finish.release_held(base, now, 10 + 2 * ended) end
+  -- Together, for every job may have a policy of its own.
+  local left = ended + TRIM_STEP
   for _, group in ipairs(done) do
     record.forget_marks(base, group.ids, call)
-    store_group(base, group, now, seen)
+    left = store_group(base, group, now, seen, left)
     counts[group.state] = (counts[group.state] or 0) + #group.ids
   end
   for state, n in pairs(counts) do metrics.count(base, state, n, run_ms and run_ms[state] or 0, now) end
@@ -302,15 +318,16 @@ function finish.reason_of(base, id, cause)
   return said and 'revoked: ' .. said or cause
 end
 
--- Fail a job that has just left its place, for a reason of the server's. The record must exist.
-function finish.fail(base, id, entry, cause, call)
+-- Fail a job that has just left its place, for a reason of the server's. The record must exist. later: what was
+-- collected so far, if the caller stores it.
+function finish.fail(base, id, entry, cause, call, later)
   local reason = finish.reason_of(base, id, cause)
   record.keep_added(base, id, entry)
   redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', reason,
     'cause', cause)
   events.note(call.lines, 'failed', id, reason)
   dead_letters.move(base, id, cause, cause, call)
-  local done = {}
+  local done = later or {}
   finish.note(done, 'failed', finish.own_policy(base, id), id, '')
-  finish.store(base, done, call)
+  if not later then finish.store(base, done, call) end
 end

@@ -12,10 +12,12 @@
 --   listLosses    -> { { ms, name, why, incarnation, from, upto }… }    the oldest first
 -- A position of another incarnation is left out, and what is noted of a queue that is gone. Noting again changes
 -- nothing; of two losses of one reader that begin at the same event the longer one stays.
---   positions  hash  reader -> incarnation SEP n SEP ms SEP hold
+--   positions  hash  reader -> incarnation SEP n SEP ms SEP hold; of at most 1,000 readers, and none that was not heard
+--                    of for a week when events are trimmed
 --   losses     zset  name SEP why SEP incarnation SEP from SEP upto, by the time it was noted; the last 1,000
 
 local KEPT_LOSSES = 1000
+local MOST_READERS = 1000
 
 local function split(text)
   local words = {}
@@ -53,18 +55,31 @@ register('locateEvents', function(base, args)
   return answer
 end, {'no-writes'})
 
+-- The reader that was not heard of for the longest time makes room.
+local function forget_oldest(key)
+  local flat, oldest, since = redis.call('HGETALL', key), nil, math.huge
+  for i = 1, #flat, 2 do
+    local ms = tonumber(string.match(flat[i + 1], SEP .. '(%d+)' .. SEP .. '[^' .. SEP .. ']*$') or 0)
+    if ms < since then oldest, since = flat[i], ms end
+  end
+  redis.call('HDEL', key, oldest)
+end
+
 register('noteReader', function(base, args)
   local name, mark, n, hold = args[1], args[2], integer('number', args[3]), args[4]
   if redis.call('HGET', base .. ':meta', 'incarnation') ~= mark then return 'ok' end
-  redis.call('HSET', base .. ':positions', name, table.concat({mark, digits(n), digits(clock.now()), hold}, SEP))
+  local key = base .. ':positions'
+  local new = redis.call('HSET', key, name, table.concat({mark, digits(n), digits(clock.now()), hold}, SEP)) == 1
+  if new and redis.call('HLEN', key) > MOST_READERS then forget_oldest(key) end
   return 'ok'
 end, {'allow-oom'})
 
 register('noteLoss', function(base, args)
   if not exists(base .. ':meta') then return 'ok' end
   local key, upto = base .. ':losses', tonumber(args[5]) or math.huge
+  local own = args[1] .. SEP
   for _, noted in ipairs(redis.call('ZRANGE', key, 0, -1)) do
-    local words = split(noted)
+    local words = string.sub(noted, 1, #own) == own and split(noted) or {}
     if words[1] == args[1] and words[3] == args[3] and words[4] == args[4] then
       if (tonumber(words[5]) or math.huge) >= upto then return 'ok' end
       redis.call('ZREM', key, noted)   -- it was trimmed further before the batch was read again

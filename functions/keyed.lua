@@ -23,8 +23,8 @@ local KEYS_A_STEP = 200
 local MEMBER = 18                -- where the id begins in a member of a line
 local PLACE = {i = 'key-waiting i', o = 'key-waiting o', h = 'key-waiting h'}
 -- Longer than any list may hold: a small structure is a list, and walked for each member that a call names. One long
--- member makes it a table, and that it stays.
-keyed.WIDENER = '--------------------------------------------------------------------------------------------------'
+-- member makes it a table, and that it stays. No key can have this name, for names hold no control characters.
+keyed.WIDENER = SEP .. '--------------------------------------------------------------------------------'
 
 function keyed.parse(route)
   local priority, sequence, cost, added, key = string.match(route, '^k (%d+) (%d+) (%d+) (%d+) (.*)$')

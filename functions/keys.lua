@@ -9,7 +9,7 @@
 --   reviewKeys    lane number cursor -> next cursor | ''          after the default limits of keys have changed
 -- A change holds at once: keys are looked at again, and workers woken if more may start now.
 
-local STEP = 200
+local STEP = 50
 local FIELDS = {concurrency = {'concurrency'}, rate = {'rate_max', 'rate_ms'}, bucket = {'capacity', 'refill'}}
 
 -- Write the named limits into a hash: every one is checked before the first is written.

@@ -1,16 +1,21 @@
 -- reading: what is there. Every function is `no-writes`, so it also runs when memory is full.
 --   version    -> text
 --   countJobs  -> flat { state, count }
---   getRecords id… -> { flat record | {} }…                      at most 1,000 ids
---   getHeads   id… -> { flat record | {} }…    the same without what may be large: data, opts, result, error; with
---              `size`, how many bytes the data have
+--   getRecords id… -> { flat record | {} }…    at most 1,000 ids; fewer records than ids when the budget of the call
+--              was spent: the caller asks again for the rest
+--   getHeads   id… -> { flat record | {} }…    the same without data, opts, result and error; with `size`, how many
+--              bytes the data have
+--   getOutlines id… -> { flat record | {} }…   the same without data; with `size`
 --   listJobs   state cursor count -> { next cursor | '', ids }   at most 1,000 a step; '' starts; newest finished first
 --   listWorkers  silent_ms -> { name, last seen ms, info, running }…   heard of within so many ms; at most 1,000
---   getLogs    id start stop -> { count, lines }
+--   getLogs    id start stop -> { count, lines, next | '' }       next: where to go on, the budget of the call was spent
 --   isPaused   -> 0 | 1
 --   lastEvent  -> { entry, number of events ever written }   where a reader that starts now begins
 
 local reading = {}
+reading.DEEP_STEP = 300          -- of jobs that cost several commands each
+local DEEP_STEP = reading.DEEP_STEP
+local LOG_STEP = 20
 
 function reading.counts(base)
   local stream = base .. ':stream'
@@ -85,8 +90,8 @@ local function is_rate_limited(base, id)
   return string.sub(first, 18) == id
 end
 
-list['key-waiting'] = function(base, cursor, count, ids)
-  local all = {}
+list['key-waiting'] = function(base, cursor, wanted, ids)
+  local all, count = {}, math.min(wanted, DEEP_STEP)
   local next_cursor = by_rank(base .. ':keyed', false, cursor, count, all)
   local limited = exists(base .. ':sleeping')
   for _, id in ipairs(all) do
@@ -96,8 +101,8 @@ list['key-waiting'] = function(base, cursor, count, ids)
 end
 
 -- The first job of each key that a pause or a rate holds back, the one that may start soonest first.
-list['rate-limited'] = function(base, cursor, count, ids)
-  local keys = {}
+list['rate-limited'] = function(base, cursor, wanted, ids)
+  local keys, count = {}, math.min(wanted, DEEP_STEP)
   local next_cursor = by_rank(base .. ':sleeping', false, cursor, count, keys)
   for _, key in ipairs(keys) do
     ids[#ids + 1] = string.sub(redis.call('ZRANGE', base .. ':keyq:' .. key, 0, 0)[1], 18)
@@ -105,7 +110,8 @@ list['rate-limited'] = function(base, cursor, count, ids)
   return next_cursor
 end
 
-function list.active(base, cursor, count, ids)
+function list.active(base, cursor, wanted, ids)
+  local count = math.min(wanted, DEEP_STEP)
   local letter = cursor == '' and 's' or string.sub(cursor, 1, 1)
   local from = #cursor > 1 and '(' .. string.sub(cursor, 2) or '-'
   local stream = entries.stream_of(base, letter)
@@ -139,25 +145,35 @@ local function whole(key)
   return redis.call('HGETALL', key)
 end
 
+-- What a record holds besides its payload.
+local OUTLINE = {'name', 'opts', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'error',
+  'cause', 'letter', 'progress', 'result', 'dedup', 'drop'}
+
 local HEAD = {'name', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'cause', 'letter',
   'progress'}
 
-local function head(key)
-  local flat, values = {}, redis.call('HMGET', key, unpack(HEAD))
+local function part(key, fields)
+  local flat, values = {}, redis.call('HMGET', key, unpack(fields))
   for i, value in ipairs(values) do
-    if value then flat[#flat + 1], flat[#flat + 2] = HEAD[i], value end
+    if value then flat[#flat + 1], flat[#flat + 2] = fields[i], value end
   end
   if flat[1] then flat[#flat + 1], flat[#flat + 2] = 'size', digits(redis.call('HSTRLEN', key, 'data')) end
   return flat
 end
 
+local function head(key) return part(key, HEAD) end
+
+local function outline(key) return part(key, OUTLINE) end
+
 local function records_of(base, args, read)
   if #args > 1000 then fail('ARGUMENT', 'at most 1000 records a call, found ' .. #args) end
-  local records = {}
+  local records, it = {}, budget.of_answer()
   local limited, held = exists(base .. ':sleeping'), exists(base .. ':held')
   for i, id in ipairs(args) do
+    if i > 1 and budget.is_spent(it) then break end
     local flat = held and finish.is_over(base, id) and {} or read(base .. ':job:' .. id)
     records[i] = flat
+    budget.count_record(it, flat)
     if limited and is_rate_limited(base, id) and record.place(base, id) == 'key-waiting' then
       flat[#flat + 1], flat[#flat + 2] = 'limited', '1'
     end
@@ -168,6 +184,8 @@ end
 register('getRecords', function(base, args) return records_of(base, args, whole) end, {'no-writes'})
 
 register('getHeads', function(base, args) return records_of(base, args, head) end, {'no-writes'})
+
+register('getOutlines', function(base, args) return records_of(base, args, outline) end, {'no-writes'})
 
 -- One step through the jobs in a state. Answers the cursor of the next one, and ids.
 function reading.step(base, state, cursor, count)
@@ -197,8 +215,21 @@ register('listWorkers', function(base, args)
 end, {'no-writes'})
 
 register('getLogs', function(base, args)
-  local key = base .. ':logs:' .. args[1]
-  return {redis.call('LLEN', key), redis.call('LRANGE', key, integer('start', args[2]), integer('stop', args[3]))}
+  local key, lines, it = base .. ':logs:' .. args[1], {}, budget.of_answer()
+  local count, from, upto = redis.call('LLEN', key), integer('start', args[2]), integer('stop', args[3])
+  if from < 0 then from = math.max(0, count + from) end
+  if upto < 0 then upto = count + upto end
+  upto = math.min(upto, count - 1)
+  while from <= upto do
+    if #lines > 0 and budget.is_spent(it) then return {count, lines, digits(from)} end
+    -- One line may be as large as a payload.
+    for _, line in ipairs(redis.call('LRANGE', key, from, math.min(upto, from + LOG_STEP - 1))) do
+      lines[#lines + 1] = line
+      it.bytes = it.bytes + #line
+    end
+    from = from + LOG_STEP
+  end
+  return {count, lines, ''}
 end, {'no-writes'})
 
 register('isPaused', function(base)

@@ -178,15 +178,21 @@ class SchedulerCalls(Caller):
 
     async def get_schedulers(self, ids: Sequence[str]) -> tuple[int, list[StoredScheduler | None]]:
         """Return the server's time, and the stored scheduler of each id, None where there is none. At most 20 ids."""
-        now, rows = cast("tuple[int, list[list[object]]]", await self.read("getSchedulers", list(ids)))
         found: list[StoredScheduler | None] = []
-        for scheduler_id, row in zip(ids, rows, strict=True):
-            if not row:
-                found.append(None)
-                continue
-            next_slot = text(row[0])
-            found.append(StoredScheduler(scheduler_id, int(next_slot) if next_slot else None, record(row[1])))
+        now = 0
+        # The server answers fewer at once when they are large.
+        while len(found) < len(ids):
+            asked = ids[len(found) :]
+            now, rows = cast("tuple[int, list[list[object]]]", await self.read("getSchedulers", list(asked)))
+            found += [_stored(scheduler_id, row) for scheduler_id, row in zip(asked, rows, strict=False)]
         return now, found
+
+
+def _stored(scheduler_id: str, row: list[object]) -> StoredScheduler | None:
+    if not row:
+        return None
+    next_slot = text(row[0])
+    return StoredScheduler(scheduler_id, int(next_slot) if next_slot else None, record(row[1]))
 
 
 def _slot(value: int | None) -> Arg:

@@ -28,7 +28,8 @@
 --     since: since when a process has been present without a gap, ms
 --   leaveSchedules   process -> "ok"       a process goes away and gives up its role
 --   listSchedulers   cursor -> { next cursor | '', ids }      an id may come twice
---   getSchedulers    ids… -> { now, { next, flat record } | {} … }    at most 20
+--   getSchedulers    ids… -> { now, { next, flat record } | {} … }    at most 20; fewer than ids when the budget of the
+--                                                                     call was spent
 -- A job of a slot has the id "<scheduler id>@<slot>".
 
 local schedulers = {}
@@ -392,11 +393,15 @@ do
   end, {'no-writes'})
 
   register('getSchedulers', function(base, args)
+    local it = budget.of_answer()
     if #args > PAGE then fail('ARGUMENT', 'at most ' .. PAGE .. ' schedulers a call, found ' .. #args) end
     local found = {}
     for i, id in ipairs(args) do
+      if i > 1 and budget.is_spent(it) then break end
       local next_slot = next_of(base, id)
-      found[i] = next_slot and {next_slot, redis.call('HGETALL', key_of(base, id))} or {}
+      local flat = next_slot and redis.call('HGETALL', key_of(base, id))
+      found[i] = flat and {next_slot, flat} or {}
+      budget.count_record(it, flat or {})
     end
     return {clock.now(), found}
   end, {'no-writes'})

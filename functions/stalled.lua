@@ -2,16 +2,19 @@
 --   sweep  lane number max_stalled interval_ms gap_ms resume -> { more, recovered ids, failed ids, outbox, next } | {}
 --     next: in how many ms the next slot of a scheduler comes, '' without one.
 --     Any process may sweep at any time. It does nothing (and answers {}) when the last sweep is younger than the
---     interval, unless it resumes one (`more` was 1). One call looks at a bounded number of pending entries and goes on
---     from a cursor. outbox: 1 when something is to be relayed.
+--     interval, unless it resumes one (`more` was 1). One call does as much as its budget allows. A later one goes on
+--     with the pending entries from a cursor, and with the rest: retention, expired jobs, dead consumers. outbox: 1
+--     when something is to be relayed.
 --   closeWorker  lane number consumer -> { more, returned }
 --     Hand back whatever is pending under a consumer that holds nothing any more, then forget the consumer.
---   meta  hash  swept_at; sweep_stream, sweep_lane (cursors); for gap_ms and outages see lease.lua
+--   meta  hash  swept_at; sweep_stream, sweep_lane (cursors); sweep_rest (1: a part of the rest is left to do); for
+--               gap_ms and outages see lease.lua
 -- Two counters end a job that brings down its workers: `stalls`, of runs whose lease ran out, up to max_stalled; and
 -- `undelivered`, of claims whose reply a worker that lives did not receive, up to MOST_UNDELIVERED.
 
 local stalled = {}
 local STEP = 100
+local TRIM_STEP = 200
 local SHORTEST_LEASE_MS = 1000
 local POSTED_BYTES = 1048576
 local FORGET_AFTER_MS = 300000
@@ -120,12 +123,13 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
 end
 
 -- Look at one step of a stream's pending list. Answers the cursor of the next step, '' at the end.
-local function sweep_stream(base, stream, from, outage, max_stalled, call, report)
+local function sweep_stream(base, stream, from, outage, max_stalled, call, report, it)
   local rows = pending(stream, from)
   for _, row in ipairs(rows) do
     local idle = lease.counted(row[3], outage)
     if idle >= SHORTEST_LEASE_MS then
       sweep_entry(base, stream, row, idle, max_stalled, call, report)
+      if budget.is_spent(it) then return '(' .. row[1] end
     elseif row[3] == 0 then
       -- Delivered this very millisecond; or at an instant that lies in the future since the clock was set back, which
       -- the server tells as 0 too. Either way its time counts from now.
@@ -155,52 +159,92 @@ function stalled.forget(base, consumer, call)
   wakeup.leave(base, consumer, call)
 end
 
--- Expire jobs nobody came for.
-local function expire_waiting(base, call)
+-- What is collected in `later` is stored whenever the policy changes: the last job's policy is the one that holds.
+local function expire(base, id, later, call)
+  finish.fail(base, id, places.leave(base, id, call), 'expired', call, later)
+  if #later < 2 then return later end
+  local last = table.remove(later)
+  finish.store(base, later, call)
+  return {last, [last.state .. last.policy] = last}
+end
+
+-- Expire some jobs nobody came for. Answers whether none is left.
+local function expire_waiting(base, call, it)
   local ids = redis.call('ZRANGEBYSCORE', base .. ':expiry', '-inf', call.now, 'LIMIT', 0, STEP)
-  for _, id in ipairs(ids) do
-    if (call.seen.posted or 0) > POSTED_BYTES then return end
+  local later, over = {}, #ids < STEP
+  for i, id in ipairs(ids) do
+    if (call.seen.posted or 0) > POSTED_BYTES or (i > 1 and budget.is_spent(it)) then
+      over = false
+      break
+    end
     if places.is_unstarted((record.place(base, id))) then
-      finish.fail(base, id, places.leave(base, id, call), 'expired', call)
+      later = expire(base, id, later, call)
     else
       redis.call('ZREM', base .. ':expiry', id)
     end
   end
+  finish.store(base, later, call)
+  return over
 end
 
-local function housekeeping(base, outage, call)
-  finish.release_held(base, call.now)
-  finish.trim_kept(base, call.now, call.seen)
-  if call.seen.expiry then expire_waiting(base, call) end
+-- The parts of the rest, in order. Each does one piece and answers whether nothing is left of it.
+local rest = {}
+
+rest[1] = function(base, _, call)
+  return finish.release_held(base, call.now, TRIM_STEP) < TRIM_STEP
+end
+
+rest[2] = function(base, _, call)
+  return finish.trim_all(base, call.now, call.seen, TRIM_STEP) < TRIM_STEP
+end
+
+rest[3] = function(base, _, call, it)
+  return not call.seen.expiry or expire_waiting(base, call, it)
+end
+
+rest[4] = function(base, outage, call)
   if call.seen.limits then limits.forget_gate(base, call) end
   if call.seen.pauses then redis.call('ZREMRANGEBYSCORE', base .. ':pauses', '-inf', digits(call.now)) end
   forget_dead(base, outage, call)
+  return true
+end
+
+-- Answers whether all was done.
+local function housekeeping(base, outage, call, it)
+  for _, part in ipairs(rest) do
+    repeat
+      if budget.is_spent(it) or (call.seen.posted or 0) > POSTED_BYTES then return false end
+    until part(base, outage, call, it)
+  end
+  return true
 end
 
 local function sweep(base, args)
   local max_stalled, interval = integer('max_stalled', args[3]), integer('interval', args[4])
   local gap = integer('gap', args[5])
   local meta, now = base .. ':meta', clock.now()
-  local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane')
+  local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane', 'sweep_rest')
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and not clock.is_ahead(swept_at, now) and now - swept_at < interval then return {} end
-  local call, report = glance.call(base), {recovered = {}, failed = {}}
+  local call, report, it = glance.call(base), {recovered = {}, failed = {}}, budget.new()
   local outage = lease.sign_of_life(base, now, gap, false)
-  local cursors = {stream = state[2] or '', lane = state[3] or ''}
-  local fresh = cursors.stream == '' and cursors.lane == ''
+  local cursors, left = {stream = state[2] or '', lane = state[3] or ''}, state[4] == '1'
+  local fresh = cursors.stream == '' and cursors.lane == '' and not left
   set_back.mend(base, call)
-  for name, cursor in pairs(cursors) do
+  for _, name in ipairs({'stream', 'lane'}) do
+    local cursor = cursors[name]
     if fresh or cursor ~= '' then
       local from = cursor == '' and '-' or cursor
-      cursors[name] = sweep_stream(base, base .. ':' .. name, from, outage, max_stalled, call, report)
+      cursors[name] = sweep_stream(base, base .. ':' .. name, from, outage, max_stalled, call, report, it)
     end
   end
-  redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.stream, 'sweep_lane', cursors.lane)
   mend_lane(base, call)
-  if fresh then housekeeping(base, outage, call) end
+  if fresh or left then left = not housekeeping(base, outage, call, it) end
+  redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.stream, 'sweep_lane', cursors.lane, 'sweep_rest',
+    left and '1' or '')
   wakeup.finish(base, call)
   local due = schedulers.next(base)
-  return {(cursors.stream ~= '' or cursors.lane ~= '') and 1 or 0, report.recovered, report.failed,
+  return {(left or cursors.stream ~= '' or cursors.lane ~= '') and 1 or 0, report.recovered, report.failed,
     call.seen.outbox and 1 or 0, due and digits(math.max(0, due - call.now)) or ''}
 end
 

@@ -5,6 +5,14 @@
 --                                             longer kept for it, and the retention of the queue is applied
 -- Each of them does the same when sent twice, so they carry no request number. At most 1,000 ids.
 
+local TRIM_STEP = 200
+
+-- Where a channel stands in a list of them: the first and the last place, nil if it does not. The list may have
+-- thousands: it is searched as a whole, and not word by word.
+local function find(channels, channel)
+  return string.find(' ' .. channels .. ' ', ' ' .. channel .. ' ', 1, true)
+end
+
 register('awaitJob', function(base, args)
   local id, channel = args[1], args[2]
   local state = record.place(base, id)
@@ -13,9 +21,10 @@ register('awaitJob', function(base, args)
     if finish.is_over(base, id) then return {'missing'} end
     return {state, redis.call('HGETALL', base .. ':job:' .. id)}
   end
-  local rest = finish.without(redis.call('HGET', base .. ':waiters', id) or '', channel)
-  rest[#rest + 1] = channel
-  redis.call('HSET', base .. ':waiters', id, table.concat(rest, ' '))
+  local channels = redis.call('HGET', base .. ':waiters', id)
+  if not (channels and find(channels, channel)) then
+    redis.call('HSET', base .. ':waiters', id, channels and channels .. ' ' .. channel or channel)
+  end
   return {'waiting'}
 end, {'allow-oom'})
 
@@ -25,11 +34,15 @@ register('forgetReply', function(base, args)
     finish.confirm(base, channel, {id})    -- it has ended
     return 'ok'
   end
-  local rest = finish.without(redis.call('HGET', base .. ':waiters', id) or '', channel)
-  if #rest == 0 then
+  local channels = redis.call('HGET', base .. ':waiters', id)
+  local from, upto = find(channels or '', channel)
+  if not from then return 'ok' end
+  if channels == channel then
     redis.call('HDEL', base .. ':waiters', id)
   else
-    redis.call('HSET', base .. ':waiters', id, table.concat(rest, ' '))
+    -- The blank before it goes too, or the one behind the first of all.
+    local rest = string.sub(channels, 1, math.max(0, from - 2)) .. string.sub(channels, from == 1 and upto or upto - 1)
+    redis.call('HSET', base .. ':waiters', id, rest)
   end
   return 'ok'
 end, {'allow-oom'})
@@ -38,7 +51,7 @@ register('confirmReplies', function(base, args)
   if #args > 1001 then fail('ARGUMENT', 'at most 1000 ids are confirmed in a call, found ' .. #args - 1) end
   local call = glance.call(base)
   if call.seen.held and #args > 1 and finish.confirm(base, args[1], {unpack(args, 2)}) > 0 then
-    finish.trim_kept(base, call.now, call.seen)
+    finish.trim_all(base, call.now, call.seen, #args + TRIM_STEP)
   end
   return 'ok'
 end, {'allow-oom'})

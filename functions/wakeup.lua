@@ -10,6 +10,7 @@
 
 local wakeup = {}
 local SECOND_LATER_MS = 100
+local MOST_DEAD = 200            -- workers that one call finds dead
 
 -- Answers how many received the word; nil when the caller may not publish.
 function wakeup.tell(base, consumer, word)
@@ -88,7 +89,7 @@ end
 local function retime(base, consumer)
   local holder = redis.call('HGET', base .. ':timer', 'first')
   if (holder and holder == consumer) or (is_idle(base, holder) and tell(base, holder, 'w') ~= 0) then return end
-  for _, idle in ipairs(redis.call('ZRANGE', base .. ':idle', 0, 9)) do
+  for _, idle in ipairs(redis.call('ZRANGE', base .. ':idle', 0, MOST_DEAD - 1)) do
     if idle == consumer or tell(base, idle, 'w') ~= 0 then return end
     redis.call('ZREM', base .. ':idle', idle)
   end

@@ -21,8 +21,6 @@ from glidemq_async.record import FINAL, STATES, State
 
 PAGE: Final = 500
 """Jobs that one call lists."""
-READ_AT_ONCE: Final = 50
-"""How many whole records a search reads with one call: payloads may be large."""
 SILENT_SECONDS: Final = 60.0
 """A worker that gave no sign of life for so long is taken for gone."""
 
@@ -91,8 +89,8 @@ class Inspection(QueuePart[Data, Result]):
         Delayed and prioritized jobs come in the order in which they will start, ended ones newest first. `waiting` jobs
         come in three groups: those handed back or recovered, which start first; plain jobs, the oldest first; and
         `lifo` jobs, the newest first. Workers start jobs of the last two groups in turns, so their order across these
-        groups is not known before. Reading far into a long queue walks there; use `iter_jobs` for all.
-        `with_data=False` returns jobs without payload.
+        groups is not known before. Reading far into a long queue walks there; use `iter_jobs` for all. With
+        `with_data=False` the payloads are not read, and `data` of these jobs is None.
         """
         if start < 0 or end < start:
             raise ValueError(f"start and end must be 0 <= start <= end, got {start} and {end}")
@@ -109,7 +107,7 @@ class Inspection(QueuePart[Data, Result]):
     async def iter_jobs(self, state: State) -> AsyncIterator[Job[Data, Result]]:
         """Iterate over the jobs in a state. Jobs that change state meanwhile may be missed or met twice."""
         async for ids in self._pages(state):
-            for job in await self._read(ids, True):
+            async for job in self._each(ids):
                 yield job
 
     async def _pages(self, state: State, name: str | None = None) -> AsyncIterator[list[str]]:
@@ -125,18 +123,22 @@ class Inspection(QueuePart[Data, Result]):
             if not cursor:
                 return
 
+    async def _each(self, ids: Sequence[str]) -> AsyncIterator[Job[Data, Result]]:
+        """Iterate over the jobs of these ids that are still there, reading no more at once than the server answers."""
+        async for piece in self._client.functions.iter_records(ids):
+            for job_id, record in piece:
+                if b"place" in record:
+                    yield Job[Data, Result].from_record(self._client, job_id, record)
+
     async def _read(self, ids: Sequence[str], with_data: bool) -> list[Job[Data, Result]]:
-        if not ids:
-            return []
-        records = await self._client.functions.get_records(ids)
+        if with_data:
+            return [job async for job in self._each(ids)]
         jobs: list[Job[Data, Result]] = []
-        for job_id, record in zip(ids, records, strict=True):
-            if b"place" not in record:
-                continue
-            job = Job[Data, Result].from_record(self._client, job_id, record)
-            if not with_data:
+        for job_id, record in zip(ids, await self._client.functions.get_outlines(ids), strict=True):
+            if b"place" in record:
+                job = Job[Data, Result].from_record(self._client, job_id, record)
                 job.leave_out_data()
-            jobs.append(job)
+                jobs.append(job)
         return jobs
 
     async def get_job_counts(self) -> dict[State, int]:
@@ -181,13 +183,12 @@ class Inspection(QueuePart[Data, Result]):
         for one in states:
             async for ids in self._pages(one, name):
                 fresh = [job_id for job_id in ids if job_id not in met]
-                for start in range(0, len(fresh), READ_AT_ONCE):
-                    for job in await self._read(fresh[start : start + READ_AT_ONCE], True):
-                        if (data is None or _holds(job, data)) and (state is None or job.state == state):
-                            met.add(job.id)
-                            found.append(job)
-                            if len(found) == limit:
-                                return found
+                async for job in self._each(fresh):
+                    if (data is None or _holds(job, data)) and (state is None or job.state == state):
+                        met.add(job.id)
+                        found.append(job)
+                        if len(found) == limit:
+                            return found
         return found
 
     async def get_metrics(

@@ -427,7 +427,8 @@ class Queue(PostingQueue):
             return "missing"
         if job.over:
             return "missing" if self.is_gone(job) else job.state
-        job.waiters = [*(one for one in job.waiters if one != channel), channel]
+        if channel not in job.waiters:
+            job.waiters.append(channel)
         return "waiting"
 
     def forget_reply(self, id_: str, channel: str) -> None:
