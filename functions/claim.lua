@@ -11,7 +11,7 @@ local FIRST_STEP = 8
 local LARGEST_STEP = 512
 local MAX_BYTES = 1048576
 local REFUSED_BYTES = 4096       -- what a job that is not started counts for, so that a call never walks many of them
-local PROGRESS = 10              -- where a job with a history has it; payloads of one kind are as large as of the other
+local PROGRESS = 10              -- where a job with a history has it; it may be as large as the data
 local TURNS = {'stream', 'lifo', 'ready'}
 
 -- The fields of a claimed job as its worker gets them, with id and entry; what: see record.lua. Answers nil when

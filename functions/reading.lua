@@ -1,14 +1,14 @@
 -- reading: what is there. Every function is `no-writes`, so it also runs when memory is full.
 --   version    -> text
 --   countJobs  -> flat { state, count }
---   getRecords id… -> { flat record | {} }…    at most 1,000 ids; fewer records than ids when the budget of the call
---              was spent: the caller asks again for the rest
+--   getRecords id… -> { flat record | {} }…    at most 1,000 ids; fewer records than ids when the budget was
+--              spent: the caller asks again for the rest
 --   getHeads   id… -> { flat record | {} }…    the same without data, opts, result and error; with `size`, how many
 --              bytes the data have
 --   getOutlines id… -> { flat record | {} }…   the same without data; with `size`
 --   listJobs   state cursor count -> { next cursor | '', ids }   at most 1,000 a step; '' starts; newest finished first
 --   listWorkers  silent_ms -> { name, last seen ms, info, running }…   heard of within so many ms; at most 1,000
---   getLogs    id start stop -> { count, lines, next | '' }       next: where to go on, the budget of the call was spent
+--   getLogs    id start stop -> { count, lines, next | '' }     next: where to go on when the budget was spent
 --   isPaused   -> 0 | 1
 --   lastEvent  -> { entry, number of events ever written }   where a reader that starts now begins
 

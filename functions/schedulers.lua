@@ -28,8 +28,7 @@
 --     since: since when a process has been present without a gap, ms
 --   leaveSchedules   process -> "ok"       a process goes away and gives up its role
 --   listSchedulers   cursor -> { next cursor | '', ids }      an id may come twice
---   getSchedulers    ids… -> { now, { next, flat record } | {} … }    at most 20; fewer than ids when the budget of the
---                                                                     call was spent
+--   getSchedulers    ids… -> { now, { next, flat record } | {} … }    at most 20; fewer when the budget was spent
 -- A job of a slot has the id "<scheduler id>@<slot>".
 
 local schedulers = {}
