@@ -62,6 +62,7 @@ async def order_and_limits(queue: AnyQueue) -> None:
 async def look_and_clear(queue: AnyQueue) -> None:
     """Look at what was done and by whom, then take it away by every means."""
     job = (await queue.get_jobs("completed"))[0]
+    assert (await queue.get_jobs("completed", with_data=False))[0].id == job.id
     await job.update_result_ttl(3_600)
     assert job.id in {found.id for found in await queue.search_jobs(name=job.name)}
     assert (await queue.get_metrics("completed")).count > 0
