@@ -187,35 +187,24 @@ local function expire_waiting(base, call, it)
   return over
 end
 
--- The parts of the rest, in order. Each does one piece and answers whether nothing is left of it.
-local rest = {}
-
-rest[1] = function(base, _, call)
-  return finish.release_held(base, call.now, TRIM_STEP) < TRIM_STEP
+local function is_enough(call, it)
+  return budget.is_spent(it) or (call.seen.posted or 0) > POSTED_BYTES
 end
 
-rest[2] = function(base, _, call)
-  return finish.trim_all(base, call.now, call.seen, TRIM_STEP) < TRIM_STEP
-end
-
-rest[3] = function(base, _, call, it)
-  return not call.seen.expiry or expire_waiting(base, call, it)
-end
-
-rest[4] = function(base, outage, call)
+-- The rest, piece by piece. Answers whether all was done.
+local function housekeeping(base, outage, call, it)
+  repeat
+    if is_enough(call, it) then return false end
+  until finish.release_held(base, call.now, TRIM_STEP) < TRIM_STEP
+  repeat
+    if is_enough(call, it) then return false end
+  until finish.trim_all(base, call.now, call.seen, TRIM_STEP) < TRIM_STEP
+  repeat
+    if is_enough(call, it) then return false end
+  until not call.seen.expiry or expire_waiting(base, call, it)
   if call.seen.limits then limits.forget_gate(base, call) end
   if call.seen.pauses then redis.call('ZREMRANGEBYSCORE', base .. ':pauses', '-inf', digits(call.now)) end
   forget_dead(base, outage, call)
-  return true
-end
-
--- Answers whether all was done.
-local function housekeeping(base, outage, call, it)
-  for _, part in ipairs(rest) do
-    repeat
-      if budget.is_spent(it) or (call.seen.posted or 0) > POSTED_BYTES then return false end
-    until part(base, outage, call, it)
-  end
   return true
 end
 
