@@ -29,6 +29,8 @@ MAX_BYTES: Final = 1024 * 1024
 """Bytes of outcomes after which a call is full."""
 MAX_CLAIMED: Final = 1_000
 """Jobs that one call claims; a worker with more free slots calls again at once."""
+CLAIM_SHARE: Final = 0.25
+"""The share of a lease that a claim may take until its reply is there; after a longer one fewer jobs are claimed."""
 ECHO_SECONDS: Final = 2.0
 """How long the echo of an idle worker may be on its way before the wake-up link is taken for silent."""
 ERROR_PAUSE: Final = 1.0
@@ -65,6 +67,7 @@ class ClaimLoop:
         self._lane = lane
         self._consumer = consumer
         self._lock_ms = lock_ms
+        self._slow = lock_ms / 1000 * CLAIM_SHARE
         self._poll_interval = poll_interval
         self._free_slots = free_slots
         self._start = start
@@ -75,6 +78,8 @@ class ClaimLoop:
         self._event = asyncio.Event()
         self._stop_asked = asyncio.Event()
         self._claimable = True
+        self._most = MAX_CLAIMED
+        """Jobs that the next call claims at most: as many as this link has carried in time."""
         self._polling = False
         self._stopping = self._finishing = False
         self._left = False
@@ -234,10 +239,11 @@ class ClaimLoop:
         # Due before the call is sent: the echo has a link of its own and may overtake the reply.
         self._echo_due = self._echo_due or self._polling
         self._claimable = self._polling = False
+        asked = min(slots, self._most)
         request = self._client.functions.settle_request(
             self._lane,
             self._consumer,
-            min(slots, MAX_CLAIMED),
+            asked,
             self._lock_ms,
             flags,
             len(batch),
@@ -261,7 +267,15 @@ class ClaimLoop:
         if reply.posted:
             self.on_posted()
         self._registered = self.subscribed and len(reply.jobs) < slots
-        self._after_call(reply, batch, slots)
+        self._after_call(reply, batch, slots, asked)
+
+    def _adapt(self, seconds: float, claimed: int) -> None:
+        """Claim fewer jobs at a time while replies take long, and more again when they do not.
+
+        The leases of claimed jobs run while the reply is on its way. On a slow link a reply with many payloads would
+        come when they have run out, each time again.
+        """
+        self._most = max(1, claimed // 2) if seconds > self._slow else min(self._most * 2, MAX_CLAIMED)
 
     def _whole_ms(self, verb: Verb) -> int:
         """Take the whole milliseconds of what was run; the rest is told with a later call, for short jobs add up."""
@@ -305,9 +319,11 @@ class ClaimLoop:
         self._client.functions.readdress(request)
         return True
 
-    def _after_call(self, reply: SettleReply, batch: list[Ended], slots: int) -> None:
+    def _after_call(self, reply: SettleReply, batch: list[Ended], slots: int, asked: int) -> None:
         loop = asyncio.get_running_loop()
-        self.last_call = loop.time()
+        self.last_call = now = loop.time()
+        if reply.jobs and (self._most < MAX_CLAIMED or now - self.asked_at > self._slow):
+            self._adapt(now - self.asked_at, len(reply.jobs))
         for position, ended in enumerate(batch):
             self._settled(ended, reply.refused.get(position))
         for claimed in reply.jobs:
@@ -322,8 +338,8 @@ class ClaimLoop:
             self._event.set()
         if reply.listeners >= 0:
             self._await_echo(loop, reply.listeners)
-        if slots > MAX_CLAIMED == len(reply.jobs):
-            # There are more slots than one call may fill.
+        if slots > asked == len(reply.jobs):
+            # There are more slots than this call was to fill.
             self.wake()
         # An outcome that is not stored yet may let another job start: an ended run of a key, or a retry.
         if len(reply.jobs) < slots and not self._claimable and not self._ended:

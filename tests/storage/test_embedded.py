@@ -385,7 +385,11 @@ async def test_a_group_that_may_write_must_be_the_users_own(
 ) -> None:
     user = pwd.getpwuid(os.geteuid())
     group = grp.struct_group((user.pw_name, "x", user.pw_gid, members))
-    monkeypatch.setattr(grp, "getgrgid", lambda _: group)
+
+    def group_of(_gid: int) -> grp.struct_group:
+        return group
+
+    monkeypatch.setattr(grp, "getgrgid", group_of)
     os.chown(directory, -1, user.pw_gid)
     directory.chmod(0o770)  # noqa: ASYNC240
     if allowed:

@@ -102,3 +102,61 @@ async def test_jobs_behind_a_slow_link_all_run(server: Server) -> None:
                 await eventually(lambda: _ended(queue, 21), "every job has ended", 60)
         assert (await queue.get_job_counts())["failed"] == 0
         assert set(ran) == {str(number) for number in range(1, 22)}
+
+
+async def test_claims_become_small_enough_for_a_slow_link(server: Server) -> None:
+    blocked, ran = asyncio.Event(), asyncio.Event()
+    settled: list[str] = []
+    lost: list[str] = []
+
+    def on_completed(job: Job[object, object], _result: object) -> None:
+        settled.append(job.id)
+
+    def on_lost(job: Job[object, object]) -> None:
+        lost.append(job.id)
+
+    async def handler(job: Job[object, object]) -> None:
+        if job.name == "block":
+            blocked.set()
+            await ran.wait()
+
+    async with Queue("large", server.url) as queue:
+        # A worker nearby whose only slot is taken: it sweeps, and so takes back what runs out.
+        async with Worker("large", handler, server.url, handle_signals=False, lock_duration=2):
+            await queue.add("block")
+            await blocked.wait()
+            await queue.add_bulk([("large", "x" * 120_000)] * 40)
+            # The first claim takes 24 jobs: 2.9 MB, 5.8 s on this link and longer than two leases.
+            async with (
+                SlowLink(server.port, rate=500_000) as link,
+                Worker("large", handler, link.url, handle_signals=False, concurrency=40, lock_duration=2) as worker,
+            ):
+                worker.on("completed", on_completed)
+                worker.on("lease_lost", on_lost)
+                await eventually(lambda: _ended(queue, 40), "every large job has ended", 60)
+            ran.set()
+            await eventually(lambda: _ended(queue, 41), "every job has ended")
+        assert (await queue.get_job_counts())["failed"] == 0
+        assert len(settled) == len(set(settled)) == 40
+        # Only the first claims were too large; each later one was on time.
+        assert len(lost) < 50
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_job_with_a_large_payload_limit_passes_a_slow_link(server: Server) -> None:
+    done = asyncio.Event()
+
+    async def handler(job: Job[object, object]) -> None:
+        if job.name == "large":
+            done.set()
+
+    async with SlowLink(server.port, rate=1_000_000) as link:
+        # As 64 MB on a link of 64 Mbit/s: eight times the patience in each direction.
+        async with Queue("limit", link.url, payload_limit=8_000_000, timeout=2) as queue:
+            await queue.add("large", "x" * 4_000_000)
+            await queue.add_bulk([("tiny", number) for number in range(7)])
+            async with Worker("limit", handler, link.url, handle_signals=False, concurrency=8, timeout=2):
+                await asyncio.wait_for(done.wait(), 30)
+                await eventually(lambda: _ended(queue, 8), "every job has ended", 30)
+            counts = await queue.get_job_counts()
+        assert (counts["completed"], counts["failed"]) == (8, 0)
