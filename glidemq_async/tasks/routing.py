@@ -162,7 +162,7 @@ class TaskExecutor:
             return function(*args, **kwargs)
         except TypeError:
             # Calling a coroutine function only binds its arguments: they do not fit, or it was no coroutine function.
-            self._tasks[job.name].arguments.check_stored(args, kwargs)
+            self._tasks[job.name].arguments.split(data)
             raise
 
     async def _run(self, job: Job[Any, Any], timeout: float | None) -> object:

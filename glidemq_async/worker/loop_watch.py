@@ -107,7 +107,7 @@ class LoopWatch:
 
     def _warn(self, seconds: float) -> None:
         task = asyncio.current_task(self._loop)
-        frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001
+        frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         place = _place(frame)
         blocker = self._name(task)
         self._warnings.write(
