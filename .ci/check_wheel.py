@@ -30,7 +30,7 @@ def expected(source: Path) -> set[str]:
         ("functions", "glidemq_async/"),
         ("executors", "glidemq_async/"),
     ]:
-        for pattern in ("*.py", "*.lua", "*.j2"):
+        for pattern in ("*.py", "*.pyi", "*.lua", "*.j2"):
             found = (source / folder).rglob(pattern)
             files |= {target + path.relative_to(source).as_posix() for path in found}
     return files

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from glidemq_async import Queue
-from glidemq_async.options import JobOptionsDict
+from glidemq_async.options.job_options import JobOptionsDict
 
 from .bench import PAYLOAD, Bench, expect, fill, open_queue
 from .meter import Meter, Rows

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from glidemq_async import Queue
-from glidemq_async.storage.wire import Wire
+from glidemq_async.storage.redis.wire import Wire
 
 from .server import ask, connected
 

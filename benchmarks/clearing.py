@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from glidemq_async import Queue
 from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane
-from glidemq_async.storage.wire import as_text
+from glidemq_async.storage.redis.wire import as_text
 
 from .bench import PAYLOAD, QUEUE, Bench, expect, open_queue
 from .meter import Rows, latency_metrics

@@ -15,8 +15,8 @@ import msgpack
 
 from glidemq_async import Queue
 from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane
-from glidemq_async.options import JobOptions, JobOptionsDict
-from glidemq_async.record import route_of
+from glidemq_async.options.job_options import JobOptions, JobOptionsDict
+from glidemq_async.stored.record import route_of
 
 from . import kinds
 from .bench import PAYLOAD, RESULT, Bench, expect

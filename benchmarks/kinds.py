@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from glidemq_async import Queue, RateLimit, TokenBucket
-from glidemq_async.options import JobOptionsDict
+from glidemq_async.options.job_options import JobOptionsDict
 
 from .bench import Bench
 from .draining import live

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
-from glidemq_async.storage.wire import Wire
+from glidemq_async.storage.redis.wire import Wire
 
 from .server import ServerCost
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgpack
 
-from glidemq_async.storage.wire import Reply, as_list
+from glidemq_async.storage.redis.wire import Reply, as_list
 
 from .bench import PAYLOAD, RESULT, Bench, expect
 from .draining import together

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgpack
 from redis.asyncio import Redis
 
-from glidemq_async.storage.library import pack
-from glidemq_async.storage.wire import as_list
+from glidemq_async.storage.redis.library import pack
+from glidemq_async.storage.redis.wire import as_list
 
 from .bench import PAYLOAD, Bench, expect
 from .meter import Meter, Rows

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from glidemq_async.storage.binary import find_server
+from glidemq_async.storage.embedded.binary import find_server
 
 from . import deep, kinds
 from .figures import Figures, Spread

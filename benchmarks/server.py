@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 from typing import Final
 
-from glidemq_async.storage.binary import find_server
-from glidemq_async.storage.connections import Endpoint, dial
-from glidemq_async.storage.library import pack
-from glidemq_async.storage.memory import HOLDER
-from glidemq_async.storage.wire import Reply, Wire, as_text
+from glidemq_async.storage.embedded.binary import find_server
+from glidemq_async.storage.embedded.memory import HOLDER
+from glidemq_async.storage.redis.connections import Endpoint, dial
+from glidemq_async.storage.redis.library import pack
+from glidemq_async.storage.redis.wire import Reply, Wire, as_text
 
 START_SECONDS: Final = 10.0
 REPLY_SECONDS: Final = 60.0

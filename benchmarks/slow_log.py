@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Final
 
 from glidemq_async.functions.loader import function_name
-from glidemq_async.storage.wire import Wire, as_list
+from glidemq_async.storage.redis.wire import Wire, as_list
 
 from .meter import Metrics, latency_metrics
 from .server import ask

@@ -5,7 +5,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from glidemq_async import GlideMQ, Job, JobFailed, JobOptions, Middleware
-from glidemq_async.options import merge
+from glidemq_async.options.job_options import merge
 from glidemq_async.tasks.task import AnyTask
 
 tenant: ContextVar[str] = ContextVar("tenant", default="nobody")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from glidemq_async.job import Job
+from glidemq_async.jobs.job import Job
 
 _current: Final[ContextVar[Deadline | None]] = ContextVar("glidemq_deadline", default=None)
 

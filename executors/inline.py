@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from glidemq_async.executors.deadlines import deadline
 from glidemq_async.executors.protocol import Handler
-from glidemq_async.job import Job
+from glidemq_async.jobs.job import Job
 
 
 class InlineExecutor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from glidemq_async.job import Job
+from glidemq_async.jobs.job import Job
 
 Handler: TypeAlias = Callable[[Job[Any, Any]], Any]
 """A processor: a coroutine function or a plain function of one job."""

@@ -12,11 +12,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+from glidemq_async._internal.forgotten_calls import call_plainly
 from glidemq_async.executors.daemon_threads import DaemonThreads
 from glidemq_async.executors.deadlines import waiting
 from glidemq_async.executors.protocol import Handler
-from glidemq_async.forgotten_calls import call_plainly
-from glidemq_async.job import Job
+from glidemq_async.jobs.job import Job
 
 _log = logging.getLogger(__name__)
 

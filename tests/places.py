@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from glidemq_async.storage import Endpoint, FileStorage, MemoryStorage
-from glidemq_async.storage.connections import dial
-from glidemq_async.storage.file import socket_path
-from glidemq_async.storage.library import pack
+from glidemq_async.storage.embedded.file import socket_path
+from glidemq_async.storage.redis.connections import dial
+from glidemq_async.storage.redis.library import pack
 from tests import servers
 from tests.servers import Server
 

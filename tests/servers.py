@@ -23,11 +23,11 @@ from functools import partial
 from pathlib import Path
 
 from glidemq_async.storage import Endpoint
-from glidemq_async.storage.binary import find_server
-from glidemq_async.storage.cluster import slot_of
-from glidemq_async.storage.connections import dial
-from glidemq_async.storage.library import pack
-from glidemq_async.storage.wire import ReplyError, as_list, as_text
+from glidemq_async.storage.embedded.binary import find_server
+from glidemq_async.storage.redis.cluster import slot_of
+from glidemq_async.storage.redis.connections import dial
+from glidemq_async.storage.redis.library import pack
+from glidemq_async.storage.redis.wire import ReplyError, as_list, as_text
 
 START_SECONDS = 15.0
 _PR_SET_PDEATHSIG = 1

@@ -18,13 +18,13 @@ from benchmarks.meter import percentile
 from benchmarks.server import ServerCost, ask, connected
 from benchmarks.spark.meanwhile import meanwhile
 from benchmarks.spark.part import Ground, Row
-from glidemq_async.keys import QueueKeys
 from glidemq_async.spark import WriteReport, enqueue_frame, write_report
-from glidemq_async.spark.columns import chunks_of
 from glidemq_async.spark.connection import connection_to
-from glidemq_async.spark.planning import open_write
-from glidemq_async.spark.write_options import WriteOptions
-from glidemq_async.spark.writer import write_task
+from glidemq_async.spark.write.columns import chunks_of
+from glidemq_async.spark.write.options import WriteOptions
+from glidemq_async.spark.write.planning import open_write
+from glidemq_async.spark.write.writer import write_task
+from glidemq_async.stored.names import QueueKeys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

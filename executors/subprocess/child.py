@@ -21,22 +21,22 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any, Final, cast
 
-from glidemq_async.client import QueueClient
-from glidemq_async.context import set_current_job
+from glidemq_async._internal.forgotten_calls import call_plainly
+from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import ExecutorError
 from glidemq_async.executors.calls import FunctionCall
 from glidemq_async.executors.permissions import Permissions
-from glidemq_async.executors.subprocess.carried import carried
 from glidemq_async.executors.subprocess.forwarding import Forwarding
 from glidemq_async.executors.subprocess.frames import PROTOCOL, Frame
 from glidemq_async.executors.subprocess.link import Link
 from glidemq_async.executors.subprocess.proxy import ChildClient
 from glidemq_async.executors.subprocess.references import MainModule, read_main, resolve
+from glidemq_async.executors.subprocess.remote_errors import carried
 from glidemq_async.executors.subprocess.system import memory_in_use
 from glidemq_async.executors.subprocess.tracing import Trace, adopt_trace, flush_spans
-from glidemq_async.forgotten_calls import call_plainly
-from glidemq_async.job import Job
-from glidemq_async.serialization import MsgpackSerializer
+from glidemq_async.jobs.context import set_current_job
+from glidemq_async.jobs.job import Job
+from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.storage.urls import withhold_default
 
 CHANNEL: Final = 3

@@ -26,9 +26,9 @@ from glidemq_async.executors.subprocess.receiving import OwnLevels
 from glidemq_async.executors.subprocess.references import reference_of, refuse_while_reading_main
 from glidemq_async.executors.subprocess.run import SLACK, Outcome, Run
 from glidemq_async.executors.subprocess.tracing import current_trace
-from glidemq_async.job import Job
-from glidemq_async.option_checks import positive_number, whole_number
-from glidemq_async.serialization import MsgpackSerializer
+from glidemq_async.jobs.job import Job
+from glidemq_async.options.validation import positive_number, whole_number
+from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.storage.urls import VARIABLE
 
 _JOBS_OF_A_PROCESS: Final = 1_000

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from glidemq_async.errors import GlideMQError
-from glidemq_async.job import Job
+from glidemq_async.jobs.job import Job
 
 MOST_LINES: Final = 1_000
 """As many as a job's log keeps."""

@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any, Final
 
 from glidemq_async.errors import ExecutorError
-from glidemq_async.executors.subprocess.carried import rebuilt
 from glidemq_async.executors.subprocess.channel import Channel, Flow
 from glidemq_async.executors.subprocess.frames import PROTOCOL
 from glidemq_async.executors.subprocess.guardian import Ending, Guardian
 from glidemq_async.executors.subprocess.output import Output
 from glidemq_async.executors.subprocess.receiving import Receiver
 from glidemq_async.executors.subprocess.records import Levels
+from glidemq_async.executors.subprocess.remote_errors import rebuilt
 from glidemq_async.executors.subprocess.system import how_it_ended
 
 PREPARE_SECONDS: Final = 60.0

@@ -8,12 +8,12 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, Literal, TypeVar
 
-from glidemq_async.codecs.chain import PayloadKind
+from glidemq_async.client.payload_coder import Payloads
 from glidemq_async.errors import ExecutorError, LeaseLost, PayloadTooLarge
-from glidemq_async.executors.subprocess.carried import rebuilt
 from glidemq_async.executors.subprocess.frames import Frame
 from glidemq_async.executors.subprocess.link import Link
-from glidemq_async.payloads import Payloads
+from glidemq_async.executors.subprocess.remote_errors import rebuilt
+from glidemq_async.payloads.codecs.chain import PayloadKind
 
 Value = TypeVar("Value")
 Call = Literal["log", "progress", "data", "heartbeat"]

@@ -17,7 +17,7 @@ from glidemq_async.executors.subprocess.records import (
     own_levels,
     rebuilt_record,
 )
-from glidemq_async.job import Job
+from glidemq_async.jobs.job import Job
 
 _FRESH_SECONDS: Final = 0.5
 """For so long the levels of the loggers are not looked at again: a run costs no walk over all loggers."""

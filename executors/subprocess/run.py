@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from glidemq_async.errors import ExecutorError, HandlerError
-from glidemq_async.executors.subprocess.carried import carried, rebuilt
 from glidemq_async.executors.subprocess.frames import Frame
 from glidemq_async.executors.subprocess.pool import Child
+from glidemq_async.executors.subprocess.remote_errors import carried, rebuilt
 from glidemq_async.executors.subprocess.system import how_it_ended
-from glidemq_async.job import Job
-from glidemq_async.serialization import MsgpackSerializer
+from glidemq_async.jobs.job import Job
+from glidemq_async.payloads.serialization import MsgpackSerializer
 
 SLACK: Final = 256 * 1024
 """What a frame may have beyond the largest payload: an error with its traceback, a few short fields."""

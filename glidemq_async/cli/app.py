@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from glidemq_async.cli import changing, listening, looking, pipeline, servers
+from glidemq_async._internal.control_characters import escape
+from glidemq_async.cli import change_commands, events_command, inspect_commands, pipeline, servers
 from glidemq_async.cli.demo.command import demo
 from glidemq_async.cli.doctor.command import doctor
 from glidemq_async.cli.exits import FAILED, CommandError, code_of
 from glidemq_async.cli.healthcheck import healthcheck
 from glidemq_async.cli.worker.command import worker
-from glidemq_async.control_characters import escape
 
 RUN, LOOK, CHANGE, CARE = "Running", "Looking", "Changing", "Care"
 
@@ -41,10 +41,23 @@ def build() -> typer.Typer:
     app.command("worker", rich_help_panel=RUN)(worker)
     app.command("demo", rich_help_panel=RUN)(demo)
     app.add_typer(pipeline.build(), name="pipeline", rich_help_panel=RUN)
-    for look in (looking.queues, looking.jobs, looking.job, listening.events, looking.workers, looking.schedulers):
+    for look in (
+        inspect_commands.queues,
+        inspect_commands.jobs,
+        inspect_commands.job,
+        events_command.events,
+        inspect_commands.workers,
+        inspect_commands.schedulers,
+    ):
         app.command(look.__name__, rich_help_panel=LOOK)(look)
-    one_by_one = (changing.retry, changing.remove, changing.revoke, changing.promote)
-    for change in (changing.add, *one_by_one, changing.dlq, changing.pause, changing.resume):
+    one_by_one = (change_commands.retry, change_commands.remove, change_commands.revoke, change_commands.promote)
+    for change in (
+        change_commands.add,
+        *one_by_one,
+        change_commands.dlq,
+        change_commands.pause,
+        change_commands.resume,
+    ):
         app.command(change.__name__, rich_help_panel=CHANGE)(change)
     app.command("doctor", rich_help_panel=CARE)(doctor)
     app.command("functions", rich_help_panel=CARE)(servers.functions)

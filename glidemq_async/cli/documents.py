@@ -7,11 +7,11 @@ from typing import Any
 
 from glidemq_async.cli.output import Document, instant
 from glidemq_async.errors import CodecError, SerializationError
-from glidemq_async.inspection import WorkerInfo
-from glidemq_async.job import Job
-from glidemq_async.letter import DeadLetter
-from glidemq_async.queue_events import EventGap, QueueEvent
-from glidemq_async.schedulers import JobScheduler
+from glidemq_async.jobs.job import Job
+from glidemq_async.queues.events import EventGap, QueueEvent
+from glidemq_async.queues.inspection import WorkerInfo
+from glidemq_async.queues.schedulers import JobScheduler
+from glidemq_async.stored.dead_letter import DeadLetter
 
 
 def told(document: Document, column: str) -> object:

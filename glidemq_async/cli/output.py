@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import typer
 
-from glidemq_async.control_characters import escape_json
+from glidemq_async._internal.control_characters import escape_json
 
 Document: TypeAlias = dict[str, Any]
 

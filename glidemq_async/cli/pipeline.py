@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from glidemq_async.spark.pipeline import Pipeline
-    from glidemq_async.spark.report import WriteReport
+    from glidemq_async.spark.write.report import WriteReport
 
 # What the library takes by default, told again: a command that is only asked for its help imports nothing of it.
 _PREFIX: Final = "glide"
@@ -182,7 +182,7 @@ def replay(
 ) -> None:
     """Put failed jobs of the lake's last run into the queue again, each once per campaign."""
     from glidemq_async.cli import output
-    from glidemq_async.keys import check_name
+    from glidemq_async.stored.names import check_name
 
     need_spark()
     from glidemq_async.spark.pipeline.replay import Selection

@@ -40,19 +40,19 @@ def need_queues(queues: list[str], folder: Path, url: str, prefix: str) -> None:
     One that the lake knows may have gone: what is to be done about its events is not decided here.
     """
     need_spark()
-    from glidemq_async.cli import places
+    from glidemq_async.cli import targets
     from glidemq_async.cli.options import Place
 
     known = {audit["queue"] for audit in lake_in(folder).current.get("audits", [])}
 
     async def look() -> None:
-        async with places.open_store(Place(url, prefix)) as store:
+        async with targets.open_store(Place(url, prefix)) as store:
             for name in dict.fromkeys(queues):
                 if name not in known:
                     async with store.existing(name):
                         pass
 
-    places.run(look())
+    targets.run(look())
 
 
 def lake_in(folder: Path) -> Lake:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glidemq_async.cli.answering import answer
+from glidemq_async.cli.command_runner import answer
 from glidemq_async.cli.options import AsJson, Place, placed
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ def functions(place: Place, load: Load = False, as_json: AsJson = False) -> None
 
     Looking loads nothing; every other command and every client loads what is missing.
     """
-    from glidemq_async.cli import places
+    from glidemq_async.cli import targets
     from glidemq_async.cli.doctor.library import loaded_libraries, shipped_document
 
     async def look() -> Document:
-        async with places.open_store(place, make=load) as store:
+        async with targets.open_store(place, make=load) as store:
             if load:
                 await store.storage.connect()
-            async with places.open_wires(store.storage) as wires:
+            async with targets.open_wires(store.storage) as wires:
                 found = [one for wire in wires for one in await loaded_libraries(wire)]
         return {"shipped": shipped_document(), "loaded": found}
 

@@ -12,7 +12,7 @@ except ModuleNotFoundError as error:
 
 from glidemq_async.integrations.queues import AnyQueue, QueueOptions
 from glidemq_async.integrations.starlette import Lifespan, get_queue, lifespan, queues_of
-from glidemq_async.keys import QueueKeys
+from glidemq_async.stored.names import QueueKeys
 
 __all__ = ["Lifespan", "QueueDependency", "get_queue", "lifespan", "queues_of"]
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
-from glidemq_async.client import DEFAULT_PREFIX
-from glidemq_async.codecs import Codec
+from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.instrumentation import Instrumentation
-from glidemq_async.options import JobOptions
-from glidemq_async.queue import Mode, Queue
-from glidemq_async.serialization import Serializer
+from glidemq_async.options.job_options import JobOptions
+from glidemq_async.payloads.codecs import Codec
+from glidemq_async.payloads.serialization import Serializer
+from glidemq_async.queues.queue import Mode, Queue
 from glidemq_async.storage import Storage
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.tasks.app import GlideMQ

@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from glidemq_async.functions.callers import Functions
-from glidemq_async.keys import QueueKeys
-from glidemq_async.spark.patience import patiently
+from glidemq_async.spark.write.timeouts import patiently
 from glidemq_async.storage import Storage, open_storage
-from glidemq_async.storage.memory import MemoryStorage
+from glidemq_async.storage.embedded.memory import MemoryStorage
 from glidemq_async.storage.urls import masked
+from glidemq_async.stored.names import QueueKeys
 
 T = TypeVar("T")
 

@@ -31,8 +31,8 @@ class GlideMQDataSource(DataSource):
     # Spark names its arguments.
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes a DataFrame. Raises ValueError for bad options or columns, and for overwriting."""
-        from glidemq_async.spark.batch_writer import BatchWriter
-        from glidemq_async.spark.write_options import WriteOptions
+        from glidemq_async.spark.write.batch_writer import BatchWriter
+        from glidemq_async.spark.write.options import WriteOptions
 
         if overwrite:
             raise ValueError(
@@ -43,7 +43,7 @@ class GlideMQDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return what writes a stream. Raises ValueError for bad options or columns, and for output mode complete."""
-        from glidemq_async.spark.write_options import WriteOptions
+        from glidemq_async.spark.write.options import WriteOptions
 
         if overwrite:
             raise ValueError(
@@ -52,45 +52,45 @@ class GlideMQDataSource(DataSource):
             )
         options = WriteOptions.parse(self.options)
         if spark_version() >= (4, 1):
-            from glidemq_async.spark.arrow_stream_writer import ArrowStreamWriter
+            from glidemq_async.spark.write.arrow_stream_writer import ArrowStreamWriter
 
             return ArrowStreamWriter(options, schema)
-        from glidemq_async.spark.stream_writer import RowStreamWriter
+        from glidemq_async.spark.write.stream_writer import RowStreamWriter
 
         return RowStreamWriter(options, schema)
 
     def schema(self) -> StructType:
         """Return the columns of what is read."""
-        from glidemq_async.spark.schemas import schema_of
+        from glidemq_async.spark.read.schemas import schema_of
 
         return schema_of(self.options.get("kind") or "events")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a table."""
-        from glidemq_async.spark.read_options import read_options
-        from glidemq_async.spark.schemas import check_columns
+        from glidemq_async.spark.read.options import read_options
+        from glidemq_async.spark.read.schemas import check_columns
 
         options = read_options(self.options, streaming=False)
         check_columns(options.kind, schema)
         if options.kind == "events":
-            from glidemq_async.spark.event_batch import EventReader
+            from glidemq_async.spark.read.event_batch import EventReader
 
             return EventReader(options, schema)
-        from glidemq_async.spark.tables import FilteringTableReader, TableReader
+        from glidemq_async.spark.read.tables import FilteringTableReader, TableReader
 
         return FilteringTableReader(options, schema) if options.pushdown else TableReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream of events."""
-        from glidemq_async.spark.read_options import ADMISSION, read_options
-        from glidemq_async.spark.schemas import check_columns
+        from glidemq_async.spark.read.options import ADMISSION, read_options
+        from glidemq_async.spark.read.schemas import check_columns
 
         options = read_options(self.options, streaming=True)
         check_columns(options.kind, schema)
         if spark_version() < ADMISSION:
-            from glidemq_async.spark.event_stream import UnlimitedEventStream
+            from glidemq_async.spark.read.event_stream import UnlimitedEventStream
 
             return UnlimitedEventStream(options, schema)
-        from glidemq_async.spark.event_stream_limited import LimitedEventStream
+        from glidemq_async.spark.read.event_stream_limited import LimitedEventStream
 
         return LimitedEventStream(options, schema)

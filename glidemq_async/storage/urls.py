@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
-from glidemq_async.option_checks import optional_positive_seconds
-
-from .connections import Endpoint
-from .protocol import Storage
-from .redis import RedisStorage
+from glidemq_async.options.validation import optional_positive_seconds
+from glidemq_async.storage.protocol import Storage
+from glidemq_async.storage.redis.connections import Endpoint
+from glidemq_async.storage.redis.standalone import RedisStorage
 
 Options: TypeAlias = dict[str, str]
 
@@ -118,7 +117,7 @@ def _default(*, require_url: bool) -> str | Storage:
             _mentioned.add(url)
             _log.info("$%s is not set: using the embedded server with its data at %s", VARIABLE, url)
         return url
-    from .withheld import REQUIRED, WITHHELD, WithheldStorage
+    from glidemq_async.storage.disabled import REQUIRED, WITHHELD, WithheldStorage
 
     cause = f"${DEMAND}" if demanded else "require_url=True"
     return WithheldStorage(WITHHELD if _is_withheld else REQUIRED.format(cause=cause))
@@ -209,7 +208,7 @@ def _open(url: str, timeout: float | None) -> Storage:
 
 
 def _memory(parts: SplitResult, options: Options, timeout: float | None) -> Storage:
-    from .memory import MemoryStorage
+    from glidemq_async.storage.embedded.memory import MemoryStorage
 
     _no_more(options)
     if parts.path not in ("", "/"):
@@ -218,7 +217,7 @@ def _memory(parts: SplitResult, options: Options, timeout: float | None) -> Stor
 
 
 def _file(parts: SplitResult, options: Options, timeout: float | None) -> Storage:
-    from .file import FileStorage
+    from glidemq_async.storage.embedded.file import FileStorage
 
     if parts.netloc not in ("", "localhost"):
         raise ValueError(f"file:// takes an absolute path; write file:///{parts.netloc.rpartition('@')[2]}{parts.path}")
@@ -277,7 +276,7 @@ def _single(parts: SplitResult, options: Options, base: Endpoint, shown: str, ti
 
 
 def _cluster(parts: SplitResult, options: Options, base: Endpoint, shown: str, timeout: float | None) -> Storage:
-    from .cluster import ClusterStorage
+    from glidemq_async.storage.redis.cluster import ClusterStorage
 
     if parts.path.strip("/") not in ("", "0"):
         raise ValueError("a cluster has only database 0")
@@ -286,7 +285,7 @@ def _cluster(parts: SplitResult, options: Options, base: Endpoint, shown: str, t
 
 
 def _sentinel(parts: SplitResult, options: Options, base: Endpoint, shown: str, timeout: float | None) -> Storage:
-    from .sentinel import SentinelStorage
+    from glidemq_async.storage.redis.sentinel import SentinelStorage
 
     service, _, db = parts.path.strip("/").partition("/")
     if not service:

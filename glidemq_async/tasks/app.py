@@ -13,23 +13,23 @@ from typing import Any, Generic, Self, Unpack, cast
 
 from typing_extensions import TypeVar
 
-from glidemq_async import forks
-from glidemq_async.client import DEFAULT_PREFIX, check_mode
-from glidemq_async.codecs import Codec
-from glidemq_async.codecs.chain import codecs_of
+from glidemq_async._internal import forks
+from glidemq_async._internal.blocking import Blocking, Home
+from glidemq_async._internal.loops import refuse_elsewhere
+from glidemq_async.client.queue_client import DEFAULT_PREFIX, check_mode
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import JobNotFound, SerializationError
-from glidemq_async.ids import GeneratedIds, id_maker
 from glidemq_async.instrumentation import Instrumentation
-from glidemq_async.job import Job
-from glidemq_async.loops import refuse_elsewhere
-from glidemq_async.option_checks import whole_number
-from glidemq_async.options import JobOptions
-from glidemq_async.queue import Mode, Queue
-from glidemq_async.serialization import Serializer
+from glidemq_async.jobs.job import Job
+from glidemq_async.options.ids import GeneratedIds, id_maker
+from glidemq_async.options.job_options import JobOptions
+from glidemq_async.options.validation import whole_number
+from glidemq_async.payloads.codecs import Codec
+from glidemq_async.payloads.codecs.chain import codecs_of
+from glidemq_async.payloads.serialization import Serializer
+from glidemq_async.queues.queue import Mode, Queue
 from glidemq_async.storage import Storage, open_storage
 from glidemq_async.storage.urls import storage_here
-from glidemq_async.sync import Blocking, Home
 from glidemq_async.tasks import real_servers
 from glidemq_async.tasks.app_worker import AppWorker, WorkerOptionsDict
 from glidemq_async.tasks.declaring import Declaring

@@ -10,14 +10,14 @@ from typing import Any, Final, Protocol, TypedDict
 
 from typing_extensions import override
 
-from glidemq_async.budget import JobBudget
 from glidemq_async.executors import Executor
 from glidemq_async.executors.registry import check_executor
-from glidemq_async.option_checks import refuse_unknown
-from glidemq_async.queue import Queue
-from glidemq_async.record import WAITING
-from glidemq_async.retry_rules import ErrorTypes
+from glidemq_async.options.budget import JobBudget
+from glidemq_async.options.retry_rules import ErrorTypes
+from glidemq_async.options.validation import refuse_unknown
+from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage
+from glidemq_async.stored.record import WAITING
 from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.routing import TaskExecutor
 from glidemq_async.tasks.scopes import Overrides, WorkerScope

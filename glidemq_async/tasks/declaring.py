@@ -13,12 +13,12 @@ from typing import Any, Final, Protocol, Unpack, cast, overload
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Executor
 from glidemq_async.executors.registry import check_executor, check_permissions
-from glidemq_async.job import Job
-from glidemq_async.keys import check_name
-from glidemq_async.option_checks import refuse_unknown
-from glidemq_async.options import JobOptions, JobOptionsDict, merge
-from glidemq_async.retry_rules import ErrorTypes, RetryRules
-from glidemq_async.schedule import Missed, Overlap, Schedule
+from glidemq_async.jobs.job import Job
+from glidemq_async.options.job_options import JobOptions, JobOptionsDict, merge
+from glidemq_async.options.retry_rules import ErrorTypes, RetryRules
+from glidemq_async.options.validation import refuse_unknown
+from glidemq_async.schedules.schedule import Missed, Overlap, Schedule
+from glidemq_async.stored.names import check_name
 from glidemq_async.tasks.registry import Tasks, job_name
 from glidemq_async.tasks.task import AnyTask, AsyncTask, P, PlainTask, R, TaskSettings
 

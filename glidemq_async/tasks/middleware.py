@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from glidemq_async.job import Job
-from glidemq_async.options import JobOptions
+from glidemq_async.jobs.job import Job
+from glidemq_async.options.job_options import JobOptions
 
 if TYPE_CHECKING:
     from glidemq_async.tasks.task import AnyTask

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
-from glidemq_async.context import set_current_job
+from glidemq_async.jobs.context import set_current_job
 
 
 class OpenContext:

@@ -28,8 +28,8 @@ def check(storage: Storage) -> Storage:
     """Return a storage that an app may open. Raises RuntimeError for a real server where these are refused."""
     if not _refusing:
         return storage
-    from glidemq_async.storage.memory import MemoryStorage
-    from glidemq_async.storage.server import ServerStorage
+    from glidemq_async.storage.embedded.memory import MemoryStorage
+    from glidemq_async.storage.redis.server import ServerStorage
 
     is_real = isinstance(storage, ServerStorage) and not isinstance(storage, MemoryStorage)
     if is_real:

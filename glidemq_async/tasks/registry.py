@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from glidemq_async.keys import check_id
-from glidemq_async.option_checks import positive_number
+from glidemq_async.options.validation import positive_number
+from glidemq_async.stored.names import check_id
 from glidemq_async.tasks.task import AnyTask
 
 

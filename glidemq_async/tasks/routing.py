@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from glidemq_async._internal.repeated_log import RepeatedLog
+from glidemq_async._internal.waits import together
 from glidemq_async.errors import RetryLater, UnknownTaskError
 from glidemq_async.executors.calls import FunctionCall
 from glidemq_async.executors.deadlines import deadline
@@ -17,13 +19,11 @@ from glidemq_async.executors.inline import InlineExecutor
 from glidemq_async.executors.protocol import Executor, Handler, MayBreak
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import Hold
-from glidemq_async.job import Job
-from glidemq_async.repeated_log import RepeatedLog
-from glidemq_async.retry_rules import RetryRules
+from glidemq_async.jobs.job import Job
+from glidemq_async.options.retry_rules import RetryRules
 from glidemq_async.tasks.middleware import Chain, Middleware
 from glidemq_async.tasks.scopes import JobScope, Overrides, WorkerScope
 from glidemq_async.tasks.task import AnyTask
-from glidemq_async.waits import together
 
 UNKNOWN_DELAY: Final = 1.0
 LONGEST_UNKNOWN_DELAY: Final = 60.0

@@ -7,7 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
-from glidemq_async.job import Job
+from glidemq_async.jobs.job import Job
 
 __all__ = ["SyncAdds", "SyncApp", "SyncTask"]
 

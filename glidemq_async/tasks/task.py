@@ -11,12 +11,12 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast
 
+from glidemq_async._internal.blocking import Blocking
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Executor, RunsHere
-from glidemq_async.job import Job
-from glidemq_async.options import JobOptions, JobOptionsDict, layered
-from glidemq_async.retry_rules import RetryRules
-from glidemq_async.sync import Blocking
+from glidemq_async.jobs.job import Job
+from glidemq_async.options.job_options import JobOptions, JobOptionsDict, layered
+from glidemq_async.options.retry_rules import RetryRules
 from glidemq_async.tasks.arguments import Arguments
 from glidemq_async.tasks.dependencies import Dependency, Node, injected
 from glidemq_async.tasks.sync_tasks import SyncAdds, SyncTask

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from typing_extensions import override
 
-from glidemq_async.control_characters import escape_json
+from glidemq_async._internal.control_characters import escape_json
 from glidemq_async.instrumentation import Instrumentation, RunJob, RunReport
 
 __all__ = ["FIELDS", "JobFilter", "JobLogging", "JsonFormatter"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from typing_extensions import override
 
-from glidemq_async.http_endpoint import HttpEndpoint, Page
+from glidemq_async._internal.http_endpoint import HttpEndpoint, Page
 from glidemq_async.instrumentation import Addition, Instrumentation, RunJob, RunOutcome, RunReport, WorkerPart
 
 if TYPE_CHECKING:

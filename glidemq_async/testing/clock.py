@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
+from glidemq_async._internal.blocking import Blocking, Home
+from glidemq_async.client.scheduler_runner import Timekeeper
 from glidemq_async.durations import to_ms
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
-from glidemq_async.sync import Blocking, Home
 from glidemq_async.testing.sync_harness import SyncClock
-from glidemq_async.timekeeping import Timekeeper
 
 _NO_QUEUE: Final = "glide:{clock}"
 

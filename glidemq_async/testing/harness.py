@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
+from glidemq_async._internal.blocking import Blocking
 from glidemq_async.errors import JobNotFound
-from glidemq_async.job import Job
-from glidemq_async.queue import Queue
+from glidemq_async.jobs.job import Job
+from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import MemoryStorage, Storage
-from glidemq_async.sync import Blocking
 from glidemq_async.tasks import GlideMQ, Middleware
 from glidemq_async.tasks.app_worker import AppWorker, WorkerOptionsDict
 from glidemq_async.tasks.middleware import Chain

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Protocol, overload
 
-from glidemq_async.job import Job
-from glidemq_async.queue import Queue
+from glidemq_async.jobs.job import Job
+from glidemq_async.queues.queue import Queue
 from glidemq_async.tasks import GlideMQ
 
 

@@ -13,13 +13,13 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
-from glidemq_async.context import set_current_job
+from glidemq_async._internal.generics import Data, Result
 from glidemq_async.durations import to_ms
 from glidemq_async.executors.protocol import ChecksHandlers, Executor, Handler
 from glidemq_async.executors.sharing import Hold
-from glidemq_async.generics import Data, Result
-from glidemq_async.job import Job
-from glidemq_async.option_checks import whole_number
+from glidemq_async.jobs.context import set_current_job
+from glidemq_async.jobs.job import Job
+from glidemq_async.options.validation import whole_number
 
 MAX_SIZE: Final = 1_000
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
-from glidemq_async.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure
-from glidemq_async.job import Job
-from glidemq_async.option_checks import optional_positive_seconds
+from glidemq_async.jobs.job import Job
+from glidemq_async.options.validation import optional_positive_seconds
+from glidemq_async.stored.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure
 
 
 class Execution:

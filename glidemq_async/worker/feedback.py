@@ -7,14 +7,14 @@ import logging
 from collections.abc import Callable
 from typing import Any, cast
 
-from glidemq_async import failpoints
+from glidemq_async._internal import failpoints
+from glidemq_async._internal.repeated_log import RepeatedLog
 from glidemq_async.errors import LeaseLost
-from glidemq_async.failure import stored_failure
 from glidemq_async.instrumentation import Instruments
-from glidemq_async.job import Job
-from glidemq_async.letter import FailureCause
-from glidemq_async.repeated_log import RepeatedLog
-from glidemq_async.worker.claiming import ClaimLoop
+from glidemq_async.jobs.job import Job
+from glidemq_async.stored.dead_letter import FailureCause
+from glidemq_async.stored.failure import stored_failure
+from glidemq_async.worker.claim_loop import ClaimLoop
 from glidemq_async.worker.listeners import Listeners
 from glidemq_async.worker.runs import Ended, run_outcome
 from glidemq_async.worker.slots import Slots

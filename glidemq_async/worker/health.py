@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from glidemq_async.worker.claiming import ClaimLoop
+from glidemq_async.worker.claim_loop import ClaimLoop
 
 STUCK_SECONDS: Final = 60.0
 """How long, beyond its poll interval, the claim loop may call nobody although it could take jobs. A call of its own

@@ -8,9 +8,9 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from glidemq_async.background import Background
-from glidemq_async.http_endpoint import HttpEndpoint, Page, Pages
-from glidemq_async.option_checks import whole_number
+from glidemq_async._internal.background import Background
+from glidemq_async._internal.http_endpoint import HttpEndpoint, Page, Pages
+from glidemq_async.options.validation import whole_number
 from glidemq_async.worker.health import Health
 
 LAST_PORT: Final = 65_535

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
 
-from glidemq_async import failpoints
+from glidemq_async._internal import failpoints
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
 from glidemq_async.worker import lease_thread

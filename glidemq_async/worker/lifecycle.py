@@ -8,7 +8,7 @@ from functools import partial
 
 from typing_extensions import override
 
-from glidemq_async.background import Background
+from glidemq_async._internal.background import Background
 from glidemq_async.errors import QueueClosed
 from glidemq_async.worker.signals import stop_on_signals
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from glidemq_async.repeated_log import RepeatedLog
+from glidemq_async._internal.repeated_log import RepeatedLog
 from glidemq_async.worker import lease_thread
 from glidemq_async.worker.runs import Run
 

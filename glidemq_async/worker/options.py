@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from glidemq_async.budget import JobBudget
 from glidemq_async.durations import to_ms
-from glidemq_async.option_checks import MAX_LEASE, MIN_LEASE, positive_number, whole_number
-from glidemq_async.retry_rules import ErrorTypes, RetryRules
+from glidemq_async.options.budget import JobBudget
+from glidemq_async.options.retry_rules import ErrorTypes, RetryRules
+from glidemq_async.options.validation import MAX_LEASE, MIN_LEASE, positive_number, whole_number
 from glidemq_async.worker.strategies import BackoffStrategy, checked_strategies
 
 

@@ -9,10 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from glidemq_async import failpoints
-from glidemq_async.budget import JobBudget
-from glidemq_async.client import QueueClient
-from glidemq_async.context import set_current_job
+from glidemq_async._internal import failpoints
+from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import (
     PayloadTooLarge,
     RateLimited,
@@ -21,12 +19,14 @@ from glidemq_async.errors import (
     UnrecoverableError,
 )
 from glidemq_async.executors.protocol import Executor, Handler
-from glidemq_async.failure import Failure, failure_of, one_line
 from glidemq_async.instrumentation import Instruments, RunOutcome
-from glidemq_async.job import Job
-from glidemq_async.letter import FailureCause
-from glidemq_async.options import JobOptions, KeepJobs
-from glidemq_async.retry_rules import HasRetryRules, RetryRules
+from glidemq_async.jobs.context import set_current_job
+from glidemq_async.jobs.job import Job
+from glidemq_async.options.budget import JobBudget
+from glidemq_async.options.job_options import JobOptions, KeepJobs
+from glidemq_async.options.retry_rules import HasRetryRules, RetryRules
+from glidemq_async.stored.dead_letter import FailureCause
+from glidemq_async.stored.failure import Failure, failure_of, one_line
 from glidemq_async.worker.crashes import Crashes
 from glidemq_async.worker.execution import AfterExecution, Execution
 from glidemq_async.worker.strategies import BackoffStrategy, ask

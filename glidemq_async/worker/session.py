@@ -7,25 +7,25 @@ import logging
 from functools import partial
 from typing import Any, Final
 
-from glidemq_async.client import QueueClient
+from glidemq_async._internal.waits import first_of
+from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.callers import Lane
-from glidemq_async.job import Job
-from glidemq_async.outbox import Outbox
-from glidemq_async.record import WAITING
+from glidemq_async.jobs.job import Job
+from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Subscription
-from glidemq_async.waits import first_of
-from glidemq_async.worker.claiming import ClaimLoop
+from glidemq_async.stored.record import WAITING
+from glidemq_async.worker.claim_loop import ClaimLoop
 from glidemq_async.worker.feedback import Feedback
 from glidemq_async.worker.leases import LeaseRenewer
 from glidemq_async.worker.listeners import Listeners
 from glidemq_async.worker.loop_watch import LoopWatch, watch_of_this_loop
 from glidemq_async.worker.options import WorkerOptions
 from glidemq_async.worker.other_runs import OtherRuns
-from glidemq_async.worker.relaying import Relaying
+from glidemq_async.worker.outbox_relay import Relaying
 from glidemq_async.worker.runs import Run, RunFunction
 from glidemq_async.worker.slots import Held, Slots
-from glidemq_async.worker.sweeping import Sweeper
+from glidemq_async.worker.sweeper import Sweeper
 
 HELD_BACK_SECONDS: Final = 0.5
 """How often a worker that runs until nothing waits looks whether jobs are still held back."""

@@ -16,22 +16,22 @@ from typing import Final, Generic, Literal, cast
 import msgpack
 from typing_extensions import override
 
-from glidemq_async import failpoints
-from glidemq_async.budget import JobBudget
-from glidemq_async.client import DEFAULT_PREFIX, QueueClient
-from glidemq_async.codecs import Codec
-from glidemq_async.dead_letters import check_dead_letter_queue
+from glidemq_async._internal import failpoints
+from glidemq_async._internal.generics import Data, Result
+from glidemq_async._internal.waits import first_of
+from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.errors import GlideMQError
 from glidemq_async.executors.protocol import Executor, Handler, MayBreak, grace_of
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import Hold
-from glidemq_async.generics import Data, Result
 from glidemq_async.instrumentation import Instrumentation, WorkerPart, instruments_of
-from glidemq_async.keys import check_name
-from glidemq_async.retry_rules import ErrorTypes
-from glidemq_async.serialization import Serializer
+from glidemq_async.options.budget import JobBudget
+from glidemq_async.options.retry_rules import ErrorTypes
+from glidemq_async.payloads.codecs import Codec
+from glidemq_async.payloads.serialization import Serializer
+from glidemq_async.queues.dead_letters import check_dead_letter_queue
 from glidemq_async.storage import Storage
-from glidemq_async.waits import first_of
+from glidemq_async.stored.names import check_name
 from glidemq_async.worker import execution
 from glidemq_async.worker.batches import Batcher, BatchOptions, Processor, batcher_of
 from glidemq_async.worker.execution import AfterExecution

@@ -9,7 +9,8 @@ from typing import Any, Self
 
 import pytest
 
-from glidemq_async import Job, LeaseLost, Queue, Worker, failpoints
+from glidemq_async import Job, LeaseLost, Queue, Worker
+from glidemq_async._internal import failpoints
 from glidemq_async.storage import MemoryStorage, Storage
 from tests.workbench import AnyJob, Gate, Heard, ended, soon, until, worker_of
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from glidemq_async import Queue, Worker
-from glidemq_async.job import Job
+from glidemq_async.jobs.job import Job
 from glidemq_async.storage import MemoryStorage
-from glidemq_async.storage.library import pack
+from glidemq_async.storage.redis.library import pack
 from tests.workbench import soon
 
 

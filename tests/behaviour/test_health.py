@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import HealthServer, Queue, StorageUnavailable, Worker, WorkerPool
-from glidemq_async.http_endpoint import Page
+from glidemq_async._internal.http_endpoint import Page
 from glidemq_async.storage import RedisStorage
 from glidemq_async.worker import health
 from glidemq_async.worker.leases import LeaseRenewer

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from glidemq_async import Queue
+from glidemq_async.client.scheduler_runner import LOGGED_UNREADABLE, Timekeeper
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Arg, MemoryStorage, Storage
-from glidemq_async.timekeeping import LOGGED_UNREADABLE, Timekeeper
 from tests.places import Place
 from tests.relay import Relay
 from tests.schedules import base_of

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from glidemq_async import Queue, Worker
-from glidemq_async.job import Job
+from glidemq_async.jobs.job import Job
 from tests.servers import standalone
 
 REFUSED_SECONDS = 2.0

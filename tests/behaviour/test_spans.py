@@ -17,8 +17,8 @@ from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
 from glidemq_async import JobOptions, Queue, RetryLater, SerializationError
-from glidemq_async.option_checks import MAX_HEADERS_BYTES
-from glidemq_async.queue_part import JobInput
+from glidemq_async.options.validation import MAX_HEADERS_BYTES
+from glidemq_async.queues.base import JobInput
 from glidemq_async.storage import Storage
 from tests.letters import fail
 from tests.places import Place

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import GlideMQ, Queue, StorageUnavailable, Worker, failpoints
+from glidemq_async import GlideMQ, Queue, StorageUnavailable, Worker
+from glidemq_async._internal import failpoints
 from glidemq_async.storage import Endpoint, MemoryStorage
 from glidemq_async.storage.protocol import Subscription
-from glidemq_async.storage.redis import RedisStorage
+from glidemq_async.storage.redis.standalone import RedisStorage
 from tests.servers import Server, standalone
 from tests.workbench import echo, soon, until
 

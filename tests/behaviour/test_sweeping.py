@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from glidemq_async import JobFailed, failpoints
+from glidemq_async import JobFailed
+from glidemq_async._internal import failpoints
 from tests.hands import Hands
 from tests.places import Place
 from tests.workbench import AnyJob, AnyQueue, Gate, echo, soon, until, worker_of

@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Job, Queue, QueueClosed, QueueEvent, QueueEvents, SyncJob, SyncQueue, Worker, sync
-from glidemq_async.queue_events import SyncQueueEvents
+from glidemq_async import Job, Queue, QueueClosed, QueueEvent, QueueEvents, SyncJob, SyncQueue, Worker
+from glidemq_async._internal import blocking
+from glidemq_async._internal.blocking import EXIT_SECONDS, Blocking
+from glidemq_async.queues.events import SyncQueueEvents
 from glidemq_async.storage import MemoryStorage
-from glidemq_async.sync import EXIT_SECONDS, Blocking
 from tests.places import Place
 from tests.servers import standalone
 from tests.workbench import AnyJob, soon
@@ -439,8 +440,8 @@ def test_a_loop_that_cannot_start_is_told_to_the_caller(monkeypatch: pytest.Monk
 async def test_a_loop_that_is_blocked_is_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync, "BLOCKED_SECONDS", 0.02)
-    monkeypatch.setattr(sync, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(blocking, "BLOCKED_SECONDS", 0.02)
+    monkeypatch.setattr(blocking, "CHECK_SECONDS", 0.01)
     told = threading.Event()
 
     class Heard(logging.Handler):
@@ -448,7 +449,7 @@ async def test_a_loop_that_is_blocked_is_told(
             told.set()
 
     heard = Heard()
-    logging.getLogger(sync.__name__).addHandler(heard)
+    logging.getLogger(blocking.__name__).addHandler(heard)
     try:
         async with Queue("q", "memory://") as queue:
             adding = asyncio.create_task(asyncio.to_thread(queue.sync.add, "n"))
@@ -456,6 +457,6 @@ async def test_a_loop_that_is_blocked_is_told(
             assert told.wait(10)  # and this loop does nothing else meanwhile
             assert (await adding).id == "1"
     finally:
-        logging.getLogger(sync.__name__).removeHandler(heard)
+        logging.getLogger(blocking.__name__).removeHandler(heard)
     (message,) = caplog.messages
     assert "waits for Queue.add, which the event loop has not begun" in message

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Queue, QueueFull, StorageUnavailable, timekeeping
+from glidemq_async import Queue, QueueFull, StorageUnavailable
+from glidemq_async.client import scheduler_runner
 from glidemq_async.storage import Arg, Storage
 from tests.relay import Relay
 from tests.workbench import AnyQueue, Reader, echo, listening, soon, until, worker_of
@@ -63,8 +64,8 @@ def for_schedulers(relay: Relay) -> list[str]:
 async def test_only_a_queue_with_schedulers_makes_calls_for_them(
     relay: Relay, storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch, scheduled: bool
 ) -> None:
-    monkeypatch.setattr(timekeeping, "FIRST_LOOK", (0.05, 0.1))
-    monkeypatch.setattr(timekeeping, "BEHIND", (0.05, 0.1))
+    monkeypatch.setattr(scheduler_runner, "FIRST_LOOK", (0.05, 0.1))
+    monkeypatch.setattr(scheduler_runner, "BEHIND", (0.05, 0.1))
     if scheduled:
         async with Queue[Any, Any](name, storage) as maker:
             await maker.upsert_job_scheduler("s", **FAR)
@@ -81,7 +82,7 @@ async def test_only_a_queue_with_schedulers_makes_calls_for_them(
 async def test_schedulers_that_wait_cost_a_call_per_patrol(
     relay: Relay, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timekeeping, "PATROL", (0.2, 0.2))
+    monkeypatch.setattr(scheduler_runner, "PATROL", (0.2, 0.2))
     rounds = defaultdict[Arg, list[float]](list)
     enough = asyncio.Event()
 

@@ -44,10 +44,13 @@ def test_help_names_the_commands(tmp_path: Path) -> None:
         ("glidemq_async", {"asyncio", "msgpack", "glidemq_async.errors"}),
         ("glidemq_async.cli.worker.process", {"redis", "croniter", "typer", "rich", "watchfiles", "anyio"}),
         ("glidemq_async.cli.app", {"redis", "asyncio", "http", "importlib.metadata", "rich.console", "watchfiles"}),
-        ("glidemq_async.cli.worker.supervised", {"glidemq_async.client", "msgpack", "hiredis", "uvloop", "watchfiles"}),
+        (
+            "glidemq_async.cli.worker.supervised",
+            {"glidemq_async.client.queue_client", "msgpack", "hiredis", "uvloop", "watchfiles"},
+        ),
         (
             "glidemq_async.tasks.app",
-            {"redis", "croniter", "anyio", "glidemq_async.storage.cluster", "glidemq_async.executors.subprocess"},
+            {"redis", "croniter", "anyio", "glidemq_async.storage.redis.cluster", "glidemq_async.executors.subprocess"},
         ),
     ],
 )

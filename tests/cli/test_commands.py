@@ -17,10 +17,10 @@ from typing import Any, get_args
 import pytest
 
 from glidemq_async import Queue, Signing, UnrecoverableError
-from glidemq_async.cli import changing, looking, output
-from glidemq_async.letter import FailureCause
-from glidemq_async.record import State
-from glidemq_async.storage.wire import ReplyError
+from glidemq_async.cli import change_commands, inspect_commands, output
+from glidemq_async.storage.redis.wire import ReplyError
+from glidemq_async.stored.dead_letter import FailureCause
+from glidemq_async.stored.record import State
 from tests.cli.commands import COMMAND, environment
 from tests.cli.shell import Shell
 from tests.servers import Server, eventually, standalone
@@ -274,8 +274,8 @@ async def test_what_is_not_there(shell: Shell, q: AnyQueue) -> None:
 
 
 def test_the_choices_are_those_of_the_library() -> None:
-    assert get_args(looking.StateName) == get_args(State)
-    assert get_args(changing.Cause) == get_args(FailureCause)
+    assert get_args(inspect_commands.StateName) == get_args(State)
+    assert get_args(change_commands.Cause) == get_args(FailureCause)
 
 
 async def test_looking_makes_no_store(tmp_path: Path) -> None:

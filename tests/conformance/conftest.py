@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from glidemq_async.functions.callers import Functions
-from glidemq_async.keys import QueueKeys
 from glidemq_async.storage import Storage
+from glidemq_async.stored.names import QueueKeys
 from tests.workbench import AnyQueue
 
 

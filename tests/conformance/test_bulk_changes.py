@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import Deduplication, Queue
-from glidemq_async.cleaning import CleanState
+from glidemq_async.queues.cleaning import CleanState
 from glidemq_async.storage import Storage
 from tests.timed import MINUTE, Timed
 from tests.workbench import AnyQueue, counts, history

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast, get_args
 
 from glidemq_async import Deduplication, JobOptions, RateLimited, RetryLater
-from glidemq_async.queue_events import EventKind
+from glidemq_async.queues.events import EventKind
 from tests.hands import Hands
 from tests.places import Place
 from tests.workbench import AnyJob, AnyQueue, Gate, ended, history, told, worker_of

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import QueueClosed, QueueEvent, QueueEvents, RetryLater
-from glidemq_async.queue_events import BLOCK_SECONDS
+from glidemq_async.queues.events import BLOCK_SECONDS
 from glidemq_async.storage import Storage
 from tests.places import Place
 from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, listening, soon, until, worker_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import GlideMQ, JobFailed, Queue
-from glidemq_async.ids import GeneratedIds
+from glidemq_async.options.ids import GeneratedIds
 from glidemq_async.storage import Storage
 from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, worker_of
 

@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from glidemq_async import IncompatibleQueueError, Queue, failpoints
-from glidemq_async.client import QueueClient
+from glidemq_async import IncompatibleQueueError, Queue
+from glidemq_async._internal import failpoints
+from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.functions.callers import Delivery
-from glidemq_async.outbox import Outbox
+from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Arg, RedisStorage, Storage
-from glidemq_async.storage.library import Library, shipped
+from glidemq_async.storage.redis.library import Library, shipped
 from tests.hands import Hands
 from tests.places import Place, endpoint_of
 from tests.relay import Relay

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Queue, results
-from glidemq_async.results import ResultListener
+from glidemq_async import Queue
+from glidemq_async.client import result_listener
+from glidemq_async.client.result_listener import ResultListener
 from glidemq_async.storage import Storage
 from tests.places import Place
 from tests.timed import MINUTE, Timed
@@ -70,7 +71,7 @@ async def test_a_closed_queue_has_confirmed_what_it_received(storage: Storage, n
 async def test_an_answer_that_was_published_and_lost_is_still_there(
     storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(result_listener, "RECHECK_SECONDS", 0.05)
     monkeypatch.setattr(ResultListener, "_on_message", _unheard)
     async with Queue[Any, Any](name, storage) as queue, worker_of(queue, echo, concurrency=20):
         assert await many(queue, 20, keep_completed=False) == list(range(20))
@@ -84,7 +85,7 @@ async def test_an_answer_that_was_published_and_lost_is_still_there(
 async def test_no_result_is_lost_while_links_break(
     queue: AnyQueue, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "RECHECK_SECONDS", 0.2)
+    monkeypatch.setattr(result_listener, "RECHECK_SECONDS", 0.2)
 
     async def cut() -> None:
         while True:
@@ -114,7 +115,7 @@ async def test_one_receipt_does_not_take_the_answer_from_others(
     storage: Storage, name: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
-    monkeypatch.setattr(results, "RECHECK_SECONDS", 0.5)
+    monkeypatch.setattr(result_listener, "RECHECK_SECONDS", 0.5)
     async with Queue[Any, Any](name, storage) as one, Queue[Any, Any](name, storage) as other, worker_of(one, gate):
         job = await one.add("n", 1, keep_completed=False)
         there = await other.get_job(job.id)
@@ -165,7 +166,7 @@ async def test_answers_that_nobody_confirms_are_bounded_and_end(timed: Timed, mo
 async def test_a_time_to_live_that_is_set_before_the_receipt_holds(
     timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "CONFIRM_SECONDS", MINUTE)
+    monkeypatch.setattr(result_listener, "CONFIRM_SECONDS", MINUTE)
     queue = timed.queue
     async with worker_of(queue, echo):
         job = await queue.add("n", 5, keep_completed=3)

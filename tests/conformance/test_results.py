@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobFailed, JobNotFound, Queue, ResultTimeout
-from glidemq_async.results import RECHECK_SECONDS
+from glidemq_async.client.result_listener import RECHECK_SECONDS
 from glidemq_async.storage import Storage
 from tests.kinds import waited_for
 from tests.places import Place

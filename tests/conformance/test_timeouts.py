@@ -8,7 +8,7 @@ import time
 import pytest
 
 from glidemq_async import JobFailed
-from glidemq_async.abort import AbortSignal
+from glidemq_async.jobs.abort import AbortSignal
 from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, worker_of
 
 

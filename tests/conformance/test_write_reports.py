@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from glidemq_async.functions.callers import Functions
-from glidemq_async.keys import QueueKeys
-from glidemq_async.spark.report import report_of_run, write_report
+from glidemq_async.spark.write.report import report_of_run, write_report
+from glidemq_async.stored.names import QueueKeys
 from tests.places import Place
 from tests.workbench import AnyQueue
 

@@ -9,9 +9,9 @@ import pytest
 
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg
-from glidemq_async.keys import QueueKeys
 from glidemq_async.storage import Storage
 from glidemq_async.storage.protocol import FunctionError
+from glidemq_async.stored.names import QueueKeys
 from tests.places import Place
 from tests.rows import rows
 from tests.workbench import AnyQueue, echo, history, worker_of

@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 
 from glidemq_async import JobNotFound, JobStateError, Queue, RateLimit, TokenBucket
-from glidemq_async.record import State
+from glidemq_async.stored.record import State
 from tests.crash.bounds import Change, LimitName
 from tests.crash.journal import Journal, Line
 from tests.crash.replay import CAME, COMES, QUEUE_ITSELF

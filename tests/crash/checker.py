@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from glidemq_async import Finding, Queue
-from glidemq_async.record import STATES, State
+from glidemq_async.stored.record import STATES, State
 from tests.crash.journal import History
 from tests.crash.roles import Payload, connect_to
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from glidemq_async.functions.loader import VERSION
-from glidemq_async.storage.binary import find_server
+from glidemq_async.storage.embedded.binary import find_server
 from tests.crash.scenarios import (
     DEFECTIVE,
     POISON,

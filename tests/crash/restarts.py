@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from glidemq_async.storage import FileStorage
-from glidemq_async.storage.library import pack
-from glidemq_async.storage.wire import Reply, as_text
+from glidemq_async.storage.redis.library import pack
+from glidemq_async.storage.redis.wire import Reply, as_text
 from tests.crash import checker
 from tests.crash.journal import read_history
 from tests.crash.queues import counts_of, pause

@@ -26,11 +26,11 @@ from glidemq_async import (
     RetryLater,
     UnrecoverableError,
     Worker,
-    failpoints,
 )
+from glidemq_async._internal import failpoints
 from glidemq_async.functions import loader
 from glidemq_async.storage import Endpoint, FileStorage, RedisStorage, Storage
-from glidemq_async.storage.library import Library
+from glidemq_async.storage.redis.library import Library
 from tests.crash.journal import Journal
 
 KEEP_ALL = KeepJobs()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import failpoints
+from glidemq_async._internal import failpoints
 from tests.crash.report import Row, render
 from tests.crash.roles import POINTS
 from tests.crash.scenarios import (

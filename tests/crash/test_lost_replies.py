@@ -12,7 +12,7 @@ import pytest
 
 from glidemq_async import Job, JobOptions, KeepJobs, Queue, Worker
 from glidemq_async.storage import Endpoint, RedisStorage
-from glidemq_async.storage.library import Library, shipped
+from glidemq_async.storage.redis.library import Library, shipped
 from tests.crash.cutting import CUTS, Cut, CuttingProxy
 from tests.crash.size import scaled, seconds
 from tests.servers import Server, standalone

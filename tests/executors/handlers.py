@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from glidemq_async import Job, Queue, RateLimited, RetryLater, UnrecoverableError
-from glidemq_async.context import current_job
+from glidemq_async.jobs.context import current_job
 
 AnyJob = Job[Any, Any]
 SLEEP = ["sleep", "600"]

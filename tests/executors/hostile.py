@@ -10,7 +10,7 @@ from typing import Any
 
 from glidemq_async import Job
 from glidemq_async.executors.subprocess.frames import packed
-from glidemq_async.serialization import MsgpackSerializer
+from glidemq_async.payloads.serialization import MsgpackSerializer
 
 AnyJob = Job[Any, Any]
 CHANNEL = 3

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import ExecutorError, RateLimited, RetryLater, UnrecoverableError, Worker
-from glidemq_async.codecs import Compression
 from glidemq_async.executors import FunctionCall, Permissions, SubprocessExecutor
+from glidemq_async.payloads.codecs import Compression
 from tests.executors import handlers
 from tests.workbench import AnyJob, AnyQueue, Heard, ended, worker_of
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from glidemq_async.executors import Permissions
 from glidemq_async.executors.subprocess import child
 from glidemq_async.executors.subprocess.link import Link
-from glidemq_async.serialization import MsgpackSerializer
+from glidemq_async.payloads.serialization import MsgpackSerializer
 from tests.executors import handlers
 from tests.executors.attacks import Target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TypeVar
 
-from glidemq_async.queue_events import WITH_DETAIL
+from glidemq_async.queues.events import WITH_DETAIL
 from tests.model.claims import BACK
 from tests.model.driver import SINGLE_KEYS, Snapshot
 from tests.model.lines import Lines as Queue

@@ -20,7 +20,7 @@ import hiredis
 
 from glidemq_async.functions import loader
 from glidemq_async.functions.callers import Arg, Finding, Functions, Lanes, Wait
-from glidemq_async.storage.library import pack
+from glidemq_async.storage.redis.library import pack
 from tests.servers import Server
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from hypothesis import note
 from hypothesis.stateful import initialize
 
 from glidemq_async.functions.callers import Arg, SettleReply, SettleRequest
-from glidemq_async.storage.wire import ReplyError
+from glidemq_async.storage.redis.wire import ReplyError
 from tests.model.choices import DELIVERY, NUMBER, RUNS, WORKERS, action
 from tests.model.cleaning_actions import CleaningActions
 from tests.model.compare import same

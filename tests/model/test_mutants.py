@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glidemq_async.storage.wire import ReplyError
+from glidemq_async.storage.redis.wire import ReplyError
 from tests.model.driver import Driver
 from tests.model.mutants import MUTANTS, RARE
 from tests.model.running import library, run_machine

@@ -20,9 +20,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from glidemq_async import JobOptions, Queue
 from glidemq_async.functions.calling import Record
-from glidemq_async.keys import QueueKeys
 from glidemq_async.spark import WriteReport, enqueue_frame, register
 from glidemq_async.spark.connection import Connection, run_alone
+from glidemq_async.stored.names import QueueKeys
 
 SOURCE, SINK = "source", "sink"
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from glidemq_async.spark.read_options import ADMISSION, PUSHDOWN
+from glidemq_async.spark.read.options import ADMISSION, PUSHDOWN
 from glidemq_async.spark.requirements import spark_version
 
 

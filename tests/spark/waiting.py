@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from glidemq_async.keys import QueueKeys
 from glidemq_async.spark.connection import connection_to
+from glidemq_async.stored.names import QueueKeys
 
 PATIENCE = 60
 

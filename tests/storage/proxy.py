@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Self
 
 from glidemq_async.storage import Endpoint, RedisStorage
-from glidemq_async.storage.library import Library
+from glidemq_async.storage.redis.library import Library
 from tests.servers import Server
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glidemq_async.storage.library import Library
+from glidemq_async.storage.redis.library import Library
 
 SOURCE = """#!lua name=glidemq_async_v1
 local function register(name, callback, flags)

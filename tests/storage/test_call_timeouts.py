@@ -10,9 +10,9 @@ import pytest
 
 from glidemq_async import GlideMQ, Queue, Worker
 from glidemq_async.errors import LibraryVersionError, StorageUnavailable
-from glidemq_async.job import Job
+from glidemq_async.jobs.job import Job
 from glidemq_async.storage import Endpoint, RedisStorage, open_storage
-from glidemq_async.storage.server import CALL_TIMEOUT, ServerStorage
+from glidemq_async.storage.redis.server import CALL_TIMEOUT, ServerStorage
 from tests.servers import Server, eventually, standalone
 from tests.storage.standin import KEY, LIBRARY
 

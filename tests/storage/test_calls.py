@@ -15,8 +15,8 @@ from glidemq_async.errors import (
     UnsupportedDurability,
 )
 from glidemq_async.storage import Endpoint, FunctionError, MemoryStorage, RedisStorage, Storage, open_storage
-from glidemq_async.storage.library import Library
-from glidemq_async.storage.wire import ReplyError
+from glidemq_async.storage.redis.library import Library
+from glidemq_async.storage.redis.wire import ReplyError
 from tests.servers import Server, eventually, redis7, redis7_binary, standalone
 from tests.storage.proxy import proxied
 from tests.storage.standin import KEY, LIBRARY, SOURCE

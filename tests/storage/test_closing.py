@@ -9,9 +9,9 @@ import pytest
 from glidemq_async import Queue
 from glidemq_async.errors import QueueClosed
 from glidemq_async.storage import ClusterStorage, Endpoint, RedisStorage
-from glidemq_async.storage.attempt import SharedAttempt
-from glidemq_async.storage.node import Node
-from glidemq_async.storage.wire import Wire
+from glidemq_async.storage.redis.attempt import SharedAttempt
+from glidemq_async.storage.redis.node import Node
+from glidemq_async.storage.redis.wire import Wire
 from tests.servers import Server, eventually
 from tests.slow_link import SlowLink
 from tests.storage.standin import KEY, LIBRARY

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage import ClusterStorage, Endpoint
-from glidemq_async.storage.cluster import slot_of
+from glidemq_async.storage.redis.cluster import slot_of
 from tests.servers import Cluster, cluster, eventually, node_id
 from tests.storage.listener import Listener
 from tests.storage.standin import LIBRARY

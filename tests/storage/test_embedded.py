@@ -20,7 +20,7 @@ import pytest
 
 from glidemq_async.errors import EmbeddedServerMissing, StorageUnavailable
 from glidemq_async.storage import FileStorage, MemoryStorage, open_storage
-from glidemq_async.storage.file import socket_path
+from glidemq_async.storage.embedded.file import socket_path
 from tests.servers import eventually
 from tests.storage.standin import KEY, LIBRARY
 
@@ -347,7 +347,7 @@ async def test_no_binary_says_what_to_install(monkeypatch: pytest.MonkeyPatch, d
 
 
 async def test_another_binary_can_be_configured(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
-    from glidemq_async.storage.binary import find_server
+    from glidemq_async.storage.embedded.binary import find_server
 
     wrapper = directory / "my-server"
     wrapper.write_text(f'#!/bin/sh\ntouch {directory}/used\nexec {find_server()} "$@"\n')

@@ -9,7 +9,7 @@ import pytest
 from glidemq_async import Queue
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage import Endpoint, SentinelStorage
-from glidemq_async.storage.wire import ReplyError, as_list
+from glidemq_async.storage.redis.wire import ReplyError, as_list
 from tests.servers import SentinelGroup, eventually, sentinel
 from tests.storage.listener import Listener
 from tests.storage.standin import KEY, LIBRARY

@@ -9,8 +9,9 @@ import pytest
 
 from glidemq_async import Queue, Worker
 from glidemq_async.errors import StorageUnavailable
-from glidemq_async.job import Job
-from glidemq_async.storage import Endpoint, RedisStorage, server
+from glidemq_async.jobs.job import Job
+from glidemq_async.storage import Endpoint, RedisStorage
+from glidemq_async.storage.redis import server
 from tests.servers import Server, eventually
 from tests.slow_link import SlowLink
 from tests.storage.standin import KEY, LIBRARY

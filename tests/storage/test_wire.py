@@ -13,11 +13,12 @@ import pytest
 import uvloop
 
 from glidemq_async import StorageUnavailable
-from glidemq_async.storage import Endpoint, RedisStorage, connections, open_storage
-from glidemq_async.storage.cluster import slot_of
-from glidemq_async.storage.connections import dial
-from glidemq_async.storage.library import pack
-from glidemq_async.storage.wire import LinkLost, Wire
+from glidemq_async.storage import Endpoint, RedisStorage, open_storage
+from glidemq_async.storage.redis import connections
+from glidemq_async.storage.redis.cluster import slot_of
+from glidemq_async.storage.redis.connections import dial
+from glidemq_async.storage.redis.library import pack
+from glidemq_async.storage.redis.wire import LinkLost, Wire
 from tests.servers import Server, standalone
 from tests.storage.standin import KEY, LIBRARY
 

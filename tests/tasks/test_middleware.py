@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import Depends, GlideMQ, Job, JobFailed, JobOptions, Middleware
-from glidemq_async.options import merge
+from glidemq_async.options.job_options import merge
 from glidemq_async.storage import Storage
 from glidemq_async.tasks.task import AnyTask
 

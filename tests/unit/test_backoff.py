@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glidemq_async.backoff import Backoff
 from glidemq_async.errors import SerializationError
+from glidemq_async.options.backoff import Backoff
 
 delays = st.integers(0, 10_000_000).map(lambda milliseconds: milliseconds / 1000)
 fractions = st.floats(0, 1)

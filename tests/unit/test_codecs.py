@@ -24,8 +24,8 @@ from glidemq_async import (
     Signing,
     generate_key,
 )
-from glidemq_async.codecs.chain import CodecChain, codecs_of
-from glidemq_async.payloads import Payloads
+from glidemq_async.client.payload_coder import Payloads
+from glidemq_async.payloads.codecs.chain import CodecChain, codecs_of
 
 OLD, NEW, OTHER = (bytes([number]) * 32 for number in (1, 2, 3))
 HERE = PayloadContext("glide:{q}", "data", "mail", "7")

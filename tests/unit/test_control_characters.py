@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from glidemq_async._internal.control_characters import escape, escape_json
 from glidemq_async.cli.worker.logs import TextFormatter
-from glidemq_async.control_characters import escape, escape_json
 from glidemq_async.telemetry import JsonFormatter
 
 STEERING = "\x00\x1b]0;owned\x07\x9b31m\x7f\x85\u202e\u2066\u2028\ud800"

@@ -11,7 +11,7 @@ from croniter import croniter
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from glidemq_async.cron import parse_cron
+from glidemq_async.schedules.cron import parse_cron
 
 MADRID = ZoneInfo("Europe/Madrid")
 SPRING = datetime(2026, 3, 28, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 import glidemq_async
-from glidemq_async.queue_events import WITH_DETAIL, EventKind
+from glidemq_async.queues.events import WITH_DETAIL, EventKind
 
 ROOT = Path(glidemq_async.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "events.md"

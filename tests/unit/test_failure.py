@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glidemq_async.failure import failure_of
+from glidemq_async.stored.failure import failure_of
 
 
 class Noted(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from glidemq_async.instrumentation import Addition, Instrumentation, Instruments, WorkerPart, instruments_of
-from glidemq_async.options import JobOptions
+from glidemq_async.options.job_options import JobOptions
 
 
 async def nothing() -> Mapping[str, int]:

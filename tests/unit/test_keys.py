@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glidemq_async.keys import QueueKeys, check_id, check_name
+from glidemq_async.stored.names import QueueKeys, check_id, check_name
 
 controls = st.characters(categories=["Cc"])
 plain = st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="{}:")

@@ -29,28 +29,23 @@ LUA_OWN = frozenset(
 
 # From the ground up: modules and packages of the library. Its own __init__ stands on the faces' floor.
 LAYERS = (
-    (
-        "abort backoff background budget bulk_outcome codecs control_characters cron deduplication durations errors "
-        "extension_types failpoints failure forgotten_calls forks generics http_endpoint ids instrumentation keys lazy "
-        "letter loops option_checks options payload_faults payloads rates repeated_log retention retry_rules schedule "
-        "serialization version waits"
-    ),
-    "functions",
-    "storage",
-    (
-        "adding checking cleaning client context dead_letters inspection job job_fields job_words limits outbox queue "
-        "queue_events queue_part record results schedulers sync sync_job sync_queue timekeeping"
-    ),
-    "executors",
-    "worker",
+    "bulk_outcome durations functions instrumentation",
+    "errors",
+    "stored",
+    "options",
+    "_internal schedules",
+    "payloads storage telemetry",
+    "client",
+    "jobs",
+    "executors queues",
+    "spark worker",
     "tasks",
-    "telemetry testing",
-    "integrations spark",
-    "__main__ cli",
+    "cli integrations testing",
+    "__main__",
 )
 FLOORS = {f"glidemq_async.{name}": floor for floor, names in enumerate(LAYERS) for name in names.split()}
 # Started by path in a process of its own, which is to be up within milliseconds.
-ALONE = "glidemq_async.storage.keeper"
+ALONE = "glidemq_async.storage.embedded.keeper"
 
 
 @cache
@@ -69,7 +64,12 @@ def _name(path: Path) -> str:
 @cache
 def imports() -> dict[str, frozenset[str]]:
     """What each module imports of the library, wherever it does so: inside a function, or for types alone."""
-    return {name: frozenset(_imported(name, path)) - {name} for name, path in sources().items()}
+    # The stub of a package lists what its __init__ imports when a name is first used.
+    seen = {
+        name: path.with_suffix(".pyi") if path.with_suffix(".pyi").exists() else path
+        for name, path in sources().items()
+    }
+    return {name: frozenset(_imported(name, path)) - {name} for name, path in seen.items()}
 
 
 def _imported(name: str, path: Path) -> Iterator[str]:
@@ -80,6 +80,8 @@ def _imported(name: str, path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             above = package.rsplit(".", node.level - 1)[0] + "." if node.level else ""
             source = (above + (node.module or "")).rstrip(".")
+            if source == name and path.suffix == ".pyi":
+                continue  # A package shows its own modules, which are imported by name.
             for alias in node.names:
                 found = next((one for one in (f"{source}.{alias.name}", source) if one in sources()), None)
                 if found is not None:
@@ -88,14 +90,14 @@ def _imported(name: str, path: Path) -> Iterator[str]:
 
 def _floor(module: str) -> int:
     if module == "glidemq_async":
-        return len(LAYERS) - 1
+        return FLOORS["glidemq_async.tasks"]
     return FLOORS[".".join(module.split(".")[:2])]
 
 
 def test_the_walk_sees_the_library() -> None:
     assert {"glidemq_async", "glidemq_async.functions.callers", "glidemq_async.executors.thread"} <= sources().keys()
-    assert "glidemq_async.storage.retry" in imports()["glidemq_async.storage.server"]
-    assert "glidemq_async.failpoints" in imports()["glidemq_async.worker.runs"]
+    assert "glidemq_async.storage.redis.retry" in imports()["glidemq_async.storage.redis.server"]
+    assert "glidemq_async._internal.failpoints" in imports()["glidemq_async.worker.runs"]
 
 
 def test_every_module_has_a_layer() -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glidemq_async.backoff import Backoff
-from glidemq_async.deduplication import Deduplication
 from glidemq_async.errors import PayloadTooLarge, SerializationError
-from glidemq_async.options import (
+from glidemq_async.options.backoff import Backoff
+from glidemq_async.options.deduplication import Deduplication
+from glidemq_async.options.job_options import (
     DEFAULT_KEEP_COMPLETED,
     DEFAULT_KEEP_FAILED,
     JobOptions,

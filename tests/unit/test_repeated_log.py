@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from glidemq_async.repeated_log import MAX_KEYS, RepeatedLog
+from glidemq_async._internal.repeated_log import MAX_KEYS, RepeatedLog
 
 LOGGER = logging.getLogger("glidemq_async.tests.repeated")
 

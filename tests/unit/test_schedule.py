@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glidemq_async.errors import SerializationError
-from glidemq_async.schedule import MAX_CATCH_UP, Schedule, Slots
+from glidemq_async.schedules.schedule import MAX_CATCH_UP, Schedule, Slots
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 T = int(NOON.timestamp()) * 1000

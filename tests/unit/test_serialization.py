@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glidemq_async.client.payload_coder import Payloads
 from glidemq_async.errors import PayloadTooLarge, SerializationError
-from glidemq_async.payloads import Payloads
-from glidemq_async.serialization import JsonSerializer, MsgpackSerializer, Serializer
+from glidemq_async.payloads.serialization import JsonSerializer, MsgpackSerializer, Serializer
 
 MSGPACK = MsgpackSerializer()
 JSON = JsonSerializer()

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from glidemq_async.errors import StorageUnavailable
-from glidemq_async.keys import QueueKeys
 from glidemq_async.storage import MemoryStorage, Storage, open_storage
-from glidemq_async.storage.file import socket_path
-from glidemq_async.storage.library import pack
-from glidemq_async.storage.server import ServerStorage
-from glidemq_async.storage.wire import ReplyError
+from glidemq_async.storage.embedded.file import socket_path
+from glidemq_async.storage.redis.library import pack
+from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.redis.wire import ReplyError
+from glidemq_async.stored.names import QueueKeys
 
 _LINGER_SECONDS: Final = 0.5
 _END_SECONDS: Final = 5.0

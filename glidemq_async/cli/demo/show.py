@@ -18,9 +18,9 @@ from glidemq_async.cli.demo.sources import Sources
 from glidemq_async.cli.demo.tally import Tally
 from glidemq_async.cli.demo.worker_process import Settings
 from glidemq_async.cli.loops import until_one
-from glidemq_async.client import DEFAULT_PREFIX
+from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.errors import StorageUnavailable
-from glidemq_async.keys import QueueKeys
+from glidemq_async.stored.names import QueueKeys
 
 LEASE_SECONDS: Final = 2.0
 """Short, so that the killed worker's jobs start elsewhere while one watches."""

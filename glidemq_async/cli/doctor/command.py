@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from glidemq_async.cli.doctor.check import Check, Status
-    from glidemq_async.cli.places import Store
+    from glidemq_async.cli.targets import Store
 
 Deep = Annotated[bool, typer.Option("--deep", help="Also prove the stored data of every queue.")]
 _SHOWN_FINDINGS: Final = 5
@@ -26,7 +26,7 @@ def doctor(place: Place, deep: Deep = False, as_json: AsJson = False) -> None:
 
     Changes nothing; --deep reads every job. Exit code 1 when a check fails, 3 when the server cannot be reached.
     """
-    from glidemq_async.cli import output, places
+    from glidemq_async.cli import output, targets
     from glidemq_async.cli.exits import UNAVAILABLE
 
     async def examine() -> tuple[list[Check], bool]:
@@ -37,7 +37,7 @@ def doctor(place: Place, deep: Deep = False, as_json: AsJson = False) -> None:
             reached = reached and (check.name, check.status) != ("server", "fail")
         return checks, reached
 
-    checks, reached = places.run(examine())
+    checks, reached = targets.run(examine())
     worst = _worst(checks)
     if as_json:
         fields = ("name", "status", "detail", "advice")
@@ -50,7 +50,7 @@ def doctor(place: Place, deep: Deep = False, as_json: AsJson = False) -> None:
 
 
 async def _checks(place: Place, *, deep: bool) -> AsyncIterator[Check]:
-    from glidemq_async.cli import places
+    from glidemq_async.cli import targets
     from glidemq_async.cli.doctor.check import fail, ok, warn
     from glidemq_async.cli.doctor.machine import check_machine
     from glidemq_async.cli.doctor.server import check_server
@@ -60,9 +60,9 @@ async def _checks(place: Place, *, deep: bool) -> AsyncIterator[Check]:
     for check in check_machine():
         yield check
     try:
-        async with places.open_store(place) as store:
+        async with targets.open_store(place) as store:
             ephemeral = store.storage.url.startswith("memory://")
-            async with places.open_wires(store.storage) as wires:
+            async with targets.open_wires(store.storage) as wires:
                 yield ok("server", store.storage.url)
                 for wire in wires:
                     async for check in check_server(wire, ephemeral=ephemeral):
@@ -70,7 +70,7 @@ async def _checks(place: Place, *, deep: bool) -> AsyncIterator[Check]:
             if deep:
                 async for check in _deep(store):
                     yield check
-    except places.NoStore as error:
+    except targets.NoStore as error:
         yield warn("server", str(error), "the first client makes it, if this is the right place (--url, GLIDEMQ_URL)")
     except (CommandError, GlideMQError) as error:
         if isinstance(error, CommandError) and error.code == USAGE:
@@ -79,7 +79,7 @@ async def _checks(place: Place, *, deep: bool) -> AsyncIterator[Check]:
 
 
 def _advice(error: Exception) -> str:
-    from glidemq_async.storage.connections import LoginRefused
+    from glidemq_async.storage.redis.connections import LoginRefused
 
     if isinstance(error, LoginRefused):
         return "it runs: give it the right user and password, as in redis://user:password@host (--url, GLIDEMQ_URL)"
@@ -89,11 +89,11 @@ def _advice(error: Exception) -> str:
 
 
 async def _deep(store: Store) -> AsyncIterator[Check]:
-    from glidemq_async.cli import places
+    from glidemq_async.cli import targets
     from glidemq_async.cli.doctor.check import fail, ok
     from glidemq_async.errors import IncompatibleQueueError
 
-    for name in await places.queue_names(store.storage, store.prefix):
+    for name in await targets.queue_names(store.storage, store.prefix):
         title = f"queue {name}"
         try:
             async with store.queue(name) as queue:

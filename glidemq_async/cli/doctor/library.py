@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from glidemq_async.cli.doctor.check import Check, fail, ok, warn
-from glidemq_async.cli.places import ASK_SECONDS, ask
+from glidemq_async.cli.targets import ASK_SECONDS, ask
 from glidemq_async.functions.loader import LIBRARY
-from glidemq_async.storage.library import is_outdated, is_rival, pack, shipped
-from glidemq_async.storage.wire import Reply, Wire, as_list, as_text
+from glidemq_async.storage.redis.library import is_outdated, is_rival, pack, shipped
+from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
 
 _FAMILY = LIBRARY.rpartition("_v")[0] + "_v*"
 

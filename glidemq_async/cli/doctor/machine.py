@@ -47,7 +47,7 @@ def _version(name: str) -> str | None:
 
 def _embedded() -> Check:
     from glidemq_async.errors import EmbeddedServerMissing
-    from glidemq_async.storage.binary import find_server
+    from glidemq_async.storage.embedded.binary import find_server
 
     try:
         return ok("embedded server", find_server())

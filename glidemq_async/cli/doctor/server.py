@@ -12,9 +12,9 @@ from typing import Final
 from glidemq_async.cli.doctor.check import Check, fail, ok, warn
 from glidemq_async.cli.doctor.library import check_library
 from glidemq_async.cli.exits import CommandError
-from glidemq_async.cli.places import ASK_SECONDS, ask
-from glidemq_async.storage.library import OLDEST_REDIS, OLDEST_VALKEY, pack
-from glidemq_async.storage.wire import Reply, Wire, as_list, as_text
+from glidemq_async.cli.targets import ASK_SECONDS, ask
+from glidemq_async.storage.redis.library import OLDEST_REDIS, OLDEST_VALKEY, pack
+from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
 
 PINGS: Final = 20
 SLOW_SECONDS: Final = 0.010

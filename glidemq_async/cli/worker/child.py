@@ -29,9 +29,9 @@ def main() -> None:
     lines = channel.makefile("rb")
     settings = Settings.from_line(lines.readline())
     # After the first line, so that nothing that takes long stands before it.
+    from glidemq_async._internal.http_endpoint import lend_ports_to
     from glidemq_async.cli.worker.lent_ports import LentPorts
     from glidemq_async.cli.worker.process import Process
-    from glidemq_async.http_endpoint import lend_ports_to
 
     sending = threading.Lock()
 

@@ -12,9 +12,9 @@ import sys
 from contextlib import suppress
 from typing import Final, Protocol
 
+from glidemq_async._internal.http_endpoint import Page
 from glidemq_async.cli.worker.lent_ports import Where, Words, from_words
 from glidemq_async.cli.worker.settings import Settings
-from glidemq_async.http_endpoint import Page
 
 _COMMAND: Final = (sys.executable, "-m", "glidemq_async.cli.worker.child")
 

@@ -7,7 +7,7 @@ import errno
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from glidemq_async.http_endpoint import Page, Pages, page_of
+from glidemq_async._internal.http_endpoint import Page, Pages, page_of
 
 Where: TypeAlias = "tuple[str | None, int]"
 Words: TypeAlias = "dict[str, Any]"

@@ -10,8 +10,8 @@ from typing import Final
 
 from typing_extensions import override
 
+from glidemq_async._internal.control_characters import escape
 from glidemq_async.cli.worker.settings import LogFormat
-from glidemq_async.control_characters import escape
 from glidemq_async.telemetry.logs import JobFilter, JsonFormatter
 
 _LIBRARY: Final = "glidemq_async."

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from glidemq_async.http_endpoint import Page
+from glidemq_async._internal.http_endpoint import Page
 
 _UP: Final = "glidemq_process_up"
 _END: Final = "# EOF"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
+from glidemq_async._internal.http_endpoint import PortError
 from glidemq_async.cli.apps import Runnable, load, runnable_of
 from glidemq_async.cli.exits import FAILED, HANDED_BACK, CommandError, code_of
 from glidemq_async.cli.loops import run_in_loop
@@ -17,7 +18,6 @@ from glidemq_async.cli.worker.hangup import listen_to_hangup
 from glidemq_async.cli.worker.logs import say_error, set_up_logging
 from glidemq_async.cli.worker.settings import Settings
 from glidemq_async.errors import GlideMQError
-from glidemq_async.http_endpoint import PortError
 from glidemq_async.worker.signals import stop_on_signals
 
 _log = logging.getLogger("glidemq_async.cli")

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol
 
 from typing_extensions import override
 
+from glidemq_async._internal.http_endpoint import HttpEndpoint, Page
 from glidemq_async.cli.worker.lent_ports import Where
 from glidemq_async.cli.worker.metrics import is_metrics, merged
-from glidemq_async.http_endpoint import HttpEndpoint, Page
 
 PAGE_SECONDS: Final = 5.0
 """How long a process may take for a page: one whose loop is blocked gives no answer."""

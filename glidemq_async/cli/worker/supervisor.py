@@ -13,13 +13,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from glidemq_async._internal.http_endpoint import port_problem
+from glidemq_async._internal.waits import first_of
 from glidemq_async.cli.exits import FAILED, GAVE_UP, HANDED_BACK, UNAVAILABLE, USAGE, CommandError
 from glidemq_async.cli.worker.children import Child
 from glidemq_async.cli.worker.hangup import listen_to_hangup
 from glidemq_async.cli.worker.settings import Settings
 from glidemq_async.cli.worker.shared_ports import SharedPorts
-from glidemq_async.http_endpoint import port_problem
-from glidemq_async.waits import first_of
 from glidemq_async.worker.signals import stop_on_signals
 
 FIRST_PAUSE: Final = 0.25

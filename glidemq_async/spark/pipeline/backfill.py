@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows it by
 from pyspark.sql.types import BinaryType, TimestampType
 
-from glidemq_async.client import DEFAULT_PREFIX
+from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.errors import StorageUnavailable
-from glidemq_async.spark.enqueue import Option, enqueue_frame
-from glidemq_async.spark.frames import quoted
-from glidemq_async.spark.report import WriteReport, write_report
+from glidemq_async.spark.write.enqueue import Option, enqueue_frame
+from glidemq_async.spark.write.frames import quoted
+from glidemq_async.spark.write.report import WriteReport, write_report
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -17,11 +17,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows it by
 
-from glidemq_async.record import FINAL
 from glidemq_async.spark.pipeline.columns import PERCENTS, count_of, percentile_of, start_of
 from glidemq_async.spark.pipeline.rollup import HOUR, bucket_of
 from glidemq_async.spark.pipeline.silver import JOB, REVOKED
 from glidemq_async.spark.pipeline.slo import MINUTE
+from glidemq_async.stored.record import FINAL
 
 SERIES: Final = ("queue", "name", "key")
 """What figures are told apart by, besides their minute."""

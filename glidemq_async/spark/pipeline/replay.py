@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows it by
 
-from glidemq_async.keys import MAX_ID_BYTES, check_name
-from glidemq_async.spark.enqueue import Option, enqueue_frame
-from glidemq_async.spark.report import WriteReport
+from glidemq_async.spark.write.enqueue import Option, enqueue_frame
+from glidemq_async.spark.write.report import WriteReport
+from glidemq_async.stored.names import MAX_ID_BYTES, check_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows it by
 
-from glidemq_async.client import DEFAULT_PREFIX
-from glidemq_async.spark.enqueue import Option
+from glidemq_async.client.queue_client import DEFAULT_PREFIX
+from glidemq_async.spark.driver.session import register
 from glidemq_async.spark.pipeline import bronze, burn, gold, silver
 from glidemq_async.spark.pipeline.bronze import Audit
 from glidemq_async.spark.pipeline.figures import Figures, figures
@@ -22,7 +22,7 @@ from glidemq_async.spark.pipeline.lake import Lake, uri
 from glidemq_async.spark.pipeline.replay import Replay, Selection, replay
 from glidemq_async.spark.pipeline.report import Report, write_report
 from glidemq_async.spark.pipeline.slo import Slo
-from glidemq_async.spark.session import register
+from glidemq_async.spark.write.enqueue import Option
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows it by
 
-from glidemq_async.record import FINAL
 from glidemq_async.spark.pipeline.columns import count_of, elapsed_ms
+from glidemq_async.stored.record import FINAL
 
 JOB: Final = ("queue", "incarnation", "job_id", "life")
 """The columns that name a job."""

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from glidemq_async import Job, Worker
 from glidemq_async.spark.pipeline.backfill import backfill, job_rows
-from glidemq_async.spark.report import WriteReport
+from glidemq_async.spark.write.report import WriteReport
 from tests.places import Place
 
 ROWS, DEPTH, BATCH, TASKS = 400, 100, 20, 2

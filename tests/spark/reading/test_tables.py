@@ -12,9 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from glidemq_async import UnrecoverableError
-from glidemq_async.record import STATES
-from glidemq_async.serialization import MsgpackSerializer
+from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.spark import GlideMQDataSource, latest
+from glidemq_async.stored.record import STATES
 from tests.spark.reading.conftest import Source
 from tests.spark.versions import needs_pushdown
 from tests.workbench import AnyJob, AnyQueue, ended, worker_of

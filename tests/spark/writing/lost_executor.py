@@ -35,8 +35,8 @@ def make(url: str) -> Any:
         import pyarrow as pa
         from pyspark import TaskContext
 
-        from glidemq_async.keys import QueueKeys
         from glidemq_async.spark.connection import connection_to
+        from glidemq_async.stored.names import QueueKeys
 
         context = TaskContext.get()
         assert context is not None

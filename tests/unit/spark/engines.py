@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from glidemq_async.errors import ExecutorError
-from glidemq_async.spark.engine import Label
-from glidemq_async.spark.progress import StageCount
+from glidemq_async.spark.driver.engine import Label
+from glidemq_async.spark.driver.progress import StageCount
 
 
 class StandIn:

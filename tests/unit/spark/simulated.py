@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 from pyspark.sql.types import StructType
 
 from glidemq_async.functions.history_calls import Bounds, Located, Sought
-from glidemq_async.spark.event_planning import Planner
-from glidemq_async.spark.event_stream import EventStream, UnlimitedEventStream
-from glidemq_async.spark.event_stream_limited import LimitedEventStream
-from glidemq_async.spark.events import EventPartition
-from glidemq_async.spark.offsets import Loss, Offset
-from glidemq_async.spark.read_options import ReadOptions, read_options
+from glidemq_async.spark.read.event_planning import Planner
+from glidemq_async.spark.read.event_stream import EventStream, UnlimitedEventStream
+from glidemq_async.spark.read.event_stream_limited import LimitedEventStream
+from glidemq_async.spark.read.events import EventPartition
+from glidemq_async.spark.read.offsets import Loss, Offset
+from glidemq_async.spark.read.options import ReadOptions, read_options
 
 T = TypeVar("T")
 

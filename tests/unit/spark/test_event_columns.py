@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from glidemq_async import Queue
 from glidemq_async.functions.callers import Functions
-from glidemq_async.queue_events import KEY_SEP, SEP, WITH_DETAIL
+from glidemq_async.queues.events import KEY_SEP, SEP, WITH_DETAIL
 from glidemq_async.spark import connection as connections
-from glidemq_async.spark import events
 from glidemq_async.spark.connection import connection_to
-from glidemq_async.spark.event_columns import EventColumns
-from glidemq_async.spark.events import EventPartition, EventsLostError, read_events
-from glidemq_async.spark.read_options import ReadOptions, read_options
-from glidemq_async.spark.schemas import arrow_schema, schema_of
+from glidemq_async.spark.read import events
+from glidemq_async.spark.read.event_columns import EventColumns
+from glidemq_async.spark.read.events import EventPartition, EventsLostError, read_events
+from glidemq_async.spark.read.options import ReadOptions, read_options
+from glidemq_async.spark.read.schemas import arrow_schema, schema_of
 from tests.places import Place
 
 Event = tuple[str, str, str | None]

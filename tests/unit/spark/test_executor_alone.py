@@ -13,9 +13,9 @@ pytest.importorskip("pyspark")
 
 from glidemq_async import GlideMQ, Worker
 from glidemq_async.errors import ExecutorError
-from glidemq_async.spark import executor as spark_executor
-from glidemq_async.spark.executor import SparkExecutor
-from glidemq_async.spark.progress import StageCount, StageProgress
+from glidemq_async.spark.driver import executor as spark_executor
+from glidemq_async.spark.driver.executor import SparkExecutor
+from glidemq_async.spark.driver.progress import StageCount, StageProgress
 from tests.unit.spark.engines import StandIn
 from tests.workbench import AnyJob, AnyQueue, Heard, ended, soon, until
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from glidemq_async.errors import StorageUnavailable
-from glidemq_async.spark.handoff import Delivered, Handoff, HandoffStats
+from glidemq_async.spark.driver.handoff import Delivered, Handoff, HandoffStats
 
 
 class Store:

@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from glidemq_async import Queue
-from glidemq_async.client import QueueClient
+from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.durations import from_ms
-from glidemq_async.spark.job_rows import rows_of
-from glidemq_async.spark.read_options import read_options
+from glidemq_async.spark.read.job_rows import rows_of
+from glidemq_async.spark.read.options import read_options
 from glidemq_async.storage import MemoryStorage
 from glidemq_async.testing import MovableClock
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from glidemq_async.spark.streams import lag_of
+from glidemq_async.spark.driver.streams import lag_of
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from glidemq_async import Queue
 from glidemq_async.spark import connection as connections
 from glidemq_async.spark.connection import connection_to
-from glidemq_async.spark.stream_writer import RowStreamWriter
-from glidemq_async.spark.write_errors import WriteFenced
-from glidemq_async.spark.write_options import WriteOptions
+from glidemq_async.spark.write.errors import WriteFenced
+from glidemq_async.spark.write.options import WriteOptions
+from glidemq_async.spark.write.stream_writer import RowStreamWriter
 from tests.places import Place
 
 pytestmark = pytest.mark.only_on("unix")

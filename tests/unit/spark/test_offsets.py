@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from glidemq_async.spark.event_stream_limited import LimitedEventStream
-from glidemq_async.spark.events import EventsLostError
-from glidemq_async.spark.offsets import Position, Span, cut, share, to_offset
+from glidemq_async.spark.read.event_stream_limited import LimitedEventStream
+from glidemq_async.spark.read.events import EventsLostError
+from glidemq_async.spark.read.offsets import Position, Span, cut, share, to_offset
 from tests.unit.spark.simulated import Query, Row, World
 
 NAMES = ("a", "b", "c")
@@ -247,7 +247,7 @@ def test_a_run_of_all_that_is_there_ends_although_more_comes() -> None:
 
 def test_a_batch_waits_for_enough_events_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [5.0]
-    monkeypatch.setattr("glidemq_async.spark.event_stream.monotonic", lambda: clock[0])
+    monkeypatch.setattr("glidemq_async.spark.read.event_stream.monotonic", lambda: clock[0])
     world = World()
     query = Query(world, options(minOffsetsPerTrigger="3", maxTriggerDelay="1h"))
     world.add("a", 1)

@@ -15,7 +15,7 @@ from glidemq_async.cli.spark_demo.files import ATTEMPTS, expected, find_files, h
 pytest.importorskip("pyspark")
 
 from glidemq_async.errors import StorageUnavailable
-from glidemq_async.queue_events import EventKind
+from glidemq_async.queues.events import EventKind
 from glidemq_async.spark.pipeline import backfill, silver
 from glidemq_async.spark.pipeline.bronze import Audit, remove_cut_off
 from glidemq_async.spark.pipeline.charts import duration
@@ -33,7 +33,7 @@ from glidemq_async.spark.pipeline.figures import (
 from glidemq_async.spark.pipeline.lake import Lake
 from glidemq_async.spark.pipeline.report import write_report
 from glidemq_async.spark.pipeline.slo import Count, Slo
-from glidemq_async.spark.report import WriteReport, report_of
+from glidemq_async.spark.write.report import WriteReport, report_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

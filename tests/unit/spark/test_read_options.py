@@ -11,14 +11,14 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from glidemq_async.spark.event_stream import UnlimitedEventStream
-from glidemq_async.spark.event_stream_limited import LimitedEventStream
-from glidemq_async.spark.events import EventPartition, lost, read_events
-from glidemq_async.spark.offsets import Loss
-from glidemq_async.spark.read_options import ReadOptions, read_options
-from glidemq_async.spark.schemas import SCHEMAS, arrow_schema, schema_of
+from glidemq_async.spark.read.event_stream import UnlimitedEventStream
+from glidemq_async.spark.read.event_stream_limited import LimitedEventStream
+from glidemq_async.spark.read.events import EventPartition, lost, read_events
+from glidemq_async.spark.read.offsets import Loss
+from glidemq_async.spark.read.options import ReadOptions, read_options
+from glidemq_async.spark.read.schemas import SCHEMAS, arrow_schema, schema_of
+from glidemq_async.spark.read.tables import FilteringTableReader, TableReader
 from glidemq_async.spark.source import GlideMQDataSource
-from glidemq_async.spark.tables import FilteringTableReader, TableReader
 
 SECRET = "redis://user:hunter2@host:6379"
 GIVEN = {"url": SECRET, "subscribe": "a, b"}
@@ -138,7 +138,7 @@ def test_what_a_stream_cannot_mean_is_refused(more: dict[str, str], words: str) 
 def test_limits_are_refused_where_they_would_be_ignored(
     monkeypatch: pytest.MonkeyPatch, option: str, version: tuple[int, int], fits: bool
 ) -> None:
-    monkeypatch.setattr("glidemq_async.spark.read_options.spark_version", lambda: version)
+    monkeypatch.setattr("glidemq_async.spark.read.options.spark_version", lambda: version)
     if fits:
         read_options(GIVEN | {option: "5"}, streaming=True)
         return

@@ -25,11 +25,11 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from glidemq_async.options import JobOptions
-from glidemq_async.serialization import MsgpackSerializer
-from glidemq_async.spark.columns import check_types, columns_of_batch, columns_of_rows
-from glidemq_async.spark.rows import FIELDS, InvalidRow, RowReader
-from glidemq_async.spark.write_options import WriteOptions
+from glidemq_async.options.job_options import JobOptions
+from glidemq_async.payloads.serialization import MsgpackSerializer
+from glidemq_async.spark.write.columns import check_types, columns_of_batch, columns_of_rows
+from glidemq_async.spark.write.options import WriteOptions
+from glidemq_async.spark.write.rows import FIELDS, InvalidRow, RowReader
 
 
 class Prepared(NamedTuple):

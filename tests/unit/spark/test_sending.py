@@ -11,12 +11,12 @@ import pytest
 
 from glidemq_async import Queue, StorageUnavailable
 from glidemq_async.spark.connection import Connection
-from glidemq_async.spark.plan import Plan, functions_of
-from glidemq_async.spark.planning import end_write, open_write, order_run
-from glidemq_async.spark.sending import Buffer, Sender
-from glidemq_async.spark.write_errors import DuplicateJob, WriteFenced
-from glidemq_async.spark.write_options import WriteOptions
-from glidemq_async.spark.writer import TaskWriter
+from glidemq_async.spark.write.errors import DuplicateJob, WriteFenced
+from glidemq_async.spark.write.options import WriteOptions
+from glidemq_async.spark.write.plan import Plan, functions_of
+from glidemq_async.spark.write.planning import end_write, open_write, order_run
+from glidemq_async.spark.write.sender import Buffer, Sender
+from glidemq_async.spark.write.writer import TaskWriter
 from glidemq_async.storage import Arg, Storage
 from tests.relay import Relay
 from tests.workbench import AnyQueue

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from glidemq_async.spark.rows import check_columns
-from glidemq_async.spark.write_options import WriteOptions
+from glidemq_async.spark.write.options import WriteOptions
+from glidemq_async.spark.write.rows import check_columns
 
 LEAST = {"url": "redis://localhost", "queue": "q"}
 

@@ -1,0 +1,111 @@
+"""Exceptions on their way to another process: what they are, what they say, and what they ask for."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, Final, TypeAlias, cast
+
+from glidemq_async import errors
+from glidemq_async.errors import (
+    GlideMQError,
+    HandlerError,
+    PayloadTooLarge,
+    RateLimited,
+    RetryLater,
+    SerializationError,
+    UnrecoverableError,
+)
+from glidemq_async.options.retry_rules import lineage_of
+from glidemq_async.stored.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure, failure_of
+
+Carried: TypeAlias = list[Any]
+
+_LONGEST_TRACEBACK: Final = TRACEBACK_LIMIT + 16
+"""A traceback that was cut has a mark in its middle."""
+_MOST_TYPES: Final = 200
+"""Types that an exception may be derived from; the rest of the list is ignored."""
+#: What keeps its meaning in classes derived from it, too.
+_MEANINGS: tuple[type[GlideMQError], ...] = (UnrecoverableError, RetryLater, RateLimited)
+
+
+def carried(error: BaseException) -> Carried:
+    """Return an exception as plain values."""
+    meaning = next((kind for kind in _MEANINGS if isinstance(error, kind)), type(error))
+    shown = _shown(error)
+    return [
+        meaning.__module__,
+        meaning.__name__,
+        _arguments(error),
+        list(failure_of(shown)),
+        lineage_of(type(shown)),
+    ]
+
+
+def rebuilt(message: Carried) -> BaseException:
+    """Return the exception: of its own type if that is ours or a built-in one, else a HandlerError.
+
+    Whatever it is, it is stored and shown with the type, text and traceback of the original.
+    """
+    module, name, arguments, texts, lineage = message
+    failure = _failure(texts)
+    error = _built(str(module), str(name), arguments, failure)
+    error.remote_lineage = _lineage(lineage)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    error.remote_failure = failure  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    if failure.traceback:
+        error.add_note(f"In the process of the job:\n{failure.traceback.rstrip()}")
+    return error
+
+
+def _failure(texts: object) -> Failure:
+    """Return the texts of an error that another process sent, within the bounds of an error of this process.
+
+    Raises TypeError for anything but texts, ValueError for a wrong number of them.
+    """
+    error_type, message, traceback = cast("list[object]", texts)
+    if not (isinstance(error_type, str) and isinstance(message, str) and isinstance(traceback, str)):
+        raise TypeError("an error is described by three texts")
+    bounded = (error_type[:MESSAGE_LIMIT], message[:MESSAGE_LIMIT], traceback[:_LONGEST_TRACEBACK])
+    return Failure(*(text.encode("utf-8", "replace").decode() for text in bounded))
+
+
+def _lineage(names: object) -> frozenset[str]:
+    """Return the names of an exception's types. Raises TypeError for anything else."""
+    if not isinstance(names, list):
+        raise TypeError("a lineage is a list of names")
+    listed = cast("list[object]", names)[:_MOST_TYPES]
+    found = [name[:MESSAGE_LIMIT] for name in listed if isinstance(name, str)]
+    if len(found) != len(listed):
+        raise TypeError("a lineage is a list of names")
+    return frozenset(found)
+
+
+def _shown(error: BaseException) -> BaseException:
+    """Return the exception that the job shows as its failure."""
+    counts = isinstance(error, RetryLater) and error.count
+    return error.__cause__ or error if counts else error
+
+
+def _arguments(error: BaseException) -> list[Any]:
+    if isinstance(error, RetryLater):
+        return [error.delay, error.count]
+    if isinstance(error, RateLimited):
+        return [error.delay]
+    if isinstance(error, PayloadTooLarge):
+        return [error.what, error.size, error.limit]
+    if isinstance(error, SerializationError):
+        return [str(error), error.path]
+    return []
+
+
+def _built(module: str, name: str, arguments: list[Any], failure: Failure) -> BaseException:
+    source: object = errors if module == errors.__name__ else builtins if module == builtins.__name__ else None
+    kind = getattr(source, name, None)
+    # What is no Exception ends programs and tasks: here it is only what a handler raised.
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            if kind is RetryLater:
+                return RetryLater(arguments[0], count=arguments[1])
+            return kind(*(arguments or [failure.message]))
+        except Exception:  # noqa: BLE001 - a type that cannot be made of its text, such as UnicodeDecodeError
+            return HandlerError(failure.error_type, failure.message, failure.traceback)
+    return HandlerError(failure.error_type, failure.message, failure.traceback)

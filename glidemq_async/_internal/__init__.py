@@ -1,0 +1,1 @@
+"""Helpers of the library. Nothing here is part of the public surface."""

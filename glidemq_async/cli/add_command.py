@@ -1,0 +1,57 @@
+"""Adding a job from a shell: by a task's signature where the app declares one of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, cast
+
+from glidemq_async.cli.exits import USAGE, CommandError
+from glidemq_async.cli.private_stores import refuse_private
+from glidemq_async.errors import SerializationError
+from glidemq_async.options.job_options import merge
+
+if TYPE_CHECKING:
+    from glidemq_async.cli.targets import Store
+    from glidemq_async.jobs.job import Job
+    from glidemq_async.tasks.app import GlideMQ
+    from glidemq_async.tasks.task import AnyTask
+
+
+async def add_job(store: Store, queue: str, name: str, payload: object, options: Mapping[str, Any]) -> Job[Any, Any]:
+    """Add a job. Raises CommandError, before anything is sent, for what no task of the app takes.
+
+    And for a store that would end with this command.
+    """
+    refuse_private(store.storage, "and the job would end with this command")
+    task = None if store.app is None else _task(store.app, queue, name)
+    if store.app is None or task is None:
+        async with store.queue(queue) as opened:
+            return await opened.add(name, payload, **options)
+    call = _call(task, payload)
+    return await store.app.add_task(task, call, merge(task.options_of_jobs, options))
+
+
+def _task(app: GlideMQ[Any], queue: str, name: str) -> AnyTask | None:
+    """The task of a queue that a job of this name runs, None where the app declares no tasks."""
+    if queue not in app.queues:
+        return None
+    here = {known: task for known, task in app.tasks.items() if task.queue == queue}
+    if name in here:
+        return here[name]
+    near = get_close_matches(name, here, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"its tasks are {', '.join(sorted(here))}"
+    raise CommandError(f"the app has no task {name!r} in queue {queue!r}: {hint}", USAGE)
+
+
+def _call(task: AnyTask, payload: object) -> dict[str, Any]:
+    """The stored form of a call whose arguments were typed as JSON."""
+    arguments = task.arguments
+    try:
+        positional, keywords = cast("tuple[object, object]", arguments.split(payload))
+        if not isinstance(positional, list) or not isinstance(keywords, dict):
+            raise SerializationError(f"{payload!r} is no call of task {task.name!r}")
+        values, named = arguments.read(payload)
+        return arguments.stored(tuple(values), named)
+    except (SerializationError, TypeError) as error:
+        raise CommandError(f"{error} (give its arguments with --args and --kwargs)", USAGE) from error

@@ -1,0 +1,337 @@
+"""The commands that change something: add, pause and resume, retry, remove, revoke, promote, and dlq, which shows dead
+letters and replays them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cast
+
+import typer
+
+from glidemq_async.cli.command_runner import LETTER, answer, hint_at_more, show_jobs
+from glidemq_async.cli.options import AsJson, Place, QueueName, parse_json, placed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from glidemq_async.cli.output import Document
+    from glidemq_async.jobs.job import Job
+    from glidemq_async.queues.queue import Queue
+
+JobIds = Annotated[list[str], typer.Argument(metavar="JOB_ID", help="The ids of the jobs.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the job, or of a task.")]
+DataArgument = Annotated[
+    str | None, typer.Argument(metavar="DATA", help="The payload as JSON; - reads it from standard input.")
+]
+Args = Annotated[
+    str | None, typer.Option("--args", metavar="JSON", help="For a task: its positional arguments, a list.")
+]
+Kwargs = Annotated[
+    str | None, typer.Option("--kwargs", metavar="JSON", help="For a task: its keyword arguments, an object.")
+]
+Id = Annotated[str | None, typer.Option("--id", help="An id of your own: adding it twice is harmless.")]
+Delay = Annotated[float | None, typer.Option("--delay", min=0, help="Seconds before it may start.")]
+At = Annotated[str | None, typer.Option("--at", help="When it may start, ISO 8601 with a time zone.")]
+Priority = Annotated[int | None, typer.Option("--priority", min=0, help="0 is the most urgent.")]
+Lifo = Annotated[bool, typer.Option("--lifo", help="The newest such job starts first.")]
+Key = Annotated[str | None, typer.Option("--key", help="Its ordering key.")]
+Attempts = Annotated[int | None, typer.Option("--attempts", min=1, help="Tries in all.")]
+Backoff = Annotated[float | None, typer.Option("--backoff", min=0, help="Seconds between two tries.")]
+Timeout = Annotated[float | None, typer.Option("--timeout", help="Seconds that one run may take.")]
+Ttl = Annotated[float | None, typer.Option("--ttl", help="Seconds that it may wait before it expires.")]
+Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="Repeat it for more.")]
+Wait = Annotated[float | None, typer.Option("--wait", min=0, help="Wait so many seconds for its result.")]
+
+
+@placed
+def add(
+    place: Place,
+    queue: QueueName,
+    name: Name,
+    data: DataArgument = None,
+    args: Args = None,
+    kwargs: Kwargs = None,
+    job_id: Id = None,
+    delay: Delay = None,
+    at: At = None,
+    priority: Priority = None,
+    lifo: Lifo = False,
+    key: Key = None,
+    attempts: Attempts = None,
+    backoff: Backoff = None,
+    timeout: Timeout = None,
+    ttl: Ttl = None,
+    header: Headers = None,
+    wait: Wait = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a job, and print its id; with --wait, its result.
+
+    With --wait a job that fails is exit code 1, and one that has not ended in time too.
+    """
+    payload = _payload(data, args, kwargs)
+    given: dict[str, Any] = {
+        "job_id": job_id,
+        "delay": delay,
+        "at": _instant(at),
+        "priority": priority,
+        "lifo": lifo or None,
+        "key": key,
+        "attempts": attempts,
+        "backoff": backoff,
+        "timeout": timeout,
+        "ttl": ttl,
+        "headers": _headers(header),
+    }
+    options = {option: value for option, value in given.items() if value is not None}
+
+    from glidemq_async.cli import targets
+    from glidemq_async.cli.add_command import add_job
+
+    async def do() -> Document:
+        async with targets.open_store(place, make=True) as store:
+            job = await add_job(store, queue, name, payload, options)
+            document: Document = {"id": job.id, "queue": queue, "outcome": job.outcome}
+            if wait is not None:
+                document["return_value"] = await job.result(wait)
+            return document
+
+    answer(do(), _show_added, as_json=as_json)
+
+
+def _show_added(document: Document) -> None:
+    from glidemq_async.cli import output
+
+    if "return_value" in document:
+        typer.echo(output.to_json(document["return_value"]))
+    else:
+        said = document["id"] if document["outcome"] == "added" else f"{document['id']} ({document['outcome']})"
+        typer.echo(output.text(said))
+
+
+def _payload(data: str | None, args: str | None, kwargs: str | None) -> Any:
+    if args is None and kwargs is None:
+        if data == "-":
+            data = _given()
+        return None if data is None else parse_json("DATA", data)
+    if data is not None:
+        raise typer.BadParameter("a task has arguments and no DATA", param_hint="--args")
+    positional: object = parse_json("--args", args or "[]")
+    keywords: object = parse_json("--kwargs", kwargs or "{}")
+    if not isinstance(positional, list):
+        raise typer.BadParameter(f"it must be a JSON list, got {args}", param_hint="--args")
+    if not isinstance(keywords, dict):
+        raise typer.BadParameter(f"it must be a JSON object, got {kwargs}", param_hint="--kwargs")
+    return {"a": cast("object", positional), "k": cast("object", keywords)}
+
+
+def _given() -> str:
+    try:
+        return typer.get_text_stream("stdin").read()
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"it is no text: {error}", param_hint="DATA") from None
+
+
+def _instant(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            raise ValueError(f"{text!r} has no time zone")
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}: write it as 2030-01-31T12:00:00+01:00", param_hint="--at") from None
+    return found
+
+
+def _headers(found: list[str] | None) -> dict[str, str] | None:
+    pairs = [text.partition("=") for text in found or ()]
+    for name, equals, _ in pairs:
+        if not equals or not name:
+            raise typer.BadParameter(f"{name!r} is not NAME=TEXT", param_hint="--header")
+    return {name: text for name, _, text in pairs} or None
+
+
+@placed
+def pause(place: Place, queue: QueueName, as_json: AsJson = False) -> None:
+    """Let no worker claim jobs of a queue; those that run go on."""
+    _set_paused(queue, place, as_json, paused=True)
+
+
+@placed
+def resume(place: Place, queue: QueueName, as_json: AsJson = False) -> None:
+    """End the pause of a queue."""
+    _set_paused(queue, place, as_json, paused=False)
+
+
+def _set_paused(queue: str, place: Place, as_json: bool, *, paused: bool) -> None:
+    from glidemq_async.cli import targets
+
+    async def do() -> Document:
+        async with targets.open_queue(queue, place) as opened:
+            await (opened.pause() if paused else opened.resume())
+        return {"queue": queue, "paused": paused}
+
+    answer(do(), lambda _: typer.echo(f"{queue} is {'paused' if paused else 'running'}"), as_json=as_json)
+
+
+@placed
+def retry(
+    place: Place,
+    queue: QueueName,
+    job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to run again.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All jobs in --state.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="The newest jobs in --state.")] = None,
+    state: Annotated[
+        Literal["failed", "completed"], typer.Option("--state", "-s", help="Jobs in another state are refused.")
+    ] = "failed",
+    as_json: AsJson = False,
+) -> None:
+    """Run failed jobs again, with fresh attempts: those named, or --all, or --count of them.
+
+    A completed job runs again only with --state completed. If a named job is in another state, no job is retried.
+    """
+    from glidemq_async.cli import targets
+
+    if bool(job_ids) + everything + (count is not None) != 1:
+        raise typer.BadParameter("name jobs, or give --all, or --count", param_hint="JOB_ID")
+
+    async def do() -> Document:
+        async with targets.open_queue(queue, place) as opened:
+            if not job_ids:
+                return {"queue": queue, "retried": await opened.retry_jobs(state, count)}
+            jobs = [await _existing(opened, job_id, "retried") for job_id in job_ids]
+            for job in jobs:
+                _require_state(job, state)
+            for job in jobs:
+                await job.retry()
+            return {"queue": queue, "retried": len(job_ids)}
+
+    answer(do(), lambda done: typer.echo(f"retried {done['retried']}"), as_json=as_json)
+
+
+def _require_state(job: Job[Any, Any], state: str) -> None:
+    from glidemq_async.cli.exits import REFUSED, CommandError
+
+    if job.state != state:
+        remedy = "; --state completed runs it again" if job.state == "completed" else ""
+        raise CommandError(
+            f"job {job.id!r} of queue {job.queue!r} is {job.state}, not {state}{remedy}; none was retried", REFUSED
+        )
+
+
+@placed
+def remove(place: Place, queue: QueueName, job_ids: JobIds, as_json: AsJson = False) -> None:
+    """Delete jobs and all that belongs to them; a running one is told to stop, and its outcome is refused."""
+
+    async def do(job: Job[Any, Any]) -> str:
+        await job.remove()
+        return "removed"
+
+    _change(place, queue, job_ids, do, ("removed",), as_json=as_json)
+
+
+@placed
+def revoke(
+    place: Place,
+    queue: QueueName,
+    job_ids: JobIds,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why, in one line: stored with the job.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Keep jobs from running to their end: they fail as revoked; a running one is cancelled by its worker."""
+
+    async def do(job: Job[Any, Any]) -> str:
+        return "revoked" if await job.revoke(reason) else "stopping"
+
+    _change(place, queue, job_ids, do, ("revoked", "stopping"), as_json=as_json)
+
+
+@placed
+def promote(place: Place, queue: QueueName, job_ids: JobIds, as_json: AsJson = False) -> None:
+    """Let delayed jobs start now."""
+
+    async def do(job: Job[Any, Any]) -> str:
+        await job.promote()
+        return "promoted"
+
+    _change(place, queue, job_ids, do, ("promoted",), as_json=as_json)
+
+
+def _change(
+    place: Place,
+    queue: str,
+    job_ids: list[str],
+    do: Callable[[Job[Any, Any]], Awaitable[str]],
+    words: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
+    """Do something to each of these jobs, if all are there, and count by the word that comes of it."""
+    from glidemq_async.cli import targets
+
+    async def work() -> Document:
+        async with targets.open_queue(queue, place) as opened:
+            done = [await do(job) for job in [await _existing(opened, job_id, words[0]) for job_id in job_ids]]
+        return {"queue": queue, **{word: done.count(word) for word in words}}
+
+    def show(found: Document) -> None:
+        typer.echo(", ".join(f"{word} {found[word]}" for word in words if found[word] or word == words[0]))
+
+    answer(work(), show, as_json=as_json)
+
+
+async def _existing(queue: Queue[Any, Any], job_id: str, done: str) -> Job[Any, Any]:
+    from glidemq_async.cli.exits import NOT_FOUND, CommandError
+
+    found = await queue.get_job(job_id)
+    if found is None:
+        raise CommandError(f"there is no job {job_id!r} in queue {queue.name!r}; none was {done}", NOT_FOUND)
+    return found
+
+
+Cause: TypeAlias = Literal[
+    "retries_exhausted", "unrecoverable", "stalled", "undelivered", "expired", "revoked", "malformed", "oversize"
+]
+
+
+_LISTED: Final = 20
+_LIMITS: Final = "20; with --replay all"
+
+
+@placed
+def dlq(
+    place: Place,
+    queue: QueueName,
+    cause: Annotated[Cause | None, typer.Option("--cause", help="Only those.", show_default="all")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of dead letters.", show_default=_LIMITS)
+    ] = None,
+    replay: Annotated[bool, typer.Option("--replay", help="Run them again instead, the oldest first.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the dead letters of a queue, the jobs that failed for good; or replay them."""
+    from glidemq_async.cli import documents, targets
+
+    listed = limit or _LISTED
+
+    async def do() -> Document:
+        async with targets.open_queue(queue, place) as opened:
+            if replay:
+                replayed = await opened.replay_dead_letter_jobs(limit, cause=cause)
+                more = limit is not None and bool(await opened.get_dead_letter_jobs(0, 0, cause=cause))
+                return {"queue": queue, "replayed": replayed, "more": more}
+            found = await opened.get_dead_letter_jobs(0, listed, cause=cause)  # one more than is shown
+            shown = [documents.job_document(job) for job in found[:listed]]
+            return {"dead_letters": shown, "more": len(found) > listed}
+
+    def show(done: Document) -> None:
+        if replay:
+            typer.echo(f"replayed {done['replayed']}")
+            hint_at_more(done, "more dead letters: without --limit all are replayed")
+            return
+        shown = [documents.letter_row(one) for one in done["dead_letters"]]
+        show_jobs(shown, LETTER, place, empty="no dead letters")
+        hint_at_more(done, "more of them: --limit")
+
+    answer(do(), show, as_json=as_json)

@@ -1,0 +1,111 @@
+"""The command `glidemq events`: what happens to a queue, a line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from glidemq_async.cli.options import AsJson, Place, QueueName, placed
+
+if TYPE_CHECKING:
+    from glidemq_async.queues.events import EventGap, QueueEvent
+
+After = Annotated[
+    str | None,
+    typer.Option(
+        "--after", metavar="POSITION", help="Start after this event; 0 is the first one kept.", show_default="now"
+    ),
+]
+Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Wait for more, or end with what there is.")]
+Count = Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")]
+
+
+def _kinds() -> tuple[str, ...]:
+    from glidemq_async.queues.events import EventKind
+
+    return get_args(EventKind)
+
+
+def _check_kinds(found: list[str] | None) -> list[str] | None:
+    for kind in found or ():
+        if kind not in _kinds():
+            raise typer.BadParameter(f"{kind!r} is not one of {', '.join(_kinds())}")
+    return found
+
+
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        *("--kind", "-k"),
+        help="Only this kind; repeat it.",
+        show_default="all",
+        callback=_check_kinds,
+        autocompletion=lambda: list(_kinds()),
+    ),
+]
+
+
+@placed
+def events(
+    place: Place,
+    queue: QueueName,
+    after: After = None,
+    follow: Follow = True,
+    count: Count = None,
+    kind: Kinds = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the events of a queue as they happen, one a line, until Ctrl-C.
+
+    With --json each line is an object; its `position` resumes after that event.
+    """
+    from glidemq_async.cli import targets
+
+    wanted = frozenset(kind or ())
+    start = after if after is not None or follow else "0"
+
+    async def listen() -> None:
+        from glidemq_async.queues.events import QueueEvents
+
+        async with targets.open_store(place) as store, store.existing(queue):
+            end = None
+            if not follow:
+                async with QueueEvents(queue, store.storage, prefix=store.prefix) as last:
+                    end = _number(last.position)
+            async with QueueEvents(queue, store.storage, after=start, prefix=store.prefix) as reader:
+                await _print(reader, end, count, wanted, as_json)
+
+    targets.run(listen())
+
+
+async def _print(reader: object, end: int | None, count: int | None, wanted: frozenset[str], as_json: bool) -> None:
+    from glidemq_async.queues.events import EventGap, QueueEvents
+
+    assert isinstance(reader, QueueEvents)  # noqa: S101 - for the type, which is not imported above
+    if end is not None and (end <= 0 or _number(reader.position) >= end):
+        return
+    printed = 0
+    async for event in reader:
+        if not wanted or isinstance(event, EventGap) or event.kind in wanted:
+            typer.echo(_line(event, as_json))
+            printed += 1
+        if printed == count or (end is not None and _number(event.position) >= end):
+            return
+
+
+def _line(event: QueueEvent | EventGap, as_json: bool) -> str:
+    from glidemq_async.cli import documents, output
+    from glidemq_async.queues.events import EventGap
+
+    document = documents.event_document(event)
+    if as_json:
+        return output.to_json(document)
+    if isinstance(event, EventGap):
+        return f"{'':24}  {event.missed} events were trimmed before they were read"
+    return output.text(f"{document['at']}  {event.kind:<13} {event.job_id} {event.detail}".rstrip())
+
+
+def _number(position: str) -> int:
+    """The number of the event that comes after a position."""
+    return int(position.rpartition("/")[2])

@@ -1,0 +1,224 @@
+"""The commands that look and change nothing: queues, jobs, job, workers, schedulers (which can trigger one)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
+
+import typer
+
+from glidemq_async.cli.command_runner import JOB, answer, hint_at_app, hint_at_more, show_jobs
+from glidemq_async.cli.options import AsJson, JobId, Limit, Place, QueueName, parse_json, placed
+
+if TYPE_CHECKING:
+    from glidemq_async.cli.output import Document
+    from glidemq_async.cli.targets import Store
+    from glidemq_async.jobs.job import Job
+    from glidemq_async.queues.queue import Queue
+
+StateName: TypeAlias = Literal[
+    "waiting", "active", "delayed", "prioritized", "key-waiting", "rate-limited", "completed", "failed"
+]
+StateOption = Annotated[StateName | None, typer.Option("--state", "-s", show_default="all")]
+JobName = Annotated[str | None, typer.Option("--name", help="Only jobs of this name.")]
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="JSON", help="Only jobs whose data has these items, or is this value.")
+]
+OneQueue = Annotated[
+    str | None, typer.Argument(metavar="QUEUE", help="The name of a queue.", show_default="every queue")
+]
+
+
+@placed
+def queues(place: Place, as_json: AsJson = False) -> None:
+    """List the queues, with the number of jobs in each state."""
+    from glidemq_async.cli import targets
+
+    async def look() -> Document:
+        async with targets.open_store(place) as store:
+            names = await targets.queue_names(store.storage, store.prefix)
+            return {"queues": [await _queue(store, name) for name in names]}
+
+    answer(look(), _show_queues, as_json=as_json)
+
+
+def _show_queues(document: Document) -> None:
+    from glidemq_async.cli import output
+
+    found = [one for one in document["queues"] if one["problem"] is None]
+    for one in document["queues"]:
+        if one["problem"] is not None:
+            typer.echo(output.text(f"{one['name']}: {one['problem']}"), err=True)
+    states = list(found[0]["counts"]) if found else []
+    rows = [[one["name"], "paused" if one["paused"] else "", *one["counts"].values(), one["workers"]] for one in found]
+    output.print_table(["queue", "", *states, "workers"], rows, empty="no queues")
+
+
+async def _queue(store: Store, name: str) -> Document:
+    from glidemq_async.errors import IncompatibleQueueError
+
+    try:
+        async with store.queue(name) as queue:
+            return {
+                "name": name,
+                "paused": await queue.is_paused(),
+                "counts": await queue.get_job_counts(),
+                "workers": len(await queue.get_workers()),
+                "problem": None,
+            }
+    except IncompatibleQueueError as error:
+        return {"name": name, "paused": False, "counts": {}, "workers": 0, "problem": str(error)}
+
+
+@placed
+def jobs(
+    place: Place,
+    queue: QueueName,
+    state: StateOption = None,
+    name: JobName = None,
+    data: Data = None,
+    limit: Limit = 20,
+    offset: Annotated[int, typer.Option("--offset", min=0, help="Leave out so many; with --state only.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs of a queue, in the order in which they will start; ended ones the newest first."""
+    from glidemq_async.cli import documents, targets
+
+    wanted = None if data is None else parse_json("--data", data)
+    if offset and (state is None or name is not None or data is not None):
+        raise typer.BadParameter("it goes with --state alone", param_hint="--offset")
+
+    async def look() -> Document:
+        async with targets.open_queue(queue, place) as opened:
+            # One more than is shown tells whether there are more.
+            found = await _jobs(opened, state, name, wanted, limit + 1, offset)
+            shown = [documents.job_document(job) for job in found[:limit]]
+            return {"jobs": shown, "more": len(found) > limit}
+
+    def show(found: Document) -> None:
+        show_jobs(found["jobs"], JOB, place, empty="no jobs")
+        hint_at_more(found, "more of them: --limit, or --offset with --state; glidemq queues counts them")
+
+    answer(look(), show, as_json=as_json)
+
+
+async def _jobs(
+    queue: Queue[Any, Any], state: StateName | None, name: str | None, data: object, limit: int, offset: int
+) -> list[Job[Any, Any]]:
+    if state is not None and name is None and data is None:
+        return await queue.get_jobs(state, offset, offset + limit - 1)
+    return await queue.search_jobs(state, name, data, limit)
+
+
+@placed
+def job(place: Place, queue: QueueName, job_id: JobId, as_json: AsJson = False) -> None:
+    """Show everything about one job: its data, its result or failure, and its log."""
+    from glidemq_async.cli import documents, targets
+    from glidemq_async.cli.exits import NOT_FOUND, CommandError
+
+    async def look() -> Document:
+        async with targets.open_queue(queue, place) as opened:
+            found = await opened.get_job(job_id)
+            if found is None:
+                raise CommandError(
+                    f"no job {job_id!r} is in queue {queue!r}: it never was, was removed, or its retention is over",
+                    NOT_FOUND,
+                )
+            return {**documents.job_document(found), "logs": await opened.get_job_logs(job_id)}
+
+    def show(found: Document) -> None:
+        _show_job(found)
+        hint_at_app([found], place)
+
+    answer(look(), show, as_json=as_json)
+
+
+def _show_job(document: Document) -> None:
+    from glidemq_async.cli import documents, output
+
+    apart = {"logs", "stacktrace", "sealed", "unreadable"}
+    shown = {name: documents.told(document, name) for name in document if name not in apart}
+    why = {f"why no {name}": reason for name, reason in document["unreadable"].items()}
+    output.print_fields({name: value for name, value in shown.items() if value is not False and value != 0} | why)
+    trace = document["stacktrace"]
+    for heading, lines in (("log", cast("list[str]", document["logs"])), ("traceback", [trace] if trace else [])):
+        if lines:
+            typer.echo(f"\n{heading}:")
+            typer.echo("\n".join(f"  {output.text(line)}" for each in lines for line in each.splitlines()))
+
+
+@placed
+def workers(place: Place, queue: OneQueue = None, as_json: AsJson = False) -> None:
+    """List the workers that have given a sign of life within a minute."""
+    from glidemq_async.cli import documents, targets
+
+    async def look() -> Document:
+        found: list[Document] = []
+        async with targets.open_store(place) as store:
+            if queue is not None:
+                async with store.existing(queue) as opened:
+                    return {"workers": [documents.worker_document(queue, one) for one in await opened.get_workers()]}
+            for name in await targets.queue_names(store.storage, store.prefix):
+                async with store.queue(name) as each:
+                    found += [documents.worker_document(name, one) for one in await each.get_workers()]
+        return {"workers": found}
+
+    answer(look(), _show_workers, as_json=as_json)
+
+
+def _show_workers(document: Document) -> None:
+    from glidemq_async.cli import output
+
+    rows = [list(one.values()) for one in document["workers"]]
+    headings = ["queue", "worker", "host", "pid", "running", "of", "started", "last seen"]
+    output.print_table(headings, rows, empty="no workers")
+
+
+@placed
+def schedulers(
+    place: Place,
+    queue: QueueName,
+    trigger: Annotated[str | None, typer.Option("--trigger", metavar="ID", help="Add a job of this one now.")] = None,
+    remove: Annotated[str | None, typer.Option("--remove", metavar="ID", help="Delete this one.")] = None,
+    pause: Annotated[str | None, typer.Option("--pause", metavar="ID", help="Let this one add no jobs.")] = None,
+    resume: Annotated[str | None, typer.Option("--resume", metavar="ID", help="End the pause of this one.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the job schedulers of a queue; or trigger, remove, pause or resume one of them."""
+    from glidemq_async.cli import documents, targets
+    from glidemq_async.cli.exits import NOT_FOUND, CommandError
+
+    given = {"--trigger": trigger, "--remove": remove, "--pause": pause, "--resume": resume}
+    chosen = [option for option, scheduler_id in given.items() if scheduler_id is not None]
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"it excludes {chosen[1]}", param_hint=chosen[0])
+
+    async def look() -> Document:
+        async with targets.open_queue(queue, place) as opened:
+            if trigger is not None:
+                return {"triggered": trigger, "job_id": (await opened.trigger_job_scheduler(trigger)).id}
+            for word, scheduler_id, change in (
+                ("removed", remove, opened.remove_job_scheduler),
+                ("paused", pause, opened.pause_job_scheduler),
+                ("resumed", resume, opened.resume_job_scheduler),
+            ):
+                if scheduler_id is None:
+                    continue
+                if not await change(scheduler_id):
+                    raise CommandError(f"there is no job scheduler {scheduler_id!r} in queue {queue!r}", NOT_FOUND)
+                return {word: scheduler_id}
+            found = await opened.get_job_schedulers()
+            return {"schedulers": [documents.scheduler_document(one) for one in found]}
+
+    answer(look(), _show_schedulers, as_json=as_json)
+
+
+def _show_schedulers(document: Document) -> None:
+    from glidemq_async.cli import output
+
+    if "schedulers" not in document:
+        typer.echo(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in document.items()))
+        return
+    columns = ["id", "name", "cron", "tz", "every", "next_at", "last_at", "fired", "skipped", "paused"]
+    rows = [[one[column] for column in columns] for one in document["schedulers"]]
+    headings = ["id", "job", "cron", "tz", "every", "next", "last", "fired", "skipped", "paused"]
+    output.print_table(headings, rows, empty="no job schedulers")

@@ -1,0 +1,199 @@
+"""From the options of a command to an open queue, and to the servers themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import typer
+
+from glidemq_async.cli.apps import app_of
+from glidemq_async.cli.exits import INTERRUPTED, NOT_FOUND, UNAVAILABLE, USAGE, CommandError
+from glidemq_async.cli.loops import run_interruptible
+from glidemq_async.cli.options import Place
+from glidemq_async.client.queue_client import DEFAULT_PREFIX
+from glidemq_async.errors import GlideMQError, StorageUnavailable
+from glidemq_async.queues.queue import Queue
+from glidemq_async.storage import FileStorage, open_storage
+from glidemq_async.storage.redis.library import pack
+from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.redis.wire import Reply, Wire, as_list
+from glidemq_async.stored.names import QueueKeys
+
+if TYPE_CHECKING:
+    from glidemq_async.tasks.app import GlideMQ
+
+ASK_SECONDS: Final = 10.0
+LOADING_PAUSE: Final = 0.05
+SCANNED_AT_ONCE: Final = 2_000
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work to its end. Ctrl-C ends the command; a value that makes no sense is a usage error."""
+    done: list[T] = []
+
+    async def collect() -> bool:
+        done.append(await work)
+        return True
+
+    try:
+        finished = run_interruptible(collect())
+    except GlideMQError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise CommandError(str(error), USAGE) from error
+    if not finished:
+        raise typer.Exit(INTERRUPTED)
+    return done[0]
+
+
+class NoStore(CommandError):
+    """Nobody has used this place yet, and looking at it must not make it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where a command looks, which is not connected yet: a storage, and how its queues are read."""
+
+    storage: ServerStorage
+    prefix: str
+    app: GlideMQ[Any] | None
+
+    def queue(self, name: str) -> Queue[Any, Any]:
+        """Return a queue, which need not be there."""
+        if self.app is not None:
+            return self.app.queue(name)
+        return Queue(name, self.storage, prefix=self.prefix)
+
+    @asynccontextmanager
+    async def existing(self, name: str) -> AsyncGenerator[Queue[Any, Any]]:
+        """Give an open queue that is there already: looking at one must not make it. Raises CommandError."""
+        await _require(self.storage, QueueKeys(self.prefix, name))
+        async with self.queue(name) as queue:
+            yield queue
+
+
+@asynccontextmanager
+async def open_store(place: Place, *, make: bool = False) -> AsyncGenerator[Store]:
+    """Give what was asked for; with `make` it need not be there. Raises NoStore, CommandError, ValueError."""
+    app = None if place.spec is None else await app_of(place.spec, place.app)
+    if app is not None and place.url is not None:
+        app.relocate(place.url)
+    storage = open_storage(place.url) if app is None else app.storage
+    if not isinstance(storage, ServerStorage):
+        raise CommandError(f"{storage.url} is no server, so this cannot be asked of it", USAGE)
+    own = DEFAULT_PREFIX if app is None else str(app.settings["prefix"])
+    prefix = own if place.prefix is None else place.prefix
+    try:
+        if not make:
+            _check_made(storage)
+        yield Store(storage, prefix, app)
+    finally:
+        if app is not None:
+            await app.close()
+        await storage.close()
+
+
+def _check_made(storage: ServerStorage) -> None:
+    if not isinstance(storage, FileStorage) or storage.exists():
+        return
+    directory = storage.directory
+    if directory.is_dir():
+        found = f"{directory} is a directory in which no queues are"
+    else:
+        there = next((one for one in directory.parents if one.is_dir()), directory)
+        found = f"{there} has no {directory.relative_to(there).parts[0]!r}"
+    raise NoStore(f"there are no queues at {storage.url}, and looking makes none: {found}", NOT_FOUND)
+
+
+@asynccontextmanager
+async def open_queue(name: str, place: Place) -> AsyncGenerator[Queue[Any, Any]]:
+    """Give an open queue that is there already. Raises CommandError."""
+    async with open_store(place) as store, store.existing(name) as queue:
+        yield queue
+
+
+async def _require(storage: ServerStorage, keys: QueueKeys) -> None:
+    storage.bind()
+    # Asked on a connection of its own: one try, where a client would wait for a server that is away.
+    with _unavailable(storage):
+        wire = await (await storage.find_node(keys.base)).dial()
+    try:
+        if await ask(wire, "EXISTS", keys.key("meta")) == 1:
+            return
+    finally:
+        wire.drop("asked")
+    near = get_close_matches(keys.queue, await queue_names(storage, keys.prefix), 1)
+    hint = f": did you mean {near[0]!r}?" if near else ""
+    raise CommandError(f"there is no queue {keys.queue!r} on {storage.url}{hint}", NOT_FOUND)
+
+
+async def queue_names(storage: ServerStorage, prefix: str) -> list[str]:
+    """Return the names of all queues. Walks the names of all keys of the server, some thousands a call."""
+    start, end = f"{prefix}:{{", "}:meta"
+    pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", start) + "*" + end
+    found: set[str] = set()
+    async with open_wires(storage) as wires:
+        for wire in wires:
+            cursor: Reply = b"0"
+            while True:
+                reply = as_list(await ask(wire, "SCAN", _text(cursor), "MATCH", pattern, "COUNT", SCANNED_AT_ONCE))
+                cursor, keys = reply or [b"0", []]
+                found.update(_text(key)[len(start) : -len(end)] for key in as_list(keys) or [])
+                if cursor == b"0":
+                    break
+    return sorted(found)
+
+
+@asynccontextmanager
+async def open_wires(storage: ServerStorage) -> AsyncGenerator[list[Wire]]:
+    """Give a connection to each primary, without loading the function library. Raises StorageUnavailable."""
+    storage.bind()
+    wires: list[Wire] = []
+    try:
+        with _unavailable(storage):
+            for node in await storage.primaries():
+                wires.append(await node.dial())  # noqa: PERF401 - those that opened must be closed
+        yield wires
+    finally:
+        for wire in wires:
+            wire.drop("asked")
+        await asyncio.sleep(0)
+
+
+@contextmanager
+def _unavailable(storage: ServerStorage) -> Generator[None]:
+    """Say in one line that a server cannot be reached."""
+    try:
+        yield
+    except StorageUnavailable:
+        raise
+    except OSError as error:
+        raise CommandError(f"{storage.url} cannot be reached: {error}", UNAVAILABLE) from error
+
+
+async def ask(wire: Wire, *words: str | bytes | int) -> Reply:
+    """Send one command and return its reply; one that still reads its data from disk is waited for.
+
+    Raises CommandError when the server refuses it or is gone.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + ASK_SECONDS
+    while True:
+        reply = await wire.send(pack(*words), deadline)
+        if not isinstance(reply, Exception):
+            return reply
+        if not str(reply).startswith("LOADING") or loop.time() + LOADING_PAUSE > deadline:
+            raise CommandError(f"{wire.where} answered {words[0]!s} with: {reply}", UNAVAILABLE)
+        await asyncio.sleep(LOADING_PAUSE)
+
+
+def _text(value: Reply) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,1 @@
+"""The connection of one queue: its functions, payloads, awaited results and schedulers."""

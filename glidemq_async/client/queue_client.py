@@ -1,0 +1,209 @@
+"""What a queue, a worker and their jobs share: one queue's keys, functions and serializer over one storage."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from glidemq_async._internal import forks
+from glidemq_async._internal.blocking import Blocking, Home
+from glidemq_async.client.payload_coder import DEFAULT_LIMIT, Payloads
+from glidemq_async.client.result_listener import ResultListener
+from glidemq_async.client.scheduler_runner import Timekeeper
+from glidemq_async.errors import IncompatibleQueueError, PayloadTooLarge
+from glidemq_async.functions.callers import Functions, QueueState
+from glidemq_async.options.budget import JobBudget
+from glidemq_async.payloads.codecs import Codec
+from glidemq_async.payloads.serialization import Serializer
+from glidemq_async.storage import Storage, open_storage
+from glidemq_async.storage.protocol import FunctionError
+from glidemq_async.storage.redis import access
+from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.stored.dead_letter import DeadLetter
+from glidemq_async.stored.names import QueueKeys
+
+DEFAULT_PREFIX: Final = "glide"
+
+
+class QueueClient:
+    """The connection of one process to one queue. Opened once, closed once; the storage only if it is its own."""
+
+    def __init__(
+        self,
+        queue: str,
+        storage: str | Storage | None,
+        *,
+        prefix: str,
+        mode: str | None,
+        serializer: Serializer | None = None,
+        codecs: Sequence[Codec] = (),
+        payload_limit: int | None = None,
+        dead_letter_queue: str | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> None:
+        self.keys = QueueKeys(prefix, queue)
+        check_mode(mode)
+        self.payloads = Payloads(self.keys.base, serializer, codecs, payload_limit)
+        self.encode, self.decode = self.payloads.encode, self.payloads.decode
+        self.owns_storage = not isinstance(storage, Storage)
+        self.storage: Storage = open_storage(storage, timeout=timeout)
+        self.budget: JobBudget | None = None
+        """What a run of its worker may write; None for clients of queues."""
+        self._mode = mode
+        self._dead_letter_queue = dead_letter_queue
+        self._begin()
+        forks.watch(self)
+
+    def _begin(self) -> None:
+        """Be a client that has not been opened yet, with lanes and an id of its own."""
+        self.id = uuid.uuid4().hex
+        self.functions = Functions(self.storage, self.keys.base)
+        self.results = ResultListener(self.storage, self.functions, self.id)
+        self.timekeeper = Timekeeper(self.functions, self.id)
+        self._opening = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.state: QueueState | None = None
+
+    def after_fork(self) -> object:
+        """Start afresh in a forked child: calls of two processes must not share a lane; see `forks`."""
+        parents = (self.functions, self.results, self.timekeeper, self._opening, self._loop)
+        self._begin()
+        return parents
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that the client belongs to, None before it is opened and once it is closed."""
+        return self._loop
+
+    @property
+    def home(self) -> Home:
+        """What decides in which loop this client works: the storage, if that is shared with others."""
+        return self.storage if not self.owns_storage and isinstance(self.storage, Home) else self
+
+    @property
+    def queue(self) -> str:
+        """The queue's name."""
+        return self.keys.queue
+
+    async def open(self) -> None:
+        """Connect, check the stored queue and declare what this client is to declare; idempotent.
+
+        Raises StorageUnavailable, IncompatibleQueueError, and ValueError for a payload limit beyond the server's own.
+        """
+        if self.state is None:
+            async with self._opening:
+                if self.state is None:
+                    await self.storage.connect()
+                    if self.payloads.limit > DEFAULT_LIMIT and isinstance(self.storage, ServerStorage):
+                        await self.storage.refuse_larger("payload_limit", self.payloads.limit)
+                    self._loop = asyncio.get_running_loop()
+                    await self._declare()
+
+    async def open_again(self, known: str) -> None:
+        """Declare again: the incarnation that was known is gone. Nothing if somebody did meanwhile. Raises as `open`.
+
+        Others keep the state of the queue that is gone until there is a new one.
+        """
+        async with self._opening:
+            if self.functions.incarnation == known:
+                await self._declare()
+
+    def keep_time(self) -> None:
+        """Fire the queue's job schedulers from now on; idempotent. For an open client."""
+        assert self.state is not None  # noqa: S101 - open
+        self.timekeeper.start(any_scheduled=self.state.has_schedulers)
+
+    async def _declare(self) -> None:
+        try:
+            self.state = await self.functions.open_queue(self._mode, self._dead_letter_queue)
+        except FunctionError as error:
+            raise self.refused(error) from None
+        if self.state.missing_rules:
+            access.warn(self.storage.url, self.state.missing_rules)
+
+    def blocking(self, owner: object) -> Blocking[Any]:
+        """Return the coroutine methods of a job as calls that wait; see `Blocking`."""
+        return Blocking(owner, self.home)
+
+    async def heartbeat(self, job_id: str) -> None:
+        """Nothing to say: the leases of runs in this process are renewed as long as it lives."""
+
+    def refused(self, error: FunctionError) -> Exception:
+        """Return what a user is told when a function refuses the queue as it is stored."""
+        if error.code not in {"INCOMPATIBLE", "WRONGTYPE"}:
+            return error
+        return IncompatibleQueueError(
+            f"queue {self.queue!r} on {self.storage.url} cannot be used: {error.message}; "
+            "use another queue name or prefix, or the settings the queue was made with"
+        )
+
+    def sibling(self, queue: str) -> QueueClient:
+        """Return a client of another queue of the same storage and prefix."""
+        return self._other(QueueKeys(self.keys.prefix, queue))
+
+    def at(self, base: str) -> QueueClient:
+        """Return a client of the queue with this base key, in the same storage."""
+        return self._other(QueueKeys.of(base))
+
+    def _other(self, keys: QueueKeys) -> QueueClient:
+        return QueueClient(keys.queue, self.storage, prefix=keys.prefix, mode=None)
+
+    def fits(self, key: str | None) -> bool:
+        """Whether a job with this key, or without one, may be added to the queue as it was when it was opened."""
+        mode = self.state.mode if self.state else None
+        return mode is None or (mode == "keyed") == (key is not None)
+
+    async def refuse_key(self, key: str | None) -> None:
+        """Raise ValueError for a key, or none, that does not fit; nothing if the queue has become another one."""
+        if self._mode is None:
+            # It followed what was stored then.
+            async with self._opening:
+                await self._declare()
+        mode = self.state.mode if self.state else None
+        if mode == "keyed" and key is None:
+            raise ValueError(f'queue {self.queue!r} is of mode "keyed": every job needs a key=, this one has none')
+        if mode == "global" and key is not None:
+            raise ValueError(
+                f'queue {self.queue!r} is of mode "global": key={key!r} would have no effect; leave it out'
+            )
+
+    async def close(self) -> None:
+        """Stop listening and close the storage if it was opened here; idempotent."""
+        await self.timekeeper.close()
+        await self.results.close()
+        self._loop = None
+        if self.owns_storage:
+            await self.storage.close()
+
+    def check_text(self, text: str, what: str) -> None:
+        """Refuse what is no text, has no UTF-8 form (ValueError) or is larger than a payload may be."""
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a {what} must be a str, not {text!r}")
+        size = len(text.encode())
+        if size > self.payloads.limit:
+            raise PayloadTooLarge(what, size, self.payloads.limit)
+
+    def encode_data(self, value: object, name: str, job_id: str, letter: DeadLetter | None) -> bytes:
+        """Turn new data of a job into bytes; raises SerializationError or PayloadTooLarge."""
+        return self.payloads.encode(value, "data", name, *self._origin(job_id, letter))
+
+    def decode_data(self, data: bytes, name: str, job_id: str, letter: DeadLetter | None) -> object:
+        """Turn the stored data of a job into their value; raises SerializationError."""
+        if letter is None:
+            return self.payloads.decode(data, "data", name, job_id)
+        return self.payloads.decode(data, "data", name, *self._origin(job_id, letter), what=f"data of job {job_id}")
+
+    def _origin(self, job_id: str, letter: DeadLetter | None) -> tuple[str, str]:
+        """Which job and queue data belong to: those of a dead letter to where it came from and may go back to."""
+        if letter is None:
+            return job_id, ""
+        return letter.job_id, QueueKeys(self.keys.prefix, letter.queue).base
+
+
+def check_mode(mode: str | None) -> None:
+    """Raise ValueError for what is no mode of a queue."""
+    if mode not in (None, "global", "keyed"):
+        raise ValueError(f'mode must be None, "global" or "keyed", got {mode!r}')

@@ -1,0 +1,231 @@
+"""Firing schedulers: every process that has a queue open takes part in it.
+
+The store names a first process, which comes at the next slot, and a second one, which comes a little later; all others
+come round once in a while. The first one fires the oldest slots and the others another part of what is due. The store
+lets each slot fire once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from glidemq_async.errors import GlideMQError
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import Wait
+from glidemq_async.functions.scheduler_calls import DueReply, DueScheduler, Firing
+from glidemq_async.schedules.schedule import Schedule, Slots
+
+__all__ = ["Timekeeper"]
+
+PATROL: Final = (30.0, 60.0)
+"""How often a process without a role looks for what the others may have left behind."""
+FIRST_LOOK: Final = (0.05, 0.5)
+"""When a queue that has schedulers was opened: not at once, for most who open one for a moment only."""
+BEHIND: Final = (0.5, 1.0)
+"""How long after a slot somebody without a role looks whether it was fired."""
+LONGEST_PAUSE: Final = 30.0
+"""Between two tries while the storage is away."""
+LEAVE_SECONDS: Final = 2.0
+"""How long giving up a role may take when the queue closes; without it the role is free after a slot."""
+SLOTS_A_CALL: Final = 100
+"""Slots that one call names at most; the server fires fewer when it has spent its time for one call."""
+UNREADABLE_SECONDS: Final = 600.0
+"""How long a scheduler that this process cannot read is left alone. It is read sooner when somebody changes it."""
+LOGGED_UNREADABLE: Final = 20
+"""How many schedulers that cannot be read are named in the log at most."""
+LOOP_SECONDS: Final = 0.005
+"""How long planning may hold the event loop."""
+
+_log = logging.getLogger(__name__)
+
+
+class Timekeeper:
+    """Fires the schedulers of one queue in one process, from `start` to `close`."""
+
+    def __init__(self, functions: Functions, process: str) -> None:
+        self._functions = functions
+        self.process = process
+        self._timer: asyncio.TimerHandle | None = None
+        self._round: asyncio.Task[None] | None = None
+        # Set during a round: come again not later than this (loop time).
+        self._sooner = float("inf")
+        self._holds_role = False
+        self._failures = 0
+        # Everything due up to this scheduler (slot, id) cannot be fired here; not asked for again until that time.
+        self._behind: tuple[int, str] | None = None
+        self._behind_until = 0.0
+        self._unreadable: set[str] = set()
+        self._started = self._closed = False
+
+    def start(self, *, any_scheduled: bool) -> None:
+        """Begin; idempotent. `any_scheduled` says whether the queue had schedulers when it was opened."""
+        if not self._started and not self._closed:
+            self._started = True
+            self._arm(random.uniform(*(FIRST_LOOK if any_scheduled else PATROL)))
+
+    def expect(self, delay: float, *, holds_role: bool = False) -> None:
+        """Come in so many seconds, unless that is planned sooner anyway."""
+        if self._closed or not self._started:
+            return
+        self._holds_role = self._holds_role or holds_role
+        at = asyncio.get_running_loop().time() + max(0.0, delay)
+        self._sooner = min(self._sooner, at)
+        if self._round is None and (self._timer is None or at < self._timer.when()):
+            self._arm(max(0.0, delay))
+
+    def hint(self, delay: float) -> None:
+        """Somebody saw that a slot comes in so many seconds: look afterwards whether it was fired."""
+        if not self._holds_role:
+            self.expect(max(0.0, delay) + random.uniform(*BEHIND))
+
+    async def fire(self) -> None:
+        """Fire what is due now; for those who move the clock by hand."""
+        await self._come()
+
+    async def close(self) -> None:
+        """Stop, and give up a role at once; idempotent."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._round is not None:
+            self._round.cancel()
+            await asyncio.wait([self._round])
+        if self._holds_role:
+            self._holds_role = False
+            try:
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await self._functions.leave_schedules(self.process)
+            except (TimeoutError, GlideMQError) as error:
+                _log.info("could not give up the role of firing schedulers, another process takes over: %r", error)
+
+    def _arm(self, delay: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # A queue that nobody closes must be free to vanish: a timer does not hold it, as a sleeping task would.
+        me: weakref.ref[Timekeeper] = weakref.ref(self)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._ring, me)
+
+    @staticmethod
+    def _ring(reference: weakref.ref[Timekeeper]) -> None:
+        timekeeper = reference()
+        if timekeeper is not None:
+            timekeeper.begin()
+
+    def begin(self) -> None:
+        """Come now, unless that is happening already."""
+        if not self._closed and self._round is None:
+            self._timer = None
+            self._sooner = float("inf")
+            self._round = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            pause = await self._come()
+            self._failures = 0
+        except Exception as error:  # noqa: BLE001 - one failure must not end the firing of schedulers
+            self._failures += 1
+            pause = min(LONGEST_PAUSE, 2.0 ** min(self._failures, 10) / 2) * random.uniform(0.5, 1.0)
+            _log.warning("schedulers of %s: could not fire, trying again in %.1f s: %r", self._base, pause, error)
+        self._round = None
+        if not self._closed:
+            now = asyncio.get_running_loop().time()
+            self._arm(max(0.0, min(pause, self._sooner - now)))
+
+    @property
+    def _base(self) -> str:
+        return self._functions.base
+
+    async def _come(self) -> float:
+        """Fire until nothing is due; returns in how many seconds to come again."""
+        if self._behind and asyncio.get_running_loop().time() >= self._behind_until:
+            self._behind = None
+        spread = True
+        while True:
+            reply = await self._functions.take_schedules(
+                self.process, self._behind, random.getrandbits(30) if spread else None
+            )
+            self._holds_role = reply.holds_role
+            if not reply.due:
+                return self._pause(reply)
+            fired, unreadable = await self._fire_page(reply)
+            if spread and not reply.is_first:
+                # A part without anything to do here: go through all from the oldest one on.
+                spread = fired > 0
+            elif unreadable:
+                self._behind = unreadable[-1].slot, unreadable[-1].id
+                self._behind_until = asyncio.get_running_loop().time() + UNREADABLE_SECONDS
+
+    def _pause(self, reply: DueReply) -> float:
+        patrol = random.uniform(*PATROL)
+        if not reply.holds_role:
+            return patrol
+        return min(patrol, max((reply.at - reply.now) / 1000, 0.0))
+
+    async def _fire_page(self, reply: DueReply) -> tuple[int, list[DueScheduler]]:
+        """Fire what was handed out; returns how many schedulers moved on, and those that cannot be read, in order."""
+        planned, refused = await self._plan(reply)
+        moved = 0
+        for wait in {firing.due.wait for firing in planned}:
+            left = deque(firing for firing in planned if firing.due.wait == wait)
+            while left:
+                moved += await self._fire_some(left, wait, refused)
+        return moved, [due for due in reply.due if due.id in refused]
+
+    async def _plan(self, reply: DueReply) -> tuple[list[Firing], set[str]]:
+        loop = asyncio.get_running_loop()
+        planned: list[Firing] = []
+        refused: set[str] = set()
+        began = loop.time()
+        for due in reply.due:
+            if loop.time() - began > LOOP_SECONDS:
+                await asyncio.sleep(0)
+                began = loop.time()
+            try:
+                schedule, anchor = Schedule.from_wire(due.spec)
+                plan = Slots(schedule, anchor).plan(due.slot, reply.now, reply.since)
+            except GlideMQError as error:
+                self._refuse(due.id, str(error), refused)
+            else:
+                planned.append(Firing(due, plan.fire, plan.skipped, plan.next))
+        return planned, refused
+
+    async def _fire_some(self, left: deque[Firing], wait: Wait, refused: set[str]) -> int:
+        """Make one call for the first of these and take away what is over with; returns how many schedulers moved."""
+        batch = _batch(left)
+        rest: list[Firing] = []
+        moved = 0
+        for answer in await self._functions.fire_schedulers(batch, wait):
+            firing = left.popleft()
+            if isinstance(answer, int):
+                moved += 1
+                if (remaining := firing.after(answer)) is not None:
+                    rest.append(remaining)
+            elif answer != "moved":
+                self._refuse(firing.due.id, answer, refused)
+        left.extendleft(reversed(rest))
+        return moved
+
+    def _refuse(self, scheduler_id: str, why: str, refused: set[str]) -> None:
+        refused.add(scheduler_id)
+        if scheduler_id in self._unreadable or len(self._unreadable) >= LOGGED_UNREADABLE:
+            return
+        self._unreadable.add(scheduler_id)
+        _log.error("scheduler %r of %s cannot be fired here: %s", scheduler_id, self._base, why)
+
+
+def _batch(firings: Iterable[Firing]) -> list[Firing]:
+    """Return the first of these, of the last one as many slots as fit into one call."""
+    batch: list[Firing] = []
+    room = SLOTS_A_CALL
+    for firing in firings:
+        batch.append(firing.upto(room))
+        room -= len(firing.slots)
+        if room <= 0:
+            break
+    return batch

@@ -1,0 +1,1 @@
+"""Jobs as users and handlers see them."""

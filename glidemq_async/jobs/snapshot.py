@@ -1,0 +1,401 @@
+"""A job as it was read: its fields, and what they are made of.
+
+What the fields are stored as is told in record.py; what can be done with a job is told in job.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeAlias, cast
+
+from glidemq_async._internal.generics import Data, Result
+from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.durations import from_ms
+from glidemq_async.errors import JobNotFound, SerializationError
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
+from glidemq_async.jobs.abort import AbortSignal
+from glidemq_async.jobs.reply_codes import not_found
+from glidemq_async.options.budget import Meter
+from glidemq_async.options.job_options import JobOptions
+from glidemq_async.payloads.serialization import MsgpackSerializer
+from glidemq_async.stored.dead_letter import DeadLetter, FailureCause
+from glidemq_async.stored.failure import stored_failure
+from glidemq_async.stored.record import FINAL, PLAIN, Route, State, claim_of, created_ms, place_of, route_of, whole
+
+Outcome: TypeAlias = Literal["added", "duplicate", "completed"]
+
+UNREAD: Final = object()
+_NOT_ACTIVE: Final = ""
+
+
+class JobFields(Generic[Data, Result]):
+    """The fields of a Job, as they were when it was read; payloads are decoded when they are first looked at."""
+
+    __slots__ = (
+        "_abort",
+        "_client",
+        "_created",
+        "_data",
+        "_data_bytes",
+        "_ended",
+        "_entry",
+        "_error",
+        "_last_entry",
+        "_letter",
+        "_meter",
+        "_options",
+        "_opts",
+        "_progress",
+        "_read_result",
+        "_result",
+        "_route",
+        "_started",
+        "_unreadable",
+        "attempts_made",
+        "failed_reason",
+        "failure_cause",
+        "fence",
+        "id",
+        "name",
+        "outcome",
+        "stalled_count",
+        "state",
+    )
+
+    id: str
+    name: str
+    state: State
+    attempts_made: int
+    """Runs that ended with a result or a failure. One that was cut off by a crash counts in `stalled_count`; one that
+    was handed back, or ended with RetryLater or RateLimited, counts nowhere."""
+    stalled_count: int
+    fence: int
+    """How often the job was claimed. Store it with what the handler writes elsewhere, and refuse lower ones."""
+    outcome: Outcome
+    """What came of the `add` that returned this object: "duplicate" and "completed" mean that this is another job."""
+    failed_reason: str | None
+    """Text of the error that it failed with, or "revoked", "revoked: <reason>", "expired", "stalled", "malformed"."""
+    failure_cause: FailureCause | None
+    """Why it failed for good, one word; None for a job that has not."""
+
+    def __init__(self, client: QueueClient, job_id: str, name: str) -> None:
+        self._client = client
+        self.id = job_id
+        self.name = name
+        self.state = "waiting"
+        self.outcome = "added"
+        self.attempts_made = self.stalled_count = self.fence = 0
+        self.failed_reason = None
+        self.failure_cause = None
+        self._letter: bytes | None = None
+        self._unreadable: SerializationError | None = None
+        self._data: object = UNREAD
+        self._data_bytes = b""
+        self._opts = b""
+        self._options: JobOptions | None = None
+        self._meter: Meter | None = None
+        self._progress: bytes | None = None
+        self._result: bytes | None = None
+        self._read_result: Callable[[Any], Any] | None = None
+        self._error: bytes | None = None
+        self._created = self._started = self._ended = 0
+        self._entry = _NOT_ACTIVE
+        self._route = PLAIN
+        self._abort: AbortSignal | None = None
+
+    @classmethod
+    def from_claim(cls, client: QueueClient, claimed: ClaimedJob, now: int) -> Self:
+        """Make the job of a claim. For workers."""
+        name, data, opts, fence, job_id, entry = claimed[:6]
+        job = cls(client, cast("bytes", job_id).decode(), cast("bytes", name).decode(errors="replace"))
+        job.state = "active"
+        job._data_bytes = data or b""
+        job._opts = opts or b""
+        job.fence = int(cast("bytes", fence))
+        job._entry = cast("bytes", entry).decode()
+        job._started = now
+        if len(claimed) > 6:
+            added, route = None, claimed[6]
+            if len(claimed) > 7:
+                failures, stalls, added, job._progress, route, job._letter = claimed[6:]
+                job.attempts_made = int(failures or 0)
+                job.stalled_count = int(stalls or 0)
+            job._created = created_ms(added, "", route)
+            job._route = route_of(route)
+        return job
+
+    def carried(self) -> list[object]:
+        """Return what a handler may know of this run as plain values; the payload in the default serializer's form.
+
+        Raises SerializationError when the payload cannot be read. For executors.
+        """
+        data = MsgpackSerializer().dumps(self.data)
+        route: object = [self._route.priority, self._route.lifo, self._route.key] if self._route is not PLAIN else None
+        progress = None if self._progress is None else MsgpackSerializer().dumps(self.progress)
+        known = [self.id, self.name, data, self._opts, self.fence, self._entry, self._started, self.attempts_made]
+        return [*known, self.stalled_count, self._created, progress, route, self._letter]
+
+    @classmethod
+    def from_carried(cls, client: QueueClient, values: list[Any]) -> Self:
+        """Make the job of a run from what `carried` returned. For executors."""
+        job = cls(client, values[0], values[1])
+        job.state = "active"
+        job._data_bytes, job._opts, job.fence, job._entry, job._started, job.attempts_made = values[2:8]
+        job.stalled_count, job._created, job._progress, route, job._letter = values[8:13]
+        if route:
+            job._route = Route(*route)
+        return job
+
+    @classmethod
+    def from_record(cls, client: QueueClient, job_id: str, record: Record) -> Self:
+        """Make the job of a stored record. For queues."""
+        job = cls(client, job_id, record.get(b"name", b"").decode(errors="replace"))
+        job._read(record)
+        return job
+
+    @classmethod
+    def from_add(cls, client: QueueClient, request: AddRequest, job_id: str, now: int) -> Self:
+        """Make the job of an add, as it was then. For queues."""
+        job = cls(client, job_id, request.name)
+        job._data_bytes = request.data
+        job._opts = request.opts
+        job._created = now
+        return job
+
+    @classmethod
+    def from_gone(cls, client: QueueClient, job_id: str) -> Self:
+        """Make a job of which no record is left. For queues."""
+        job = cls.__new__(cls)
+        job._client, job.id, job._entry = client, job_id, _NOT_ACTIVE  # noqa: SLF001 - of this class
+        return job
+
+    if not TYPE_CHECKING:  # else every name would pass for a field
+
+        def __getattr__(self, name: str) -> NoReturn:
+            # Asked for what is not set: of a job that is gone all but the above.
+            if name in JobFields.__slots__ and name != "id":
+                raise not_found("read", self.id)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    def note_options(self, options: JobOptions, now: int) -> None:
+        """Note what the options of its add say about an added job; `now` is the server's time then. For queues."""
+        self._route = Route(options.priority, options.lifo, options.key)
+        extra = options.to_extra()
+        if cast("int", extra.get("delay", 0)) > 0 or cast("int", extra.get("at", 0)) > now:
+            self.state = "delayed"
+        elif options.key is not None:
+            self.state = "key-waiting"
+        elif options.priority:
+            self.state = "prioritized"
+
+    def leave_out_data(self) -> None:
+        """Show None as the data, whatever they are. For queues that did not ask for them."""
+        self._data_bytes, self._data = b"", None
+
+    def settle_as_completed(self, payload: bytes) -> None:
+        """Note that the run's result has been stored. For workers."""
+        self.state, self._result = "completed", payload
+        self.attempts_made += 1
+
+    def settle_as_failed(self, cause: FailureCause, reason: str) -> None:
+        """Note that the run's failure has been stored as final. For workers."""
+        self.state, self.failure_cause, self.failed_reason = "failed", cause, reason
+        self.attempts_made += 1
+
+    def end_as(self, other: JobFields[Any, Any]) -> None:
+        """Note that the job has ended as another object of it has seen it end. For tests of users."""
+        self.state, self.attempts_made, self.fence = other.state, other.attempts_made, other.fence
+        self.failed_reason, self.failure_cause = other.failed_reason, other.failure_cause
+        self._result, self._error = other._result, other._error
+        self._started, self._ended = other._started, other._ended
+        self._last_entry = other._entry or other._last_entry
+
+    _last_entry: str
+
+    def _read(self, record: Record) -> None:
+        place = place_of(record)
+        claim = claim_of(record)
+        self.state = place.state
+        self._last_entry = place.entry if place.state in FINAL or place.state == "active" else _NOT_ACTIVE
+        self._data = UNREAD
+        self._data_bytes = record.get(b"data", b"")
+        self._opts = record.get(b"opts", b"")
+        self._options = None
+        self._progress = record.get(b"progress")
+        self._result = record.get(b"result")
+        self._error = record.get(b"error")
+        self._created = created_ms(record.get(b"added"), place.entry, record.get(b"route"))
+        self._started = claim.started if claim else 0
+        self._ended = whole(record, b"ended") if place.state in FINAL else 0
+        self._route = route_of(record.get(b"route"))
+        self.fence = claim.fence if claim else 0
+        self.attempts_made = whole(record, b"failures") + (place.state == "completed")
+        self.stalled_count = whole(record, b"stalls")
+        reason = record.get(b"reason")
+        self.failed_reason = reason.decode() if reason and place.state != "completed" else None
+        cause = record.get(b"cause", b"").decode()
+        self.failure_cause = cast("FailureCause", cause) if cause and place.state == "failed" else None
+        self._letter = record.get(b"letter")
+
+    @property
+    def gone(self) -> bool:
+        """Whether no record was left of this job when an add met it in its way; a `refresh` may find a new one."""
+        try:
+            return not self.state
+        except JobNotFound:
+            return True
+
+    def __repr__(self) -> str:
+        if self.gone:
+            return f"<Job {self.id} of {self._client.queue!r}, gone>"
+        return f"<Job {self.id} {self.name!r} of {self._client.queue!r}, {self.state}>"
+
+    @property
+    def queue(self) -> str:
+        """The name of the job's queue."""
+        return self._client.queue
+
+    @property
+    def data(self) -> Data:
+        """The payload. Raises SerializationError when the stored bytes cannot be decoded."""
+        if self._data is UNREAD:
+            try:
+                self._data = self._client.decode_data(self._data_bytes, self.name, self.id, self.dead_letter)
+            except SerializationError as error:
+                self._unreadable = error
+                raise
+        return cast("Data", self._data)
+
+    @property
+    def data_size(self) -> int:
+        """The size of the stored payload in bytes."""
+        return len(self._data_bytes)
+
+    @property
+    def options(self) -> JobOptions:
+        """The options that travel with the job; those that only concern its adding (delay, ttl) do not."""
+        if self._options is None:
+            self._options = JobOptions.from_wire(self._opts)
+        return self._options
+
+    @property
+    def has_options(self) -> bool:
+        """Whether any option differs from the default."""
+        return bool(self._opts)
+
+    @property
+    def entry(self) -> str:
+        """The lease token of the run, "" outside of one. For workers."""
+        return self._entry
+
+    @property
+    def payload_limit(self) -> int:
+        """The most bytes of a result before the queue's serializer and codecs have seen it. For executors."""
+        return self._client.payloads.plain_limit
+
+    @property
+    def dead_letter(self) -> DeadLetter | None:
+        """Where the job comes from if it was moved here as a dead letter of another queue, else None."""
+        return DeadLetter.from_wire(self._letter) if self._letter else None
+
+    def is_unreadable(self, error: BaseException) -> bool:
+        """Return whether this is what decoding the job's own data raised. For workers."""
+        return error is self._unreadable
+
+    @property
+    def meter(self) -> Meter | None:
+        """What the run has used of its budget, None before it has used any. For workers."""
+        return self._meter
+
+    def _metered(self) -> Meter | None:
+        """Return the meter of the run; None outside of one."""
+        budget = self._client.budget
+        if budget is None or not self._entry:
+            return None
+        if self._meter is None:
+            self._meter = Meter(budget)
+        return self._meter
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The short texts that travel with the job."""
+        return self.options.headers
+
+    @property
+    def key(self) -> str | None:
+        """The ordering key."""
+        return self._route.key
+
+    @property
+    def priority(self) -> int:
+        """The priority, as the last change left it; 0 is the most urgent."""
+        return self._route.priority
+
+    @property
+    def lifo(self) -> bool:
+        """Whether the job was added with `lifo`: the newest such job starts first."""
+        return self._route.lifo
+
+    @property
+    def progress(self) -> object:
+        """What the handler last said about its progress, None before that."""
+        if self._progress is None:
+            return None
+        return self._client.decode(self._progress, "progress", self.name, self.id)
+
+    @property
+    def return_value(self) -> Result | None:
+        """The result of a completed job, None for any other."""
+        if self.state != "completed" or self._result is None:
+            return None
+        return self._result_of(self._result)
+
+    @property
+    def stacktrace(self) -> str | None:
+        """The traceback of the last failed run, as text."""
+        return stored_failure(self._error, "").traceback or None if self._error else None
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When the job was added, by the server's clock."""
+        created = self._created or created_ms(None, self._entry)
+        return from_ms(created) if created else None
+
+    @property
+    def processed_at(self) -> datetime | None:
+        """When the last run started."""
+        return from_ms(self._started) if self._started else None
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds between when the last run could have started and when it did; None where that is not known.
+
+        From the add, or the end of a delay, on. For a job with a priority, a key or lifo the delay counts as waiting,
+        and of its later attempts nothing is known.
+        """
+        if not self._started:
+            return None
+        # The entry of the stream is made when a job becomes ready; that of the lane only by its claim.
+        ready = created_ms(None, self._entry or self._last_entry) or (0 if self.fence > 1 else self._created)
+        return max(0, self._started - ready) / 1000 if ready else None
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """When the job reached its final state."""
+        return from_ms(self._ended) if self._ended else None
+
+    @property
+    def abort(self) -> AbortSignal:
+        """Set when this run should stop; a coroutine handler is cancelled as well."""
+        if self._abort is None:
+            self._abort = AbortSignal()
+        return self._abort
+
+    def read_result_as(self, reader: Callable[[Any], Any]) -> None:
+        """Let `reader` turn the stored form of the result into what is returned to callers. For tasks."""
+        self._read_result = reader
+
+    def _result_of(self, payload: bytes) -> Result:
+        value = self._client.decode(payload, "result", self.name, self.id)
+        return cast("Result", value if self._read_result is None else self._read_result(value))

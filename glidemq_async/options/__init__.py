@@ -1,0 +1,1 @@
+"""The options of a job and their validation."""

@@ -1,0 +1,180 @@
+"""The checks of job options: each takes a name and a value and returns the value in the form that is kept.
+
+Which option takes which check stands in options.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, cast
+
+from glidemq_async.durations import instant_to_ms, to_ms
+from glidemq_async.errors import PayloadTooLarge
+from glidemq_async.options.backoff import Backoff
+from glidemq_async.options.deduplication import Deduplication
+from glidemq_async.stored.names import check_id
+
+__all__ = [
+    "MAX_HEADERS_BYTES",
+    "MAX_LEASE",
+    "MAX_PRIORITY",
+    "MIN_LEASE",
+    "Check",
+    "boolean",
+    "deduplication",
+    "durability",
+    "headers",
+    "optional_backoff",
+    "optional_id",
+    "optional_instant",
+    "optional_lease",
+    "optional_positive_seconds",
+    "optional_seconds",
+    "positive_number",
+    "positive_real",
+    "priority",
+    "refuse_unknown",
+    "whole_number",
+]
+
+#: The value is Any because it comes from a caller who may have ignored the types.
+Check: TypeAlias = Callable[[str, Any], object]
+
+MAX_HEADERS_BYTES: Final = 65_536
+MIN_LEASE: Final = 1
+MAX_LEASE: Final = 24 * 60 * 60
+MAX_PRIORITY: Final = 2**21
+MAX_REAL: Final = 10**12
+
+_LARGEST: Final = 2**31 - 1
+_DURABILITIES: Final = ("default", "replicated", "fsync")
+_LONGEST_REASON: Final = 500
+
+
+def refuse_unknown(found: Collection[str], valid: Collection[str], of: str = "job") -> None:
+    """Raise TypeError when `found` holds a name that is not valid, with the nearest one that is; `of` says whose."""
+    for name in found:
+        if name not in valid:
+            near = get_close_matches(name, valid, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(valid)}"
+            raise TypeError(f"unknown {of} option {name!r}: {hint}")
+
+
+def whole_number(name: str, value: object, *, least: int, most: int = _LARGEST) -> int:
+    """Accept an int from `least` to `most`, no bool."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {value!r}")
+    if not least <= value <= most:
+        raise ValueError(f"{name} must be from {least} to {most}, got {value!r}")
+    return value
+
+
+def positive_number(name: str, value: object) -> int:
+    """Accept an int of at least 1."""
+    return whole_number(name, value, least=1)
+
+
+def positive_real(name: str, value: object) -> float:
+    """Accept a finite number of at least a thousandth."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    if not 0.001 <= value <= MAX_REAL:
+        raise ValueError(f"{name} must be from 0.001 to {MAX_REAL}, got {value!r}")
+    return float(value)
+
+
+def priority(name: str, value: object) -> int:
+    """Accept a priority: 0 is the most urgent."""
+    return whole_number(name, value, least=0, most=MAX_PRIORITY)
+
+
+def boolean(name: str, value: object) -> bool:
+    """Accept True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def deduplication(name: str, value: object) -> Deduplication | None:
+    """Accept a Deduplication, or None."""
+    if value is not None and not isinstance(value, Deduplication):
+        raise TypeError(f"{name} must be a Deduplication, not {value!r}")
+    return value
+
+
+def optional_id(name: str, value: Any) -> str | None:
+    """Accept an id, or None."""
+    return None if value is None else check_id(name, value)
+
+
+def optional_seconds(name: str, value: Any) -> float | None:
+    """Accept a duration, zero included, or None."""
+    return None if value is None else to_ms(name, value) / 1000
+
+
+def optional_positive_seconds(name: str, value: Any) -> float | None:
+    """Accept a duration above zero, or None."""
+    return None if value is None else to_ms(name, value, allow_zero=False) / 1000
+
+
+def optional_lease(name: str, value: Any) -> float | None:
+    """Accept a duration from one second to a day, or None."""
+    seconds = optional_seconds(name, value)
+    if seconds is not None and not MIN_LEASE <= seconds <= MAX_LEASE:
+        raise ValueError(f"{name} must be from 1 second to 24 hours, got {value!r}")
+    return seconds
+
+
+def optional_instant(name: str, value: Any) -> datetime | None:
+    """Accept an instant with a time zone, or None."""
+    if value is None:
+        return None
+    instant: datetime = value
+    instant_to_ms(name, instant)
+    return instant
+
+
+def optional_backoff(name: str, value: Any) -> Backoff | None:
+    """Accept a Backoff, a fixed wait as a duration, or None."""
+    if value is None or isinstance(value, Backoff):
+        return value
+    return Backoff.fixed(to_ms(name, value) / 1000)
+
+
+def headers(name: str, value: object) -> Mapping[str, str]:
+    """Accept a mapping of str to str that is not too large, and return a read-only copy."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a mapping of str to str, not {value!r}")
+    copy = dict(cast("Mapping[object, object]", value))
+    size = 0
+    for key, text in copy.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise TypeError(f"{name} must map str to str, found {key!r}: {text!r}")
+        try:
+            size += len(key.encode()) + len(text.encode())
+        except UnicodeEncodeError:
+            raise ValueError(f"{name} holds a lone surrogate, which has no UTF-8 form: {key!r}: {text!r}") from None
+    if size > MAX_HEADERS_BYTES:
+        raise PayloadTooLarge(name, size, MAX_HEADERS_BYTES)
+    return MappingProxyType(cast("dict[str, str]", copy))
+
+
+def reason(name: str, value: object) -> str:
+    """Accept one line of text, at most 500 characters, or None, which becomes ""."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {value!r}")
+    if not value or len(value) > _LONGEST_REASON or not value.isprintable():
+        raise ValueError(f"{name} must be one line of 1 to {_LONGEST_REASON} characters, got {value[:80]!r}")
+    return value
+
+
+def durability(name: str, value: Any) -> object:
+    """Accept one of the three durabilities."""
+    if value not in _DURABILITIES:
+        raise ValueError(f"{name} must be one of {', '.join(_DURABILITIES)}, got {value!r}")
+    return value

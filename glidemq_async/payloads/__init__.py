@@ -1,0 +1,1 @@
+"""Payloads as bytes: serializers, extension types and codecs."""

@@ -1,0 +1,137 @@
+"""Compression of payloads above a threshold, and decompression that cannot be made to fill the memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+import zlib
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from glidemq_async.errors import CodecError, PayloadTooLarge
+from glidemq_async.options.validation import whole_number
+from glidemq_async.payloads.codecs.chain import PayloadContext
+
+if TYPE_CHECKING:
+    import zstandard
+
+__all__ = ["Compression"]
+
+Algorithm = Literal["gzip", "zstd"]
+
+_MARKS: Final = {"gzip": b"g", "zstd": b"z"}
+_LEVELS: Final = {"gzip": (1, 9, 6), "zstd": (1, 19, 3)}
+"""The lowest and the highest level, and the one used unless told otherwise."""
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_ZSTD_WINDOW: Final = 2**23
+"""The largest window in bytes a frame may ask memory for: what level 19 uses at most."""
+_NO_ZSTD: Final = "zstd needs the package zstandard: pip install 'glidemq-async[zstd]'"
+
+
+class Compression:
+    """Compresses payloads of at least `threshold` bytes where that makes them smaller, with "gzip" or "zstd".
+
+    Either reads both, and reads what is not compressed, so a fleet can change. `level` trades time for size: 1 to 9
+    for gzip (6), 1 to 19 for zstd (3). No payload is larger than `max_size` bytes once it is decompressed: larger ones
+    are refused with PayloadTooLarge when they are to be sent, and with CodecError when somebody else sent them, before
+    they are in memory. Stand before Encryption in a chain: what is encrypted cannot be compressed.
+
+    "zstd" needs the extra `zstd`. Raises ValueError or TypeError for bad arguments, ImportError without the extra.
+    """
+
+    tag = b"C"
+    required = False
+
+    def __init__(
+        self,
+        algorithm: Algorithm = "gzip",
+        *,
+        threshold: int = 1024,
+        level: int | None = None,
+        max_size: int = 64 * 1024 * 1024,
+    ) -> None:
+        if algorithm not in get_args(Algorithm):
+            raise ValueError(f'algorithm must be "gzip" or "zstd", got {algorithm!r}')
+        if algorithm == "zstd" and importlib.util.find_spec("zstandard") is None:
+            raise ImportError(_NO_ZSTD)
+        lowest, highest, usual = _LEVELS[algorithm]
+        self._level = usual if level is None else whole_number("level", level, least=lowest)
+        if self._level > highest:
+            raise ValueError(f"level must be from {lowest} to {highest} for {algorithm}, got {level!r}")
+        self._algorithm = algorithm
+        self._threshold = whole_number("threshold", threshold, least=0)
+        self._max_size = whole_number("max_size", max_size, least=1)
+        self._zstd = _Zstd(self._level) if algorithm == "zstd" else None
+
+    def __repr__(self) -> str:
+        return f"Compression({self._algorithm!r}, threshold={self._threshold}, level={self._level})"
+
+    def encode(self, data: bytes, context: PayloadContext, /) -> bytes | None:
+        """Return the compressed payload, None where it is not worth it. Raises PayloadTooLarge."""
+        if len(data) < self._threshold:
+            return None
+        if len(data) > self._max_size:
+            raise PayloadTooLarge(f"{context.kind} before compression", len(data), self._max_size)
+        zstd = self._zstd
+        packed = zstd.compress(data) if zstd is not None else zlib.compress(data, self._level, _GZIP_WINDOW)
+        # The frame takes three bytes.
+        return _MARKS[self._algorithm] + packed if len(packed) + 3 < len(data) else None
+
+    def decode(self, content: bytes, context: PayloadContext, /) -> bytes:
+        """Return the payload. Raises CodecError for one that is malformed or larger than `max_size`."""
+        del context
+        mark, packed = content[:1], content[1:]
+        if mark == _MARKS["gzip"]:
+            return self._gunzip(packed)
+        if mark == _MARKS["zstd"]:
+            return self._unzstd(packed)
+        raise CodecError(f"it is compressed in a way that is unknown here ({mark!r})")
+
+    def _gunzip(self, packed: bytes) -> bytes:
+        reader = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            data = reader.decompress(packed, self._max_size + 1)
+        except zlib.error as error:
+            raise CodecError(f"its gzip data is malformed ({error})") from None
+        self._check_size(len(data))
+        if not reader.eof or reader.unused_data:
+            raise CodecError("its gzip data is truncated or continues after its end")
+        return data
+
+    def _unzstd(self, packed: bytes) -> bytes:
+        try:
+            import zstandard
+        except ImportError:
+            raise CodecError(f"it is compressed with zstd: {_NO_ZSTD}") from None
+        try:
+            size = zstandard.get_frame_parameters(packed).content_size
+            # Without it the size would be told by the data alone; the compressor of this library always writes it.
+            if size == zstandard.CONTENTSIZE_UNKNOWN:
+                raise CodecError("its zstd data does not say how large it is")
+            self._check_size(size)
+            # The size that a frame claims is checked at its end only: never take more out of it than that.
+            reader = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).stream_reader(packed)
+            data = reader.read(size + 1)
+        except zstandard.ZstdError as error:
+            raise CodecError(f"its zstd data is malformed ({error})") from None
+        if len(data) != size:
+            raise CodecError("its zstd data is truncated, or larger than it says")
+        return data
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_size:
+            raise CodecError(f"it is larger than {self._max_size} bytes when decompressed, the most allowed here")
+
+
+class _Zstd(threading.local):
+    """One compressor per thread: it may not be shared, and making one costs more than a small payload."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        self._made: zstandard.ZstdCompressor | None = None
+
+    def compress(self, data: bytes) -> bytes:
+        if self._made is None:
+            import zstandard
+
+            self._made = zstandard.ZstdCompressor(level=self._level)
+        return self._made.compress(data)

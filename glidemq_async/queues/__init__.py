@@ -1,0 +1,1 @@
+"""Queues: adding, inspecting, limiting and cleaning jobs, and their events."""

@@ -1,0 +1,144 @@
+"""Concurrent adds ride together: one call is in flight, what arrives meanwhile goes in the next one.
+
+Nothing waits when the line is idle. Each caller waits on a future of its own, so cancelling one caller does not
+touch the others; a cancelled add may have happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final, NamedTuple
+
+from glidemq_async._internal import failpoints
+from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.errors import IncompatibleQueueError, QueueClosed
+from glidemq_async.functions.callers import AddReply, AddRequest, Wait
+from glidemq_async.storage.protocol import FunctionError
+
+MAX_JOBS: Final = 500
+"""Jobs that one call adds: it stops the server for everybody else, so it must stay short."""
+MAX_BYTES: Final = 1024 * 1024
+"""Bytes of payloads after which a call is full."""
+
+
+class Added(NamedTuple):
+    """The id of a job, what came of adding it, and the server's time in milliseconds."""
+
+    id: str
+    outcome: str
+    now: int
+
+
+class Adder:
+    """The line of adds of one queue client and one durability."""
+
+    def __init__(self, client: QueueClient, wait: Wait) -> None:
+        self._client = client
+        self._wait: Wait = wait
+        self._line: deque[tuple[AddRequest, asyncio.Future[Added]]] = deque()
+        self._sending = False
+        # Whether the last call carried several jobs: then the next job waits one turn of the loop for its neighbours,
+        # who were answered with it and are about to add again.
+        self._crowded = False
+        self._all_sent = asyncio.Event()
+        self._all_sent.set()
+        self._sender: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def add(self, job: AddRequest) -> Added:
+        """Add one job. A lone caller sends it at once, by itself: no hop, no wait."""
+        if self._sending or self._crowded or self._closed:
+            return await self.submit(job)
+        self._sending = True
+        self._all_sent.clear()
+        try:
+            reply = await self._call([job])
+        finally:
+            self._send_on()
+        return _added(reply, 0)
+
+    def submit(self, job: AddRequest) -> asyncio.Future[Added]:
+        """Put a job in line; the future is resolved with its outcome or fails with what the call raised."""
+        if self._closed:
+            raise QueueClosed("asked to add a job, found the queue closed: make a new Queue")
+        future: asyncio.Future[Added] = asyncio.get_running_loop().create_future()
+        self._line.append((job, future))
+        if not self._sending:
+            self._send_on()
+        return future
+
+    async def close(self) -> None:
+        """Refuse more, and wait until what is in line has been sent and answered."""
+        self._closed = True
+        await self._all_sent.wait()
+
+    def _send_on(self) -> None:
+        """The call in flight has ended: whoever came meanwhile is next."""
+        self._sending = bool(self._line)
+        if not self._sending:
+            self._all_sent.set()
+        elif self._sender is None:
+            self._all_sent.clear()
+            self._sender = asyncio.create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        try:
+            while self._line:
+                await self._send(self._next_batch())
+        finally:
+            self._sender = None
+            self._send_on()
+
+    def _next_batch(self) -> list[tuple[AddRequest, asyncio.Future[Added]]]:
+        batch: list[tuple[AddRequest, asyncio.Future[Added]]] = []
+        size = 0
+        while self._line and len(batch) < MAX_JOBS:
+            size += len(self._line[0][0].data)
+            if size > MAX_BYTES and batch:
+                break  # a large payload travels alone: nobody waits for it but its own caller
+            batch.append(self._line.popleft())
+        self._crowded = len(batch) > 1
+        return batch
+
+    async def _call(self, jobs: list[AddRequest]) -> AddReply:
+        if failpoints.armed:
+            failpoints.hit("add.before_send")
+        reply = await self._answer(jobs)
+        if failpoints.armed:
+            failpoints.hit("add.after_reply")
+        return reply
+
+    async def _answer(self, jobs: list[AddRequest]) -> AddReply:
+        while True:
+            functions = self._client.functions
+            meant = functions.incarnation
+            try:
+                return await functions.add_jobs(jobs, self._wait)
+            except FunctionError as error:
+                if error.code != "UNDECLARED":
+                    raise self._client.refused(error) from None
+            await self._client.open_again(meant)
+
+    async def _send(self, batch: list[tuple[AddRequest, asyncio.Future[Added]]]) -> None:
+        try:
+            reply = await self._call([job for job, _ in batch])
+        except BaseException as error:
+            if isinstance(error, IncompatibleQueueError) and len(batch) > 1:
+                # The mode of the queue was set meanwhile, and one of the jobs does not fit it: the others do.
+                for item in batch:
+                    await self._send([item])
+                return
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for position, (_, future) in enumerate(batch):
+            if not future.done():
+                future.set_result(_added(reply, position))
+
+
+def _added(reply: AddReply, position: int) -> Added:
+    return Added(reply.ids[position], reply.outcomes.get(position, "added"), reply.now)

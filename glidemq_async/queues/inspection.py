@@ -1,0 +1,261 @@
+"""Looking at a queue: its jobs by state, counts, logs, a search, how many ended when, and who works on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, cast
+
+import msgpack
+
+from glidemq_async._internal.generics import Data, Result
+from glidemq_async.durations import from_ms, instant_to_ms
+from glidemq_async.errors import SerializationError
+from glidemq_async.functions.inspection_calls import MinuteRow, WorkerRow
+from glidemq_async.jobs.job import Job
+from glidemq_async.options.validation import whole_number
+from glidemq_async.queues.base import QueuePart
+from glidemq_async.stored.names import check_id
+from glidemq_async.stored.record import FINAL, STATES, State
+
+PAGE: Final = 500
+"""Jobs that one call lists."""
+SILENT_SECONDS: Final = 60.0
+"""A worker that gave no sign of life for so long is taken for gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPoint:
+    """The jobs that ended in one minute; `mean_seconds` is how long their last runs took on average.
+
+    What ended without a run (expired, revoked while it waited) or by the server's decision (stalled) counts with a
+    duration of zero.
+    """
+
+    minute: datetime
+    count: int
+    mean_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """How many jobs ended in one state: in all, and in each minute in which any did, the earliest first."""
+
+    count: int
+    points: tuple[MetricPoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker of a queue. `running` is the number of its jobs; `last_seen` is by the server's clock,
+    `started_at` by that of the worker's host.
+    """
+
+    name: str
+    host: str
+    pid: int
+    concurrency: int
+    started_at: datetime
+    last_seen: datetime
+    running: int
+
+
+class Inspection(QueuePart[Data, Result]):
+    """The methods of Queue that look at it and change nothing."""
+
+    async def get_job(self, job_id: str) -> Job[Data, Result] | None:
+        """Return a job, None if there is none with this id."""
+        check_id("job_id", job_id)
+        await self.connect()
+        record = (await self._client.functions.get_records([job_id]))[0]
+        return Job[Data, Result].from_record(self._client, job_id, record) if b"place" in record else None
+
+    async def get_deduplication_job_id(self, deduplication_id: str) -> str | None:
+        """Return the id of the job that owns a deduplication id, None when no job does.
+
+        That is the job of which an add with this `Deduplication` would be a duplicate. The job of a throttle may have
+        been removed already.
+        """
+        check_id("deduplication_id", deduplication_id)
+        await self.connect()
+        return await self._client.functions.get_deduplication(deduplication_id) or None
+
+    async def get_jobs(
+        self, state: State, start: int = 0, end: int = 99, *, with_data: bool = True
+    ) -> list[Job[Data, Result]]:
+        """Return the jobs in a state from position `start` to `end`, both included.
+
+        Delayed and prioritized jobs come in the order in which they will start, ended ones newest first. `waiting` jobs
+        come in three groups: those handed back or recovered, which start first; plain jobs, the oldest first; and
+        `lifo` jobs, the newest first. Workers start jobs of the last two groups in turns, so their order across these
+        groups is not known before. Reading far into a long queue walks there; use `iter_jobs` for all. With
+        `with_data=False` the payloads are not read, and `data` of these jobs is None.
+        """
+        if start < 0 or end < start:
+            raise ValueError(f"start and end must be 0 <= start <= end, got {start} and {end}")
+        found: list[Job[Data, Result]] = []
+        position = 0
+        async for ids in self._pages(state):
+            wanted = ids[max(0, start - position) : end + 1 - position]
+            found += await self._read(wanted, with_data)
+            position += len(ids)
+            if position > end:
+                break
+        return found
+
+    async def iter_jobs(self, state: State) -> AsyncIterator[Job[Data, Result]]:
+        """Iterate over the jobs in a state. Jobs that change state meanwhile may be missed or met twice."""
+        async for ids in self._pages(state):
+            async for job in self._each(ids):
+                yield job
+
+    async def _pages(self, state: State, name: str | None = None) -> AsyncIterator[list[str]]:
+        _known(state)
+        await self.connect()
+        cursor, functions = "", self._client.functions
+        while True:
+            if name is None:
+                cursor, ids = await functions.list_jobs(state, cursor, PAGE)
+            else:
+                cursor, ids = await functions.search_jobs(state, cursor, PAGE, name)
+            yield ids
+            if not cursor:
+                return
+
+    async def _each(self, ids: Sequence[str]) -> AsyncIterator[Job[Data, Result]]:
+        """Iterate over the jobs of these ids that are still there, reading no more at once than the server answers."""
+        async for piece in self._client.functions.iter_records(ids):
+            for job_id, record in piece:
+                if b"place" in record:
+                    yield Job[Data, Result].from_record(self._client, job_id, record)
+
+    async def _read(self, ids: Sequence[str], with_data: bool) -> list[Job[Data, Result]]:
+        if with_data:
+            return [job async for job in self._each(ids)]
+        jobs: list[Job[Data, Result]] = []
+        for job_id, record in zip(ids, await self._client.functions.get_outlines(ids), strict=True):
+            if b"place" in record:
+                job = Job[Data, Result].from_record(self._client, job_id, record)
+                job.leave_out_data()
+                jobs.append(job)
+        return jobs
+
+    async def get_job_counts(self) -> dict[State, int]:
+        """Return the number of jobs in each state, computed from the stored structures in one instant."""
+        await self.connect()
+        return cast("dict[State, int]", await self._client.functions.count_jobs())
+
+    async def count(self) -> int:
+        """Return the number of jobs that have not started or wait for another attempt, in whatever state they wait."""
+        counts = await self.get_job_counts()
+        return sum(number for state, number in counts.items() if state not in {"active", *FINAL})
+
+    async def get_job_logs(self, job_id: str, start: int = 0, end: int = -1) -> list[str]:
+        """Return log lines of a job from `start` to `end`, both included; negative positions count from the end."""
+        check_id("job_id", job_id)
+        await self.connect()
+        _, lines = await self._client.functions.get_logs(job_id, start, end)
+        return lines
+
+    async def search_jobs(
+        self,
+        state: State | None = None,
+        name: str | None = None,
+        data: object = None,
+        limit: int = 100,
+    ) -> list[Job[Data, Result]]:
+        """Return up to `limit` jobs that match every filter given, in the order of `get_jobs`, state by state.
+
+        `state` None is every state; `name` must be equal. A mapping as `data` matches jobs whose data is a mapping
+        with all of its items (nested values must be equal); any other value must be equal. `limit` counts matches:
+        all jobs are looked at until it is reached, in bounded steps, which takes its time on a large queue. Jobs
+        that change state meanwhile may be missed, and none comes twice.
+        """
+        states = STATES if state is None else (_known(state),)
+        if name is not None:
+            check_id("job name", name)
+        whole_number("limit", limit, least=0)
+        found: list[Job[Data, Result]] = []
+        if not limit:
+            return found
+        met: set[str] = set()
+        for one in states:
+            async for ids in self._pages(one, name):
+                fresh = [job_id for job_id in ids if job_id not in met]
+                async for job in self._each(fresh):
+                    if (data is None or _holds(job, data)) and (state is None or job.state == state):
+                        met.add(job.id)
+                        found.append(job)
+                        if len(found) == limit:
+                            return found
+        return found
+
+    async def get_metrics(
+        self,
+        state: Literal["completed", "failed"],
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+    ) -> Metrics:
+        """Return how many jobs ended in `state`, minute by minute, and how long their last runs took.
+
+        `start` and `end` (aware) are the first and the last minute; without them the last 24 hours, which is as far
+        back as there is anything. Jobs that were removed since count too, those that were retried since as well.
+        """
+        if state not in FINAL:
+            raise ValueError(f"metrics are kept of ended jobs: state must be completed or failed, got {state!r}")
+        start_ms = None if start is None else instant_to_ms("start", start)
+        end_ms = None if end is None else instant_to_ms("end", end)
+        if start_ms is not None and end_ms is not None and end_ms < start_ms:
+            raise ValueError(f"start must not be after end, got {start} and {end}")
+        await self.connect()
+        points = tuple(map(_point, await self._client.functions.get_metrics(state, start_ms, end_ms)))
+        return Metrics(sum(point.count for point in points), points)
+
+    async def get_workers(self) -> list[WorkerInfo]:
+        """Return the workers of this queue, the longest running first.
+
+        A worker that gave no sign of life for a minute is left out, whatever it ran: it died or is cut off, and its
+        jobs start elsewhere when their leases end.
+        """
+        await self.connect()
+        rows = await self._client.functions.list_workers(round(SILENT_SECONDS * 1000))
+        return sorted(map(_worker_info, rows), key=lambda worker: (worker.started_at, worker.name))
+
+
+def _known(state: State) -> State:
+    if state not in STATES:
+        raise ValueError(f"state must be one of {', '.join(STATES)}, got {state!r}")
+    return state
+
+
+def _holds(job: Job[Data, Result], wanted: object) -> bool:
+    try:
+        data = cast("object", job.data)
+    except SerializationError:
+        return False
+    if not isinstance(wanted, Mapping):
+        return data == wanted
+    if not isinstance(data, Mapping):
+        return False
+    items, known = cast("Mapping[object, object]", wanted), cast("Mapping[object, object]", data)
+    return all(key in known and known[key] == value for key, value in items.items())
+
+
+def _point(row: MinuteRow) -> MetricPoint:
+    return MetricPoint(from_ms(row.minute * 60_000), row.jobs, row.run_ms / row.jobs / 1000)
+
+
+def _worker_info(row: WorkerRow) -> WorkerInfo:
+    info = cast("dict[str, object]", msgpack.unpackb(row.info) or {} if row.info else {})
+    started = cast("int", info.get("started", 0)) or row.last_seen
+    return WorkerInfo(
+        row.name,
+        cast("str", info.get("host", "")),
+        cast("int", info.get("pid", 0)),
+        cast("int", info.get("concurrency", 0)),
+        from_ms(started),
+        from_ms(row.last_seen),
+        row.running,
+    )

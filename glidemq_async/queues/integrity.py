@@ -1,0 +1,141 @@
+"""The self-check of one queue: every structure and every record, in bounded steps, without a write.
+
+The functions see one instant each, the walk does not: what a step finds is looked at again before it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.functions.callers import Finding
+
+STEP: Final = 200
+"""Members of a structure, or records, that one call looks at."""
+STRUCTURES: Final = (
+    "returned",
+    "scheduled",
+    "completed",
+    "failed",
+    "lifo",
+    "prioritized",
+    "keyed",
+    "stream",
+    "lane",
+)
+#: What a queue consists of beside the records; anything else under its tag has no owner.
+SINGLE_KEYS: Final = frozenset(
+    {
+        *STRUCTURES,
+        "id",
+        "events",
+        "meta",
+        "idle",
+        "timer",
+        "alive",
+        "workers",
+        "waiters",
+        "held",
+        "expiry",
+        "revoking",
+        "outbox",
+        "inbox",
+        "moved",
+        "test",
+        "confirm",
+        "sequence",
+        "ready",
+        "sleeping",
+        "resting",
+        "pauses",
+        "limited",
+        "limits",
+        "rate",
+        "deduped",
+        "schedules",
+        "schedules_timer",
+        "running",
+        "writes",
+        "positions",
+        "losses",
+    }
+)
+#: Keys of which there is one for each ordering key; the first two exist while jobs of it do.
+KEY_LINES: Final = frozenset({"keyq", "keyrest"})
+#: These expire by themselves, or stay until they are removed by the call that set them. "call": a reply kept for a
+#: repeated call has no other owner.
+FREE_STANDING: Final = frozenset(
+    {"call", "dedup", "key", "keyrate", "keybucket", "metrics", "write", "written", "transaction"}
+)
+OF_MANY: Final = KEY_LINES | FREE_STANDING | {"job", "logs", "scheduler"}
+
+
+async def check_queue(client: QueueClient) -> list[Finding]:
+    """Return every invariant that the stored data breaks."""
+    suspects = [finding async for finding in _walk(client)]
+    if not suspects:
+        return []
+    again = {(f.invariant, f.subject) async for f in _walk(client)}
+    return [finding for finding in suspects if (finding.invariant, finding.subject) in again]
+
+
+async def _walk(client: QueueClient) -> AsyncIterator[Finding]:
+    functions = client.functions
+    for structure in STRUCTURES:
+        cursor = ""
+        while True:
+            cursor, findings = await functions.check_places(structure, cursor, STEP)
+            for finding in findings:
+                yield finding
+            if not cursor:
+                break
+    for finding in await functions.check_queue():
+        yield finding
+    async for finding in _check_keys(client):
+        yield finding
+
+
+async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:
+    """Look at every key under the queue's tag, and at what each record and each ordering key says."""
+    found: dict[str, list[str]] = {"job": [], "logs": []}
+    async for name in scan_keys(client):
+        kind, _, rest = name.partition(":")
+        found.setdefault("line" if kind in KEY_LINES else kind, []).append(rest)
+        if kind not in OF_MANY and (kind not in SINGLE_KEYS or rest):
+            yield Finding("I12", client.keys.key(name), "a key without an owner")
+    ids = found["job"]
+    for job_id in sorted(set(found["logs"]).difference(ids)):
+        yield Finding("I12", job_id, "log lines of a job that has no record")
+    async for finding in _check_schedulers(client, set(found.get("scheduler", []))):
+        yield finding
+    for key in sorted(set(found.get("line", []))):
+        for finding in await client.functions.check_key(key):
+            yield finding
+    for start in range(0, len(ids), STEP):
+        for finding in await client.functions.check_records(ids[start : start + STEP]):
+            yield finding
+
+
+async def _check_schedulers(client: QueueClient, records: set[str]) -> AsyncIterator[Finding]:
+    """Look whether each job scheduler has both a record and a place in the order of slots."""
+    listed: set[str] = set()
+    cursor = "0"
+    while cursor:
+        cursor, ids = await client.functions.list_schedulers(cursor)
+        listed.update(ids)
+    for scheduler_id in sorted(listed ^ records):
+        lacks = "a record" if scheduler_id in listed else "a next slot"
+        yield Finding("I12", scheduler_id, f"a job scheduler without {lacks}")
+
+
+async def scan_keys(client: QueueClient) -> AsyncIterator[str]:
+    """Iterate over the keys of a queue, named without its base. A key may come twice."""
+    base = client.keys.base
+    async for raw in client.storage.scan(f"{_literal(base)}:*"):
+        yield raw.decode()[len(base) + 1 :]
+
+
+def _literal(text: str) -> str:
+    """Escape what a key pattern would read as a wildcard."""
+    return "".join(f"\\{c}" if c in "*?[]\\^-" else c for c in text)

@@ -1,0 +1,375 @@
+"""The queue as a service uses it: add jobs, look at them, pause. Running them is the worker's business."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Sequence
+from copy import copy
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeAlias, Unpack, cast
+
+from glidemq_async._internal import forks
+from glidemq_async._internal.blocking import Blocking
+from glidemq_async._internal.generics import Data, Result
+from glidemq_async._internal.loops import refuse_elsewhere
+from glidemq_async.bulk_outcome import BulkOutcome
+from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
+from glidemq_async.errors import GlideMQError, PayloadTooLarge, QueueClosed, ResultTimeout, StorageUnavailable
+from glidemq_async.functions.callers import AddRequest, Finding, Wait
+from glidemq_async.instrumentation import Addition, Instrumentation, instruments_of
+from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import Outcome
+from glidemq_async.options.ids import GeneratedIds, id_maker
+from glidemq_async.options.job_options import JobOptions, JobOptionsDict, layered
+from glidemq_async.options.validation import optional_seconds
+from glidemq_async.payloads.codecs import Codec
+from glidemq_async.payloads.serialization import Serializer
+from glidemq_async.queues.add_buffer import Added, Adder
+from glidemq_async.queues.base import JobInput
+from glidemq_async.queues.cleaning import Cleaning
+from glidemq_async.queues.dead_letters import DeadLetters
+from glidemq_async.queues.integrity import check_queue
+from glidemq_async.queues.limits import Limits
+from glidemq_async.queues.schedulers import Schedulers
+from glidemq_async.queues.sync import SyncQueue
+from glidemq_async.storage import Storage
+from glidemq_async.stored.names import check_id
+
+Mode: TypeAlias = Literal["global", "keyed"]
+
+_log = logging.getLogger(__name__)
+_NO_OPTIONS: Final = JobOptions()
+# The payload of a job that was added without one; a queue of another Data type passes its own.
+_NO_DATA: Final[Any] = None
+
+
+class Queue(
+    Cleaning[Data, Result],
+    Limits[Data, Result],
+    Schedulers[Data, Result],
+    DeadLetters[Data, Result],
+):
+    """A named queue in a storage.
+
+    Use it as an async context manager, or call `connect()` and `close()`; the first call connects by itself.
+    `storage` is a URL, a Storage, or None for `$GLIDEMQ_URL` and then the embedded default. A queue belongs to the
+    event loop that first uses it. `prefix` starts every key of the queue. `mode` is stored with the queue: in "keyed"
+    every job has a `key`, in "global" none has one; None follows what is stored, and where nothing is, keys are free.
+    `default_options` apply to every job that does not say otherwise.
+    `serializer` turns payloads into bytes (MsgpackSerializer), and `codecs` compress, encrypt or sign these, in their
+    order; both are the same for all who use the queue. `payload_limit` is in bytes, for one payload as it is sent
+    (1 MiB). `timeout` is in seconds: a call that the server does not answer is tried for this time (30) and then raises
+    StorageUnavailable. A Storage object has its own timeout.
+    `ids` says how jobs without a `job_id` are named: "sequence" (1, 2, 3, …, given by the server), "uuid4" or
+    "uuid7" (made by the client; nobody can guess them, and those of uuid7 sort by time).
+    `instrumentation` hears of every add: see glidemq_async.telemetry.
+
+    Raises ValueError for a bad name, StorageUnavailable when the server cannot be reached, IncompatibleQueueError
+    when the stored queue is not ours.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        storage: str | Storage | None = None,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        mode: Mode | None = None,
+        default_options: JobOptions | None = None,
+        serializer: Serializer | None = None,
+        codecs: Sequence[Codec] = (),
+        payload_limit: int | None = None,
+        timeout: float | timedelta | None = None,
+        instrumentation: Sequence[Instrumentation] = (),
+        ids: GeneratedIds = "sequence",
+    ) -> None:
+        if default_options is not None and not isinstance(default_options, JobOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"default_options must be JobOptions, got {default_options!r}")
+        self._client = QueueClient(
+            name,
+            storage,
+            prefix=prefix,
+            mode=mode,
+            serializer=serializer,
+            codecs=codecs,
+            payload_limit=payload_limit,
+            timeout=timeout,
+        )
+        self._instruments = instruments_of(instrumentation)
+        self._add_one = self._add_and_tell if self._instruments else self._add
+        self._defaults = default_options or _NO_OPTIONS
+        self._new_id = id_maker(ids)
+        if self._new_id is not None:
+            self._request = self._named_request  # type: ignore[method-assign]  # the other one asks nothing for each job
+        self._adders: dict[Wait, Adder] = {}
+        # Bound once: to subscript the class for each job would cost as much as to make the job.
+        self._job_of = Job[Data, Result].from_add
+        self._closed = False
+        forks.watch(self)
+
+    def after_fork(self) -> object:
+        """Start afresh in a forked child: what waits to be added is the parent's; see `forks`."""
+        adders, self._adders = self._adders, {}
+        return adders
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r} on {self._client.storage.url}>"
+
+    @property
+    def storage(self) -> Storage:
+        """Where the queue lives; pass it to other queues and workers to share its connections."""
+        return self._client.storage
+
+    @property
+    def sync(self) -> SyncQueue[Data, Result]:
+        """The same methods for code without an event loop: `queue.sync.add(...)` waits, in any thread."""
+        return cast("SyncQueue[Data, Result]", Blocking(self, self._client.home))
+
+    async def connect(self) -> None:
+        """Connect and check the stored queue; idempotent. Every other method does it when needed."""
+        if self._closed:
+            raise QueueClosed(f"asked to use queue {self.name!r}, found it closed: make a new Queue")
+        await self._client.open()
+        self._client.keep_time()
+
+    async def close(self) -> None:
+        """Send the adds that wait in line, then let go of the connections; idempotent.
+
+        Raises RuntimeError while another loop, that the queue belongs to, runs.
+        """
+        if self._closed:
+            return
+        refuse_elsewhere(self._client.loop, repr(self))
+        self._closed = True
+        try:
+            for adder in self._adders.values():
+                await adder.close()
+        finally:  # cut off, too: nobody can close it a second time
+            await self._client.close()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- adding ---------------------------------------------------------------------------------------------------
+
+    async def add(
+        self,
+        name: str,
+        data: Data = _NO_DATA,
+        options: JobOptions | None = None,
+        **keywords: Unpack[JobOptionsDict],
+    ) -> Job[Data, Result]:
+        """Add a job; once this returns it is stored and will reach exactly one final state.
+
+        Options are those of JobOptions: an object (`options`), keywords, or both. A keyword overrides the same option
+        of the object, and the object overrides the queue's defaults.
+
+        `job.outcome` is "added", or "duplicate" / "completed" when a job with this `job_id` or of the same
+        deduplication stands in the way; the returned job is that one then, and `job.gone` tells whether its record is
+        gone already (a throttle outlives its job). Concurrent adds share calls, so many tasks adding at once are much
+        faster than one after the other.
+
+        Raises TypeError or ValueError for bad options, SerializationError, PayloadTooLarge (nothing is sent then),
+        QueueFull, StorageUnavailable (the job may have been stored then: add it again with a `job_id` to be sure).
+        """
+        chosen = self._defaults if options is None and not keywords else layered(self._defaults, options, keywords)
+        return await self._add_one(name, data, chosen, b"")
+
+    async def add_bulk(self, jobs: Iterable[JobInput[Data]]) -> list[Job[Data, Result]]:
+        """Add many jobs, (name, data) or (name, data, JobOptions) each; returns one job per input, in order.
+
+        All inputs are checked before the first is sent. Calls hold up to 500 jobs; each call is stored as a whole.
+        Raises what `add` raises. When some calls have succeeded and another one fails, `error.bulk` lists which inputs
+        are stored, which are not, and of which it is not known (see BulkOutcome).
+        """
+        inputs: list[tuple[str, Data, JobOptions]] = []
+        for item in jobs:
+            _check_input(item)
+            inputs.append((item[0], item[1], layered(self._defaults, item[2], {}) if len(item) > 2 else self._defaults))
+        if not self._instruments or not inputs:
+            return await self._add_all(inputs)
+        additions = [Addition(self.name, name, options.headers) for name, _, options in inputs]
+        with self._instruments.adding(additions):
+            told = [
+                (name, data, _told(options, addition))
+                for (name, data, options), addition in zip(inputs, additions, strict=True)
+            ]
+            added = await self._add_all(told)
+            for addition, job in zip(additions, added, strict=True):
+                addition.id, addition.outcome, addition.size = job.id, job.outcome, job.data_size
+        return added
+
+    async def _add_all(self, inputs: Sequence[tuple[str, Data, JobOptions]]) -> list[Job[Data, Result]]:
+        prepared = [(self._request(name, data, given, b""), given) for name, data, given in inputs]
+        if self._client.state is None or self._closed:
+            await self.connect()
+        for _, given in prepared:
+            if not self._client.fits(given.key):
+                await self._client.refuse_key(given.key)
+        futures = [self._adder(options).submit(request) for request, options in prepared]
+        added = await _all(futures)
+        return [
+            await self._job(request, outcome, given) for (request, given), outcome in zip(prepared, added, strict=True)
+        ]
+
+    async def add_and_wait(
+        self,
+        name: str,
+        data: Data = _NO_DATA,
+        options: JobOptions | None = None,
+        *,
+        wait_timeout: float | timedelta | None = None,
+        **keywords: Unpack[JobOptionsDict],
+    ) -> Result:
+        """Add a job and return its result: request and reply through the queue. Options are given as to `add`.
+
+        Raises what `add` raises, JobFailed, and ResultTimeout after `wait_timeout` seconds (the job goes on).
+        """
+        chosen = layered(self._defaults, options, keywords)
+        patience = optional_seconds("wait_timeout", wait_timeout)
+        try:
+            async with asyncio.timeout(patience):
+                await self.connect()
+                results = self._client.results
+                await results.listen()
+                await results.confirm_before(chosen.job_id)
+                results.expect(chosen.job_id)
+                try:
+                    job = await self._add_one(name, data, chosen, results.channel.encode())
+                    asked = job.outcome == "added"
+                    waiter = results.watch(job.id, asked=asked)
+                finally:
+                    results.arrived()
+                ended = await results.wait(job.id, waiter, asked=asked)
+        except TimeoutError:
+            raise ResultTimeout(
+                f"waited {patience} s for {name!r} in queue {self.name!r}, it has not ended: is a worker running? "
+                "The job may have been stored, and goes on"
+            ) from None
+        return job.outcome_of(ended)
+
+    def add_prepared(self, name: str, data: Data, options: JobOptions) -> Coroutine[Any, Any, Job[Data, Result]]:
+        """Add a job with just these options, the queue's defaults left aside. For tasks. Raises what `add` raises."""
+        return self._add_one(name, data, options, b"")
+
+    async def _add(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
+        request = self._request(name, data, options, reply)
+        if self._client.state is None or self._closed:
+            await self.connect()
+        if not self._client.fits(options.key):
+            await self._client.refuse_key(options.key)
+        added = await self._adder(options).add(request)
+        return await self._job(request, added, options)
+
+    async def _add_and_tell(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
+        addition = Addition(self.name, name, options.headers)
+        with self._instruments.adding([addition]):
+            job = await self._add(name, data, _told(options, addition), reply)
+            addition.id, addition.outcome, addition.size = job.id, job.outcome, job.data_size
+        return job
+
+    def _adder(self, options: JobOptions) -> Adder:
+        wait: Wait = options.durability
+        adder = self._adders.get(wait)
+        if adder is None:
+            adder = self._adders[wait] = Adder(self._client, wait)
+        return adder
+
+    def _request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
+        check_id("job name", name)
+        packed = self._client.encode(data, "data", name, options.job_id or "")
+        if options is _NO_OPTIONS and not reply:
+            return AddRequest("", name, packed, b"", b"")
+        return AddRequest(options.job_id or "", name, packed, options.to_wire(), options.pack_extra(reply))
+
+    def _named_request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
+        request = Queue._request(self, name, data, options, reply)
+        return request if request.id or self._new_id is None else request._replace(id=self._new_id())
+
+    async def _job(self, request: AddRequest, added: Added, options: JobOptions) -> Job[Data, Result]:
+        if added.outcome == "added":
+            job = self._job_of(self._client, request, added.id, added.now)
+            if request.extra:
+                job.note_options(options, added.now)
+            return job
+        if added.outcome == "held":  # it starts when another job has ended, see Deduplication
+            job = await self._job(request, added._replace(outcome="added"), options)
+            job.state = "delayed"
+            return job
+        # A throttle outlives its job, and any job may have been removed between the two calls.
+        job = await self.get_job(added.id) or Job[Data, Result].from_gone(self._client, added.id)
+        job.outcome = cast("Outcome", added.outcome)
+        return job
+
+    # -- steering -------------------------------------------------------------------------------------------------
+
+    async def pause(self) -> None:
+        """Stop claims: no worker starts another job of the queue.
+
+        Everything else goes on: running jobs end, jobs are added, job schedulers add theirs, and delayed jobs and
+        retries become `waiting` when they are due.
+        """
+        await self.connect()
+        await self._client.functions.set_paused(True)
+
+    async def resume(self) -> None:
+        """End a pause; idle workers start at once."""
+        await self.connect()
+        await self._client.functions.set_paused(False)
+
+    async def is_paused(self) -> bool:
+        """Return whether the queue is paused."""
+        await self.connect()
+        return await self._client.functions.is_paused()
+
+    async def check(self) -> list[Finding]:
+        """Prove the stored data: walk every structure and record, and return what is broken ([] = nothing).
+
+        Reads in bounded steps and changes nothing; every finding is looked at twice, so a queue in use is fine.
+        The invariants are listed in ARCHITECTURE.md.
+        """
+        await self.connect()
+        return await check_queue(self._client)
+
+
+def _told(options: JobOptions, addition: Addition) -> JobOptions:
+    """Return the options with what instrumentation put into the headers, where that can be sent."""
+    try:
+        return options.with_headers(addition.headers)
+    except (TypeError, ValueError, PayloadTooLarge) as error:
+        _log.warning("the headers of telemetry are left out of a job named %r: %s", addition.name, error)
+        return options
+
+
+def _check_input(item: object) -> None:
+    if not isinstance(item, (tuple, list)) or not 2 <= len(cast("Sequence[object]", item)) <= 3:
+        raise TypeError(f"each job to add must be (name, data) or (name, data, JobOptions), got {item!r}")
+
+
+async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:
+    """Wait for every future, then raise the first error: no outcome is left unread."""
+    if futures:
+        await asyncio.wait(futures)
+    errors = [future.exception() for future in futures]
+    first = next(filter(None, errors), None)
+    if first is None:
+        return [future.result() for future in futures]
+    if not isinstance(first, GlideMQError):
+        raise first
+    # Other callers of the same call have the same exception: this one gets a copy, which has its own outcome.
+    raised = copy(first)
+    raised.bulk = BulkOutcome(
+        {position: future.result().id for position, future in enumerate(futures) if errors[position] is None},
+        tuple(position for position, error in enumerate(errors) if error and not isinstance(error, StorageUnavailable)),
+        tuple(position for position, error in enumerate(errors) if isinstance(error, StorageUnavailable)),
+    )
+    raised.add_note(str(raised.bulk))
+    raise raised from first

@@ -1,0 +1,368 @@
+"""Job schedulers: jobs that a queue adds by itself, by cron or interval."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, TypedDict, Unpack, cast
+
+import msgpack
+
+from glidemq_async._internal.generics import Data, Result
+from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.durations import from_ms, instant_to_ms
+from glidemq_async.errors import SchedulerNotFound, SerializationError
+from glidemq_async.functions.callers import AddRequest, Record, Wait
+from glidemq_async.functions.scheduler_calls import SchedulerTemplate, StoredScheduler
+from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import Outcome
+from glidemq_async.options.deduplication import Deduplication
+from glidemq_async.options.job_options import JobOptions, JobOptionsDict, merge
+from glidemq_async.options.validation import refuse_unknown
+from glidemq_async.queues.base import QueuePart
+from glidemq_async.schedules.schedule import Missed, Overlap, Schedule, Slots
+from glidemq_async.stored.names import MAX_ID_BYTES, check_id
+from glidemq_async.stored.record import whole
+
+__all__ = ["JobScheduler", "ScheduleDict", "SchedulerOptionsDict", "Schedulers"]
+
+#: A job of a slot is called "<scheduler id>@<slot in ms>".
+MAX_SCHEDULER_ID_BYTES: Final = MAX_ID_BYTES - 20
+PAGE: Final = 20
+_NO_DATA: Final[Any] = None
+_log = logging.getLogger(__name__)
+
+
+class ScheduleDict(TypedDict, total=False):
+    """The fields of a Schedule as keywords."""
+
+    cron: str | None
+    every: float | timedelta | None
+    tz: str
+    start: datetime | None
+    end: datetime | None
+    limit: int | None
+    missed: Missed
+    catch_up: int
+    overlap: Overlap
+    immediately: bool
+    after_completion: bool
+    jitter: float | timedelta | None
+
+
+class SchedulerOptionsDict(ScheduleDict, JobOptionsDict, total=False):
+    """What `upsert_job_scheduler` takes as keywords: the schedule, and the options of its jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobScheduler(Generic[Data]):
+    """A job scheduler as it was when it was read.
+
+    `next_at` is its next slot. It is None when the scheduler has ended (its limit is reached, or its end has passed),
+    while it is paused (`is_paused`), and with `after_completion` while its last job has not ended. `last_at` the last
+    slot that was fired, and `last_job_id` the job that was added for it. `fired` and `skipped` count slots. `name` and
+    `options` are those of its jobs.
+    """
+
+    id: str
+    schedule: Schedule
+    name: str
+    options: JobOptions
+    next_at: datetime | None
+    last_at: datetime | None
+    last_job_id: str | None
+    fired: int
+    skipped: int
+    is_paused: bool
+    _client: QueueClient = field(repr=False, compare=False)
+    _data: bytes = field(repr=False)
+
+    @property
+    def data(self) -> Data:
+        """The payload of its jobs. Raises SerializationError when the stored bytes cannot be decoded."""
+        what = f"data of scheduler {self.id}"
+        return cast("Data", self._client.payloads.decode(self._data, "data", self.name, "", what=what))
+
+
+class Schedulers(QueuePart[Data, Result]):
+    """The methods of Queue for job schedulers."""
+
+    _defaults: JobOptions
+
+    @abstractmethod
+    def _request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
+        """Check and encode one job to add."""
+
+    async def upsert_job_scheduler(
+        self,
+        scheduler_id: str,
+        schedule: Schedule | None = None,
+        *,
+        name: str | None = None,
+        data: Data = _NO_DATA,
+        **options: Unpack[SchedulerOptionsDict],
+    ) -> JobScheduler[Data]:
+        """Create a job scheduler, or change the one with this id; once this returns it is stored.
+
+        The schedule is a Schedule or its fields as keywords; `name` (the scheduler's id by default), `data` and the
+        options of JobOptions are those of its jobs. `job_id` and `at` are not possible: each slot's job has the id
+        "<scheduler id>@<slot in ms>" and so is added exactly once, whichever process fires it. Any process that has
+        the queue open fires it, with a Queue or a Worker.
+
+        Saying the same thing again, as each start of a program does, changes nothing: the history, the next slot and
+        the instant from which an interval counts stay. Another schedule keeps the history and starts with its first
+        slot after now. A scheduler that has reached its `limit` or `end` stays listed with `next_at` None.
+
+        Raises TypeError or ValueError for a bad schedule or option, and what `add` raises.
+        """
+        _check_scheduler_id(scheduler_id)
+        wanted, chosen = _split(schedule, options)
+        job_options = merge(self._defaults, chosen)
+        request = self._template(scheduler_id if name is None else name, data, job_options, wanted)
+        wait: Wait = job_options.durability
+        await self.connect()
+        if not self._client.fits(job_options.key):
+            await self._client.refuse_key(job_options.key)
+        functions, timekeeper = self._client.functions, self._client.timekeeper
+        while True:
+            now, [seen] = await functions.get_schedulers([scheduler_id])
+            anchor, next_slot = _continue(seen, wanted, now)
+            spec = wanted.to_wire(anchor)
+            template = _stored_form(spec, wanted, request, wait)
+            told = await functions.upsert_scheduler(timekeeper.process, scheduler_id, seen, template, next_slot)
+            if told is not None:
+                break
+        if told[1]:
+            timekeeper.expect((told[1] - told[0]) / 1000, holds_role=True)
+        record: Record = {**(seen.record if seen else {}), **_fields(template)}
+        return self._scheduler(StoredScheduler(scheduler_id, None if b"paused" in record else next_slot, record))
+
+    async def pause_job_scheduler(self, scheduler_id: str) -> bool:
+        """Let a job scheduler add no jobs until it is resumed; returns False when there is none with this id.
+
+        It stays listed with `is_paused` True, upserts do not resume it, and it can be triggered. Jobs that it has added
+        go on.
+        """
+        _check_scheduler_id(scheduler_id)
+        await self.connect()
+        return await self._client.functions.pause_scheduler(scheduler_id)
+
+    async def resume_job_scheduler(self, scheduler_id: str) -> bool:
+        """End the pause of a job scheduler; returns False when there is none with this id.
+
+        It goes on with its first slot after now: slots that passed during the pause are neither fired nor counted. Does
+        nothing if the scheduler is not paused. Raises SerializationError for one that this version cannot read.
+        """
+        _check_scheduler_id(scheduler_id)
+        await self.connect()
+        functions, timekeeper = self._client.functions, self._client.timekeeper
+        while True:
+            now, [seen] = await functions.get_schedulers([scheduler_id])
+            if seen is None or b"paused" not in seen.record:
+                return seen is not None
+            schedule, anchor = Schedule.from_wire(seen.record.get(b"spec", b""))
+            over = schedule.limit is not None and whole(seen.record, b"fired") >= schedule.limit
+            next_slot = None if over else Slots(schedule, anchor).after(now)
+            told = await functions.resume_scheduler(timekeeper.process, seen, next_slot)
+            if told is not None:
+                break
+        if told[1]:
+            timekeeper.expect((told[1] - told[0]) / 1000, holds_role=True)
+        return True
+
+    async def get_job_scheduler(self, scheduler_id: str) -> JobScheduler[Data] | None:
+        """Return a job scheduler, None if there is none with this id.
+
+        Raises SerializationError for one that this version cannot read.
+        """
+        _check_scheduler_id(scheduler_id)
+        await self.connect()
+        _, [found] = await self._client.functions.get_schedulers([scheduler_id])
+        return None if found is None else self._scheduler(found)
+
+    async def get_job_schedulers(self) -> list[JobScheduler[Data]]:
+        """Return all job schedulers, by id. One that this version cannot read is left out, with a warning logged."""
+        await self.connect()
+        ids: set[str] = set()
+        cursor = "0"
+        while cursor:
+            cursor, step = await self._client.functions.list_schedulers(cursor)
+            ids.update(step)
+        found: list[JobScheduler[Data]] = []
+        for page in _pages(sorted(ids)):
+            _, rows = await self._client.functions.get_schedulers(page)
+            found += self._readable(row for row in rows if row is not None)
+        return found
+
+    async def remove_job_scheduler(self, scheduler_id: str) -> bool:
+        """Delete a job scheduler and its history; jobs that it has added stay. False when there is none."""
+        _check_scheduler_id(scheduler_id)
+        await self.connect()
+        return await self._client.functions.remove_scheduler(scheduler_id)
+
+    async def trigger_job_scheduler(self, scheduler_id: str) -> Job[Data, Result]:
+        """Add a job of a scheduler now, with a generated id, whatever its schedule and its overlap policy say.
+
+        Its slots and its history stay as they are; with `overlap="skip"` its next slots wait for this job too. When
+        a deduplication id of its options stands in the way, the returned job is the earlier one. Raises
+        SchedulerNotFound, and what `add` raises.
+        """
+        _check_scheduler_id(scheduler_id)
+        await self.connect()
+        _, [found] = await self._client.functions.get_schedulers([scheduler_id])
+        wait = cast("Wait", found.record.get(b"wait", b"default").decode()) if found else "default"
+        added = await self._client.functions.trigger_scheduler(scheduler_id, wait) if found else None
+        if added is None:
+            raise SchedulerNotFound(
+                f"asked to trigger job scheduler {scheduler_id!r} of queue {self.name!r}, found none with this id: "
+                "create it with upsert_job_scheduler"
+            )
+        request = AddRequest("", added.name, added.data, added.opts, b"")
+        job = Job[Data, Result].from_add(self._client, request, added.id, added.now)
+        job.outcome = cast("Outcome", added.outcome)
+        return job
+
+    def _template(self, name: str, data: Data, options: JobOptions, schedule: Schedule) -> AddRequest:
+        for option in ("job_id", "at"):
+            if getattr(options, option) is not None:
+                raise ValueError(
+                    f"{option}={getattr(options, option)!r} cannot be an option of a scheduler's jobs: each slot's job "
+                    "has an id and a time of its own"
+                )
+        if options.deduplication is not None and schedule.after_completion:
+            raise ValueError("deduplication= and after_completion=True exclude each other: leave out deduplication=")
+        return self._request(name, data, options, b"")
+
+    def _scheduler(self, stored: StoredScheduler) -> JobScheduler[Data]:
+        try:
+            return self._as_stored(stored)
+        except SerializationError:
+            raise
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise SerializationError(f"scheduler {stored.id!r} is not stored as a scheduler: {error!r}") from error
+
+    def _as_stored(self, stored: StoredScheduler) -> JobScheduler[Data]:
+        record = stored.record
+        schedule, _ = Schedule.from_wire(record.get(b"spec", b""))
+        last = record.get(b"last_slot")
+        return JobScheduler(
+            id=stored.id,
+            schedule=schedule,
+            name=record[b"name"].decode(errors="replace"),
+            options=_options_of(record),
+            next_at=None if stored.next is None else from_ms(stored.next),
+            last_at=from_ms(int(last)) if last else None,
+            last_job_id=record.get(b"last_job", b"").decode() or None,
+            fired=whole(record, b"fired"),
+            skipped=whole(record, b"skipped"),
+            is_paused=b"paused" in record,
+            _client=self._client,
+            _data=record[b"data"],
+        )
+
+    def _readable(self, rows: Iterable[StoredScheduler]) -> Iterable[JobScheduler[Data]]:
+        for row in rows:
+            try:
+                yield self._scheduler(row)
+            except SerializationError as error:
+                _log.warning("job scheduler %r of queue %r cannot be read: %s", row.id, self.name, error)
+
+
+def _continue(seen: StoredScheduler | None, wanted: Schedule, now: int) -> tuple[int, int | None]:
+    """Return from when the intervals of the wanted schedule count, and its next slot after what was stored before."""
+    if seen is None:
+        return now, _first_slot(wanted, now)
+    try:
+        before, anchor = Schedule.from_wire(seen.record.get(b"spec", b""))
+    except SerializationError:
+        before, anchor = None, now
+    if wanted.limit is not None and whole(seen.record, b"fired") >= wanted.limit:
+        return anchor, None
+    if before is None or not before.same_slots(wanted):
+        return now, _first_slot(wanted, now)
+    if seen.next is None and wanted.after_completion and seen.record.get(b"last_job") and not _is_over(seen, before):
+        return anchor, None  # the end of its last job sets the next slot
+    # After an end by a limit that was lower than it is now, the slots that passed since are not missed ones.
+    return anchor, seen.next if seen.next is not None else Slots(wanted, anchor).after(now)
+
+
+def _first_slot(schedule: Schedule, now: int) -> int | None:
+    return Slots(schedule, now).after(now - 1 if schedule.immediately else now)
+
+
+def _is_over(seen: StoredScheduler, schedule: Schedule) -> bool:
+    return schedule.limit is not None and whole(seen.record, b"fired") >= schedule.limit
+
+
+def _stored_form(spec: bytes, schedule: Schedule, request: AddRequest, wait: Wait) -> SchedulerTemplate:
+    """Return what an upsert stores of a schedule and of the jobs that it adds."""
+    extra, after = request.extra, ""
+    if schedule.jitter_ms:
+        extra = msgpack.packb({**JobOptions.unpack_extra(extra), "jitter": schedule.jitter_ms})
+    if schedule.after_completion:
+        after = f"a{schedule.every_ms}"
+        after += "" if schedule.end is None else f" {instant_to_ms('end', schedule.end)}"
+    job = request.name, request.data, request.opts, extra
+    return SchedulerTemplate(spec, schedule.limit, schedule.overlap == "skip", *job, wait, after)
+
+
+def _split(schedule: Schedule | None, options: SchedulerOptionsDict) -> tuple[Schedule, JobOptions]:
+    given: dict[str, Any] = {**options}
+    fields = {name: given.pop(name) for name in ScheduleDict.__annotations__ if name in given}
+    refuse_unknown(given, [*JobOptionsDict.__annotations__, *ScheduleDict.__annotations__], "scheduler")
+    if schedule is None:
+        return Schedule(**fields), JobOptions(**given)
+    if not isinstance(schedule, Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"schedule must be a Schedule, got {schedule!r}: or give cron= or every=")
+    if fields:
+        raise ValueError(f"{', '.join(fields)} belongs into the schedule that was given: {schedule!r}")
+    return schedule, JobOptions(**given)
+
+
+def _fields(template: SchedulerTemplate) -> Record:
+    return {
+        b"spec": template.spec,
+        b"name": template.name.encode(),
+        b"data": template.data,
+        b"opts": template.opts,
+        b"extra": template.extra,
+        b"wait": template.wait.encode(),
+    }
+
+
+def _options_of(record: Record) -> JobOptions:
+    """Return the options of a scheduler's jobs: those that workers read, and those that concern the adding."""
+    found: dict[str, Any] = {"durability": record[b"wait"].decode()} if record[b"wait"] != b"default" else {}
+    found |= _options_of_extra(JobOptions.unpack_extra(record[b"extra"]))
+    return merge(JobOptions.from_wire(record[b"opts"]), found)
+
+
+def _options_of_extra(extra: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of `JobOptions.to_extra`."""
+    found: dict[str, Any] = {name: extra[name] / 1000 for name in ("delay", "ttl", "cost") if name in extra}
+    found |= {name: extra[name] for name in ("priority", "lifo", "key") if name in extra}
+    if found.get("cost") == 1:
+        del found["cost"]
+    if "dedup" in extra:
+        wire = extra["dedup"]
+        ttl = wire["ttl"] / 1000 if "ttl" in wire else None
+        found["deduplication"] = Deduplication(wire["id"], ttl, wire["mode"])
+        if wire["mode"] == "debounce" and found.get("delay") == ttl:
+            found.pop("delay", None)
+    return found
+
+
+def _check_scheduler_id(scheduler_id: str) -> None:
+    check_id("scheduler_id", scheduler_id)
+    if len(scheduler_id.encode()) > MAX_SCHEDULER_ID_BYTES:
+        raise ValueError(
+            f"scheduler_id is {len(scheduler_id.encode())} bytes long, at most {MAX_SCHEDULER_ID_BYTES} are allowed: "
+            f"{scheduler_id[:40]!r}…"
+        )
+
+
+def _pages(ids: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (ids[at : at + PAGE] for at in range(0, len(ids), PAGE))

@@ -1,0 +1,1 @@
+"""Schedules and cron expressions: the instants at which a scheduler adds a job."""

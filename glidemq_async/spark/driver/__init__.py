@@ -1,0 +1,1 @@
+"""Spark work as jobs, and jobs from callbacks of the driver."""

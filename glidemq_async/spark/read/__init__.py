@@ -1,0 +1,1 @@
+"""Events, jobs and queues as tables."""

@@ -1,0 +1,54 @@
+"""kind=events as a table: what is kept of the events of queues, or a part of it."""
+
+# pyspark's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from glidemq_async.spark.read.event_planning import Planner
+from glidemq_async.spark.read.events import read_events
+from glidemq_async.spark.read.offsets import Position, Span
+from glidemq_async.spark.read.options import ReadOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class EventReader(DataSourceReader):
+    """Reads a range of events that is fixed when the read is planned."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read: called once per DataFrame, whose later actions read the same range."""
+        planner = Planner(self._options)
+        return [*planner.run(self._plan(planner))]
+
+    async def _plan(self, planner: Planner) -> list[InputPartition]:
+        queues = await planner.queue_names()
+        await planner.check_known(queues)
+        starts = await planner.positions(queues, self._options.starting, "earliest")
+        ends = await planner.positions(queues, self._options.ending, "latest")
+        spans: list[Span] = []
+        for queue in queues:
+            _, begin, losses = await planner.resumed(queue, starts[queue])
+            await planner.note(losses)
+            if _is_before(begin, ends[queue]):
+                spans.append(Span(queue, begin, ends[queue]))
+        return [*await planner.partitions(spans)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition, in a task."""
+        return read_events(partition, self._options, self._schema)
+
+
+def _is_before(begin: Position, end: Position) -> bool:
+    return begin.incarnation == end.incarnation and begin.n < end.n

@@ -1,0 +1,158 @@
+"""Events as columns: entries of a queue's stream become the record batches that kind=events returns.
+
+All events of a batch are split and cut at once: a step of Python per event takes several times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glidemq_async.queues.events import KEY_SEP, SEP, WITH_DETAIL
+
+__all__ = ["ROW_VERSION", "EventColumns"]
+
+ROW_VERSION: Final = 1
+_WITH_DETAIL: Final = pa.array(sorted(WITH_DETAIL))
+
+
+class EventColumns:
+    """Makes record batches of the events of one queue: those of these kinds, or all if there are none."""
+
+    def __init__(self, queue: str, incarnation: str, kinds: Sequence[str], schema: pa.Schema) -> None:
+        self._constants: dict[str, object] = {"queue": queue, "incarnation": incarnation, "v": ROW_VERSION}
+        self._kinds = pa.array(kinds) if kinds else None
+        self._schema = schema
+        self._clear()
+
+    def _clear(self) -> None:
+        # Texts in lists, for whatever holds others keeps the garbage collector busy.
+        self._ids: list[bytes] = []
+        self._seqs: list[bytes] = []
+        self._times: list[bytes] = []
+        self._texts: list[bytes] = []
+
+    def add(self, entry: bytes, fields: dict[bytes, bytes]) -> None:
+        """Add the next entry: its id and its fields."""
+        self._ids.append(entry)
+        self._seqs.append(fields[b"seq"])
+        self._times.append(fields[b"t"])
+        self._texts.append(fields[b"e"])
+
+    def take(self, first: int, upto: int) -> pa.RecordBatch:
+        """Return events from number `first` up to and without `upto`, which the added entries hold without a gap."""
+        rows = _Rows(self._ids, self._seqs, self._times, self._texts, range(first, upto))
+        self._clear()
+        arrays = [
+            pa.repeat(pa.scalar(self._constants[field.name], field.type), upto - first)
+            if field.name in self._constants
+            else rows.column(field.name, field.type)
+            for field in self._schema
+        ]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return batch if self._kinds is None else batch.filter(pc.is_in(rows.event, value_set=self._kinds))
+
+
+class _Split(NamedTuple):
+    """The events of some entries: the position of the entry that holds each, and what the entry says of it."""
+
+    entry: pa.Array
+    event: pa.Array
+    job_id: pa.Array
+    detail: pa.Array
+
+
+def _split(texts: pa.Array) -> _Split:
+    lines = pc.split_pattern(texts, "\n")
+    words = pc.split_pattern(pc.list_flatten(lines), SEP)
+    word, line = pc.list_flatten(words), pc.list_parent_indices(words)
+    kind = pc.list_element(words, 0)
+    detailed = pc.is_in(kind, value_set=_WITH_DETAIL)
+    # The kind stands first; then come ids, each with its detail behind it or without one.
+    place = pc.subtract(_numbers(0, len(word)), pc.take(words.offsets, line))
+    every, odd = pc.invert(pc.take(detailed, line)), pc.equal(pc.bit_wise_and(place, 1), 1)
+    at = pc.indices_nonzero(pc.and_(pc.greater(place, 0), pc.or_(every, odd)))
+    line = pc.take(line, at)
+    behind = pc.if_else(pc.take(detailed, line), pc.add(at, 1), None)
+    entry = pc.take(pc.list_parent_indices(lines), line)
+    return _Split(entry, pc.take(kind, line), pc.take(word, at), pc.take(word, behind))
+
+
+def _numbers(first: int, upto: int) -> pa.Array:
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), upto - first), start=first - 1)
+
+
+class _Rows:
+    """The columns of one batch by their names; only those that somebody wants are made."""
+
+    def __init__(
+        self, ids: list[bytes], seqs: list[bytes], times: list[bytes], texts: list[bytes], numbers: range
+    ) -> None:
+        self._ids, self._times = pa.array(ids, pa.string()), times
+        self._begins = _integers(seqs)
+        split = _split(pa.array(texts, pa.string()))
+        begin = numbers.start - int(seqs[0])
+        self._entry, self.event, self._job_id, self._raw = (column.slice(begin, len(numbers)) for column in split)
+        self._seq = _numbers(numbers.start, numbers.stop)
+
+    def column(self, name: str, kind: pa.DataType) -> pa.Array:
+        """Return a column of this type."""
+        makers: dict[str, Callable[[], pa.Array]] = {
+            "offset": self._offset,
+            "seq": lambda: self._seq,
+            "event": lambda: self.event,
+            "job_id": lambda: self._job_id,
+            "ts": self._ts,
+            "name": self._name,
+            "key": self._key,
+            "detail": self._detail,
+            "delay_ms": self._delay,
+            "reason": self._reason,
+            "error_class": self._error_class,
+        }
+        return pc.cast(makers[name](), kind)
+
+    def _offset(self) -> pa.Array:
+        index = pc.subtract(self._seq, pc.take(self._begins, self._entry))
+        return pc.binary_join_element_wise(pc.take(self._ids, self._entry), pc.cast(index, pa.string()), "/")
+
+    def _ts(self) -> pa.Array:
+        return pc.take(pc.multiply(_integers(self._times), 1000), self._entry)
+
+    def _is(self, *kinds: str) -> pa.Array:
+        return pc.is_in(self.event, value_set=pa.array(kinds))
+
+    def _where(self, mask: pa.Array, values: pa.Array) -> pa.Array:
+        return pc.if_else(mask, values, pa.scalar(None, pa.string()))
+
+    def _name(self) -> pa.Array:
+        return self._where(self._is("added"), self._detail())
+
+    def _detail(self) -> pa.Array:
+        # The key of an added job stands behind its name.
+        return _before(self._raw, KEY_SEP)
+
+    def _key(self) -> pa.Array:
+        keyed = pc.and_(self._is("added"), pc.match_substring(self._raw, KEY_SEP))
+        return self._where(keyed, pc.replace_substring_regex(self._raw, f"^[^{KEY_SEP}]*{KEY_SEP}", ""))
+
+    def _delay(self) -> pa.Array:
+        return pc.cast(_before(self._where(self._is("retrying", "limited"), self._raw), " "), pa.int64())
+
+    def _reason(self) -> pa.Array:
+        behind = pc.replace_substring_regex(self._where(self._is("retrying"), self._raw), "^[0-9]* ", "")
+        return pc.coalesce(behind, self._where(self._is("failed"), self._raw))
+
+    def _error_class(self) -> pa.Array:
+        return _before(self._reason(), ": ")
+
+
+def _before(texts: pa.Array, mark: str) -> pa.Array:
+    return pc.list_element(pc.split_pattern(texts, mark, max_splits=1), 0)
+
+
+def _integers(texts: list[bytes]) -> pa.Array:
+    return pc.cast(pa.array(texts, pa.string()), pa.int64())

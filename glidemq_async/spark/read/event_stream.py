@@ -1,0 +1,170 @@
+"""kind=events as a stream: an unbounded table that a query reads on from its checkpoint.
+
+What the offsets promise is told in offsets.py. Before Spark 4.2 a source is not told where the query stands when it is
+asked for the latest offset, so it remembers what it saw.
+"""
+
+# pyspark's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from glidemq_async.functions.history_calls import Bounds
+from glidemq_async.spark.read import offsets
+from glidemq_async.spark.read.event_planning import Planner
+from glidemq_async.spark.read.events import read_events
+from glidemq_async.spark.read.offsets import Offset, Position
+from glidemq_async.spark.read.options import ReadOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class EventStream(DataSourceStreamReader):
+    """What every version has in common. Tasks get a copy that was made before anything was asked of it."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, planner: Callable[[], Planner] | None = None) -> None:
+        self._options = options
+        self._schema = schema
+        self._planner = planner or partial(Planner, options)
+        self._start: Offset | None = None
+        self._targets: dict[str, Position] | None = None
+        self._planned_at: float | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Return where a new query starts; asked twice, and the same both times."""
+        if self._start is None:
+            planner = self._planner()
+            self._start = offsets.to_offset(planner.run(self._starts(planner)), new=True)
+        return self._start
+
+    async def _starts(self, planner: Planner) -> dict[str, Position]:
+        return await planner.positions(await planner.queue_names(), self._options.starting, "earliest")
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Plan one batch. The end alone tells what it reads, however often it is planned."""
+        return self._plan(self._planner(), start, end)
+
+    def _plan(self, planner: Planner, start: Offset, end: Offset) -> list[InputPartition]:
+        if start == end:  # or the batch that ended there would be read again
+            return []
+
+        async def plan() -> list[InputPartition]:
+            await planner.note(offsets.losses_of(end))
+            return [*await planner.partitions(offsets.spans(end))]
+
+        return planner.run(plan())
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition, in a task."""
+        return read_events(partition, self._options, self._schema)
+
+    def commit(self, end: Offset) -> None:
+        """Tell the queues how far the reader has come, if it has a name."""
+        name = self._options.position_name
+        if name is None:
+            return
+        planner = self._planner()
+
+        async def publish() -> None:
+            for queue, position in offsets.ends_of(end).items():
+                functions = planner.functions(queue)
+                await functions.note_reader(name, position.incarnation, position.n, hold=self._options.retain)
+
+        planner.run(publish())
+
+    async def _advance(self, planner: Planner, start: Offset, limit: int | None) -> Offset:
+        """Return the end of the batch that begins at `start`; `start` itself when there is nothing to read."""
+        known = offsets.ends_of(start)
+        names = dict.fromkeys([*known, *await planner.queue_names()])
+        if self._targets is not None:
+            names = {queue: None for queue in names if queue in known or queue in self._targets}
+        found = await planner.of_all(names, lambda queue: planner.resumed(queue, known.get(queue)))
+        begins = {queue: begin for queue, (_, begin, _) in found.items()}
+        upto = {queue: self._upto(queue, begins[queue], bounds) for queue, (bounds, _, _) in found.items()}
+        lags = {queue: upto[queue] - begin.n for queue, begin in begins.items()}
+        lost = {queue: losses for queue, (_, _, losses) in found.items() if losses}
+        if not any(lags.values()) and not lost:
+            return start
+        if self._is_too_little(sum(lags.values())):
+            return start
+        parts = lags if limit is None else offsets.share(limit, lags)
+        ends = dict(known)
+        for queue, (bounds, begin, _) in found.items():
+            if parts[queue]:
+                ends[queue] = await _end(planner, queue, begin.n + parts[queue], bounds)
+            elif queue in lost or queue not in known:
+                ends[queue] = begin
+        moved = {queue: begin for queue, begin in begins.items() if parts[queue] or queue in lost}
+        self._planned_at = monotonic()
+        return offsets.to_offset(ends, moved, chain(*lost.values()))
+
+    def _upto(self, queue: str, begin: Position, bounds: Bounds) -> int:
+        """Return the number before which reading may end."""
+        if offsets.is_gone(begin, bounds):
+            return begin.n
+        if self._targets is None:
+            return bounds.total
+        target = self._targets.get(queue)
+        if target is None or target.incarnation != bounds.incarnation:
+            return begin.n
+        return max(begin.n, min(bounds.total, target.n))
+
+    def _is_too_little(self, rows: int) -> bool:
+        """Whether a batch should wait for more. Not in a run that is to end."""
+        least = self._options.min_offsets
+        if least is None or self._targets is not None or rows >= least or self._planned_at is None:
+            return False
+        return monotonic() - self._planned_at < self._options.max_delay_ms / 1000
+
+
+async def _end(planner: Planner, queue: str, n: int, bounds: Bounds) -> Position:
+    return offsets.latest(bounds) if n == bounds.total else await planner.position_at(queue, n)
+
+
+class UnlimitedEventStream(EventStream):
+    """For Spark 4.0 and 4.1, which ask for the latest offset without saying where the query stands.
+
+    It is learnt from the batches that are planned. Until then an end is left open: it tells where its batch begins if
+    the query is new, and otherwise that is worked out when the batch is planned.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, planner: Callable[[], Planner] | None = None) -> None:
+        super().__init__(options, schema, planner)
+        self._known: Offset | None = None
+
+    def latestOffset(self) -> Offset:  # type: ignore[override]  # noqa: N802 # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the end of all there is."""
+        planner = self._planner()
+        if self._known is not None:
+            return planner.run(self._advance(planner, self._known, None))
+        self.initialOffset()
+        return {**planner.run(self._all(planner)), "open": 1}
+
+    async def _all(self, planner: Planner) -> Offset:
+        starts = offsets.ends_of(self.initialOffset())
+        ends = await planner.positions(await planner.queue_names(), "latest", "latest")
+        return offsets.to_offset(ends, {queue: starts.get(queue, end) for queue, end in ends.items()})
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Plan one batch, and remember where the query stands."""
+        planner = self._planner()
+        self._known = end
+        if end.get("open") and start != end and not offsets.is_new(start):
+            end = planner.run(self._close(planner, start, end))
+        return self._plan(planner, start, end)
+
+    async def _close(self, planner: Planner, start: Offset, end: Offset) -> Offset:
+        known, ends = offsets.ends_of(start), offsets.ends_of(end)
+        found = await planner.of_all(ends, lambda queue: planner.resumed(queue, known.get(queue)))
+        lost = [loss for _, _, losses in found.values() for loss in losses]
+        return offsets.to_offset(ends, {queue: begin for queue, (_, begin, _) in found.items()}, lost)

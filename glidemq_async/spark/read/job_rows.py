@@ -1,0 +1,133 @@
+"""Jobs as rows: kind=jobs, dlq and results. This runs in Spark's tasks."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.durations import from_ms
+from glidemq_async.errors import SerializationError
+from glidemq_async.functions.callers import Functions, Record
+from glidemq_async.jobs.job import Job
+from glidemq_async.spark.read.options import ReadOptions
+from glidemq_async.stored.record import FINAL, place_of, whole
+
+# Any: a row holds what its columns say.
+Row: TypeAlias = dict[str, Any]
+
+PAGE: Final = 500
+WHOLE_AT_ONCE: Final = 50
+"""How many records are read with one call when payloads come with them: they may be large."""
+
+
+async def job_rows(
+    client: QueueClient, options: ReadOptions, state: str, first: int, upto: int | None
+) -> AsyncIterator[list[Row]]:
+    """Iterate over pages of the jobs in a state, from one rank to another where the state has ranks."""
+    cursor, left = str(first) if first else "", upto - first if upto is not None else None
+    while left is None or left > 0:
+        count = PAGE if left is None else min(PAGE, left)
+        cursor, ids = await client.functions.list_jobs(state, cursor, count)
+        yield [row for row in await rows_of(client, options, ids) if row["state"] == state]
+        left = None if left is None else left - count
+        if not cursor:
+            return
+
+
+async def dead_rows(client: QueueClient, options: ReadOptions, which: str) -> AsyncIterator[list[Row]]:
+    """Iterate over pages of the dead letters that failed here, or were moved here; of `ids` only, if there are some."""
+    kind: Literal["failed", "moved"] = "failed" if which == "failed" else "moved"
+    cursor = ""
+    while True:
+        cursor, ids = await client.functions.list_dead_letters(kind, cursor, PAGE, "")
+        yield await rows_of(client, options, [each for each in ids if not options.ids or each in options.ids])
+        if not cursor:
+            return
+
+
+async def rows_of(client: QueueClient, options: ReadOptions, ids: Sequence[str]) -> list[Row]:
+    """Return the rows of these jobs, without those that are gone or were not asked for."""
+    found: list[Row] = []
+    step = WHOLE_AT_ONCE if options.include_data else PAGE
+    for start in range(0, len(ids), step):
+        chunk = ids[start : start + step]
+        records = await _records(client.functions, chunk, options.include_data)
+        now = datetime.now(UTC)
+        for job_id, record in zip(chunk, records, strict=True):
+            if b"place" in record and _is_wanted(record, options):
+                row = _row(client, job_id, record, options.include_data, now)
+                if _is_new_enough(row, options):
+                    found.append(row)
+    return found
+
+
+async def _records(functions: Functions, ids: Sequence[str], with_data: bool) -> list[Record]:
+    return await (functions.get_records(ids) if with_data else functions.get_heads(ids))
+
+
+def _is_wanted(record: Record, options: ReadOptions) -> bool:
+    state = place_of(record).state
+    if options.kind == "results" and state not in FINAL:
+        return False
+    if options.states and state not in options.states:
+        return False
+    return not options.names or record.get(b"name", b"").decode(errors="replace") in options.names
+
+
+def _is_new_enough(row: Row, options: ReadOptions) -> bool:
+    after, created = options.created_after_ms, row["created_at"]
+    # Not by floats, which lose the last millisecond now and then.
+    return after is None or (created is not None and created >= from_ms(after))
+
+
+def _row(client: QueueClient, job_id: str, record: Record, with_data: bool, now: datetime) -> Row:
+    job: Job[Any, Any] = Job.from_record(client, job_id, record)
+    letter = job.dead_letter
+    row: Row = {
+        "queue": client.queue, "id": job.id, "name": job.name, "state": job.state, "key": job.key,
+        "priority": job.priority, "lifo": job.lifo, "attempts_made": job.attempts_made,
+        "stalled_count": job.stalled_count, "fence": job.fence, "created_at": job.created_at,
+        "processed_at": job.processed_at, "finished_at": job.finished_at, "failed_reason": job.failed_reason,
+        "failure_cause": job.failure_cause, "data_size": job.data_size if with_data else whole(record, b"size"),
+        "progress": None, "data": None, "payload": record.get(b"data") if with_data else None, "result": None,
+        "stacktrace": None, "unreadable": None, "observed_at": now,
+        "origin_queue": letter.queue if letter else None, "origin_id": letter.job_id if letter else None,
+        "origin_attempts": letter.attempts_made if letter else None,
+        "origin_failed_at": letter.failed_at if letter else None,
+    }  # fmt: skip
+    if letter is not None:
+        row |= {"failed_reason": job.failed_reason or letter.reason, "failure_cause": job.failure_cause or letter.cause}
+    if with_data:
+        _read_payloads(job, row)
+    return row
+
+
+def _read_payloads(job: Job[Any, Any], row: Row) -> None:
+    """Add what was written by users, as JSON. What cannot be read is told, and does not end the read of the others."""
+    row["stacktrace"] = job.stacktrace
+    for name, attribute in (("data", "data"), ("progress", "progress"), ("result", "return_value")):
+        try:
+            value: object = getattr(job, attribute)
+            none = (name == "progress" and value is None) or (name == "result" and job.state != "completed")
+            row[name] = None if none else to_json(value)
+        except (SerializationError, TypeError, ValueError, RecursionError) as error:
+            row["unreadable"] = f"{name}: {error}"
+
+
+def to_json(value: object) -> str:
+    """Return a value as JSON; bytes as base64, times in ISO form, and what else JSON has no word for as text."""
+    return json.dumps(value, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, (date, datetime)):
+        return value.isoformat()
+    if isinstance(value, (set, frozenset)):
+        return [*value]  # pyright: ignore[reportUnknownVariableType]
+    return str(value)

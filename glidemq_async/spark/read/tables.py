@@ -1,0 +1,176 @@
+"""Jobs and all that is no event as tables. Each row is true of the instant at which it was read.
+
+Jobs move while they are read: one may come twice, in two states, or be missed if it goes back. `latest` keeps the
+newest row of each; for exact numbers read events.
+"""
+
+# pyspark's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.spark.connection import connection_to
+from glidemq_async.spark.read.event_planning import Planner
+from glidemq_async.spark.read.job_rows import Row, dead_rows, job_rows, rows_of
+from glidemq_async.spark.read.options import ReadOptions
+from glidemq_async.spark.read.queue_rows import OF_QUEUE
+from glidemq_async.spark.read.schemas import arrow_schema
+from glidemq_async.stored.record import FINAL, STATES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.datasource import Filter
+
+_log = logging.getLogger(__name__)
+
+RANKED: Final = frozenset({"completed", "failed", "delayed", "prioritized", "key-waiting"})
+"""States whose jobs have ranks, so that several tasks can share them."""
+
+
+@dataclass
+class TablePartition(InputPartition):
+    """What one task reads: jobs or dead letters of one state (from a rank to another), jobs by id, or a small table."""
+
+    queue: str
+    state: str = ""
+    first: int = 0
+    upto: int | None = None
+    ids: tuple[str, ...] = ()
+
+
+class TableReader(DataSourceReader):
+    """Reads one kind of table."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options: ReadOptions = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read: called once per DataFrame."""
+        planner = Planner(self._options)
+
+        async def plan() -> list[InputPartition]:
+            names = await planner.queue_names()
+            await planner.of_all(names, lambda queue: _warn_unless_there(planner, queue))
+            found = await planner.of_all(names, lambda queue: self._parts(planner, queue))
+            return [part for parts in found.values() for part in parts]
+
+        return planner.run(plan())
+
+    async def _parts(self, planner: Planner, queue: str) -> list[TablePartition]:
+        options = self._options
+        if options.kind in OF_QUEUE:
+            return [TablePartition(queue)]
+        if options.kind == "dlq":
+            return [TablePartition(queue, state) for state in ("failed", "moved")]
+        if options.ids:
+            size = -(-len(options.ids) // options.min_partitions)
+            chunks = [options.ids[at : at + size] for at in range(0, len(options.ids), size)]
+            return [TablePartition(queue, ids=chunk) for chunk in chunks]
+        counts = await planner.functions(queue).count_jobs()
+        wanted = sorted(FINAL) if options.kind == "results" else STATES
+        states = [state for state in options.states or wanted if counts.get(state) and state in wanted]
+        total = sum(counts[state] for state in states)
+        return [part for state in states for part in self._ranges(queue, state, counts[state], total)]
+
+    def _ranges(self, queue: str, state: str, count: int, total: int) -> list[TablePartition]:
+        parts = max(1, self._options.min_partitions * count // total)
+        if parts == 1 or state not in RANKED:
+            return [TablePartition(queue, state)]
+        marks = [count * i // parts for i in range(parts)]
+        # The last one reads what has come meanwhile.
+        return [TablePartition(queue, state, *span) for span in zip(marks, [*marks[1:], None], strict=True)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition, in a task."""
+        if not isinstance(partition, TablePartition):  # Spark's stand-in for an empty plan
+            return
+        connection = connection_to(self._options.url)
+        client = QueueClient(partition.queue, connection.storage, prefix=self._options.prefix, mode=None)
+        schema = arrow_schema(self._schema)
+        pages = self._pages(client, partition)
+
+        async def following() -> list[Row] | None:
+            return await anext(pages, None)
+
+        while (rows := connection.run(following())) is not None:
+            if rows:
+                arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    async def _pages(self, client: QueueClient, part: TablePartition) -> AsyncIterator[list[Row]]:
+        options = self._options
+        if options.kind in OF_QUEUE:
+            yield await OF_QUEUE[options.kind](client)
+        elif part.ids:
+            yield await rows_of(client, options, part.ids)
+        else:
+            pages = (
+                dead_rows(client, options, part.state)
+                if options.kind == "dlq"
+                else job_rows(client, options, part.state, part.first, part.upto)
+            )
+            async for page in pages:
+                yield page
+
+
+async def _warn_unless_there(planner: Planner, queue: str) -> None:
+    """Say that a queue is not there: its table is empty, which may be a mistyped name, or one that is yet to come."""
+    bounds, _ = await planner.locate(queue)
+    if not bounds.incarnation and not bounds.total:
+        _log.warning("there is no queue %r: its table of kind=%s is empty", queue, planner.options.kind)
+
+
+class FilteringTableReader(TableReader):
+    """A reader that Spark hands its filters to.
+
+    A class of its own: one that has the method at all fails every read while spark.sql.python.filterPushdown.enabled
+    is off, as it is by default.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take over equality of state, name and id; return the filters that Spark has to apply itself."""
+        from pyspark.sql.datasource import EqualTo, In
+
+        for one in filters:
+            values: tuple[object, ...] = ()
+            if isinstance(one, EqualTo):
+                values = (one.value,)
+            elif isinstance(one, In):
+                values = tuple(one.value)
+            texts = tuple(value for value in values if isinstance(value, str))
+            if not isinstance(one, EqualTo | In) or not self._narrow(".".join(one.attribute), texts):
+                yield one
+
+    def _narrow(self, column: str, values: tuple[str, ...]) -> bool:
+        options = self._options
+        named = {"state": options.states, "name": options.names, "id": options.ids}
+        # What an option has chosen already is not widened.
+        if options.kind not in ("jobs", "results") or not values or named.get(column, ("",)):
+            return False
+        if column == "state":
+            self._options = replace(options, states=values)
+        elif column == "name":
+            self._options = replace(options, names=values)
+        else:
+            self._options = replace(options, ids=values)
+        return True
+
+
+def latest(frame: DataFrame) -> DataFrame:
+    """Return of each job the row that was read last: of kind=jobs a job may come twice while it moves."""
+    from pyspark.sql import Window
+    from pyspark.sql.functions import col, row_number
+
+    newest = Window.partitionBy("queue", "id").orderBy(col("observed_at").desc(), col("finished_at").desc_nulls_last())
+    return frame.withColumn("_rank", row_number().over(newest)).where(col("_rank") == 1).drop("_rank")

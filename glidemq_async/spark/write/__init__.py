@@ -1,0 +1,1 @@
+"""Rows of DataFrames and streams become jobs."""

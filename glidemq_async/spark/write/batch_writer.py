@@ -1,0 +1,57 @@
+"""`df.write.format("glidemq")`: a write in bulk of a whole DataFrame."""
+
+# pyspark's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Literal
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from glidemq_async.spark.connection import Connection, connection_to
+from glidemq_async.spark.write.columns import Batch, check_types, chunks_of
+from glidemq_async.spark.write.options import WriteOptions
+from glidemq_async.spark.write.planning import end_write, open_write, write_id_of
+from glidemq_async.spark.write.rows import RowReader, check_columns
+from glidemq_async.spark.write.writer import Written, write_task
+
+__all__ = ["BatchWriter"]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Opens the write when it is planned; tasks, commit and abort get a copy of this object."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_columns(schema.names, options)
+        check_types(schema)
+        RowReader(options)
+        # The processes that plan and commit live on beside those of the tasks, and hold no connections meanwhile.
+        with closing(Connection(options.url)) as connection:
+            opening = open_write(connection, options, write_id_of(options), uuid.uuid4().hex)
+            self._plan = connection.run(opening)  # an address that is wrong is told soon
+
+    def write(self, iterator: Iterator[Batch]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        context = TaskContext.get()
+        partition = context.partitionId() if context else 0
+        return write_task(connection_to(self._plan.options.url), self._plan, chunks_of(iterator), partition)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Close the write; nothing is added to it afterwards."""
+        self._end("committed", messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Fence off tasks that still run; jobs that were added stay, and a rerun with the same ids completes them."""
+        self._end("aborted", messages)
+
+    def _end(self, state: Literal["committed", "aborted"], messages: list[WriterCommitMessage | None]) -> None:
+        partitions = len([message for message in messages if isinstance(message, Written)])
+        with closing(Connection(self._plan.options.url)) as connection:
+            ending = end_write(connection, self._plan, state, partitions)
+            connection.run(ending, retries=self._plan.options.max_retries)

@@ -1,0 +1,50 @@
+"""Rows that are no jobs, kept as jobs of the queue's dead-letter queue (`onInvalid=dlq`)."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from glidemq_async.functions.callers import AddRequest, Functions
+from glidemq_async.payloads.serialization import MsgpackSerializer
+from glidemq_async.spark.connection import Connection
+from glidemq_async.spark.write.options import WriteOptions
+from glidemq_async.spark.write.plan import functions_of
+from glidemq_async.spark.write.rows import InvalidRow
+from glidemq_async.stored.names import MAX_ID_BYTES
+
+__all__ = ["INVALID_ROW", "DeadRows"]
+
+#: The name of the jobs.
+INVALID_ROW = "invalid-row"
+_SHOWN = 10_000
+
+
+class DeadRows:
+    """Adds a job per row; its id is that of the row, so a task that runs again adds it once."""
+
+    def __init__(self, connection: Connection, options: WriteOptions, write_id: str) -> None:
+        self._connection, self._options, self._write_id = connection, options, write_id
+        self._functions: Functions | None = None
+
+    async def keep(self, row: InvalidRow, mark: str) -> None:
+        """Add the row and why it was refused."""
+        if self._functions is None:
+            source = functions_of(self._connection, self._options, self._options.queues[0])
+            target = await source.get_dead_letter_queue()
+            self._functions = functions_of(self._connection, self._options, target)
+            await self._functions.open_queue(None)
+        data = {
+            "queue": self._options.queues[0],
+            "reason": row.reason,
+            "row": row.shown[:_SHOWN],
+            "write_id": self._write_id,
+        }
+        request = AddRequest(_job_id(self._write_id, mark), INVALID_ROW, MsgpackSerializer().dumps(data), b"", b"")
+        await self._functions.add_jobs([request])
+
+
+def _job_id(write_id: str, mark: str) -> str:
+    found = f"{write_id}/{mark}"
+    if len(found.encode()) <= MAX_ID_BYTES:
+        return found
+    return f"{blake2b(write_id.encode(), digest_size=16).hexdigest()}/{mark}"

@@ -1,0 +1,61 @@
+"""A DataFrame into a queue with one call, and the report of it."""
+
+# pyspark's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from glidemq_async.client.queue_client import DEFAULT_PREFIX
+from glidemq_async.spark.driver.session import register
+from glidemq_async.spark.write.report import WriteReport, report_of_run, write_report
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["enqueue_frame"]
+
+Option = str | int | float | bool | list[str] | tuple[str, ...] | Mapping[str, object] | None
+
+
+def enqueue_frame(df: DataFrame, queue: str, *, url: str | None = None, **options: Option) -> WriteReport:
+    """Write a DataFrame to a queue and return what came of it, as the server counted it.
+
+    `url` is GLIDEMQ_URL of the environment if it is left out. `options` are those of `format("glidemq")` in
+    snake_case (`id_mode="hash"`, `id_columns=["order"]`, `max_queue_depth=10_000`); lists are joined by commas, or
+    become JSON if a name holds one, and so do mappings (`opts={"attempts": 3}`). Of a transaction that was committed so
+    long ago that its numbers are gone, or passed by a later version, the report holds zeros. Raises ValueError for bad
+    options, and what Spark raises when the write fails: its jobs that were added stay, and the same call with the same
+    ids adds the others.
+    """
+    url = url or os.environ.get("GLIDEMQ_URL")
+    if not url:
+        raise ValueError("enqueue_frame needs to know the server: give url=, or set GLIDEMQ_URL")
+    texts = {_camel(name): _text(value) for name, value in options.items() if value is not None}
+    if "txnAppId" not in texts:
+        texts.setdefault("writeId", uuid.uuid4().hex)
+    register(df.sparkSession)
+    df.write.format("glidemq").options(url=url, queue=queue, **texts).mode("append").save()
+    prefix = texts.get("prefix", DEFAULT_PREFIX)
+    if "writeId" in texts:
+        return write_report(url, queue, texts["writeId"], prefix=prefix)
+    app, version = texts["txnAppId"], int(texts["txnVersion"])
+    return report_of_run(url, queue, app, version, prefix=prefix)
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
+
+
+def _text(value: Option) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return json.dumps(value) if any("," in each for each in value) else ",".join(value)
+    return json.dumps(value) if isinstance(value, Mapping) else str(value)

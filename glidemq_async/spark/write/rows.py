@@ -1,0 +1,340 @@
+"""From rows to adds: rows of a DataFrame as the five values each that the server's functions take, or why not.
+
+A row is checked as `Queue.add` checks its arguments. Columns are named without regard to case.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple, cast
+
+from glidemq_async.errors import GlideMQError, PayloadTooLarge, SerializationError
+from glidemq_async.functions.calling import Arg
+from glidemq_async.options.backoff import Backoff
+from glidemq_async.options.deduplication import Deduplication
+from glidemq_async.options.job_options import JobOptions, KeepJobs, merge
+from glidemq_async.payloads.codecs.chain import MAGIC
+from glidemq_async.payloads.serialization import JsonSerializer, MsgpackSerializer, Serializer
+from glidemq_async.spark.write.columns import Columns
+from glidemq_async.spark.write.options import WriteOptions
+from glidemq_async.spark.write.plain_rows import PlainRows
+from glidemq_async.stored.names import check_id
+
+__all__ = ["COLUMNS", "FIELDS", "InvalidRow", "RowReader", "Run", "check_columns"]
+
+#: Columns that are job options of the same name.
+OPTION_COLUMNS: Final = (
+    "delay",
+    "at",
+    "priority",
+    "lifo",
+    "key",
+    "cost",
+    "attempts",
+    "backoff",
+    "timeout",
+    "ttl",
+    "result_ttl",
+    "headers",
+)
+COLUMNS: Final = ("id", "name", "data", "queue", "opts", *OPTION_COLUMNS)
+_NOT_PER_ROW: Final = ("job_id", "durability")
+_CACHED: Final = 10_000
+_ID_SHOWN: Final = 120
+#: Values of a job: id, name, data, opts, extra.
+FIELDS: Final = 5
+#: Rows that are read in one go, if they are plain; one that is not makes all of them be looked at closely.
+_AT_ONCE: Final = 250
+
+
+class Run(NamedTuple):
+    """Rows behind each other that are jobs: the queue they are for, their values flat, and the bytes of each."""
+
+    queue: str
+    flat: list[Arg]
+    sizes: list[int]
+
+
+class InvalidRow(NamedTuple):
+    """A row that is no job: why, a digest that tells it from others, what it said, and which it is without saying that.
+
+    Neither `reason` nor `told` holds payload: errors are copied to logs, to which other people look.
+    """
+
+    reason: str
+    digest: str
+    shown: str
+    told: str
+
+
+def check_columns(names: Sequence[str], options: WriteOptions) -> None:
+    """Raise ValueError unless a frame with these columns can be written with these options."""
+    found = [name.lower() for name in names]
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise ValueError(f"the columns {', '.join(twice)} come twice: names are compared without regard to case")
+    extra = [name for name in found if name not in COLUMNS and name not in _lower(options.id_columns)]
+    if extra and not options.ignore_extra_columns:
+        raise ValueError(
+            f"no part of a job: column {', '.join(extra)}; a write takes {', '.join(COLUMNS)}. Put what the handler is "
+            "to get into `data` (jobs_frame does), or set ignoreExtraColumns=true"
+        )
+    _need("id", found, options.id_mode == "column", "or choose idMode=hash with idColumns, or idMode=none")
+    _need("name", found, not options.name, "or give the option `name`")
+    _need("queue", found, options.by_column, "or give the option `queue` instead of `queues`")
+    for name in _lower(options.id_columns):
+        _need(name, found, True, "it is one of idColumns")
+
+
+def _lower(names: Iterable[str]) -> list[str]:
+    return [name.lower() for name in names]
+
+
+def _need(name: str, found: Sequence[str], needed: bool, otherwise: str) -> None:
+    if needed and name not in found:
+        raise ValueError(f"the column `{name}` is missing (found: {', '.join(found) or 'none'}); add it, {otherwise}")
+
+
+class RowReader:
+    """Turns columns into jobs, by the options of one write."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._known_queues = frozenset(options.queues)
+        self._id_columns = _lower(options.id_columns)
+        self._defaults = JobOptions(**_job_options(json.loads(options.opts))) if options.opts else JobOptions()
+        self._plain = (self._defaults.to_wire(), self._defaults.pack_extra())
+        self._names: set[str] = set()
+        self._cache: dict[object, tuple[bytes, bytes]] = {}
+        self._serializer: Serializer = JsonSerializer() if options.serializer == "json" else MsgpackSerializer()
+        self._dumps = self._serializer.dumps
+        self._plain_rows = PlainRows(options.serializer, options.id_prefix, options.payload_limit)
+
+    def read(self, columns: Columns, count: int) -> Iterator[Run | InvalidRow]:
+        """Yield `count` rows in their order: runs of those that are jobs, and why a row is none."""
+        options = self._options
+        used = {name: columns[name] for name in columns if name in COLUMNS or name in self._id_columns}
+        # Rows of an option each, or with another kind of id, are looked at one by one.
+        if (
+            options.by_column
+            or options.id_mode != "column"
+            or options.serializer == "opaque"
+            or "data" not in used
+            or any(name in used for name in ("opts", *OPTION_COLUMNS))
+        ):
+            yield from self._closely(used, range(count))
+            return
+        for start in range(0, count, _AT_ONCE):
+            yield from self._in_one_go(used, range(start, min(start + _AT_ONCE, count)))
+
+    def _in_one_go(self, used: Columns, rows: range) -> Iterator[Run | InvalidRow]:
+        part = slice(rows.start, rows.stop)
+        only, (wire, extra), one = self._options.queues[0], self._plain, self._options.name
+        names = [one] * len(rows) if one else used["name"][part]
+        plain = self._plain_rows.read(used["id"][part], names, used["data"][part])
+        if plain is None:
+            yield from self._closely(used, rows)
+            return
+        ids, payloads = plain
+        flat: list[Arg] = [b""] * (FIELDS * len(rows))
+        flat[0::FIELDS], flat[1::FIELDS], flat[2::FIELDS] = ids, names, payloads
+        flat[3::FIELDS], flat[4::FIELDS] = [wire] * len(rows), [extra] * len(rows)
+        same = len(wire) + len(extra)
+        lengths = zip(map(len, ids), map(len, names), map(len, payloads), strict=True)
+        yield Run(only, flat, [a + b + c + same for a, b, c in lengths])
+
+    def _closely(self, used: Columns, rows: range) -> Iterator[Run | InvalidRow]:
+        options = self._options
+        names, queues = used.get("name"), used.get("queue")
+        ids = used.get("id") if options.id_mode == "column" else None
+        hashed = [used[name] for name in self._id_columns]
+        data = used.get("data")
+        chosen = [(name, used[name]) for name in ("opts", *OPTION_COLUMNS) if name in used]
+        only = options.queues[0]
+        for at in rows:
+            job_id = ""
+            try:
+                name = self._name(options.name or (names[at] if names else None))
+                queue = self._queue(queues[at] if queues else None) if options.by_column else only
+                job_id = self._id(ids[at] if ids else None, [column[at] for column in hashed])
+                payload = self._data(data[at]) if data else self._data(None)
+                wire, extra = self._chosen([(key, column[at]) for key, column in chosen]) if chosen else self._plain
+            except (ValueError, TypeError, OverflowError, GlideMQError) as error:
+                found = {key: column[at] for key, column in used.items()}
+                yield _invalid(str(error), found, job_id or (ids[at] if ids else None))
+            else:
+                size = len(payload) + len(job_id) + len(name) + len(wire) + len(extra)
+                yield Run(queue, [job_id, name, payload, wire, extra], [size])
+
+    def _name(self, name: Any) -> str:
+        if name not in self._names:
+            if name is None:
+                raise ValueError("a job needs a name, found null")
+            check_id("job name", name)
+            if len(self._names) < _CACHED:
+                self._names.add(name)
+        return cast("str", name)
+
+    def _queue(self, queue: Any) -> str:
+        if queue not in self._known_queues:
+            raise ValueError(f"the queue {queue!r} is none of the option queues={','.join(self._options.queues)}")
+        return cast("str", queue)
+
+    def _id(self, given: Any, hashed: list[Any]) -> str:
+        options = self._options
+        if options.id_mode == "none":
+            return ""
+        if options.id_mode == "hash":
+            if all(value is None for value in hashed):
+                raise ValueError(f"idMode=hash found null in all of idColumns={','.join(options.id_columns)}")
+            return options.id_prefix + blake2b(MsgpackSerializer().dumps(_in_utc(hashed)), digest_size=16).hexdigest()
+        if given is None or given == "":
+            raise ValueError("a row needs an id, found none: the column `id` is null or empty")
+        if isinstance(given, Decimal) and given.as_tuple().exponent == 0:
+            given = int(given)
+        if isinstance(given, int) and not isinstance(given, bool):
+            given = str(given)
+        if not isinstance(given, str):
+            raise TypeError(f"an id is a text or a whole number, not {given!r}")
+        return check_id("id", options.id_prefix + given)
+
+    def _data(self, value: Any) -> bytes:
+        if isinstance(value, bytes):
+            payload = self._stored(value)
+        elif self._options.serializer == "opaque":
+            raise TypeError(f"serializer=opaque takes a binary column `data`, found {type(value).__name__}")
+        elif isinstance(value, str):
+            payload = self._dumps(_parsed(value))
+        else:
+            payload = self._dumps(value)
+        if len(payload) > self._options.payload_limit:
+            raise PayloadTooLarge("data", len(payload), self._options.payload_limit)
+        return payload
+
+    def _stored(self, value: bytes) -> bytes:
+        """Take bytes for what is to be stored. What codecs sealed cannot be looked into."""
+        if self._options.serializer != "opaque" and not value.startswith(MAGIC):
+            try:
+                self._serializer.loads(value)
+            except SerializationError as error:
+                raise SerializationError(
+                    f"the bytes of data are not what serializer={self._options.serializer} stores: {error}; "
+                    "serializer=opaque stores them unseen"
+                ) from None
+        return value
+
+    def _chosen(self, values: list[tuple[str, Any]]) -> tuple[bytes, bytes]:
+        found = [(key, _plain_number(value)) for key, value in values if value is not None]
+        if not found:
+            return self._plain
+        same = tuple((key, _hashable(value)) for key, value in found)
+        known = self._cache.get(same)
+        if known is None:
+            known = self._options_of(dict(found))
+            if len(self._cache) >= _CACHED:
+                self._cache.clear()
+            self._cache[same] = known
+        return known
+
+    def _options_of(self, found: dict[str, Any]) -> tuple[bytes, bytes]:
+        text = found.pop("opts", None)
+        given: object = {} if text is None else _loaded("opts", text)
+        if not isinstance(given, dict):
+            raise TypeError(f"opts must be a JSON object, got a {type(given).__name__}")
+        options = merge(self._defaults, _job_options({**cast("dict[str, Any]", given), **found}))
+        return options.to_wire(), options.pack_extra()
+
+
+def _in_utc(value: Any) -> object:
+    """Return values with their instants in UTC: they come in the session's time zone, and ids must not depend on it."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    if isinstance(value, list):
+        return [_in_utc(item) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {key: _in_utc(item) for key, item in cast("dict[object, object]", value).items()}
+    return value
+
+
+_raw_decode: Final = json.JSONDecoder().raw_decode
+
+
+def _parsed(text: str) -> object:
+    """Return the value of a JSON text. Spaces around it are left to json.loads, which takes twice as long."""
+    with suppress(ValueError, RecursionError):
+        value, end = _raw_decode(text)
+        if end == len(text):
+            return value
+    return _loaded("data", text)
+
+
+def _loaded(what: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{what} is no JSON text: {error}") from None
+    except RecursionError:
+        raise ValueError(
+            f"{what} is a JSON text of {len(text):,} characters that is nested too deep to be read"
+        ) from None
+
+
+def _plain_number(value: Any) -> Any:
+    """Return a decimal, which any number with a point is in SQL, as the number that options take."""
+    if not isinstance(value, Decimal):
+        return value
+    return int(value) if value == value.to_integral_value() else float(value)
+
+
+def _hashable(value: Any) -> object:
+    return tuple(sorted(cast("dict[str, Any]", value).items())) if isinstance(value, dict) else value
+
+
+def _job_options(found: dict[str, Any]) -> Any:
+    """Read job options as JSON has them."""
+    for name in _NOT_PER_ROW:
+        if name in found:
+            raise TypeError(f"{name} cannot stand among the options of a row")
+    readers: dict[str, Callable[[Any], object]] = {
+        "at": _instant,
+        "backoff": _backoff,
+        "deduplication": lambda value: Deduplication(**value),
+        "keep_completed": _keep,
+        "keep_failed": _keep,
+    }
+    return {name: readers[name](value) if name in readers else value for name, value in found.items()}
+
+
+def _instant(value: Any) -> object:
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+def _backoff(value: Any) -> object:
+    if not isinstance(value, dict):
+        return value
+    given = {**cast("dict[str, Any]", value)}
+    kind = given.pop("kind", None)
+    if kind == "fixed":
+        return Backoff.fixed(**given)
+    if kind == "exponential":
+        return Backoff.exponential(**given)
+    if kind == "custom":
+        return Backoff.custom(**given)
+    raise ValueError(f"the kind of a backoff is fixed, exponential or custom, got {kind!r}")
+
+
+def _keep(value: Any) -> object:
+    return KeepJobs(**cast("dict[str, Any]", value)) if isinstance(value, dict) else value
+
+
+def _invalid(reason: str, row: dict[str, Any], job_id: object) -> InvalidRow:
+    shown = repr(row)
+    digest = blake2b(shown.encode(errors="backslashreplace"), digest_size=12).hexdigest()
+    which = f"the row with the id {repr(job_id)[:_ID_SHOWN]}" if job_id else "a row without an id"
+    types = ", ".join(f"{name}: {'null' if value is None else type(value).__name__}" for name, value in row.items())
+    return InvalidRow(reason, digest, shown, f"{which} ({types})")

@@ -1,0 +1,101 @@
+"""`stream.writeStream.format("glidemq")`: each micro-batch is a write of its own, named by the query and its number.
+
+Spark makes a new object for each micro-batch, and another one in another process for its end, so what they share is
+told by the tasks' context and messages. A micro-batch that is run again is the same write.
+"""
+
+# pyspark's own annotations are incomplete, and pyarrow has none.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, Literal, TypeVar
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from glidemq_async.spark.connection import Connection, connection_to
+from glidemq_async.spark.write.columns import Columns, check_types, columns_of_rows
+from glidemq_async.spark.write.options import WriteOptions
+from glidemq_async.spark.write.plan import Plan
+from glidemq_async.spark.write.planning import abort_labelled, end_write, label_of, open_write, order_run
+from glidemq_async.spark.write.rows import RowReader, check_columns
+from glidemq_async.spark.write.writer import Written, write_task
+
+__all__ = ["Epochs", "RowStreamWriter"]
+
+T = TypeVar("T")
+
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+#: Spark runs all jobs of one run of a query in a group named after the run.
+_RUN: Final = "spark.jobGroup.id"
+_ROWS_AT_ONCE: Final = 1000
+
+
+class Epochs:
+    """What both kinds of writers do for a micro-batch."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        for name, value in (("txnAppId", options.txn_app_id), ("writeId", options.write_id)):
+            if value:
+                raise ValueError(
+                    f"{name} is for batch writes: a stream's writes are named by its query and micro-batch"
+                )
+        check_columns(schema.names, options)
+        check_types(schema)
+        RowReader(options)
+        self._options, self._schema = options, schema
+        self._orders = self._run(lambda connection: order_run(connection, options))
+
+    def _run(self, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+        connection = connection_to(self._options.url)
+        return connection.run(work(connection), retries=self._options.max_retries)
+
+    def write_chunks(self, chunks: Iterable[tuple[Columns, int]]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        context = TaskContext.get()
+        if context is None:
+            raise RuntimeError("a stream's rows can only be written by a task of Spark")
+        query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+        if not query or not batch:
+            raise RuntimeError(f"this version of Spark does not tell its tasks {_QUERY} and {_BATCH}: use foreachBatch")
+        options, orders, token = self._options, self._orders, context.getLocalProperty(_RUN) or query
+        label = label_of(options.checkpoint, int(batch))
+        plan = self._run(lambda connection: open_write(connection, options, f"{query}@{batch}", token, label, orders))
+        return write_task(connection_to(options.url), plan, chunks, context.partitionId())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
+        """Close the write of a micro-batch."""
+        written = [message for message in messages if isinstance(message, Written)]
+        if written:
+            self._end("committed", written)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Fence off the tasks of a micro-batch that still run; its next run adds what is missing."""
+        written = [message for message in messages if isinstance(message, Written)]
+        if written:
+            self._end("aborted", written)
+        elif label := label_of(self._options.checkpoint, batchId):
+            # Nobody says which query this is; its checkpoint does.
+            self._run(lambda connection: abort_labelled(connection, self._options, label))
+
+    def _end(self, state: Literal["committed", "aborted"], written: list[Written]) -> None:
+        one = written[0]
+        plan = Plan(self._options, one.write_id, one.token, dict.fromkeys(self._options.queues, ""))
+        self._run(lambda connection: end_write(connection, plan, state, len(written)))
+
+
+class RowStreamWriter(Epochs, DataSourceStreamWriter):
+    """Takes rows one by one: all that Spark 4.0 offers."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        return self.write_chunks(self._chunks(iterator))
+
+    def _chunks(self, rows: Iterator[Any]) -> Iterator[tuple[Columns, int]]:
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
+            yield columns_of_rows(some, self._schema), len(some)

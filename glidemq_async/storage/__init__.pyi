@@ -1,0 +1,13 @@
+from glidemq_async.storage.embedded.file import FileStorage as FileStorage
+from glidemq_async.storage.embedded.memory import MemoryStorage as MemoryStorage
+from glidemq_async.storage.protocol import Arg as Arg
+from glidemq_async.storage.protocol import FunctionError as FunctionError
+from glidemq_async.storage.protocol import Storage as Storage
+from glidemq_async.storage.protocol import StreamEntry as StreamEntry
+from glidemq_async.storage.protocol import Subscription as Subscription
+from glidemq_async.storage.protocol import Wait as Wait
+from glidemq_async.storage.redis.cluster import ClusterStorage as ClusterStorage
+from glidemq_async.storage.redis.connections import Endpoint as Endpoint
+from glidemq_async.storage.redis.sentinel import SentinelStorage as SentinelStorage
+from glidemq_async.storage.redis.standalone import RedisStorage as RedisStorage
+from glidemq_async.storage.urls import open_storage as open_storage

@@ -1,0 +1,43 @@
+"""Storage that refuses to connect, because the process has no URL and must not use the embedded default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from typing_extensions import override
+
+from glidemq_async.errors import StorageUnavailable
+from glidemq_async.storage.embedded.file import FileStorage
+
+WITHHELD: Final = (
+    "$GLIDEMQ_URL is set in the worker and kept from the processes of its jobs: give the Queue or the app here a URL, "
+    'or the executor Permissions(environment=["GLIDEMQ_URL"], ...)'
+)
+REQUIRED: Final = (
+    "$GLIDEMQ_URL is not set, and {cause} forbids the embedded default: set GLIDEMQ_URL=redis://host:6379/0, or give "
+    "the Queue or the app a URL"
+)
+
+
+class WithheldStorage(FileStorage):
+    """A storage that modules can make, and that refuses to connect: jobs would be added where no worker looks."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Path.home())
+        self._message = message
+
+    @override
+    async def connect(self) -> None:
+        """Raise StorageUnavailable with the cause and the remedy."""
+        raise StorageUnavailable(self._message)
+
+    @override
+    def exists(self) -> bool:
+        """Raise StorageUnavailable with the cause and the remedy."""
+        raise StorageUnavailable(self._message)
+
+    @override
+    def clone(self) -> WithheldStorage:
+        """Return another one with the same message."""
+        return WithheldStorage(self._message)

@@ -1,0 +1,1 @@
+"""Storages on an embedded server: `memory://` and `file://`."""

@@ -1,0 +1,221 @@
+"""`memory://`: a private server without persistence that lives no longer than the process that uses it.
+
+A shell holds the server and waits on a pipe from the owner: however the owner ends, the pipe closes, the
+shell ends the server and removes its directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import subprocess
+import tempfile
+import threading
+from typing import Final
+
+from glidemq_async.errors import StorageUnavailable
+from glidemq_async.storage.embedded.binary import find_server
+from glidemq_async.storage.redis.connections import Endpoint, dial
+from glidemq_async.storage.redis.library import Library, shipped
+from glidemq_async.storage.redis.standalone import RedisStorage
+from glidemq_async.storage.redis.wire import Wire
+
+START_SECONDS: Final = 10.0
+"""How long a server may take to come up."""
+GRACE_SECONDS: Final = 0.5
+"""How long one that has answered before is tried again: nothing starts it anew."""
+
+# $1 is the directory, the rest the command line. `read` returns when the owner closes the pipe or dies.
+HOLDER: Final = """
+trap '' INT HUP TERM QUIT
+dir=$1; shift
+"$@" </dev/null >/dev/null 2>&1 &
+server=$!
+read -r _
+kill -9 "$server" 2>/dev/null
+wait "$server" 2>/dev/null
+rm -rf -- "$dir"
+"""
+
+
+class MemoryServer:
+    """One server and how many storages of this process use it."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.ended = False
+        self.answered = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._directory = ""
+        self._starting = threading.Lock()
+        self._lent = False
+
+    @property
+    def path(self) -> str:
+        """The unix socket."""
+        return f"{self._directory}/s"
+
+    def start(self) -> None:
+        """Start the server unless it runs; blocks for a few milliseconds."""
+        with self._starting:
+            if self._process is not None:
+                return
+            binary = find_server()
+            # mkdtemp makes it 0700. A short name, since a socket path ends at 107 bytes.
+            directory = tempfile.mkdtemp(prefix="glidemq-")
+            if len(os.fsencode(directory)) > 100:
+                os.rmdir(directory)  # noqa: PTH106
+                directory = tempfile.mkdtemp(prefix="glidemq-", dir="/tmp")
+            self._directory = directory
+            self._process = subprocess.Popen(  # noqa: S603
+                ["/bin/sh", "-c", HOLDER, "glidemq-memory", directory, binary, *self._options()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+            )
+
+    def _options(self) -> list[str]:
+        return [
+            "--port", "0", "--unixsocket", self.path, "--unixsocketperm", "700", "--dir", self._directory,
+            "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--daemonize", "no",
+            "--stream-node-max-entries", "10", "--io-threads", "1", "--logfile", "",
+        ]  # fmt: skip
+
+    def lend(self) -> None:
+        """Belong to the parent of this forked process: it is used here, and ends with the parent."""
+        self._starting = threading.Lock()
+        if self._process is None:
+            return
+        self._lent = True
+        # Else the server would outlive the parent for as long as this process runs.
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.returncode = 0  # it is no child of this process: there is nothing to wait for
+
+    def stop(self) -> None:
+        """End the server and wait until it and its directory are gone."""
+        with self._starting:
+            self.ended = True
+            process, self._process = self._process, None
+        if process is not None and not self._lent:
+            with contextlib.suppress(OSError):
+                if process.stdin is not None:
+                    process.stdin.close()
+            process.wait()
+
+
+_registry_lock = threading.Lock()
+_registry: dict[str, MemoryServer] = {}
+_counter = itertools.count(1)
+
+
+def _acquire(name: str) -> MemoryServer:
+    with _registry_lock:
+        server = _registry.get(name)
+        if server is None:
+            server = _registry[name] = MemoryServer()
+        server.users += 1
+        return server
+
+
+def _share(server: MemoryServer) -> MemoryServer:
+    with _registry_lock:
+        server.users += 1
+        return server
+
+
+def _release(name: str, server: MemoryServer) -> bool:
+    with _registry_lock:
+        server.users -= 1
+        if server.users:
+            return False
+        if _registry.get(name) is server:
+            del _registry[name]
+        return True
+
+
+def _forget_after_fork() -> None:
+    global _registry_lock  # noqa: PLW0603
+    _registry_lock = threading.Lock()
+    # Storages that were inherited go on with the parent's servers; new ones start their own.
+    for server in _registry.values():
+        server.lend()
+    _registry.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+class MemoryStorage(RedisStorage):
+    """An embedded server in memory: private without a name, shared inside the process with one.
+
+    The server starts at the first use and ends with the last storage of its name, or with the process.
+    `testing=True` loads the switches for a movable clock.
+    """
+
+    connect_timeout = START_SECONDS
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        testing: bool = False,
+        library: Library | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._name = name or f"#{next(_counter)}"
+        super().__init__(Endpoint(), f"memory://{name}", library or shipped(testing=testing), timeout=timeout)
+        self._server: MemoryServer | None = None
+
+    def clone(self) -> MemoryStorage:
+        """Return a storage on the same server with connections of its own."""
+        twin = MemoryStorage(self._name, library=self.library, timeout=self._timeout)
+        twin._url = self._url
+        # Held from now on: the server must outlive the moment between clone and connect.
+        twin._server = _share(self._hold())
+        return twin
+
+    @property
+    def socket(self) -> str | None:
+        """The unix socket of the server, once it has been started."""
+        return None if self._server is None else self._server.path
+
+    def _hold(self) -> MemoryServer:
+        if self._server is None:
+            self._server = _acquire(self._name)
+        return self._server
+
+    async def dial(self) -> Wire:
+        server = self._hold()
+        await asyncio.to_thread(server.start)
+        endpoint = Endpoint(path=server.path)
+        loop = asyncio.get_running_loop()
+        # One that has answered before does not need time to start: if it is gone, it is gone.
+        deadline = loop.time() + (GRACE_SECONDS if server.answered else START_SECONDS)
+        while True:
+            try:
+                wire = await dial(endpoint)
+                server.answered = True
+                return wire  # noqa: TRY300
+            except OSError as error:
+                if isinstance(error, StorageUnavailable) or server.ended:
+                    raise
+                if loop.time() > deadline:
+                    raise StorageUnavailable(
+                        f"the embedded server of {self.url} does not answer ({error}). What was in "
+                        "memory is lost; open a new storage."
+                    ) from error
+            await asyncio.sleep(0.002)
+
+    async def close(self) -> None:
+        await super().close()
+        server, self._server = self._server, None
+        if server is not None and _release(self._name, server):
+            try:
+                await asyncio.to_thread(server.stop)
+            except RuntimeError:  # the interpreter ends, and starts no threads any more
+                server.stop()

@@ -1,0 +1,1 @@
+"""Storages on a Redis or Valkey server, a Cluster or Sentinel."""

@@ -1,0 +1,200 @@
+"""A cluster: which primary serves which slot, and what to do when that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from binascii import crc_hqx
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from glidemq_async.storage.redis.attempt import SharedAttempt
+from glidemq_async.storage.redis.connections import Endpoint, dial
+from glidemq_async.storage.redis.library import Library, pack
+from glidemq_async.storage.redis.node import Node
+from glidemq_async.storage.redis.retry import TRY_SECONDS
+from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
+
+Address: TypeAlias = tuple[str, int]
+
+SLOTS: Final = 16384
+log: Final = logging.getLogger("glidemq_async.storage")
+
+
+@lru_cache(maxsize=4096)
+def slot_of(key: str) -> int:
+    """The slot of a key or of a pattern with a hash tag."""
+    name = key.encode()
+    start = name.find(b"{")
+    end = name.find(b"}", start + 1)
+    if start >= 0 and end > start + 1:
+        name = name[start + 1 : end]
+    return crc_hqx(name, 0) % SLOTS
+
+
+class ClusterStorage(ServerStorage):
+    """A Redis or Valkey Cluster; `open_storage` makes it from `redis+cluster://` URLs.
+
+    A slot that is being moved key by key is waited for: half of a queue is never worked on.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[Address],
+        base: Endpoint,
+        url: str | None = None,
+        library: Library | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        super().__init__(url or f"redis+cluster://{','.join(f'{h}:{p}' for h, p in seeds)}", library, timeout)
+        self._seeds = list(seeds)
+        self._base = base
+        self._nodes: dict[Address, Node] = {}
+        self._owners: list[Address | None] = [None] * SLOTS
+        self._known: list[Address] = []
+        self._refreshing = self._refresher()
+
+    def clone(self) -> ClusterStorage:
+        """Return a storage for the same cluster with connections of its own."""
+        return ClusterStorage(self._seeds, self._base, self._url, self.library, timeout=self._timeout)
+
+    def route(self, key: str) -> int:
+        return slot_of(key)
+
+    def known_node(self, key: str) -> Node | None:
+        owner = self._owners[slot_of(key)]
+        return None if owner is None else self._nodes.get(owner)
+
+    async def find_node(self, key: str) -> Node:
+        slot = slot_of(key)
+        if self._owners[slot] is None:
+            await self._refreshing.outcome()
+        owner = self._owners[slot]
+        if owner is None:
+            raise ConnectionError(f"no node of {self.url} serves slot {slot}")
+        return self._node(owner)
+
+    def _node(self, address: Address) -> Node:
+        node = self._nodes.get(address)
+        if node is None:
+            endpoint = self._base.at(*address)
+
+            async def dial_here() -> Wire:
+                return await dial(endpoint)
+
+            node = self._nodes[address] = Node(dial_here, self.library)
+        return node
+
+    async def open_all(self) -> None:
+        await asyncio.gather(*(node.open() for node in await self.primaries()))
+
+    async def primaries(self) -> list[Node]:
+        await self._refreshing.outcome()
+        owners = sorted({owner for owner in self._owners if owner is not None})
+        if not owners:
+            raise ConnectionError(f"no node of {self.url} serves any slot")
+        return [self._node(owner) for owner in owners]
+
+    async def mistrust(self, key: str, problem: Exception) -> bool:
+        text = str(problem)
+        if text.startswith("MOVED "):
+            return self._moved(text)
+        slot = slot_of(key) if key else None
+        owner = None if slot is None else self._owners[slot]
+        if owner is not None and not isinstance(problem, OSError) and owner in self._nodes:
+            self._nodes[owner].drop(f"it answered {text}")
+        await self._refreshing.outcome()
+        return slot is not None and owner is not None and self._owners[slot] not in (owner, None)
+
+    def _moved(self, text: str) -> bool:
+        _, number, place = text.split(" ")[:3]
+        host, _, port = place.rpartition(":")
+        slot = int(number)
+        former = self._owners[slot]
+        address = (host or (former[0] if former else self._seeds[0][0]), int(port))
+        self._owners[slot] = address
+        self._refreshing.start()
+        return address != former
+
+    # Topology
+
+    def _refresher(self) -> SharedAttempt[None]:
+        return SharedAttempt(self._load_topology, "read the topology of the cluster")
+
+    async def _load_topology(self) -> None:
+        problems: list[str] = []
+        for address in self._sources():
+            try:
+                slots = await self._ask(address)
+            except OSError as error:
+                problems.append(f"{address[0]}:{address[1]}: {error}")
+                continue
+            if slots:
+                self._adopt(slots, address)
+                return
+            problems.append(f"{address[0]}:{address[1]} knows no slots")
+        raise ConnectionError(f"no node of {self.url} tells the topology ({'; '.join(problems)})")
+
+    def _sources(self) -> list[Address]:
+        """Whom to ask, those with a living connection first: a dead host would cost seconds."""
+        known = dict.fromkeys([*self._known, *self._seeds])
+        wires = {address: node.wire for address, node in self._nodes.items()}
+        return sorted(known, key=lambda address: (wire := wires.get(address)) is None or not wire.alive)
+
+    async def _ask(self, address: Address) -> list[Reply]:
+        node = self._nodes.get(address)
+        deadline = asyncio.get_running_loop().time() + TRY_SECONDS
+        if node is not None and node.wire is not None and node.wire.alive:
+            reply = await node.wire.send(pack("CLUSTER", "SLOTS"), deadline)
+        else:
+            wire = await dial(self._base.at(*address))
+            try:
+                reply = await wire.send(pack("CLUSTER", "SLOTS"), deadline)
+            finally:
+                wire.drop("topology read")
+        slots = as_list(reply)
+        if slots is not None:
+            return slots
+        raise ConnectionError(str(reply))
+
+    def _adopt(self, slots: list[Reply], asked: Address) -> None:
+        owners: list[Address | None] = [None] * SLOTS
+        known: list[Address] = []
+        for part in slots:
+            first, last, *nodes = as_list(part) or []
+            if not isinstance(first, int) or not isinstance(last, int) or not nodes:
+                raise ConnectionError(f"{asked[0]}:{asked[1]} answered CLUSTER SLOTS with {part!r}")
+            addresses = [_address(node, asked) for node in nodes]
+            owners[first : last + 1] = [addresses[0]] * (last - first + 1)
+            known += addresses
+        before = {owner for owner in self._owners if owner is not None}
+        now = {owner for owner in owners if owner is not None}
+        changed = [slot for slot in range(SLOTS) if self._owners[slot] not in (None, owners[slot])]
+        self._owners = owners
+        self._known = list(dict.fromkeys(known))
+        for gone in before - now:
+            node = self._nodes.pop(gone, None)
+            if node is not None:
+                node.retire("it serves no slots any more")
+        if changed:
+            self.reset_routes(set(changed))
+
+    def forget_nodes(self) -> object:
+        former = (self._nodes, self._refreshing)
+        self._nodes, self._refreshing = {}, self._refresher()
+        return former
+
+    async def close_nodes(self) -> None:
+        await self._refreshing.close()
+        for node in tuple(self._nodes.values()):
+            await node.close()
+
+
+def _address(node: Reply, asked: Address) -> Address:
+    parts = as_list(node) or [b"", asked[1]]
+    host = as_text(parts[0] or b"")
+    # A node that does not know its own address leaves it empty: it is the one that was asked.
+    return (asked[0] if host in ("", "?") else host, int(as_text(parts[1])))

@@ -1,0 +1,72 @@
+"""Calls that count as done only when a replica or the disk has them too.
+
+WAIT and WAITAOF look at the last write of their own connection, so the call, a small write and the wait
+travel together on a borrowed one. The small write is there for a replayed call, which writes nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from glidemq_async.errors import StorageUnavailable, UnsupportedDurability
+from glidemq_async.storage.protocol import Wait
+from glidemq_async.storage.redis.library import pack
+from glidemq_async.storage.redis.node import Node
+from glidemq_async.storage.redis.retry import TRY_SECONDS
+from glidemq_async.storage.redis.wire import Reply, ReplyError, Wire, as_list
+
+WAIT_SECONDS: Final = 5.0
+"""How long a replica or the disk may take to confirm a call."""
+
+
+async def call_confirmed(node: Node, packed: bytes, key: str, wait: Wait, deadline: float) -> Reply:
+    """Send a packed call and wait for its confirmation; returns the reply of the call.
+
+    Raises `StorageUnavailable` when it is stored but not confirmed within five seconds, and
+    `UnsupportedDurability` before anything is sent when the server cannot confirm.
+    """
+    loop = asyncio.get_running_loop()
+    async with node.borrow(deadline) as wire:
+        if wait == "fsync":
+            await _require_aof(wire, loop.time() + TRY_SECONDS)
+        patience = min(WAIT_SECONDS, max(0.001, deadline - loop.time()))
+        ms = max(1, round(patience * 1000))
+        until = loop.time() + patience + TRY_SECONDS
+        called = wire.send(packed, until)
+        marked = wire.send(pack("SET", f"{key}:confirm", 1, "PX", 1000), until)
+        waited = wire.send(pack("WAIT", 1, ms) if wait == "replicated" else pack("WAITAOF", 1, 0, ms), until)
+        reply = await called
+        if isinstance(reply, Exception):
+            return reply
+        mark, acks = await marked, await waited
+        if isinstance(acks, OSError):
+            return acks
+        _check(mark, acks, wire, wait, patience)
+        return reply
+
+
+async def _require_aof(wire: Wire, deadline: float) -> None:
+    reply = await wire.send(pack("WAITAOF", 1, 0, 1), deadline)
+    if isinstance(reply, ReplyError):
+        raise UnsupportedDurability(
+            f"durability='fsync' was asked for, but {wire.where} cannot confirm it: {reply}. "
+            "It needs Redis or Valkey >= 7.2 with appendonly yes. Nothing was stored."
+        )
+    if isinstance(reply, OSError):
+        raise reply
+
+
+def _check(mark: Reply, acks: Reply, wire: Wire, wait: Wait, patience: float) -> None:
+    listed = as_list(acks)
+    count = listed[0] if listed else acks
+    if isinstance(count, int) and count >= 1 and not isinstance(mark, Exception):
+        return
+    place = "any replica" if wait == "replicated" else "its append-only file"
+    detail = f" ({acks})" if isinstance(acks, ReplyError) else ""
+    raise StorageUnavailable(
+        f"durability={wait!r} was asked for: the change is stored on {wire.where}, but {place} did not "
+        f"confirm it within {patience:.1f} s{detail}. It may be lost if that server fails now. Check the "
+        "replicas and the disk. A job may be there already: add it again with the same job_id, and it is there once; "
+        "without a job_id it would be another job."
+    )

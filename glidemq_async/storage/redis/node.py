@@ -1,0 +1,137 @@
+"""One server of a storage: its shared connection, its private ones and its function library.
+
+The shared connection carries every short call of all callers; what blocks (WAIT, XREAD, subscriptions)
+has a private one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias
+
+from glidemq_async.storage.redis.attempt import SharedAttempt
+from glidemq_async.storage.redis.library import Library, check_server, ensure_library, lacks
+from glidemq_async.storage.redis.retry import TRY_SECONDS
+from glidemq_async.storage.redis.wire import Wire
+
+Dial: TypeAlias = Callable[[], Awaitable[Wire]]
+
+SPARE_WIRES: Final = 4
+"""Connections for blocking calls that are kept open for the next such call."""
+
+
+class Node:
+    """The connections to one server, opened when first needed and again after a loss."""
+
+    def __init__(self, dial: Dial, library: Library) -> None:
+        self._dial = dial
+        self._library = library
+        self.wire: Wire | None = None
+        self._spare: list[Wire] = []
+        self._lent: set[Wire] = set()
+        self._opening = SharedAttempt(self._open, "opened a connection")
+        self._loading = SharedAttempt(self._load, "loaded the function library")
+        self._checked = False
+        self.largest_argument: int | None = None
+        """Bytes that one argument of a call may have, None when the server has not told it."""
+        self._closed = False
+
+    async def open(self) -> Wire:
+        """Return the shared connection, with the library loaded; callers share one attempt.
+
+        Raises `OSError` when the server cannot be reached now, a `GlideMQError` when trying again is useless.
+        """
+        wire = self.wire
+        if wire is not None and wire.alive:
+            return wire
+        return await self._opening.outcome()
+
+    async def _open(self) -> Wire:
+        wire = await self._dial()
+        try:
+            deadline = asyncio.get_running_loop().time() + TRY_SECONDS
+            if not self._checked:
+                self.largest_argument = await check_server(wire, deadline)
+                self._checked = True
+            await ensure_library(self._library, wire, deadline)
+        except BaseException:
+            wire.drop("not usable")
+            raise
+        self.wire = wire
+        return wire
+
+    async def load_library(self) -> None:
+        """Load the library if it is missing; callers share one attempt."""
+        await self._loading.outcome()
+
+    async def _load(self) -> None:
+        wire = await self.open()
+        await ensure_library(self._library, wire, asyncio.get_running_loop().time() + TRY_SECONDS)
+
+    async def lacks(self, function: str) -> bool:
+        """Return whether the library is loaded and has no function of this name, which is the whole one."""
+        wire = await self.open()
+        return await lacks(self._library, function, wire, asyncio.get_running_loop().time() + TRY_SECONDS)
+
+    async def dial(self) -> Wire:
+        """Open a private connection, which the caller drops."""
+        return await self._dial()
+
+    @asynccontextmanager
+    async def borrow(self, deadline: float) -> AsyncGenerator[Wire]:
+        """Lend a private connection for requests that block; one with open replies is never lent again.
+
+        Raises `TimeoutError` when none could be opened by `deadline` (loop time).
+        """
+        self._refuse_closed()
+        wire = self._take()
+        if wire is None:
+            async with asyncio.timeout_at(deadline):
+                wire = await self._dial()
+        self._lent.add(wire)
+        try:
+            yield wire
+        finally:
+            self._lent.discard(wire)
+            if wire.alive and not wire.busy and not self._closed and len(self._spare) < SPARE_WIRES:
+                self._spare.append(wire)
+            else:
+                wire.drop("a blocking request was given up")
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ConnectionAbortedError("the storage was closed")
+
+    def _take(self) -> Wire | None:
+        while self._spare:
+            wire = self._spare.pop()
+            if wire.alive:
+                return wire
+        return None
+
+    def drop(self, reason: str) -> None:
+        """Drop every connection; the next use opens new ones."""
+        wires = [*self._spare, *self._lent]
+        if self.wire is not None:
+            wires.append(self.wire)
+            self.wire = None
+        self._spare.clear()
+        for wire in wires:
+            wire.drop(reason)
+
+    def retire(self, reason: str) -> None:
+        """Drop every connection and open no more; for a node that the storage forgets. Never waits."""
+        self._closed = True
+        self._opening.cancel()
+        self._loading.cancel()
+        self.drop(reason)
+
+    async def close(self) -> None:
+        """Drop every connection for good, and wait for those that are being opened."""
+        self._closed = True
+        await self._opening.close()
+        await self._loading.close()
+        self.drop("closed")
+        await asyncio.sleep(0)

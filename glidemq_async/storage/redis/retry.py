@@ -1,0 +1,117 @@
+"""Which failures of a call are worth another try, and how long to wait before it.
+
+The decision is about one reply or one lost connection; the loop that re-sends is in `server`.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from glidemq_async.errors import GlideMQError, QueueFull, StorageUnavailable
+from glidemq_async.storage.protocol import FunctionError
+from glidemq_async.storage.redis.access import GUIDE, missing_rule, refused
+
+FIRST_PAUSE: Final = 0.005
+LONGEST_PAUSE: Final = 0.5
+TRY_SECONDS: Final = 5.0
+"""Seconds without progress after which a connection is given up and its calls are sent again."""
+
+
+class Verdict(enum.Enum):
+    """What to do about a failed try."""
+
+    AGAIN = "again"
+    """Wait, then send the same request on the same connection."""
+    ELSEWHERE = "elsewhere"
+    """The node may have changed its role: drop the connection, look up who is responsible, send again."""
+    LOAD = "load"
+    """The function library is missing: load it, then send again."""
+    FAIL = "fail"
+    """No further try can help."""
+
+
+_ELSEWHERE: Final = frozenset({"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "UNBLOCKED"})
+# ASK is waited out, never followed: while a slot moves key by key, the other node holds half of the queue.
+_AGAIN: Final = frozenset({"TRYAGAIN", "ASK", "BUSY", "NOREPLICAS", "MISCONF"})
+
+
+def judge(problem: Exception) -> Verdict:
+    """Say what to do about an error reply or a failed connection."""
+    if isinstance(problem, GlideMQError):
+        return Verdict.FAIL
+    if isinstance(problem, OSError | TimeoutError):
+        return Verdict.ELSEWHERE
+    text = str(problem)
+    code = text.split(" ", 1)[0]
+    if code in _ELSEWHERE:
+        return Verdict.ELSEWHERE
+    if code in _AGAIN:
+        return Verdict.AGAIN
+    if text.startswith("ERR Function not found"):
+        return Verdict.LOAD
+    return Verdict.FAIL
+
+
+#: Where in the library an error was raised: some servers add it.
+_WHERE: Final = re.compile(r" script: \S+, on \S+$")
+
+
+def failure(problem: Exception, function: str, where: str) -> GlideMQError:
+    """Turn an error reply that is final into the error the caller sees."""
+    if isinstance(problem, GlideMQError):
+        return problem
+    text = str(problem).rstrip(".")  # a sentence follows it
+    code, _, rest = text.partition(" ")
+    if code == "GLIDEMQ":
+        own_code, _, message = rest.partition(" ")
+        message = _WHERE.sub("", message)
+        return refused(where, message) if own_code == "ACCESS" else FunctionError(own_code, message)
+    if code == "OOM":
+        return QueueFull(
+            f"{where} has reached its maxmemory and refused {function}. Nothing was stored. Raise maxmemory, "
+            "shorten the retention of finished jobs, or let the workers catch up, then try again."
+        )
+    if code == "NOPERM":
+        return StorageUnavailable(
+            f"{where} does not allow {function}: {text}. Add to the user: {missing_rule(text)}; see {GUIDE}."
+        )
+    if code in ("NOAUTH", "WRONGPASS"):
+        return StorageUnavailable(f"{where} does not allow {function}: {text}. Check the user and the password.")
+    return FunctionError(code, rest)
+
+
+def gave_up(problem: Exception, function: str, where: str, seconds: float) -> StorageUnavailable:
+    """Return the error of a call that was tried for this long without success."""
+    reason = str(problem).rstrip(".") or "no connection was opened in time"
+    if function == "connect":
+        return StorageUnavailable(
+            f"cannot reach {where} (tried for {seconds:.1f} s): {reason}. Start the server, or correct the URL or "
+            "$GLIDEMQ_URL."
+        )
+    if reason.startswith("MISCONF"):
+        return StorageUnavailable(
+            f"{where} refuses writes because it cannot store them, so {function} failed (tried for {seconds:.1f} s): "
+            f"{reason}. Make room on the server's disk, or correct what its log names, then call again."
+        )
+    return StorageUnavailable(
+        f"{function} got no answer from {where} (tried for {seconds:.1f} s); the last failure was: {reason}. It may "
+        "or may not have been executed. Check that the server runs and can be reached, then call again."
+    )
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Pauses in seconds that double from `first` to `longest`, each between half and all of its length."""
+
+    first: float = FIRST_PAUSE
+    longest: float = LONGEST_PAUSE
+    _pause: float = field(default=0.0, init=False)
+
+    def next(self) -> float:
+        """Return the next pause in seconds."""
+        self._pause = min(self._pause * 2 or self.first, self.longest)
+        return self._pause * random.uniform(0.5, 1.0)

@@ -1,0 +1,140 @@
+"""A primary that Sentinel watches.
+
+Its address is asked for at every new connection, and the sentinels are listened to, so that a planned failover is
+followed when it begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from glidemq_async.storage.redis.connections import Endpoint, dial
+from glidemq_async.storage.redis.library import Library, pack
+from glidemq_async.storage.redis.retry import TRY_SECONDS
+from glidemq_async.storage.redis.sentinel_watch import Address, SentinelWatch
+from glidemq_async.storage.redis.standalone import RedisStorage
+from glidemq_async.storage.redis.wire import ReplyError, Wire, as_list, as_text
+
+LEFT_SECONDS: Final = 15.0
+"""Seconds for which the primary is avoided that a failover leads away from; it is demoted within ten."""
+
+
+class SentinelStorage(RedisStorage):
+    """The primary of a Sentinel service; `open_storage` makes it from `redis+sentinel://` URLs."""
+
+    def __init__(
+        self,
+        sentinels: Sequence[Endpoint],
+        service: str,
+        primary: Endpoint,
+        url: str | None = None,
+        library: Library | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        hosts = ",".join(one.where for one in sentinels)
+        super().__init__(primary, url or f"redis+sentinel://{hosts}/{service}", library, timeout=timeout)
+        self._sentinels = list(sentinels)
+        self._service = service
+        self._watch: SentinelWatch | None = None
+        self._left: Address | None = None
+        """The primary from which a failover leads away; until then it says that it is the primary."""
+        self._left_until = 0.0
+
+    def clone(self) -> SentinelStorage:
+        """Return a storage for the same service with connections of its own."""
+        return SentinelStorage(
+            self._sentinels, self._service, self._endpoint, self._url, self.library, timeout=self._timeout
+        )
+
+    async def dial(self) -> Wire:
+        """Ask the sentinels in turn for the primary and connect to it, if it says itself that it is one."""
+        if self._watch is None and not self._closed:
+            self._watch = SentinelWatch(self._sentinels, self._service, self._begin_failover, self._follow, self._stay)
+        problems: list[str] = []
+        for sentinel in tuple(self._sentinels):
+            try:
+                host, port = await self._ask(sentinel)
+                self._refuse_left((host, port))
+                wire = await dial(self._endpoint.at(host, port))
+                await self._require_primary(wire)
+            except OSError as error:
+                problems.append(f"{sentinel.where}: {error}")
+                continue
+            self._ask_first(sentinel)
+            return wire
+        raise ConnectionError(f"no sentinel led to a primary of {self._service!r} ({'; '.join(problems)})")
+
+    def _ask_first(self, sentinel: Endpoint) -> None:
+        """Ask this sentinel before the others the next time."""
+        self._sentinels.remove(sentinel)
+        self._sentinels.insert(0, sentinel)
+
+    # Failovers, as the sentinels announce them
+
+    def _begin_failover(self, primary: Address) -> None:
+        # A replica is about to be promoted. Until the old primary is demoted, some ten seconds later, it goes on
+        # acknowledging writes, and all of them are lost then. So it is left now, and calls wait for the new one.
+        self._left, self._left_until = primary, asyncio.get_running_loop().time() + LEFT_SECONDS
+        self._leave("a failover has begun")
+
+    def _follow(self, sentinel: Endpoint, primary: Address) -> None:
+        # The other sentinels still name the old primary for a moment.
+        self._ask_first(sentinel)
+        known = self._left == primary and asyncio.get_running_loop().time() < self._left_until
+        self._left, self._left_until = primary, asyncio.get_running_loop().time() + LEFT_SECONDS
+        if not known:
+            self._leave("Sentinel has switched the primary")
+
+    def _stay(self) -> None:
+        self._left = None
+
+    def _leave(self, reason: str) -> None:
+        self._node.drop(reason)
+        self.reset_subscriptions()
+
+    def _refuse_left(self, address: Address) -> None:
+        if address == self._left and asyncio.get_running_loop().time() < self._left_until:
+            raise ConnectionError(f"{address[0]}:{address[1]} is being replaced as the primary")
+
+    def forget_nodes(self) -> object:
+        former, self._watch = self._watch, None
+        return former, super().forget_nodes()
+
+    async def close_nodes(self) -> None:
+        if self._watch is not None:
+            await self._watch.close()
+        await super().close_nodes()
+
+    async def _ask(self, sentinel: Endpoint) -> tuple[str, int]:
+        wire = await dial(sentinel)
+        try:
+            deadline = asyncio.get_running_loop().time() + TRY_SECONDS
+            reply = await wire.send(pack("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service), deadline)
+        finally:
+            wire.drop("answered")
+        address = as_list(reply)
+        if address is not None and len(address) == 2:
+            return as_text(address[0]), int(as_text(address[1]))
+        raise ConnectionError(f"does not know the service {self._service!r} ({reply})")
+
+    async def _require_primary(self, wire: Wire) -> None:
+        reply = await wire.send(pack("ROLE"), asyncio.get_running_loop().time() + TRY_SECONDS)
+        role = as_list(reply)
+        if role is not None and role[0] == b"master":
+            return
+        wire.drop("not the primary")
+        found = "a replica" if role is not None else str(reply)
+        if isinstance(reply, ReplyError) and str(reply).startswith("LOADING"):
+            found = "loading its data"
+        raise ConnectionError(f"{wire.where} should be the primary of {self._service!r} and is {found}")
+
+    async def mistrust(self, key: str, problem: Exception) -> bool:  # noqa: ARG002
+        # A lost connection may be a failover, and then the others lead to the old primary too.
+        wire = self._node.wire
+        if isinstance(problem, ReplyError) or wire is None or not wire.alive:
+            self._node.drop(f"looking for the primary again after: {problem}")
+            self.reset_subscriptions()
+        return False

@@ -1,0 +1,371 @@
+"""What all server storages share: calls with our own retries, confirmed writes, stream reads and key scans.
+
+Which node serves a key is decided by the subclasses (`redis`, `cluster`, `sentinel`, `file`, `memory`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import cache
+from types import TracebackType
+from typing import Final, Self, cast
+
+from glidemq_async._internal import forks
+from glidemq_async._internal.loops import elsewhere, refuse_elsewhere
+from glidemq_async.errors import LibraryVersionError, QueueClosed
+from glidemq_async.functions import loader
+from glidemq_async.storage.protocol import Arg, StreamEntry, Subscription, Wait
+from glidemq_async.storage.redis.durability import call_confirmed
+from glidemq_async.storage.redis.library import Library, pack, shipped
+from glidemq_async.storage.redis.node import Node
+from glidemq_async.storage.redis.retry import TRY_SECONDS, Backoff, Verdict, failure, gave_up, judge
+from glidemq_async.storage.redis.subscriptions import OnChange, OnMessage, SubscriptionHub
+from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
+
+CONNECT_TIMEOUT: Final = 10.0
+"""Seconds for which `connect` tries to reach a server, unless the storage has a timeout."""
+CALL_TIMEOUT: Final = 30.0
+"""Seconds for which a call is tried, unless the storage or the call has a timeout."""
+READ_PATIENCE: Final = 30.0
+"""How long a read is tried again while the server is away, beyond the time it may block."""
+SHORTEST_TRY: Final = 0.1
+"""Seconds without progress that the last try of a call has at least."""
+LAST_MOMENT: Final = 0.5
+"""Seconds beyond its deadline that a call may spend on a connection that is being opened."""
+_function_name = cache(loader.function_name)
+
+
+class ServerStorage(ABC):
+    """Base of the storages that talk to a server; see `Storage` for the methods."""
+
+    connect_timeout: float | None = None
+    """Seconds for which `connect` tries where it may have to start a server; None: the storage's timeout."""
+
+    def __init__(self, url: str, library: Library | None = None, timeout: float | None = None) -> None:
+        self._url = url
+        self._timeout = timeout
+        self._call_timeout = CALL_TIMEOUT if timeout is None else timeout
+        self.library = library or shipped()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._hub = SubscriptionHub(self)
+        forks.watch(self)
+
+    @property
+    def url(self) -> str:
+        """The address for messages and logs; passwords are masked."""
+        return self._url
+
+    @property
+    def timeout(self) -> float:
+        """Seconds for which a call is tried before it raises `StorageUnavailable`."""
+        return self._call_timeout
+
+    # Where a key lives
+
+    @abstractmethod
+    def known_node(self, key: str) -> Node | None:
+        """The node that serves `key` as far as known; never waits."""
+
+    @abstractmethod
+    async def find_node(self, key: str) -> Node:
+        """The node that serves `key`, looked up if need be; raises `OSError` when it cannot be found now."""
+
+    @abstractmethod
+    async def mistrust(self, key: str, problem: Exception) -> bool:
+        """Act on a sign that the node of `key` is gone or has another role; true to try again at once."""
+
+    @abstractmethod
+    async def open_all(self) -> None:
+        """Open every primary."""
+
+    @abstractmethod
+    async def primaries(self) -> list[Node]:
+        """Every primary, as it is: not opened, and so without a look at its library. Raises `OSError`."""
+
+    @abstractmethod
+    async def close_nodes(self) -> None:
+        """Close every node."""
+
+    @abstractmethod
+    def forget_nodes(self) -> object:
+        """Start without any node; return those that there were."""
+
+    def route(self, key: str) -> int:  # noqa: ARG002
+        """Keys of one route share a subscriber connection."""
+        return 0
+
+    # Life
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that the storage belongs to, None before its first use and once it is closed."""
+        return None if self._closed else self._loop
+
+    def after_fork(self) -> object:
+        """Start afresh in a forked child, with connections of its own; see `forks`."""
+        parents = (self._loop, self._hub, self.forget_nodes())
+        self._loop = None
+        self._hub = SubscriptionHub(self)
+        return parents
+
+    @abstractmethod
+    def clone(self) -> ServerStorage:
+        """Return a storage for the same place with connections of its own."""
+
+    def bind(self) -> asyncio.AbstractEventLoop:
+        """Tie the storage to the running loop, or refuse another one."""
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            raise QueueClosed(f"the storage {self.url} is closed; open another one or use clone()")
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise elsewhere(self._loop, f"the storage {self.url}")
+        return loop
+
+    async def connect(self) -> None:
+        """Connect to every primary, check the server and load the library; idempotent."""
+        self.bind()
+        timeout = self.connect_timeout or self._timeout or CONNECT_TIMEOUT
+        await self._persist("connect", "", timeout, self._open_all, find=False)
+
+    async def refuse_larger(self, name: str, size: int) -> None:
+        """Raise ValueError if a primary takes no argument of `size` bytes, which the option `name` allows."""
+        for node in await self.primaries():
+            largest = node.largest_argument
+            if largest is not None and size > largest:
+                raise ValueError(
+                    f"{name}={size} is more than {self.url} takes in one value (proto-max-bulk-len {largest}); lower "
+                    f"{name}, or raise proto-max-bulk-len on every server"
+                )
+
+    async def _open_all(self, _node: Node | None, deadline: float) -> Reply:
+        async with asyncio.timeout_at(deadline + LAST_MOMENT):
+            await self.open_all()
+        return None
+
+    async def close(self) -> None:
+        """Close every connection; calls that wait end with `QueueClosed`. Idempotent.
+
+        Raises RuntimeError while another loop, that the storage belongs to, runs.
+        """
+        refuse_elsewhere(self.loop, f"the storage {self.url}")
+        self._closed = True
+        await self._hub.close()
+        await self.close_nodes()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Calls
+
+    async def call(
+        self,
+        function: str,
+        key: str,
+        args: Sequence[Arg],
+        *,
+        readonly: bool = False,
+        timeout: float | None = None,
+        wait: Wait = "default",
+    ) -> object:
+        """Call a library function; see `Storage.call`."""
+        if timeout is None:
+            timeout = self._call_timeout
+        name = _function_name(function)
+        packed = pack("FCALL_RO" if readonly else "FCALL", name, 1, key, *args)
+        if wait != "default":
+            return await self._confirmed(function, key, packed, timeout, wait)
+        loop = asyncio.get_running_loop()
+        problem: Exception | None = None
+        node = self.known_node(key)
+        started = loop.time()
+        if node is not None and loop is self._loop:
+            wire = node.wire
+            if wire is not None and not wire.congested:
+                patience = min(timeout, TRY_SECONDS)
+                reply = await wire.send(packed, started + patience, patience)
+                if not isinstance(reply, Exception):
+                    return reply
+                problem = reply
+        self.bind()
+
+        async def attempt(node: Node, deadline: float) -> Reply:
+            wire = await _opened(node, deadline)
+            if wire.congested:
+                await wire.writable()
+            now = loop.time()
+            return await wire.send(packed, max(now + SHORTEST_TRY, min(deadline, now + TRY_SECONDS)))
+
+        return await self._persist(function, key, timeout, attempt, problem, started)
+
+    async def _confirmed(self, function: str, key: str, packed: bytes, timeout: float, wait: Wait) -> object:
+        self.bind()
+
+        async def attempt(node: Node, deadline: float) -> Reply:
+            await _opened(node, deadline)
+            return await call_confirmed(node, packed, key, wait, deadline)
+
+        return await self._persist(function, key, timeout, attempt)
+
+    async def _persist(
+        self,
+        what: str,
+        key: str,
+        timeout: float,
+        attempt: Callable[..., Awaitable[Reply]],
+        problem: Exception | None = None,
+        started: float | None = None,
+        *,
+        find: bool = True,
+    ) -> Reply:
+        """Make attempts until one succeeds, one fails for good or the time is up."""
+        loop = asyncio.get_running_loop()
+        if started is None:
+            started = loop.time()
+        deadline = started + timeout
+        backoff = Backoff()
+        loads = 0
+        while True:
+            self._refuse_closed(what)
+            if problem is not None:
+                verdict = judge(problem)
+                if verdict is Verdict.FAIL:
+                    raise failure(problem, what, self.url)
+                loads += verdict is Verdict.LOAD
+                if loads > 2:
+                    # Either the library has no such function, or somebody removes it as fast as it is loaded.
+                    await self._refuse_unknown(what, key)
+                    verdict = Verdict.AGAIN
+                await self._prepare_next(key, problem, verdict, backoff, deadline, what, started)
+                self._refuse_closed(what)
+            try:
+                node = None
+                if find:
+                    async with asyncio.timeout_at(deadline + LAST_MOMENT):
+                        node = await self.find_node(key)
+                        if problem is not None and judge(problem) is Verdict.LOAD:
+                            await node.load_library()
+                reply = await attempt(node, deadline)
+            except (OSError, TimeoutError) as error:
+                reply = error
+            if not isinstance(reply, Exception):
+                return reply
+            problem = reply
+
+    async def _refuse_unknown(self, function: str, key: str) -> None:
+        """Raise `LibraryVersionError` if the library that is loaded has no such function."""
+        with contextlib.suppress(OSError, TimeoutError):
+            node = await self.find_node(key)
+            if await node.lacks(_function_name(function)):
+                raise LibraryVersionError(
+                    f"{self.url} has no function {function} in {self.library.name} although version "
+                    f"{self.library.version} or newer is loaded. Client and library do not fit: upgrade the client."
+                )
+
+    def _refuse_closed(self, what: str) -> None:
+        if self._closed:
+            raise QueueClosed(f"the storage {self.url} was closed during {what}")
+
+    async def _prepare_next(
+        self,
+        key: str,
+        problem: Exception,
+        verdict: Verdict,
+        backoff: Backoff,
+        deadline: float,
+        what: str,
+        started: float,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        at_once = verdict is Verdict.LOAD
+        if verdict is Verdict.ELSEWHERE:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    at_once = await self.mistrust(key, problem)
+            except (OSError, TimeoutError):
+                at_once = False
+        pause = 0.0 if at_once else backoff.next()
+        if loop.time() + pause >= deadline:
+            raise gave_up(problem, what, self.url, loop.time() - started) from problem
+        await asyncio.sleep(pause)
+
+    # Streams, channels and keys
+
+    async def read_stream(self, key: str, after: str, count: int, block: float) -> list[StreamEntry]:
+        """Read entries of a stream; see `Storage.read_stream`."""
+        self.bind()
+        options: list[Arg] = ["COUNT", count]
+        if block > 0:
+            options += ["BLOCK", max(1, round(block * 1000))]
+        packed = pack("XREAD", *options, "STREAMS", key, after)
+
+        async def attempt(node: Node, deadline: float) -> Reply:
+            async with node.borrow(deadline) as wire:
+                return await wire.send(packed, asyncio.get_running_loop().time() + block + TRY_SECONDS)
+
+        reply = await self._persist("read_stream", key, block + READ_PATIENCE, attempt)
+        return _entries(reply)
+
+    async def subscribe(self, key: str, channel: str, on_message: OnMessage, on_change: OnChange) -> Subscription:
+        """Subscribe to a sharded channel; see `Storage.subscribe`."""
+        self.bind()
+        return self._hub.subscribe(key, channel, on_message, on_change)
+
+    async def scan(self, match: str) -> AsyncIterator[bytes]:
+        """Iterate over the keys that match; see `Storage.scan`."""
+        self.bind()
+        cursor: Reply = b"0"
+        # The pattern's own backslashes would make another hash tag of it.
+        key = re.sub(r"\\(.)", r"\1", match)
+        while True:
+            packed = pack("SCAN", as_text(cursor), "MATCH", match, "COUNT", 1000)
+
+            async def attempt(node: Node, deadline: float, packed: bytes = packed) -> Reply:
+                wire = await _opened(node, deadline)
+                return await wire.send(packed, asyncio.get_running_loop().time() + TRY_SECONDS)
+
+            reply = await self._persist("scan", key, READ_PATIENCE, attempt)
+            cursor, keys = as_list(reply) or [b"0", []]
+            for found in as_list(keys) or []:
+                if isinstance(found, bytes):
+                    yield found
+            if cursor == b"0":
+                return
+
+    def reset_subscriptions(self) -> None:
+        """Make every subscription find its node again."""
+        self._hub.reset()
+
+    def reset_routes(self, routes: set[int]) -> None:
+        """Make the subscriptions of some routes find their node again."""
+        self._hub.reset(routes)
+
+
+async def _opened(node: Node, deadline: float) -> Wire:
+    """Return the shared connection of a node; raises `TimeoutError` when it does not open in time."""
+    async with asyncio.timeout_at(deadline + LAST_MOMENT):
+        return await node.open()
+
+
+def _entries(reply: Reply) -> list[StreamEntry]:
+    # [[key, [[id, [field, value, ...]], ...]]], or nil
+    streams = cast("list[tuple[bytes, list[tuple[bytes, list[bytes] | None]]]] | None", reply)
+    if not streams:
+        return []
+    return [
+        (entry_id, dict(zip(words, words)))  # noqa: B905 - fields and values by turns, so always as many
+        for entry_id, fields in streams[0][1]
+        for words in [iter(fields or [])]
+    ]

@@ -1,0 +1,195 @@
+"""One connection that carries the requests of many callers in order, without retries or routing.
+
+Replies are matched to requests by position. A cancelled caller only gives up its future: its reply is read and thrown
+away, so no cancellation mixes up replies or costs a reconnect. A deadline is a time without progress: a slow link that
+still carries bytes of a large request or reply is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias, cast
+
+import hiredis
+
+from glidemq_async.storage.redis.transit import Transit
+
+Reply: TypeAlias = object
+ReplyError = hiredis.ReplyError
+
+
+class LinkLost(ConnectionError):
+    """The connection ended before the reply came; whether the request was executed is unknown."""
+
+
+def as_list(reply: Reply) -> list[Reply] | None:
+    """The reply if it is an array."""
+    return cast("list[Reply]", reply) if isinstance(reply, list) else None
+
+
+def as_text(reply: Reply) -> str:
+    """A string reply as text, anything else as it prints."""
+    return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)
+
+
+class _Missing:
+    pass
+
+
+_MISSING: Final = _Missing()
+
+_NEVER: Final = float("inf")
+
+
+class Wire(asyncio.Protocol):
+    """A connection; `dial` in `connections` opens it and makes the handshake."""
+
+    _transport: asyncio.Transport
+    _transit: Transit
+
+    def __init__(self, where: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.where = where
+        self._parser = hiredis.Reader(notEnoughData=_MISSING)
+        self._pending: deque[tuple[asyncio.Future[Reply], float, float]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._check_at = _NEVER
+        self._progress = 0.0
+        """Loop time of the last received bytes, or of the last check that found sent bytes on their way."""
+        self._resumed: asyncio.Future[None] | None = None
+        self._listener: Callable[[Reply], None] | None = None
+        self.lost: asyncio.Future[LinkLost] = self._loop.create_future()
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests can be sent."""
+        return not self.lost.done()
+
+    @property
+    def busy(self) -> bool:
+        """Whether replies are outstanding."""
+        return bool(self._pending)
+
+    def send(self, packed: bytes, deadline: float, patience: float | None = None) -> asyncio.Future[Reply]:
+        """Send one packed request and return the future of its reply.
+
+        The result is the reply, a `ReplyError` or a `LinkLost`; it is never raised. When no reply came by
+        `deadline` (loop time) and the connection made no progress for `patience` seconds (default: the time
+        until the deadline), the connection is dropped.
+        """
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        if self.lost.done():
+            future.set_result(self.lost.result())
+            return future
+        if patience is None:
+            patience = deadline - self._loop.time()
+        self._pending.append((future, deadline, patience))
+        if deadline < self._check_at:
+            self._check_again(deadline)
+        self._transport.write(packed)
+        return future
+
+    async def writable(self) -> None:
+        """Wait while the peer does not take what was sent."""
+        while self._resumed is not None and self.alive:
+            await asyncio.shield(self._resumed)
+
+    @property
+    def congested(self) -> bool:
+        """Whether a sender should wait in `writable` first."""
+        return self._resumed is not None
+
+    def listen(self, listener: Callable[[Reply], None]) -> None:
+        """Hand every further reply to `listener`; for subscriptions."""
+        self._listener = listener
+
+    def write(self, packed: bytes) -> None:
+        """Send a request whose replies go to the listener."""
+        if not self.lost.done():
+            self._transport.write(packed)
+
+    def drop(self, reason: str = "dropped") -> None:
+        """Close at once; outstanding requests end with `LinkLost`."""
+        self._end(LinkLost(f"connection to {self.where} ended: {reason}"))
+
+    def _end(self, loss: LinkLost) -> None:
+        if self.lost.done():
+            return
+        self.lost.set_result(loss)
+        self._transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        pending, self._pending = self._pending, deque()
+        for future, _, _ in pending:
+            if not future.done():
+                future.set_result(loss)
+        self.resume_writing()
+        self._listener = None
+
+    def _check_again(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._check_at = at
+        self._timer = self._loop.call_at(at, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        self._timer, self._check_at = None, _NEVER
+        soonest = self._soonest()
+        now = self._loop.time()
+        if soonest <= now and self._transit.moves(min(patience for _, _, patience in self._pending)):
+            # The request itself is still being transferred: the server cannot have answered it yet.
+            self._progress = now
+            soonest = self._soonest()
+        if soonest <= now:
+            self.drop("no reply in time")
+        elif soonest < _NEVER:
+            self._check_again(soonest)
+
+    def _soonest(self) -> float:
+        """Return the loop time at which the first request is overdue unless there is progress before."""
+        progress = self._progress
+        return min((max(deadline, progress + patience) for _, deadline, patience in self._pending), default=_NEVER)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A stream always has a two-way transport; its type says less.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transit = Transit(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._progress = self._loop.time()
+        parser = self._parser
+        try:
+            parser.feed(data)
+            reply = parser.gets()
+            while reply is not _MISSING:
+                if self._listener is not None:
+                    self._listener(reply)
+                    if self.lost.done():
+                        return
+                else:
+                    future, _, _ = self._pending.popleft()
+                    if not future.done():
+                        future.set_result(reply)
+                reply = parser.gets()
+        except (hiredis.ProtocolError, IndexError) as error:
+            self.drop(f"unexpected data ({error})")
+
+    def pause_writing(self) -> None:
+        if self._resumed is None:
+            self._resumed = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and not resumed.done():
+            resumed.set_result(None)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(LinkLost(f"connection to {self.where} was lost: {exc or 'closed by the server'}"))
