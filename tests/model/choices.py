@@ -35,6 +35,7 @@ PLAIN = (
 DEDUPS = (
     Dedup("d", "simple"), Dedup("d", "simple", 7_000), Dedup("d", "throttle", 7_000), Dedup("d", "debounce", 7_000),
     Dedup("d", "debounce"), Dedup("e", "simple", 20_000), Dedup("e", "throttle", 20_000), Dedup("e", "debounce"),
+    Dedup("d", "keep_last"), Dedup("e", "keep_last"), Dedup("e", "keep_last"),
 )  # fmt: skip
 VARIETY = 120
 

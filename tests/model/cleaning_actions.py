@@ -53,6 +53,9 @@ class CleaningActions(Ground):
         # Which key's line one without a record stands in nobody knows: it leaves `keyed` alone, until its claim.
         if any(job.torn for job in self.model.having("key-waiting")):
             return
+        # One that is drained may let its successor start, which is drained in the same step or not.
+        if self.model.successors:
+            return
         loop = self.draining
         if fresh or loop is None:
             loop = self.model.begin_draining(delayed)

@@ -8,6 +8,7 @@ from typing import TypeVar
 from glidemq_async.queues.events import WITH_DETAIL
 from tests.model.claims import BACK
 from tests.model.driver import SINGLE_KEYS, Snapshot
+from tests.model.lines import SEP
 from tests.model.lines import Lines as Queue
 from tests.model.parts import READY, Event, Job
 
@@ -184,7 +185,9 @@ def _compare_marks(seen: Snapshot, model: Queue) -> None:
     same("expiry", seen.expiry, {job.id: job.expires for job in jobs if job.expires is not None})
     same("held", seen.held, {job.id: job.held for job in jobs if job.held is not None})
     same("revoking", seen.revoking, {job.id for job in jobs if job.revoking})
-    same("owners of deduplication ids", seen.dedup, model.owners)
+    followed = {wanted: f"{SEP}{id_}" for wanted, id_ in model.successors.items()}
+    owners = {wanted: (ends, id_ + followed.get(wanted, "")) for wanted, (ends, id_) in model.owners.items()}
+    same("owners of deduplication ids", seen.dedup, owners)
     same("jobs whose end frees one", seen.deduped, model.marks)
     same("waiters", seen.waiters, {job.id: job.waiters for job in jobs if job.waiters})
 

@@ -26,9 +26,10 @@ def compare_schedulers(seen: Snapshot, model: ScheduledQueue) -> None:
 def _compare(record: dict[str, str], one: Scheduler) -> None:
     template, request = one.template, add_request(one.template.job)
     stored = {name: record[name] for name in ("spec", "limit", "overlap", "name", "data", "wait")}
+    overlap = f"a{template.after}" if template.after is not None else "1" if template.alone else ""
     expected = {
         "spec": template.spec, "limit": "" if template.limit is None else str(template.limit),
-        "overlap": "1" if template.alone else "", "name": template.job.name, "data": template.job.data,
+        "overlap": overlap, "name": template.job.name, "data": template.job.data,
         "wait": "default",
     }  # fmt: skip
     same("what is told of a scheduler", stored, expected)

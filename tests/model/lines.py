@@ -18,6 +18,10 @@ from collections.abc import Mapping
 from tests.model.limits import Key, Limits, Usage
 from tests.model.parts import READY, Event, Job, State
 
+SEP = "\x1f"
+NEVER = 253_402_300_799_000
+"""When a successor is due whose predecessor has not ended."""
+
 
 class Lines:
     """The jobs of one queue, and where they stand."""
@@ -36,7 +40,8 @@ class Lines:
         self.common = Limits()  # of keys without their own
         self.keys: dict[str, Key] = defaultdict(Key)
         self.owners: dict[str, tuple[int, str]] = {}  # deduplication id -> instant it ends (0: none), job
-        self.marks: dict[str, str] = {}  # job -> the deduplication id that its end frees
+        self.successors: dict[str, str] = {}  # deduplication id -> the job that comes after its owner
+        self.marks: dict[str, str] = {}  # job -> the deduplication id that its end frees, or SEP and a scheduler
 
     # Looking.
 
@@ -73,11 +78,43 @@ class Lines:
         del self.jobs[job.id]
         self.free_dedup(job.id)
 
-    def free_dedup(self, id_: str) -> None:
-        """An owner that ends or goes frees its deduplication id."""
-        wanted = self.marks.pop(id_, None)
-        if wanted is not None and self.owners.get(wanted, (0, ""))[1] == id_:
-            del self.owners[wanted]
+    def free_dedup(self, *ids: str) -> None:
+        """Owners that end or go free their deduplication ids; their successors own these then, and start."""
+        passed_on = list[str]()
+        for id_ in ids:
+            wanted = self.marks.pop(id_, "")
+            if wanted.startswith(SEP):
+                self.set_slot(wanted.removeprefix(SEP), id_)
+            elif wanted and self.owners.get(wanted, (0, ""))[1] == id_:
+                passed_on.append(wanted)
+            elif wanted and self.successors.get(wanted) == id_:
+                del self.successors[wanted]
+        for wanted in passed_on:
+            successor = self.successors.pop(wanted, "")
+            if successor and self.start_next(successor):
+                self.owners[wanted] = 0, successor
+            else:
+                del self.owners[wanted]
+
+    def start_next(self, id_: str) -> bool:
+        """Let a successor start, unless somebody put it elsewhere; answer whether it has still to end."""
+        job = self.get(id_)
+        if job is None or job.over or job.ending:
+            return False
+        if job.state != "delayed" or job.due != NEVER:
+            return True
+        sign, ms = job.after
+        due = ms + (self.now if sign == "+" else 0)
+        if due > self.now:
+            self.put_off(job, due)
+        else:
+            self.to_line(job)
+            self.note("waiting", id_, "followed")
+        return True
+
+    def set_slot(self, scheduler: str, job: str) -> None:
+        """A job has ended whose scheduler waits for that."""
+        raise NotImplementedError
 
     # Waiting.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from tests.model.lines import NEVER
 from tests.model.parts import DEFAULT_RETENTION, FINAL, Dedup, Final, Job, NewJob, Retention, Settled
 from tests.model.posting import PostingQueue
 
@@ -22,11 +23,14 @@ class Queue(PostingQueue):
         super().__init__(now, step=step)
         self.keep: dict[Final, Retention | None] = {"completed": None, "failed": None}  # applied last
         self.last_id = 0
+        self.first = ""  # the job that the one to add has to follow
 
     # Adding.
 
     def add(self, new: Sequence[NewJob], named: Sequence[str]) -> dict[int, str]:
-        """Answer why some were not added. `named`: the ids that the queue answered, chosen where none is asked.
+        """Answer why some were not added, or wait for the end of another job.
+
+        `named`: the ids that the queue answered, chosen where none is asked.
 
         Chosen ids are growing numbers; one that somebody uses as a custom id is skipped, never overwritten.
         """
@@ -43,6 +47,8 @@ class Queue(PostingQueue):
                 assert id_ == one.id, f"asked for the id {one.id}, named {id_}"
             else:
                 self.take_id(id_, custom)
+            if self.first:
+                outcomes[position] = "held"
             self.create(id_, one)
         return outcomes
 
@@ -54,8 +60,8 @@ class Queue(PostingQueue):
 
     def in_the_way(self, one: NewJob) -> tuple[str, str]:
         """Why this one is not added, and for whom; a job that waits gives way to a debounced one."""
-        replaced = ""
-        if one.dedup:
+        replaced = self.first = ""
+        if one.dedup and one.dedup.mode != "keep_last":
             word, owner = self._owner(one.dedup)
             if word in ("duplicate", "completed"):
                 return word, owner
@@ -67,7 +73,28 @@ class Queue(PostingQueue):
             return ("completed" if there.state == "completed" else "duplicate"), there.id
         if replaced:
             self.remove(replaced, "replaced")
+        return self._taker(one, one.dedup.id) if one.dedup and one.dedup.mode == "keep_last" else ("", "")
+
+    def _taker(self, one: NewJob, wanted: str) -> tuple[str, str]:
+        """The job that takes its data; or `first` is the one that it comes after, if there is one."""
+        ends, id_ = self.owners.get(wanted, (1, ""))
+        owner = self.get(id_)
+        if 0 < ends <= self.now or owner is None or owner.over:
+            return "", ""
+        successor = self.get(self.successors.get(wanted, ""))
+        for job in (owner, successor):
+            if job is not None and self._can_take(job):
+                job.name, job.data = one.name, one.data
+                return "duplicate", job.id
+            if job is owner and owner.state != "active" and not owner.fence:
+                return "", ""  # too late to start
+        promoted = successor is not None and not successor.over and successor.fence
+        self.first = successor.id if successor is not None and promoted else owner.id
         return "", ""
+
+    def _can_take(self, job: Job) -> bool:
+        late = job.expires is not None and job.expires <= self.now
+        return (job.waits or job.state == "delayed") and not job.fence and not late
 
     def _owner(self, wanted: Dedup) -> tuple[str, str]:
         ends, id_ = self.owners.get(wanted.id, (1, ""))
@@ -93,7 +120,14 @@ class Queue(PostingQueue):
             job.expires = self.now + one.ttl
         if one.reply:
             job.waiters = [one.reply]
-        if one.dedup:
+        if self.first and one.dedup:
+            wanted = one.dedup.id
+            self.owners[wanted], self.successors[wanted] = (0, self.first), id_
+            self.marks[self.first] = self.marks[id_] = wanted
+            job.dedup, due = (0, wanted), NEVER
+            job.after = ("@", one.at) if one.at else ("+", one.delay or 0)
+        elif one.dedup:
+            self._let_go(one.dedup.id)
             ends = self.now + one.dedup.ttl if one.dedup.ttl and one.dedup.mode != "debounce" else 0
             self.owners[one.dedup.id] = ends, id_
             if one.dedup.mode != "throttle":
@@ -105,6 +139,13 @@ class Queue(PostingQueue):
             self.note("delayed", id_)
         else:
             self.to_line(job)
+
+    def _let_go(self, wanted: str) -> None:
+        """Another job owns the id from now on: nobody comes after the one before."""
+        successor = self.successors.pop(wanted, "")
+        if successor:
+            self.marks.pop(successor, None)
+            self.start_next(successor)
 
     # Settling.
 
@@ -121,6 +162,9 @@ class Queue(PostingQueue):
                     told = run.verb in "cf"
                     policy = run.retention if told else None, run.ttl if told else job.result_ttl
                     ended.setdefault((state, *policy), []).append(job)
+        for jobs in ended.values():
+            for job in jobs:
+                job.ending = True
         if ended:
             self.release_held(sum(map(len, ended.values())))
         for (state, retention, ttl), jobs in ended.items():
@@ -177,6 +221,7 @@ class Queue(PostingQueue):
         if verb == "r":
             self.note("retrying", job.id, f"{run.delay} {run.reason}")
         elif verb == "d":
+            job.reason = run.payload or job.reason
             self.note("delayed", job.id)
         return None
 
@@ -255,8 +300,9 @@ class Queue(PostingQueue):
         count, age = retention or DEFAULT_RETENTION[state]
         for job in jobs:
             job.state, job.ended, job.expires, job.revoking, job.resting = state, self.now, None, False, False
-            job.moved, job.position = None, self.now
-            self.free_dedup(job.id)
+            job.moved, job.position, job.ending = None, self.now, False
+        self.free_dedup(*(job.id for job in jobs))
+        for job in jobs:
             self.note(state, job.id, (job.reason or "") if state == "failed" else "")
             waited = bool(job.waiters)
             if ttl is not None:

@@ -42,7 +42,7 @@ class Dedup(NamedTuple):
     """Of several adds with this id, one job."""
 
     id: str
-    mode: Literal["simple", "throttle", "debounce"]
+    mode: Literal["simple", "throttle", "debounce", "keep_last"]
     ttl: int | None = None
 
 
@@ -95,6 +95,8 @@ class Job:
     cost: int = 1_000
     result_ttl: int | None = None  # of an end by the queue itself
     dedup: tuple[int, str] | None = None  # the deduplication id that it owns or owned, and the instant that ends
+    after: tuple[str, int] = ("+", 0)  # of one that follows another job: when it is due once that has ended
+    ending: bool = False  # its run is being settled for good
     state: State = "waiting"
     line: int = 0  # its place in the line: grows with each entry into the line
     seat: int = 0  # its place in its key's line, kept when it comes back; 0: none yet

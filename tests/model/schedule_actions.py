@@ -20,6 +20,8 @@ EVERY_MS = 7_000
 IDS = st.sampled_from(["s", "s", "t"])
 PROCESSES = st.sampled_from(["p1", "p2", "p3"])
 MOST_SLOTS = 3
+ALONE = st.sampled_from([True, False, False, None])
+"""None: the next slot is counted from the end of the job."""
 
 
 class ScheduleActions(Ground):
@@ -37,7 +39,7 @@ class ScheduleActions(Ground):
         return self.known[id_]
 
     @action(2, id_=IDS, process=PROCESSES, kind=st.sampled_from(NEW), limit=st.sampled_from([None, None, 1, 3]),
-            alone=st.booleans(), start=st.sampled_from([None, *[EVERY_MS] * 4, 3 * EVERY_MS]), keep=st.booleans(),
+            alone=ALONE, start=st.sampled_from([None, *[EVERY_MS] * 4, 3 * EVERY_MS]), keep=st.booleans(),
             fresh=st.sampled_from([True, True, True, False]), delivery=DELIVERY)  # fmt: skip
     def upsert(
         self,
@@ -45,7 +47,7 @@ class ScheduleActions(Ground):
         process: str,
         kind: NewJob,
         limit: int | None,
-        alone: bool,
+        alone: bool | None,
         start: int | None,
         keep: bool,
         fresh: bool,
@@ -58,10 +60,15 @@ class ScheduleActions(Ground):
             job = job._replace(priority=0, lifo=False, key=None, dedup=None)
         seen = self.look_up(id_, fresh)
         next_slot = seen.next if seen and keep else None if start is None else self.model.now + start
-        template = Template(f"every {self.made}", job, limit, alone)
+        after = EVERY_MS if alone is None else None  # the next slot is counted from the end of the job
+        if after is not None:
+            job = job._replace(dedup=None)
+        template = Template(f"every {self.made}", job, limit, bool(alone), after)
         request = add_request(job)
         wire = SchedulerTemplate(
-            template.spec.encode(), limit, alone, job.name, request.data, request.opts, request.extra, "default"
+            *(template.spec.encode(), limit, bool(alone), job.name, request.data, request.opts, request.extra),
+            "default",
+            "" if after is None else f"a{after}",
         )
         self.driver.delivery, self.dirty = delivery, True
         answer = run(self.functions.upsert_scheduler(process, id_, seen, wire, next_slot))

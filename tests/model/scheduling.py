@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from tests.model.cleaning import CleanedQueue
+from tests.model.lines import SEP
 from tests.model.parts import NewJob
 
 PATROL_MS = 60_000
@@ -23,6 +26,7 @@ class Template(NamedTuple):
     job: NewJob
     limit: int | None = None
     alone: bool = False
+    after: int | None = None  # the next slot comes so long after the end of the last job
 
 
 @dataclass
@@ -125,7 +129,10 @@ class ScheduledQueue(CleanedQueue):
         if stored is None or (stored.rev, stored.next) != seen or any(slot > self.now for slot in slots):
             return False
         limit, job, alone = stored.template.limit, stored.template.job, stored.template.alone
-        busy = self._has_not_ended(stored.triggered)
+        busy, after, before = self._has_not_ended(stored.triggered), stored.template.after, stored.fired
+        if after is not None and self._has_not_ended(stored.last_job):
+            self.marks[stored.last_job], stored.next = SEP + id_, None
+            return True
         if skipped:
             self.note("skipped", id_, f"{skipped} missed")
         stored.skipped += skipped
@@ -142,9 +149,22 @@ class ScheduledQueue(CleanedQueue):
             else:
                 stored.last_job, stored.last_slot = f"{id_}@{slot}", str(slot)
                 stored.fired += 1
+        if after is not None and stored.fired > before:
+            self.marks[stored.last_job], next_slot = SEP + id_, None
+        elif after is not None and next_slot is not None:
+            next_slot = self.now + after
         over = limit is not None and stored.fired >= limit
         stored.next = None if over else next_slot
         return True
+
+    @override
+    def set_slot(self, scheduler: str, job: str) -> None:
+        stored = self.schedulers.get(scheduler)
+        if stored is None or stored.template.after is None or stored.last_job != job:
+            return
+        limit = stored.template.limit
+        if limit is None or stored.fired < limit:
+            stored.next = self.now + stored.template.after
 
     def trigger(self, id_: str, named: str) -> tuple[str, str]:
         """Add a job now, named by the server; answer it, or the one in its way and the word."""

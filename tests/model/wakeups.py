@@ -64,7 +64,7 @@ class Wakeups:
     def _take(self, name: str, word: str) -> None:
         if word == "w":
             self._sleepers[name].asleep, self._sleepers[name].woken = False, True
-        else:
+        elif word != "s":  # which process comes at a slot is not told here
             self._told.append((name, word))
 
     def hear(self) -> list[tuple[str, str]]:
