@@ -89,7 +89,7 @@ local function is_duplicate(base, wanted, call)
     if state == 'completed' and not finish.is_over(base, owner) then return 'completed', owner end
     return 'duplicate', owner
   end
-  if not places.is_unstarted(state) and state ~= 'active' then return nil end
+  if not locations.is_unstarted(state) and state ~= 'active' then return nil end
   -- Too late to start, and only not yet failed for it.
   local late = call.seen.expiry and redis.call('ZSCORE', base .. ':expiry', owner)
   if late and tonumber(late) <= call.now then return nil end
@@ -233,7 +233,7 @@ function add.all(base, jobs, known, quiet, new)
   incarnation.check(args[from + 1 + n * FIELDS], meta[4])
   add.check_mode(meta[3], n, extras)
   -- A plain add needs to know nothing else of its queue.
-  call.seen = next(extras) and glance.at(base) or {paused = meta[1] == '1', limits = meta[5] == '1'}
+  call.seen = next(extras) and queue_flags.at(base) or {paused = meta[1] == '1', limits = meta[5] == '1'}
   local first, ids = allocate(base, jobs.generated, jobs.numeric, meta[2] == '1')
   local counter, nth, text_of = tonumber(first), 0, counting()
   for i = 1, n do

@@ -20,7 +20,7 @@ end
 local function changeable(base, id)
   local state = record.place(base, id)
   if not state then return nil, 'missing' end
-  if not places.is_unstarted(state) then return nil, 'state ' .. state end
+  if not locations.is_unstarted(state) then return nil, 'state ' .. state end
   return state
 end
 
@@ -28,12 +28,12 @@ request.register('changePriority', function(base, args)
   local id, priority = args[3], integer('priority', args[4])
   local state, word = changeable(base, id)
   if not state then return word end
-  local call, key = glance.call(base), base .. ':job:' .. id
+  local call, key = queue_flags.call(base), base .. ':job:' .. id
   local before = redis.call('HGET', key, 'route')
   local route = route_with(before, priority)
   if route == (before or nil) then return 'ok' end
   local entry
-  if state ~= 'delayed' then entry = places.leave(base, id, call) end
+  if state ~= 'delayed' then entry = locations.leave(base, id, call) end
   if route then redis.call('HSET', key, 'route', route) else redis.call('HDEL', key, 'route') end
   if entry then
     record.keep_added(base, id, entry)
@@ -57,17 +57,17 @@ request.register('changeDelay', function(base, args)
   local id, delay = args[3], integer('delay', args[4])
   local state, word = changeable(base, id)
   if not state then return word end
-  local call, key = glance.call(base), base .. ':job:' .. id
+  local call, key = queue_flags.call(base), base .. ':job:' .. id
   if delay == 0 and state ~= 'delayed' then return 'ok' end
   if delay == 0 then
-    places.leave(base, id, call)
+    locations.leave(base, id, call)
     redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
     events.note(call.lines, 'waiting', id, 'promoted')
   else
     if state == 'delayed' then
       scheduled.take_out(base, id)
     else
-      record.keep_added(base, id, places.leave(base, id, call))
+      record.keep_added(base, id, locations.leave(base, id, call))
       give_up_place(base, id, key)
     end
     redis.call('HSET', key, 'place', scheduled.push(base, id, call.now + delay, call))

@@ -30,7 +30,7 @@ local function check_zset(base, structure, cursor, count, report)
   local ids = redis.call('ZRANGE', base .. ':' .. structure, from, from + count - 1)
   for i, member in ipairs(ids) do
     if i > 1 and budget.is_spent(it) then return digits(from + i - 1) end
-    local id = places.id_of(structure, member)
+    local id = locations.id_of(structure, member)
     local state, entry = record.place(base, id)
     local expected = id ~= member and string.sub(member, 1, 16) or ENTRY_OF[structure] or entry
     if not state then
@@ -145,7 +145,7 @@ end
 -- A job that rests and was taken out of its turn (put off by hand) counts like any that waits for an instant.
 local function check_ready(base, key, report)
   local waiting = redis.call('ZCARD', base .. ':keyq:' .. key)
-  local call = {now = clock.now(), seen = glance.at(base)}
+  local call = {now = clock.now(), seen = queue_flags.at(base)}
   local left = keyed.room(base, key, keyed.limits_of(base, key, call), call)
   local ready = redis.call('ZSCORE', base .. ':ready', key)
   local sleeping = redis.call('ZSCORE', base .. ':sleeping', key)

@@ -209,7 +209,7 @@ end
 
 function source.ready(base, consumer, count, call, out)
   keyed.review(base, call)
-  local batch = taking.pop(base, count, call)
+  local batch = keyed_claim.pop(base, count, call)
   local found, bytes = start_in_lane(base, consumer, batch, call, out)
   -- A job that was refused leaves its place in its key to the next one.
   return call.touched and count or found, bytes

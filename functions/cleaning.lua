@@ -26,7 +26,7 @@ do
   local function begin(base, count)
     local n = integer('count', count)
     if n < 1 or n > MOST then fail('ARGUMENT', 'count must be 1 to ' .. MOST .. ', found ' .. count) end
-    local step = glance.call(base)
+    local step = queue_flags.call(base)
     step.left, step.budget, step.removed = n, budget.new(), 0
     return step
   end
@@ -82,7 +82,7 @@ do
   local function take_members(base, structure, members, bound, step)
     local going, ids, staying = {}, {}, 0
     for _, member in ipairs(members) do
-      local id = places.id_of(structure, member)
+      local id = locations.id_of(structure, member)
       local verdict = judge(base, structure, id, bound)
       if verdict == 'stay' then
         staying = staying + 1
@@ -300,7 +300,7 @@ do
         elseif select(2, record.place(base, id)) ~= sequence then
           redis.call('ZREM', key, member)    -- its record is elsewhere or nowhere
         else
-          places.leave(base, id, step)
+          locations.leave(base, id, step)
           redis.call('HSET', base .. ':job:' .. id, 'place', routes.enter_again(base, id, step))
           events.note(step.lines, 'waiting', id, 'promoted')
           promoted = promoted + 1

@@ -106,7 +106,7 @@ do
 
   request.register('deliverJobs', function(base, args)
     local tokens, list = parse(base, args)
-    local known, call, answer, marked = inbox.known(base, tokens), glance.call(base), {}, false
+    local known, call, answer, marked = inbox.known(base, tokens), queue_flags.call(base), {}, false
     for i, job in ipairs(list) do
       local id, word = job.id, 'seen'
       if not known[i] then id, word = add.one(base, job, call) end

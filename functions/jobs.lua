@@ -18,7 +18,7 @@ request.register('removeJob', function(base, args)
   local state, entry = record.place(base, id)
   if not state then return 'missing' end
   if state == 'active' then tell_run(base, entry, 'x ' .. entry) end
-  local call = glance.call(base)
+  local call = queue_flags.call(base)
   removal.remove(base, id, state, call)
   wakeup.finish(base, call)
   return 'ok'
@@ -28,9 +28,9 @@ request.register('retryJob', function(base, args)
   local id = args[3]
   local state = record.place(base, id)
   if not state then return 'missing' end
-  if not places.is_final(state) then return 'state ' .. state end
+  if not locations.is_final(state) then return 'state ' .. state end
   if finish.remove_over(base, id) then return 'missing' end
-  local call = glance.call(base)
+  local call = queue_flags.call(base)
   removal.start_anew(base, id, 'retried', call)
   wakeup.finish(base, call)
   return 'ok'
@@ -40,8 +40,8 @@ request.register('revokeJob', function(base, args)
   local id = args[3]
   local state, entry = record.place(base, id)
   if not state then return 'missing' end
-  if places.is_final(state) then return 'state ' .. state end
-  local call = glance.call(base)
+  if locations.is_final(state) then return 'state ' .. state end
+  local call = queue_flags.call(base)
   if args[4] and args[4] ~= '' then redis.call('HSET', base .. ':job:' .. id, 'revoked', args[4]) end
   if state == 'active' then
     redis.call('SADD', base .. ':revoking', id)
@@ -50,7 +50,7 @@ request.register('revokeJob', function(base, args)
     events.write(base, call.lines, call.now)
     return 'revoking'
   end
-  finish.fail(base, id, places.leave(base, id, call), 'revoked', call)
+  finish.fail(base, id, locations.leave(base, id, call), 'revoked', call)
   wakeup.finish(base, call)
   return 'revoked'
 end, {'allow-oom'})
@@ -60,8 +60,8 @@ request.register('promoteJob', function(base, args)
   local state = record.place(base, id)
   if not state then return 'missing' end
   if state ~= 'delayed' then return 'state ' .. state end
-  local call = glance.call(base)
-  places.leave(base, id, call)
+  local call = queue_flags.call(base)
+  locations.leave(base, id, call)
   redis.call('HSET', base .. ':job:' .. id, 'place', routes.enter_again(base, id, call))
   events.note(call.lines, 'waiting', id, 'promoted')
   wakeup.finish(base, call)

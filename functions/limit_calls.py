@@ -1,4 +1,4 @@
-"""Typed callers of the functions of limits: keys.lua."""
+"""Typed callers of the functions in `key_limits.lua`."""
 
 from __future__ import annotations
 

@@ -69,9 +69,9 @@ request.register('setPaused', function(base, args)
   local paused, meta = args[3], base .. ':meta'
   if (redis.call('HGET', meta, 'paused') or '0') == paused then return 'ok' end
   redis.call('HSET', meta, 'paused', paused)
-  local call = glance.call(base)
+  local call = queue_flags.call(base)
   events.note(call.lines, paused == '1' and 'paused' or 'resumed', '')
-  if paused == '0' then call.startable = places.ready_count(base) end
+  if paused == '0' then call.startable = locations.ready_count(base) end
   wakeup.finish(base, call)
   return 'ok'
 end, {'allow-oom'})

@@ -1,7 +1,7 @@
 -- record: one job's hash, and where the job stands.
 --   job:{id} hash
 --     name, data, opts     written by `add` (opts only when not the default)
---     place                "<state> <entry>": the only word on where the job stands, see places.lua. A running job's
+--     place                "<state> <entry>": the only word on where the job stands, see locations.lua. A running job's
 --                          entry is its lease token; a finished job keeps the entry of its last run.
 --     route                how the job waits when it is ready, see routes.lua; absent for a plain one
 --     (A letter beside the id of a waiting job, in its stream entry or its key's line, tells what a claim has to read:

@@ -26,14 +26,14 @@ end
 
 -- Remove an existing job in any state. detail: for the event. A run must have been told to stop before.
 function removal.remove(base, id, detail, call)
-  places.leave(base, id, call)
+  locations.leave(base, id, call)
   removal.strip(base, {id}, call)
   events.note(call.lines, 'removed', id, detail)
 end
 
 -- Let a job that has ended wait again, as if it had never run. how: for the event.
 function removal.start_anew(base, id, how, call)
-  local key, entry = base .. ':job:' .. id, places.leave(base, id, call)
+  local key, entry = base .. ':job:' .. id, locations.leave(base, id, call)
   record.keep_added(base, id, entry)
   -- What is held has ended, and its waiters were told so.
   if call.seen.held and redis.call('ZREM', base .. ':held', id) == 1 then redis.call('HDEL', base .. ':waiters', id) end

@@ -65,7 +65,7 @@ do
   end
 
   request.register('replayFailed', function(base, args)
-    local skip, count, call, replayed = integer('skip', args[3]), integer('count', args[5]), glance.call(base), 0
+    local skip, count, call, replayed = integer('skip', args[3]), integer('count', args[5]), queue_flags.call(base), 0
     local left
     skip, left = walk(base, 'failed', skip, args[4], args[6], function(id)
       if replayed == count then return 'stop' end
@@ -137,7 +137,7 @@ do
   request.register('reviveJobs', function(base, args)
     local tokens, list = parse(args)
     check_modes(base, list)
-    local known, call, words = inbox.known(base, tokens), glance.call(base), {}
+    local known, call, words = inbox.known(base, tokens), queue_flags.call(base), {}
     for i, job in ipairs(list) do words[i] = known[i] and 'seen' or revive(base, job, call) end
     inbox.remember(base, tokens, call.now)
     wakeup.finish(base, call)
@@ -147,7 +147,7 @@ do
   request.register('dropMoved', function(base, args)
     local ids = {}
     for i = 3, #args do ids[#ids + 1] = args[i] end
-    local call = glance.call(base)
+    local call = queue_flags.call(base)
     local dropped = inbox.drop_letters(base, ids, call)
     wakeup.finish(base, call)
     return dropped

@@ -308,7 +308,7 @@ do
   local function fire(base, args)
     local now = clock.now()
     local firings, it, mode = firings_of(args, now), budget.new(), mode_of(base)
-    local call, answer = glance.call(base), {now}
+    local call, answer = queue_flags.call(base), {now}
     for i, firing in ipairs(firings) do
       if i > 1 and budget.is_spent(it) then break end
       -- A scheduler that was damaged by hand must not keep the others from being fired: it is read before anything is
@@ -329,7 +329,7 @@ do
   local function trigger(base, args)
     local stored = read(base, args[3], mode_of(base))
     if not stored.rev then return {} end
-    local call = glance.call(base)
+    local call = queue_flags.call(base)
     local id, word = add_job(base, '', stored, call)
     redis.call('HSET', key_of(base, args[3]), 'triggered', id)
     wakeup.finish(base, call)

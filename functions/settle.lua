@@ -251,7 +251,7 @@ end
 -- sees.
 local function pass_on(base, startable, call)
   if startable == 0 and not (call.seen.limits and exists(base .. ':idle')) then return end
-  local ready = places.ready_count(base)
+  local ready = locations.ready_count(base)
   wakeup.wake(base, call.seen.limits and limits.allowance(base, ready, call) or math.min(startable, ready))
 end
 
@@ -264,7 +264,7 @@ local function claim_or_wait(base, caller, call)
   if slots == 0 then
     -- A worker that goes away may have been woken for jobs it will not take: pass the word on.
     wakeup.leave(base, consumer, call)
-    wakeup.wake(base, math.max(call.startable, places.ready_count(base)))
+    wakeup.wake(base, math.max(call.startable, locations.ready_count(base)))
     return {}, 0
   end
   local startable, jobs, more = call.startable, {}, false
@@ -288,7 +288,7 @@ local function first_call(base, args, unbroken)
     subscribed = not string.find(flags, 'u', 1, true), registered = string.find(flags, 'i', 1, true)}
   local lock = integer('lock', args[5])
   local n = parse(args)
-  local call = glance.call(base)
+  local call = queue_flags.call(base)
   -- A worker that claims nothing has no use for a new queue: the runs of the old one are refused in any case.
   if caller.slots > 0 then incarnation.check(args[HEAD + n * FIELDS + 1], call.seen.incarnation) end
   call.lock = lock

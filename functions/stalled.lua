@@ -38,7 +38,7 @@ local function mend_lane(base, call)
   if not redis.pcall('XPENDING', lane, GROUP).err then return end
   entries.ensure_group(lane)
   for _, row in ipairs(redis.call('XRANGE', lane, '-', '+', 'COUNT', 1000)) do
-    local id, entry = places.give_up(base, lane, row[1], call)
+    local id, entry = locations.give_up(base, lane, row[1], call)
     if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
       returned.push(base, id, entry, call)
       events.note(call.lines, 'returned', id)
@@ -108,7 +108,7 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
     if idle < lock then return end
     undelivered = was_undelivered(base, row, entry, started, lock, call.now)
   end
-  places.give_up(base, stream, raw, call)
+  locations.give_up(base, stream, raw, call)
   if active then
     recover(base, id, entry, undelivered, max_stalled, call, report)
   elseif id and place == 'waiting ' .. entry then
@@ -161,7 +161,7 @@ end
 
 -- What is collected in `later` is stored whenever the policy changes: the last job's policy is the one that holds.
 local function expire(base, id, later, call)
-  finish.fail(base, id, places.leave(base, id, call), 'expired', call, later)
+  finish.fail(base, id, locations.leave(base, id, call), 'expired', call, later)
   if #later < 2 then return later end
   local last = table.remove(later)
   finish.store(base, later, call)
@@ -177,7 +177,7 @@ local function expire_waiting(base, call, it)
       over = false
       break
     end
-    if places.is_unstarted((record.place(base, id))) then
+    if locations.is_unstarted((record.place(base, id))) then
       later = expire(base, id, later, call)
     else
       redis.call('ZREM', base .. ':expiry', id)
@@ -215,7 +215,7 @@ local function sweep(base, args)
   local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane', 'sweep_rest')
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and not clock.is_ahead(swept_at, now) and now - swept_at < interval then return {} end
-  local call, report, it = glance.call(base), {recovered = {}, failed = {}}, budget.new()
+  local call, report, it = queue_flags.call(base), {recovered = {}, failed = {}}, budget.new()
   local outage = lease.sign_of_life(base, now, gap, false)
   local cursors, left = {stream = state[2] or '', lane = state[3] or ''}, state[4] == '1'
   local fresh = cursors.stream == '' and cursors.lane == '' and not left
@@ -238,13 +238,13 @@ local function sweep(base, args)
 end
 
 local function close_worker(base, args)
-  local consumer, call, count, more = args[3], glance.call(base), 0, 0
+  local consumer, call, count, more = args[3], queue_flags.call(base), 0, 0
   for _, name in ipairs({'stream', 'lane'}) do
     local stream = base .. ':' .. name
     local rows = pending(stream, '-', consumer)
     if #rows == STEP then more = 1 end
     for _, row in ipairs(rows) do
-      local id, entry = places.give_up(base, stream, row[1], call)
+      local id, entry = locations.give_up(base, stream, row[1], call)
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
           finish.fail(base, id, entry, 'revoked', call)

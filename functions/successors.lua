@@ -14,7 +14,7 @@ successors.NEVER = 253402300799000    -- the last second of the year 9999
 
 -- Whether a job can still take another one's data: it has never started, and is not too late to.
 local function can_take(base, id, state, call)
-  if not places.is_unstarted(state) or record.has_started(base, id) then return false end
+  if not locations.is_unstarted(state) or record.has_started(base, id) then return false end
   local late = call.seen.expiry and redis.call('ZSCORE', base .. ':expiry', id)
   return not late or tonumber(late) > call.now
 end
@@ -29,13 +29,13 @@ end
 function successors.meet(base, wanted, name, data, call)
   local owner, successor = dedup.owner(base, wanted, call.now)
   local state = owner and record.place(base, owner)
-  if not state or places.is_final(state) then return nil end
+  if not state or locations.is_final(state) then return nil end
   if can_take(base, owner, state, call) then return give(base, owner, name, data) end
   if state ~= 'active' and not record.has_started(base, owner) then return nil end    -- too late to start
   local next_state = successor and record.place(base, successor)
   if next_state and can_take(base, successor, next_state, call) then return give(base, successor, name, data) end
   -- Somebody promoted the successor: it runs beside the owner, and what is added now has to come after it.
-  local runs = next_state and not places.is_final(next_state) and record.has_started(base, successor)
+  local runs = next_state and not locations.is_final(next_state) and record.has_started(base, successor)
   return nil, nil, runs and successor or owner
 end
 
@@ -62,12 +62,12 @@ end
 -- job that has not ended.
 function dedup.start_next(base, id, call)
   local state, entry = record.place(base, id)
-  if not state or places.is_final(state) then return false end
+  if not state or locations.is_final(state) then return false end
   if state ~= 'delayed' or not successors.is_held(base, id, entry) then return true end
   local key = base .. ':job:' .. id
   local sign, ms = string.match(redis.call('HGET', key, 'after') or '+0', '^([+@])(%d+)$')
   local due = tonumber(ms or 0) + (sign == '+' and call.now or 0)
-  places.leave(base, id, call)
+  locations.leave(base, id, call)
   if due > call.now then
     redis.call('HSET', key, 'place', scheduled.push(base, id, due, call))
     return true
@@ -83,7 +83,7 @@ register('getDeduplication', function(base, args)
 end, {'no-writes'})
 
 request.register('releaseDeduplication', function(base, args)
-  local call = glance.call(base)
+  local call = queue_flags.call(base)
   local owned = dedup.release(base, args[3], call)
   wakeup.finish(base, call)
   return owned and 1 or 0

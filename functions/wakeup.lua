@@ -54,7 +54,7 @@ function wakeup.next_due(base, call)
   local seen = call.seen
   if call.full then return nil end
   local open_at = not seen.paused and call.open_at
-  if open_at and places.ready_count(base) > 0 then return open_at end
+  if open_at and locations.ready_count(base) > 0 then return open_at end
   local due = seen.scheduled and head(base .. ':scheduled')
   local awake = seen.sleeping and head(base .. ':sleeping')
   if awake and (not due or awake < due) then due = awake end

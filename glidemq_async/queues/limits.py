@@ -1,4 +1,4 @@
-"""Limits of a queue and of its keys: concurrency, rates, pauses. On the server: limits.lua, keys.lua."""
+"""Limits of a queue and of its keys: concurrency, rates, pauses. On the server: limits.lua, key_limits.lua."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "a swept entry is not deleted": (
-        "  places.give_up(base, stream, raw, call)\n  if active",
+        "  locations.give_up(base, stream, raw, call)\n  if active",
         (
             "  local _, key = entries.find(stream, raw)\n  if key then keyed.release(base, id, key, call) end\n"
             "  limits.freed(1, call)\n  if active"
@@ -119,7 +119,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if call.full then return nil end\n",
         "  if seen.paused or call.full then return nil end\n",
     ),
-    "a resumed queue wakes nobody": ("  if paused == '0' then call.startable = places.ready_count(base) end\n", ""),
+    "a resumed queue wakes nobody": ("  if paused == '0' then call.startable = locations.ready_count(base) end\n", ""),
     "a removed run goes on": ("if state == 'active' then tell_run(base, entry, 'x ' .. entry) end", ""),
     "early progress is lost": (
         "local what = not call.seen.touched and (whats and whats[i] or batch.what) or 'h'",
@@ -143,7 +143,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "the same line is always first": ("for i = last, last + 2 do", "for i = 0, 2 do"),
     "a job of another priority stays in its line": (
-        "if state ~= 'delayed' then entry = places.leave(base, id, call) end",
+        "if state ~= 'delayed' then entry = locations.leave(base, id, call) end",
         "if state ~= 'delayed' then entry = select(2, record.place(base, id)) end",
     ),
     "a keyed job that is put off keeps its place": ("  parsed.sequence = '0'\n", ""),
@@ -157,11 +157,11 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "      released[key] = true\n",
     ),
     "a stalled job holds its key": (
-        "  places.give_up(base, stream, raw, call)\n  if active",
+        "  locations.give_up(base, stream, raw, call)\n  if active",
         "  entries.drop(stream, {raw})\n  limits.freed(1, call)\n  if active",
     ),
     "a closed worker holds its keys": (
-        "local id, entry = places.give_up(base, stream, row[1], call)",
+        "local id, entry = locations.give_up(base, stream, row[1], call)",
         (
             "local id, _, entry = entries.find(stream, row[1])\n      entries.drop(stream, {row[1]})\n"
             "      limits.freed(1, call)"
@@ -172,7 +172,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    keyed.refund(base, id, key, call)",
     ),
     "a removed run holds its key": (
-        "  local stream, raw = entries.stream_of(base, entry)\n  places.give_up(base, stream, raw, call)",
+        "  local stream, raw = entries.stream_of(base, entry)\n  locations.give_up(base, stream, raw, call)",
         "  local stream, raw = entries.stream_of(base, entry)\n  entries.drop(stream, {raw})\n  limits.freed(1, call)",
     ),
     "a keyed job that comes back loses its place": ("  if route.sequence ~= '0' then return false end\n", ""),
@@ -208,7 +208,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "nobody's alarm is set for a limit": (
-        "  if open_at and places.ready_count(base) > 0 then return open_at end\n",
+        "  if open_at and locations.ready_count(base) > 0 then return open_at end\n",
         "",
     ),
     "nobody's alarm is set for a key": ("  if awake and (not due or awake < due) then due = awake end\n", ""),

@@ -1,8 +1,8 @@
--- glance: what a call must know of its queue before it works, learned with two commands.
+-- queue_flags: what a call must know of its queue before it works, learned with two commands.
 -- Every command inside a function costs a microsecond or more, so a feature that a queue does not use must not cost
 -- one: its structure does not exist then, and one EXISTS tells so for all of them.
 
-local glance = {}
+local queue_flags = {}
 local STRUCTURES = {'waiters', 'expiry', 'revoking', 'held', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
   'sleeping', 'resting', 'pauses', 'limits', 'deduped', 'timer', 'outbox', 'moved',
   'running'}
@@ -22,7 +22,7 @@ end
 
 -- Answers { paused, touched, turn, dead_letter, incarnation, limited, keep = { completed, failed }, <structure> = true
 -- if it exists }; limited: keys have limits, see keyed.lua. A call notes here what it creates itself.
-function glance.at(base)
+function queue_flags.at(base)
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched',
     'dead_letter', 'turn', 'incarnation', 'key_limits')
   local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
@@ -46,7 +46,7 @@ end
 --   open_at, full   when more may start, or that only the end of a run makes room, see limits.lua
 --   behind     due jobs or keys may be left, see scheduled.lua
 --   lock, longest  of a claim: the caller's lease, and the longest that a claimed job has of its own, ms
-function glance.call(base)
+function queue_flags.call(base)
   local now, past = clock.now()
-  return {now = now, past = past, seen = glance.at(base), lines = {}, startable = 0}
+  return {now = now, past = past, seen = queue_flags.at(base), lines = {}, startable = 0}
 end

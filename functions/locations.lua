@@ -1,4 +1,4 @@
--- places: the table of states. Each state has exactly one structure; here a job is taken out of whichever holds it.
+-- locations: the table of states. Each state has exactly one structure; here a job is taken out of whichever holds it.
 --   waiting      "s…"  undelivered entry of `stream`     "r" member of `returned`     "i" member of `lifo`
 --   prioritized  "<16 digits>"  member of `prioritized`, with these digits before the id
 --   key-waiting  "i" "o" "h"  member of its key's line, with this letter before the id, and of `keyed`. The first of
@@ -7,29 +7,29 @@
 --   delayed      "<16 digits>"  member of `scheduled`, with these digits before the id
 --   completed, failed  member of the zset of that name
 
-local places = {}
+local locations = {}
 
 do
   local NUMBERED = {prioritized = true, scheduled = true}
 
   -- The id in a member of one of the structures.
-  function places.id_of(structure, member)
+  function locations.id_of(structure, member)
     return NUMBERED[structure] and string.sub(member, 17) or member
   end
 end
 
-function places.is_final(state)
+function locations.is_final(state)
   return state == 'completed' or state == 'failed'
 end
 
 -- Whether a job in this state has still to start; nil is no state.
-function places.is_unstarted(state)
-  return state and state ~= 'active' and not places.is_final(state)
+function locations.is_unstarted(state)
+  return state and state ~= 'active' and not locations.is_final(state)
 end
 
 -- Give up an entry without a settle: what its run held goes too. Answers its job and the entry with its letter, nil
 -- when there is no such entry.
-function places.give_up(base, stream, raw, call)
+function locations.give_up(base, stream, raw, call)
   local id, key, entry = entries.find(stream, raw)
   entries.drop(stream, {raw})
   if key then keyed.release(base, {key}, call) end
@@ -60,7 +60,7 @@ end
 
 function leave.active(base, _, entry, call)
   local stream, raw = entries.stream_of(base, entry)
-  places.give_up(base, stream, raw, call)
+  locations.give_up(base, stream, raw, call)
 end
 
 function leave.delayed(base, id, entry, call)
@@ -77,14 +77,14 @@ function leave.failed(base, id)
 end
 
 -- Take an existing job out of its structure. Answers the entry it had. The caller writes the new place.
-function places.leave(base, id, call)
+function locations.leave(base, id, call)
   local state, entry = record.place(base, id)
   leave[state](base, id, entry, call)
   return entry
 end
 
 -- How many jobs could be claimed now, at least: of a ready key one is counted.
-function places.ready_count(base)
+function locations.ready_count(base)
   local stream = base .. ':stream'
   return redis.call('XLEN', stream) - entries.pending_count(stream) + redis.call('ZCARD', base .. ':returned')
     + redis.call('ZCARD', base .. ':lifo') + redis.call('ZCARD', base .. ':prioritized')

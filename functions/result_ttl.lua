@@ -1,4 +1,4 @@
--- results: how long the result of an ended job stays.
+-- result_ttl: how long the result of an ended job stays.
 --   setResultTtl  lane number id ttl -> word     ttl: ms from now on, or '' = back to the retention of its set
 --     word   "ok", "missing", or "state <state>" when the job has not ended
 

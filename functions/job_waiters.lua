@@ -1,4 +1,4 @@
--- waiting: ask to be told when a job ends.
+-- job_waiters: ask to be told when a job ends.
 --   awaitJob   id channel -> { "waiting" | state | "missing", flat record when it has ended }
 --   forgetReply id channel -> "ok"
 --   confirmReplies channel { id }* -> "ok"    the channel has received the answers of these jobs: their records are no
@@ -49,7 +49,7 @@ end, {'allow-oom'})
 
 register('confirmReplies', function(base, args)
   if #args > 1001 then fail('ARGUMENT', 'at most 1000 ids are confirmed in a call, found ' .. #args - 1) end
-  local call = glance.call(base)
+  local call = queue_flags.call(base)
   if call.seen.held and #args > 1 and finish.confirm(base, args[1], {unpack(args, 2)}) > 0 then
     finish.trim_all(base, call.now, call.seen, #args + TRIM_STEP)
   end

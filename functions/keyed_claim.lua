@@ -1,6 +1,6 @@
--- taking: jobs leave the lines of their keys for a claim; what each structure holds is told in keyed.lua.
+-- keyed_claim: jobs leave the lines of their keys for a claim; what each structure holds is told in keyed.lua.
 
-local taking = {}
+local keyed_claim = {}
 local KEYS_AT_ONCE = 64
 local LETTER, MEMBER = 17, 18    -- where letter and id begin in a member of a line
 local READ = {i = 'fi', o = 'fo', h = 'h'}
@@ -77,7 +77,7 @@ local function take(base, key, n, call, out)
 end
 
 -- Take up to `count` jobs, key by key in turn. Answers { ids, keys, whats }, for each the reading of its record.
-function taking.pop(base, count, call)
+function keyed_claim.pop(base, count, call)
   local out = {ids = {}, keys = {}, whats = {}}
   while #out.ids < count do
     local left = count - #out.ids

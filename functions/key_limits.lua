@@ -1,4 +1,4 @@
--- keys: the limits of the queue and of its keys, set by an explicit call and never by an add.
+-- key_limits: the limits of the queue and of its keys, set by an explicit call and never by an add.
 --   setLimits     lane number { name value }*  -> "ok"            of the queue; value '' removes
 --                 names: concurrency, rate ("<max> <ms>")
 --   getLimits     -> { concurrency | '', rate_max | '', rate_ms | '', gate | '' }
@@ -39,8 +39,8 @@ request.register('setLimits', function(base, args)
   local length = redis.call('HGET', base .. ':limits', 'rate_ms')
   if length then limits.keep_starts(base .. ':rate', tonumber(length)) else redis.call('UNLINK', base .. ':rate') end
   limits.note_use(base)
-  local call = glance.call(base)
-  call.startable = places.ready_count(base)
+  local call = queue_flags.call(base)
+  call.startable = locations.ready_count(base)
   wakeup.finish(base, call)
   return 'ok'
 end, {'allow-oom'})
@@ -65,7 +65,7 @@ request.register('setKeyLimits', function(base, args)
   else
     redis.call('SREM', base .. ':limited', key)
   end
-  local call = glance.call(base)
+  local call = queue_flags.call(base)
   if key ~= '' then keep_known(base, key, call) end
   if key ~= '' then keyed.touch(call, key) end
   wakeup.finish(base, call)
@@ -81,7 +81,7 @@ end, {'no-writes'})
 
 request.register('pauseKey', function(base, args)
   local key, length = args[3], integer('ms', args[4])
-  local call = glance.call(base)
+  local call = queue_flags.call(base)
   redis.call('ZREM', base .. ':pauses', key)
   if length > 0 then keyed.pause(base, key, call.now + length, call) end
   keyed.touch(call, key)
@@ -93,7 +93,7 @@ end, {'allow-oom'})
 -- Every key with a waiting job is looked at again, a step of the waiting jobs at a time. Jobs that come later see the
 -- new limits by themselves.
 request.register('reviewKeys', function(base, args)
-  local call = glance.call(base)
+  local call = queue_flags.call(base)
   local step = redis.call('ZRANGEBYSCORE', base .. ':keyed', '(' .. digits(integer('cursor', args[3])), '+inf',
     'WITHSCORES', 'LIMIT', 0, STEP)
   for i = 1, #step, 2 do
