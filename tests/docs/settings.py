@@ -32,7 +32,7 @@ handle = ship = process
 """
 
 BEFORE: Final = {
-    "README": """
+    "queues": """
 queue = Queue("emails", url)
 background = Worker("emails", process, url, handle_signals=False)
 await background.start()
@@ -124,18 +124,6 @@ from conversions import convert
 }
 
 AT: Final = {
-    ("README", 3): """
-await background.close()
-import app as _app
-
-_worker = _app.mq.worker(handle_signals=False)
-await _worker.start()
-""",
-    ("README", 4): """
-await _worker.close()
-background = Worker("emails", process, url, handle_signals=False)
-await background.start()
-""",
     ("services", 3): """
 metrics = Prometheus()
 worker = Worker("emails", process, url, handle_signals=False, instrumentation=[metrics])
@@ -144,7 +132,12 @@ asyncio.get_running_loop().call_later(0.3, worker.stop)
 }
 
 AFTER: Final = {
-    "README": "await background.close(); await queue.close()",
+    "README": """
+async with lifespan(api), mq.worker(handle_signals=False):
+    added = await signup("ada@example.com")
+    assert await send_email.result(added["job"], timeout=10) == "Welcome, ada@example.com"
+""",
+    "queues": "await background.close(); await queue.close()",
     "dead-letters": "await queue.close()",
     "events": "await queue.close()",
     "results": """

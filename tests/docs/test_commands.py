@@ -1,15 +1,22 @@
-"""The commands on the pages start: each `glidemq worker` of a shell block works, and ends at SIGTERM or by itself."""
+"""Each command in a shell block of the documentation works.
+
+`glidemq worker` runs and ends at SIGTERM or by itself. Other `glidemq` commands run to their end. `pip install` names
+extras that exist, and `make` names targets that exist.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import signal
 import socket
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from glidemq_async import Queue
 from tests.cli.commands import COMMAND, environment
 from tests.docs.blocks import ROOT, blocks
 from tests.docs.test_samples import ALL, SPARK
@@ -35,15 +42,48 @@ LINES = [
     if block.language == "sh" and block.page not in SPARK and block.reason is None
     for line in block.text.splitlines()
 ]
+WORKERS = [line for _, line in LINES if line.startswith("glidemq worker ")]
+INSPECTIONS = [line for _, line in LINES if line.startswith("glidemq ") and line not in WORKERS]
+INSTALLS = [line for _, line in LINES if line.startswith("pip install ")]
+TARGETS = [line for _, line in LINES if line.startswith("make ")]
 
 
-def test_each_line_is_a_command_of_a_worker() -> None:
-    assert len(LINES) >= 7
-    for _, line in LINES:
-        assert line.startswith("glidemq worker "), f"{line!r}: run it here, or mark its block as a fragment"
+def test_each_line_is_a_command_that_a_test_runs() -> None:
+    assert len(WORKERS) >= 7
+    assert len(LINES) == len(WORKERS) + len(INSPECTIONS) + len(INSTALLS) + len(TARGETS)
 
 
-@pytest.mark.parametrize("line", [line for _, line in LINES])
+@pytest.mark.parametrize("line", INSTALLS)
+def test_an_installation_names_extras_that_exist(line: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = re.fullmatch(r"(?P<name>[\w-]+)(?:\[(?P<extras>[\w,-]+)\])?", shlex.split(line, comments=True)[-1])
+    assert found is not None
+    assert found["name"] == project["name"]
+    assert {*(found["extras"] or "").split(",")} - {""} <= project["optional-dependencies"].keys()
+
+
+@pytest.mark.parametrize("line", TARGETS)
+def test_a_target_exists(line: str) -> None:
+    target = shlex.split(line, comments=True)[1]
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", INSPECTIONS)
+async def test_an_inspection_succeeds(line: str, tmp_path: Path) -> None:
+    async with standalone() as server:
+        async with Queue[str, None]("emails", server.url) as queue:
+            await queue.add("welcome", "ada@example.com")
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            *shlex.split(line, comments=True)[1:],
+            env=environment(tmp_path / "t") | {"GLIDEMQ_URL": server.url},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, errors = await soon(process.communicate(), 30)
+        assert process.returncode == 0, errors.decode()
+
+
+@pytest.mark.parametrize("line", WORKERS)
 async def test_it_works_and_ends(line: str, tmp_path: Path) -> None:
     (tmp_path / "myapp").mkdir()
     for name in ("app.py", "myapp/jobs.py"):

@@ -172,9 +172,9 @@ def test_example(name: str) -> None:
     assert run("-W", "error", str(EXAMPLES / f"{name}.py")) == EXPECTED[name]
 
 
-def test_first_example_of_the_readme(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    program = tmp_path / "readme.py"
+def test_first_example_of_the_page_about_queues(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "queues.md").read_text(), re.DOTALL)
+    program = tmp_path / "first.py"
     program.write_text(blocks[0])
     env = {"PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(tmp_path / "state"), "GLIDEMQ_LINGER": "1"}
     assert run("-W", "error", str(program), env=env) == ["welcome, ada@example.com"]
