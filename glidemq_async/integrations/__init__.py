@@ -1,4 +1,4 @@
-"""Queues in web services: a module per framework. Each opens shared connections with the app and closes them with it.
+"""Integrations for web frameworks, one module each. Shared connections open with the web app and close with it.
 
-Nothing is imported here: a module needs its framework, and says by its ImportError what to install.
+Nothing is imported here, because each module needs its framework. Its ImportError names the package to install.
 """

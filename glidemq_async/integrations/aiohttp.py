@@ -1,4 +1,4 @@
-"""aiohttp: queues that open when the app starts and close with its cleanup, found from a request."""
+"""aiohttp: queues that open when the app starts and close during its cleanup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from glidemq_async.integrations.queues import AnyQueue, Place, QueueOptions, Que
 __all__ = ["QUEUES", "get_queue", "queues_context"]
 
 QUEUES: Final = web.AppKey("glidemq", Queues)
-"""Where an application keeps its queues: `app[QUEUES].get("emails")`."""
+"""The app key of the queues: `app[QUEUES].get("emails")`."""
 
 
 def queues_context(
@@ -23,9 +23,9 @@ def queues_context(
 ) -> Callable[[web.Application], AsyncIterator[None]]:
     """Return a cleanup context: `app.cleanup_ctx.append(queues_context("redis://..."))`.
 
-    `storage` and `prefix` are those of Queue. Or `storage` is a GlideMQ app: it is opened and closed with the web app,
-    and the queues are its own; its workers are not run here. The app does not start when the storage cannot be reached
-    (StorageUnavailable); the queues close after the last request.
+    `storage` and `prefix` are the same as for Queue. `storage` can also be a GlideMQ app, which then opens and closes
+    with the web app and provides the queues; its workers do not run here. The web app does not start when the storage
+    cannot be reached (StorageUnavailable). The queues close after the last request.
     """
 
     async def open_queues(app: web.Application) -> AsyncIterator[None]:
@@ -37,11 +37,11 @@ def queues_context(
 
 
 def get_queue(request: web.Request, name: str, **options: Unpack[QueueOptions]) -> AnyQueue:
-    """Return an open queue of the app that serves this request, or of one that it is mounted in.
+    """Return an open queue of the app that serves this request, or of an app that contains it.
 
-    Options are those of Queue, of the first call. Raises RuntimeError when no app has queues.
+    Options are the same as for Queue; the first call decides. Raises RuntimeError when no app has queues.
     """
     queues = request.config_dict.get(QUEUES)
     if queues is None:
-        raise RuntimeError("the app has no queues: app.cleanup_ctx.append(queues_context(url)) when making it")
+        raise RuntimeError("the web app has no queues; call app.cleanup_ctx.append(queues_context(url)) at creation")
     return queues.get(name, **options)

@@ -1,4 +1,4 @@
-"""FastAPI: queues that open and close with the app, and a dependency that hands them to endpoints."""
+"""FastAPI: queues that open and close with the app, and a dependency that passes them to endpoints."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from glidemq_async.stored.names import QueueKeys
 __all__ = ["Lifespan", "QueueDependency", "get_queue", "lifespan", "queues_of"]
 
 
-# Any: what FastAPI's own Depends returns for type checkers, so that it may stand as a default too.
-def QueueDependency(name: str, **options: Unpack[QueueOptions]) -> Any:  # noqa: N802 - as Depends, it reads as a type
-    """Return a dependency on the queue of this name; `options` are those of Queue.
+# Any, as FastAPI's own Depends returns for type checkers, so that it can be a default value too.
+def QueueDependency(name: str, **options: Unpack[QueueOptions]) -> Any:  # noqa: N802 - named like Depends
+    """Return a dependency on the queue of this name; `options` are the options of Queue.
 
         app = FastAPI(lifespan=lifespan("redis://..."))
         Emails = Annotated[Queue[Email, None], QueueDependency("emails")]
@@ -28,7 +28,7 @@ def QueueDependency(name: str, **options: Unpack[QueueOptions]) -> Any:  # noqa:
         async def welcome(email: Email, emails: Emails) -> str:
             return (await emails.add("welcome", email)).id
 
-    An endpoint that is a plain function calls `emails.sync.add(...)`. Raises ValueError for a bad name.
+    A plain (not async) endpoint calls `emails.sync.add(...)`. Raises ValueError for an invalid name.
     """
     QueueKeys("glide", name)
 

@@ -1,4 +1,4 @@
-"""The queues of a service: one storage, each queue opened when it is first asked for, all closed together."""
+"""The queues of a web service: one storage; each queue opens at its first use, and all close together."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.instrumentation import Instrumentation
+from glidemq_async.options.ids import GeneratedIds
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
@@ -17,16 +18,19 @@ from glidemq_async.storage import Storage
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.tasks.app import GlideMQ
 
-# Any: one service has queues of many types, and each place that asks for one says which it is.
+# Any: one service has queues of many types, and each caller states the type of its queue.
 AnyQueue: TypeAlias = Queue[Any, Any]
 
 # Any: the state of the app's lifespan.
 Place: TypeAlias = "str | Storage | GlideMQ[Any] | None"
-"""Where the queues of a service live: a storage as for Queue, or an app."""
+"""The storage of the queues of a service: a value as for Queue, or a GlideMQ app."""
 
 
 class QueueOptions(TypedDict, total=False):
-    """What a queue can be told besides its name and its storage; see Queue."""
+    """The options of a queue except its name and storage; see Queue.
+
+    The queues share the connections of one storage, so the timeout of calls is an option of its URL (`?timeout=`).
+    """
 
     mode: Mode | None
     default_options: JobOptions | None
@@ -34,21 +38,21 @@ class QueueOptions(TypedDict, total=False):
     codecs: Sequence[Codec]
     payload_limit: int | None
     instrumentation: Sequence[Instrumentation]
+    ids: GeneratedIds
 
 
 class Queues:
     """The queues of a service on one storage, whose connections they share.
 
-    An async context manager: it connects when it is entered, so a service that cannot reach its storage does not
-    start, and when it is left it sends the adds that wait and closes. `storage` is a URL, a Storage (which stays
-    open, and is cloned where another event loop uses it), or None as for Queue; or a GlideMQ app, which is opened and
-    closed, and whose queues these are. Raises what `Queue.connect` raises, and TypeError for a `prefix` beside an app,
-    which has its own.
+    An async context manager. It connects on entry, so a service that cannot reach its storage does not start. On exit
+    it sends pending adds and closes. `storage` is a URL, a Storage, None as for Queue, or a GlideMQ app. A Storage
+    stays open, and it is cloned if another event loop uses it. An app is opened and closed, and it provides the
+    queues. Raises the errors of `Queue.connect`, and TypeError for a `prefix` together with an app.
     """
 
     def __init__(self, storage: Place = None, *, prefix: str | None = None) -> None:
         if isinstance(storage, GlideMQ) and prefix is not None:
-            raise TypeError(f"prefix={prefix!r} beside an app, which has a prefix of its own: GlideMQ(prefix=...)")
+            raise TypeError(f"prefix={prefix!r} cannot be combined with an app; set it there: GlideMQ(prefix=...)")
         self._app = storage if isinstance(storage, GlideMQ) else None
         self._where = None if isinstance(storage, GlideMQ) else storage
         self._prefix = DEFAULT_PREFIX if prefix is None else prefix
@@ -57,19 +61,20 @@ class Queues:
 
     @property
     def storage(self) -> Storage:
-        """Where the queues live. Raises RuntimeError before they are entered and after they were left."""
+        """The storage of the queues. Raises RuntimeError outside of the context."""
         if self._storage is None:
-            raise RuntimeError("the queues of this service are not open: enter them with the app's lifespan")
+            raise RuntimeError("the queues of this service are not open; enter them in the lifespan of the web app")
         return self._storage
 
     def get(self, name: str, **options: Unpack[QueueOptions]) -> AnyQueue:
-        """Return the queue of this name; the first call makes it, and its options hold.
+        """Return the queue of this name. The first call creates it, and its options apply.
 
-        Raises ValueError for a bad name, and TypeError for options of a queue of an app, which gives its own to all.
+        Raises ValueError for an invalid name, and TypeError for options if the queues come from an app.
         """
         if self._app is not None:
             if options:
-                raise TypeError(f"the options of queue {name!r} are those of its app: found {', '.join(options)}")
+                found = ", ".join(options)
+                raise TypeError(f"queue {name!r} takes its options from the app; set {found} on GlideMQ instead")
             _ = self.storage  # open
             return self._app.queue(name)
         queue = self._queues.get(name)

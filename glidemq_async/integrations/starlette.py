@@ -1,4 +1,4 @@
-"""Starlette: queues that open and close with the app's lifespan, and are found from a request or a WebSocket."""
+"""Starlette: queues that open and close with the lifespan of the app."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from glidemq_async.integrations.queues import AnyQueue, Place, QueueOptions, Que
 __all__ = ["Lifespan", "get_queue", "lifespan", "queues_of"]
 
 STATE: Final = "glidemq"
-"""The name of the queues in the state of the lifespan, which every request of the app sees."""
+"""The name of the queues in the lifespan state, which every request of the app sees."""
 
-# Any: the app, of whatever class, and the state of the other lifespan.
+# Any: the app may have any class, and the state belongs to the other lifespan.
 Lifespan: TypeAlias = "Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]"
 
 
@@ -27,12 +27,12 @@ def lifespan(
 ) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
     """Return a lifespan that opens queues with the app and closes them after its last request.
 
-    `storage` and `prefix` are those of Queue. Or `storage` is a GlideMQ app: it is opened, so that its tasks can be
-    added from the first request on, and closed; the queues are its own. Its workers are not run here.
+    `storage` and `prefix` are the same as for Queue. `storage` can also be a GlideMQ app, which then opens and closes
+    with the web app and provides the queues. Its workers do not run here.
 
-    `around` is the app's own lifespan: it starts first, ends last, and what it yields is in the state as well. In a
-    lifespan written by hand, enter `Queues(url)` and yield `{"glidemq": queues}`. The app does not start when the
-    storage cannot be reached (StorageUnavailable).
+    `around` is another lifespan of the web app. It starts first and ends last, and its state is kept. In a lifespan of
+    your own, enter `Queues(url)` and yield `{"glidemq": queues}`. The web app does not start when the storage cannot be
+    reached (StorageUnavailable).
     """
 
     @asynccontextmanager
@@ -45,16 +45,16 @@ def lifespan(
 
 
 def queues_of(connection: HTTPConnection) -> Queues:
-    """Return the queues of the app that serves this request. Raises RuntimeError when its lifespan opened none."""
+    """Return the queues of the app that serves this request. Raises RuntimeError if its lifespan opened none."""
     queues = cast("dict[str, object]", connection.scope.get("state", {})).get(STATE)
     if isinstance(queues, Queues):
         return queues
     raise RuntimeError(
-        "the app has no queues: pass lifespan=lifespan(url) of this module when making it, and run it with its "
-        "lifespan on"
+        "the web app has no queues; pass lifespan=lifespan(url) of this module when you create it, and run it "
+        "with its lifespan enabled"
     )
 
 
 def get_queue(connection: HTTPConnection, name: str, **options: Unpack[QueueOptions]) -> AnyQueue:
-    """Return an open queue of the app that serves this request; options are those of Queue, of the first call."""
+    """Return an open queue of the app that serves this request. Options are as for Queue; the first call decides."""
     return queues_of(connection).get(name, **options)

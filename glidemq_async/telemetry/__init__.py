@@ -1,6 +1,6 @@
 """Telemetry: spans and metrics for OpenTelemetry, a /metrics endpoint for Prometheus, job fields in log records.
 
-All of it is optional, and given to queues and workers as `instrumentation`; see docs/telemetry.md.
+All parts are optional. Pass them to queues and workers as `instrumentation`; see docs/telemetry.md.
 """
 
 from glidemq_async._internal import lazy

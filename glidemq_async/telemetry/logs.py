@@ -1,4 +1,4 @@
-"""Log records that say which job they belong to: a context variable set around each run, a filter and a formatter."""
+"""Job fields in log records: a context variable that is set during each run, a filter and a formatter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _current: ContextVar[_Fields | None] = ContextVar("glidemq_job_fields", default=
 
 
 class JobLogging(Instrumentation):
-    """Makes the job that runs known to JobFilter, in the handler and in all tasks and threads that it starts."""
+    """Makes the running job known to JobFilter, in the handler and in all tasks and threads that it starts."""
 
     @override
     def before_run(self, job: RunJob) -> object:
@@ -45,14 +45,14 @@ class JobLogging(Instrumentation):
 
 
 class JobFilter(logging.Filter):
-    """Puts `queue`, `job_id`, `job_name` and `attempt` on every record, None outside of runs.
+    """Adds `queue`, `job_id`, `job_name` and `attempt` to every record; outside of a run they are None.
 
-    Where a span of OpenTelemetry is recorded, `trace_id` and `span_id` too. Give it to handlers, not to loggers:
-    a logger's filter does not see what its children log. An attribute that the record has already stays.
+    It also adds `trace_id` and `span_id` while an OpenTelemetry span is recorded. Add the filter to handlers, not to
+    loggers: the filter of a logger does not see the records of its children. Existing attributes of a record are kept.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the fields; lets every record pass."""
+        """Add the fields. Every record passes."""
         fields = _current.get()
         for position, name in enumerate(FIELDS):
             if not hasattr(record, name):
@@ -66,7 +66,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line: `ts` (RFC 3339, UTC, milliseconds), `level`, `logger`, `message`, the fields of
     JobFilter that are not None, everything given with `extra=`, and `exception` with the traceback.
 
-    Values that JSON does not have are written as their repr.
+    A value that JSON cannot represent is written as its repr.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -83,19 +83,19 @@ class JsonFormatter(logging.Formatter):
                 line[name] = value
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        elif record.exc_text:  # it was raised in another process
+        elif record.exc_text:  # the exception was raised in another process
             line["exception"] = record.exc_text
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
         return escape_json(json.dumps(line, ensure_ascii=False, default=repr))
 
 
-# What every record has, and what other formatters leave on it.
+# The attributes of every record, and those that other formatters add to it.
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def _span_ids() -> tuple[str, str] | None:
-    # A program that has not imported it has no span, and the first log line should not have to.
+    # A program without OpenTelemetry has no span, and the first log line must not import it.
     if "opentelemetry.trace" not in sys.modules:
         return None
     from opentelemetry import trace

@@ -1,6 +1,6 @@
-"""Spans from the add to the run of a job, across processes, and metrics, by OpenTelemetry's messaging conventions.
+"""Spans and metrics by the messaging conventions of OpenTelemetry, linked from the add of a job to its run.
 
-The conventions are not stable yet (status "development"); a test holds the names against their newest package.
+The conventions are not stable yet (status "development"). A test compares the names with their newest package.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["OpenTelemetry"]
 _SCOPE: Final = "glidemq_async"
 _SYSTEM: Final = "glidemq"
 _FAILURES: Final = frozenset({"failed", "retrying"})
-#: Baggage that travels with a job may have so many bytes; more of it stays here.
+#: The maximum size in bytes of the baggage that a job carries. Larger baggage is left out.
 _MOST_BAGGAGE: Final = 4096
-#: The context fields of a job; W3C names, which other propagators add to.
+#: The context fields of a job. These are the W3C names; other propagators add more.
 _BAGGAGE: Final = "baggage"
-#: In seconds, as the conventions advise, and on for jobs that take long.
+#: Bucket bounds in seconds. The conventions advise the small ones; the large ones are for long jobs.
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60, 300, 1800, 3600)
 
 
@@ -46,7 +46,7 @@ class _Running(NamedTuple):
 
 
 class OpenTelemetry(Instrumentation):
-    """Records spans and metrics with the providers given, or those that the program has set globally.
+    """Records spans and metrics with the given providers, or with the global ones of the program.
 
     - `add` is a span `send <queue>`; its context travels in the job's headers (traceparent, tracestate, baggage), by
       the program's propagator. `add_bulk` is a span `send <queue>` with a span `create <queue>` per job, whose
@@ -91,7 +91,7 @@ class OpenTelemetry(Instrumentation):
         self._waited = meter.create_histogram(
             "glidemq.job.wait.duration",
             "s",
-            "How long jobs that could start waited for a worker.",
+            "Time that jobs waited for a worker after they could start.",
             explicit_bucket_boundaries_advisory=_BUCKETS,
         )
 
@@ -99,12 +99,12 @@ class OpenTelemetry(Instrumentation):
 
     @override
     def before_add(self, additions: Sequence[Addition]) -> object:
-        """Begin the span of the add and put its context into the jobs' headers."""
+        """Start the span of the add, and put its context into the headers of the jobs."""
         kinds = self._trace.SpanKind
         queue = additions[0].queue
         began = time.perf_counter()
         if len(additions) == 1:
-            # A lone message needs no span of its own: it was created by sending it.
+            # A single message needs no separate `create` span, because the `send` span creates it.
             send = self._tracer.start_span(
                 f"send {queue}", kind=kinds.PRODUCER, attributes=_attributes(queue, "send", additions[0].name)
             )
@@ -131,7 +131,7 @@ class OpenTelemetry(Instrumentation):
         return span
 
     def _inject(self, addition: Addition, span: Span) -> Context:
-        """Put the context of a span into a job's headers; answers that context."""
+        """Put the context of a span into the headers of a job, and return the context."""
         inside = self._trace.set_span_in_context(span)
         found: dict[str, str] = {}
         self._propagate.inject(found, context=inside)
@@ -181,7 +181,7 @@ class OpenTelemetry(Instrumentation):
             attributes=attributes,
             links=[self._trace.Link(origin)] if origin.is_valid else None,
         )
-        # Baggage holds in the handler whichever trace it belongs to.
+        # The handler sees the baggage, no matter which trace its span belongs to.
         return _Running(span, self._context.attach(self._trace.set_span_in_context(span, remote)))
 
     @override

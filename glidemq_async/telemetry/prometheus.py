@@ -20,9 +20,9 @@ __all__ = ["Prometheus"]
 
 #: In seconds.
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
-#: A scrape waits so long for the depth of the queues.
+#: Seconds that a scrape waits for the depth of the queues.
 _DEPTH_SECONDS: Final = 2.0
-#: Scrapes within this time share one look at the queues.
+#: Scrapes within this time share one reading of the queues.
 _FRESH_SECONDS: Final = 1.0
 _OTHER: Final = "other"
 
@@ -30,17 +30,17 @@ _log = logging.getLogger(__name__)
 
 
 class Prometheus(Instrumentation):
-    """Counts what the queues and workers do that it is given to, and shows it to Prometheus.
+    """Counts the adds and runs of its queues and workers, and exports the figures to Prometheus.
 
-    With `port` it serves `/metrics` on `host` for as long as a worker runs that it was given to; `port=0` takes a free
-    one, `endpoint.port` tells which. Without, mount `page` elsewhere, or read `registry` as prometheus_client does
-    (which shows the depth of the queues as `refresh` found it last). Each process counts for itself; those of
+    With `port` it serves `/metrics` on `host` while one of its workers runs. `port=0` chooses a free port, which
+    `endpoint.port` returns. Without `port`, mount `page` in your service, or export `registry` with prometheus_client;
+    the registry shows the queue depths of the last `refresh`. Each process counts separately. The processes of
     `glidemq worker --processes` share the port, and a scrape shows all of them.
 
-    The queues of its workers are watched: `glidemq_jobs` tells their depth by state, looked up at each scrape; name
-    others with `watch`. `most_names` bounds the names of jobs in labels: further ones are counted as "other".
+    `glidemq_jobs` is the depth of the workers' queues by state, read at each scrape; `watch` adds other queues.
+    `most_names` limits the job names in labels: further names are counted as "other".
 
-    Needs the extra `prometheus`. Raises ImportError without it, TypeError or ValueError for what is no port.
+    Needs the extra `prometheus`. Raises ImportError without it, and TypeError or ValueError for an invalid port.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Prometheus(Instrumentation):
             ) from None
         self._client = prometheus_client
         self.registry = prometheus_client.CollectorRegistry() if registry is None else registry
-        #: Serves /metrics where a port was given; the services of the program may add pages to it.
+        #: Serves /metrics if a port was given. Other services of the program can add pages to it.
         self.pages: dict[str, Callable[[], Awaitable[Page]]] = {"/metrics": self.page}
         self.endpoint = None if port is None else HttpEndpoint(self.pages, host=host, port=port, purpose="metrics")
         self._most_names = most_names
@@ -73,7 +73,7 @@ class Prometheus(Instrumentation):
     def _make_metrics(self) -> None:
         counter, gauge, histogram = self._client.Counter, self._client.Gauge, self._client.Histogram
         options: Any = {"namespace": "glidemq", "registry": self.registry}
-        self._added = counter("jobs_added", "Jobs that were added, by outcome.", ["queue", "job", "outcome"], **options)
+        self._added = counter("jobs_added", "Added jobs by outcome.", ["queue", "job", "outcome"], **options)
         self._refused = counter("adds_failed", "Jobs whose add raised.", ["queue", "job", "error"], **options)
         self._started = counter("runs_started", "Runs that began.", ["queue", "job"], **options)
         self._ended = counter("runs_ended", "Runs by stored outcome.", ["queue", "job", "outcome"], **options)
@@ -82,14 +82,14 @@ class Prometheus(Instrumentation):
         )
         self._wait = histogram(
             "job_wait_seconds",
-            "How long jobs that could start waited for a worker.",
+            "Time that jobs waited for a worker after they could start.",
             ["queue", "job"],
             buckets=_BUCKETS,
             **options,
         )
         self._depth = gauge("jobs", "Jobs in the queue, by state.", ["queue", "state"], **options)
-        self._running = gauge("jobs_running", "Jobs in hand of the workers of this process.", ["queue"], **options)
-        self._blind = counter("depth_errors", "Scrapes that could not look at a queue.", ["queue"], **options)
+        self._running = gauge("jobs_running", "Jobs that the workers of this process hold.", ["queue"], **options)
+        self._blind = counter("depth_errors", "Scrapes that could not read a queue.", ["queue"], **options)
 
     # -- what happens ---------------------------------------------------------------------------------------------
 
@@ -133,11 +133,11 @@ class Prometheus(Instrumentation):
     # -- depth ----------------------------------------------------------------------------------------------------
 
     def watch(self, queue: str, counts: Callable[[], Awaitable[Mapping[Any, int]]]) -> None:
-        """Tell the depth of a queue too: `watch(queue.name, queue.get_job_counts)`."""
+        """Export the depth of another queue, for example `watch(queue.name, queue.get_job_counts)`."""
         self._watched[queue] = counts
 
     async def refresh(self) -> None:
-        """Look at the depth of the queues and at what runs. Never raises; what cannot be seen is not shown."""
+        """Read the depth of the queues and the running jobs. Never raises; unreadable queues are left out."""
         async with self._refreshing:
             if time.monotonic() - self._refreshed >= _FRESH_SECONDS:
                 await self._look_at_all()
@@ -155,7 +155,7 @@ class Prometheus(Instrumentation):
         try:
             async with asyncio.timeout(_DEPTH_SECONDS):
                 found = await counts()
-        except Exception as error:  # noqa: BLE001 - what one queue raises must not hide all other figures
+        except Exception as error:  # noqa: BLE001 - an error of one queue must not hide all other figures
             _log.warning("the depth of queue %s cannot be read: %r", queue, error)
             self._blind.labels(queue).inc()
             return
@@ -163,7 +163,7 @@ class Prometheus(Instrumentation):
             self._depth.labels(queue, state).set(number)
 
     async def page(self) -> Page:
-        """Return what Prometheus reads at a scrape; mount it where your service answers."""
+        """Return the page that Prometheus scrapes; mount it in your service."""
         await self.refresh()
         return Page(self._client.generate_latest(self.registry), self._client.CONTENT_TYPE_LATEST)
 
@@ -171,14 +171,14 @@ class Prometheus(Instrumentation):
 
     @override
     async def worker_started(self, worker: WorkerPart) -> None:
-        """Watch its queue, and serve. Raises OSError when the port is taken."""
+        """Watch the worker's queue, and start serving. Raises OSError when the port is in use."""
         if self.endpoint is not None:
             await self.endpoint.start()
         self._parts[worker.name] = worker
 
     @override
     async def worker_stopped(self, worker: WorkerPart) -> None:
-        """Forget the worker; the port is closed with the last one."""
+        """Forget the worker. The last one closes the port."""
         self._parts.pop(worker.name, None)
         if self.endpoint is not None and not self._parts:
             await self.endpoint.close()

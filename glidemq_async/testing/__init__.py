@@ -1,7 +1,7 @@
-"""Testing what uses the queue: a server of the test's own, a clock that the test moves, and jobs run by the test.
+"""Tools for tests of code that uses queues: a private server, a clock that the test moves, and jobs that the test runs.
 
-`Harness` is the start; with pytest the fixtures `glidemq`, `glidemq_clock` and `glidemq_storage` are there without an
-import. docs/testing.md shows a test.
+Start with `Harness`. pytest provides the fixtures `glidemq`, `glidemq_clock` and `glidemq_storage` without an import.
+See docs/testing.md for an example.
 """
 
 from glidemq_async.testing.clock import MovableClock

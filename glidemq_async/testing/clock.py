@@ -1,4 +1,4 @@
-"""A server's clock that a test moves: what takes hours happens at once, in the order of its instants."""
+"""The clock of a test server. Moving it makes hours of scheduled work happen immediately and in order."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NO_QUEUE: Final = "glide:{clock}"
 class MovableClock:
     """The clock of a server that was started for a test (`MemoryStorage(testing=True)`).
 
-    It runs on by itself and can be moved forward, never back. Jobs that come due are claimed at once by workers that
-    wait for them. Each slot of a job scheduler that is passed fires at its own instant, none is missed. What the
-    test's own process measures (the timeout of a run, `asyncio.sleep`, leases) stays real time.
+    The clock runs by itself. A test can move it forward but not back. Waiting workers claim the jobs that become due
+    immediately. A job scheduler fires at each of its fire times that the clock passes. Times that the test process
+    measures (the timeout of a run, `asyncio.sleep`, leases) remain real time.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -28,7 +28,7 @@ class MovableClock:
 
     @property
     def sync(self) -> SyncClock:
-        """The same methods for a test without an event loop: `clock.sync.advance(60)` waits."""
+        """The same methods for tests without an event loop, for example `clock.sync.advance(60)`."""
         return cast("SyncClock", Blocking(self, cast("Home", self._storage)))
 
     async def now(self) -> datetime:
@@ -37,16 +37,16 @@ class MovableClock:
         return datetime.fromtimestamp(cast("int", now) / 1000, UTC)
 
     async def advance(self, seconds: float | timedelta) -> datetime:
-        """Move on by so many seconds; returns the new time.
+        """Move the clock forward by a number of seconds, and return the new time.
 
-        Raises TypeError or ValueError for a bad duration, RuntimeError when a job scheduler on the way cannot be fired.
+        Raises TypeError or ValueError for a bad duration, RuntimeError when a job scheduler cannot be fired on the way.
         """
         left, before = to_ms("seconds", seconds), None
         while True:
             reply = await self._storage.call("testAdvance", _NO_QUEUE, [left])
             left, *due = cast("tuple[int, *tuple[bytes, ...]]", reply)
             if due and (left, due) == before:
-                raise RuntimeError(f"a job scheduler of {due[0].decode()} cannot be fired; the log says why")
+                raise RuntimeError(f"a job scheduler of {due[0].decode()} cannot be fired; see the log for the reason")
             before = left, due
             for base in due:
                 await self._fire(base.decode())
@@ -54,12 +54,12 @@ class MovableClock:
                 return await self.now()
 
     async def move_to(self, instant: datetime) -> datetime:
-        """Move on to an instant; returns the new time. Raises ValueError for a past or a naive one."""
+        """Move the clock forward to an instant, and return the new time. Raises ValueError for a past or naive one."""
         if instant.tzinfo is None:
             raise ValueError(f"instant must have a time zone, got {instant!r}")
         now = await self.now()
         if instant < now:
-            raise ValueError(f"the clock cannot go back: asked for {instant.isoformat()}, it is {now.isoformat()}")
+            raise ValueError(f"the clock cannot move back to {instant.isoformat()}; it is already {now.isoformat()}")
         return await self.advance(instant - now)
 
     async def _fire(self, base: str) -> None:

@@ -1,4 +1,4 @@
-"""A server of the test's own, its clock, and what a test asks of queues: run what is due, and what was added."""
+"""The test harness: a private server with its clock, and methods that run due jobs and inspect added ones."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ T = TypeVar("T")
 
 _ALL: Final = 1_000_000
 _CONCURRENCY: Final = 10
-"""Jobs that `drain` runs at a time unless it is told otherwise."""
+"""The default number of jobs that `drain` runs at a time."""
 
 
 class Harness:
     """The engine of production in the process of a test, without anything installed.
 
-    A context manager: the server starts in a few milliseconds and is gone at the end, with all of its queues. `async
-    with` is for tests that are coroutines, and what works for them works in their loop. `with` is for plain ones: a
-    thread in the background has the loop, and `harness.sync` and `clock.sync` wait for what is done there. `storage`
-    goes to the code under test, `clock` moves the server's time. Not for production: the server has switches that no
-    other may have.
+    A context manager: the server starts within milliseconds, and it is removed at the end with all its queues. Use
+    `async with` in coroutine tests; everything then runs in the loop of the test. Use `with` in plain tests; a
+    background thread then runs the loop, and `harness.sync` and `clock.sync` are the blocking methods. Pass `storage`
+    to the code under test. `clock` moves the time of the server. Do not use a harness in production, because its
+    server accepts calls that change its time.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Harness:
 
     @property
     def sync(self) -> SyncHarness:
-        """The same methods for a test without an event loop: `harness.sync.drain(mq)` waits."""
+        """The same methods for tests without an event loop, for example `harness.sync.drain(mq)`."""
         return cast("SyncHarness", Blocking(self, self.storage))
 
     def __enter__(self) -> Self:
@@ -90,16 +90,16 @@ class Harness:
         await self.storage.close()
 
     def queue(self, name: str) -> AnyQueue:
-        """Return the queue of that name, the same one each time; the harness closes it."""
+        """Return the queue of this name. Further calls return the same object, and the harness closes it."""
         if name not in self._queues:
             self._queues[name] = Queue(name, self.storage)
         return self._queues[name]
 
     def use(self, app: AnyApp, *, crons: bool = True) -> AnyApp:
-        """Let an app of tasks live on this server until the harness is closed, and return it.
+        """Connect a GlideMQ app to this server until the harness is closed, and return the app.
 
-        With `crons=False` the clock adds nothing: opening the app, and draining it, leaves its crons out. Raises
-        RuntimeError when the app is open.
+        With `crons=False` the crons of the app are not scheduled, so moving the clock adds no jobs. Raises
+        RuntimeError when the app is already open.
         """
         self._adopt(app)
         app.stores_crons = crons
@@ -118,28 +118,28 @@ class Harness:
     async def drain(
         self, jobs: str | AnyQueue | AnyApp, processor: Callable[..., object] | None = None, **options: Any
     ) -> list[AnyJob]:
-        """Run what is due now, and what becomes due by that, in the running loop; returns the jobs as they ended.
+        """Run all due jobs, including those that these jobs add, and return them after they ended.
 
-        `jobs` is a queue with the processor of its jobs, or an app of tasks; `options` are those of Worker
-        (`concurrency` is 10 here), and of an app `queues`, those to drain. An app that is open in another loop (that of
-        a web service under test) is drained there. Executors start when a job needs them. Jobs that fail and are to be
-        tried again later, delayed ones, and those that a limit or a pause holds back are left alone: move the clock,
-        then drain again. A failed job is returned, not raised; read its `failed_reason`, or ask for `job.result()`.
+        Pass a queue with a processor, or a GlideMQ app. `options` are the options of Worker (`concurrency` defaults to
+        10 here); for an app, `queues` selects the queues to drain. If the app is open in another loop, for example in
+        the loop of a web service under test, its jobs run there. Executors start when the first job needs them. Jobs
+        that are delayed, wait for a retry, or are held by a limit or a pause do not run: move the clock and drain
+        again. A failed job is returned and raises nothing; read its `failed_reason` or call `job.result()`.
         """
         options = {"concurrency": _CONCURRENCY, "handle_signals": False} | options
         if isinstance(jobs, GlideMQ):
             self._adopt(jobs)
             return await _in_loop_of(jobs, _drain_app(jobs, **options))
         if processor is None:
-            raise TypeError("drain needs a processor to run the jobs of a queue; an app of tasks brings its own")
+            raise TypeError("drain of a queue needs a processor that runs its jobs; pass one, or drain a GlideMQ app")
         name = jobs if isinstance(jobs, str) else jobs.name
         return await _drain(WorkerPool([Worker(name, processor, self.storage, **options)], handle_signals=False))
 
     @contextlib.contextmanager
     def eager(self, app: AnyApp) -> Generator[None]:
-        """Let each add of a task, inside the block, run what is due at once: it returns the job as it ended.
+        """Run due jobs inside each `add` of a task within the block; `add` then returns an ended job.
 
-        Delayed jobs wait for the clock as ever, and what a failed one raised is raised by `job.result()`.
+        Delayed jobs still wait for the clock. The error of a failed job is raised by `job.result()`, not by `add`.
         """
         self._adopt(app)
         former = app.chain
@@ -150,7 +150,7 @@ class Harness:
             app.chain = former
 
     async def added(self, queue: str | AnyQueue, name: str | None = None, data: object = None) -> list[AnyJob]:
-        """Return the jobs that were added to a queue and still have a record, in order of adding.
+        """Return the jobs of a queue that still have a record, in the order in which they were added.
 
         `name` and `data` filter as in `Queue.search_jobs`: a mapping matches jobs whose data has all of its items.
         """
@@ -160,7 +160,7 @@ class Harness:
     async def assert_added(
         self, queue: str | AnyQueue, name: str | None = None, *, data: object = None, times: int = 1
     ) -> list[AnyJob]:
-        """Check that so many jobs with this name and data were added, and return them. Raises AssertionError."""
+        """Return the added jobs with this name and data. Raises AssertionError unless there are `count` of them."""
         found = await self.added(queue, name, data)
         if len(found) == times:
             return found
@@ -172,7 +172,7 @@ class Harness:
         )
 
     async def assert_nothing_added(self, queue: str | AnyQueue) -> None:
-        """Check that a queue was given no job. Raises AssertionError."""
+        """Raise AssertionError if a job was added to the queue."""
         await self.assert_added(queue, times=0)
 
 
@@ -190,7 +190,7 @@ class _Runs(Protocol):
 
 
 async def _in_loop_of(app: AnyApp, work: Coroutine[Any, Any, T]) -> T:
-    """Do what an app is to do where it is open."""
+    """Run a coroutine in the loop in which the app is open."""
     loop = app.loop
     if loop is None or loop is asyncio.get_running_loop() or not loop.is_running():
         return await work
@@ -214,18 +214,18 @@ async def _drain(runs: _Runs) -> list[AnyJob]:
         worker.on("failed", note)
     async with runs:
         before = -1
-        # The jobs of one queue may have added to another whose worker had found it empty.
+        # A job of one queue may have added jobs to another queue after its worker found that queue empty.
         while before < len(ended):
             before = len(ended)
             await asyncio.gather(*(worker.until_empty(wait=False) for worker in runs.workers))
     for job in ended:
-        with contextlib.suppress(JobNotFound):  # nothing of it is kept: it stays as its worker saw it end
+        with contextlib.suppress(JobNotFound):  # without a record it keeps its values
             await job.refresh()
     return ended
 
 
 class _Eager(Middleware):
-    """Runs what is due after each add; the outermost, so that every other has seen the add before."""
+    """Runs due jobs after each add. It is the outermost middleware, so the others see the add first."""
 
     def __init__(self, harness: Harness, app: AnyApp) -> None:
         self._harness = harness
@@ -245,6 +245,6 @@ class _Eager(Middleware):
 
 
 def _order(job: AnyJob) -> tuple[float, float, str]:
-    # Generated ids count up; of jobs with ids of their own only the millisecond is known.
+    # Generated ids are consecutive. For custom ids only the millisecond of the add is known.
     created = job.created_at.timestamp() if job.created_at else 0.0
     return created, float(job.id) if job.id.isdigit() else math.inf, job.id

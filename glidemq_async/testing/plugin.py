@@ -1,7 +1,7 @@
-"""The pytest plugin: a fresh server with a movable clock for each test that asks for one, and real servers for none.
+"""The pytest plugin: fixtures with a private server and a movable clock, and a guard against real servers.
 
-Registered as an entry point, so that installing the library is enough. With pytest-asyncio the fixtures run in the loop
-of the test; without it anyio's plugin runs them. A plain test function needs neither.
+An entry point registers the plugin, so installing the library is enough. With pytest-asyncio the fixtures run in the
+loop of the test; otherwise anyio's plugin runs them. A plain test function needs neither plugin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from glidemq_async.testing.harness import Harness
 try:
     import pytest_asyncio as fixtures
 except ModuleNotFoundError:
-    fixtures = pytest  # type: ignore[misc] # the same decorator, left to anyio's plugin
+    fixtures = pytest  # type: ignore[misc] # the same decorator; anyio's plugin runs the fixtures
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,7 +45,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @fixtures.fixture
 async def glidemq() -> AsyncIterator[Harness]:
-    """A harness: a server of the test's own, its clock, `drain` and assertions; for plain tests those of its `sync`."""
+    """A harness with a private server, its clock, `drain` and assertions. Plain tests use its `sync`."""
     async with Harness() as harness:
         yield harness
 
@@ -59,7 +59,7 @@ def _glidemq_of_plain_tests() -> Iterator[Harness]:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """Give a plain test a harness that needs no loop of the test, and no plugin for one."""
+    """Provide a harness to a plain test, which has no event loop and no plugin for one."""
     function = fixturedef.func
     if getattr(function, "__module__", "") != __name__ or fixturedef.argname != "glidemq" or _is_awaited(request.node):
         return (yield)
@@ -72,14 +72,14 @@ def pytest_fixture_setup(
 
 def _is_awaited(test: object) -> bool:
     function: object = getattr(test, "obj", None)
-    # What hypothesis makes of a coroutine function is a plain one, and the inner one is what is awaited.
+    # hypothesis wraps a coroutine function in a plain one; the inner function is awaited.
     function = getattr(getattr(function, "hypothesis", None), "inner_test", function)
     return inspect.iscoroutinefunction(function)
 
 
 @pytest.fixture
 def glidemq_storage(glidemq: Harness) -> MemoryStorage:
-    """The storage of the test's harness, to be given to the code under test."""
+    """The storage of the test's harness; pass it to the code under test."""
     return glidemq.storage
 
 

@@ -1,4 +1,4 @@
-"""The types of `harness.sync` and `clock.sync`: what a harness awaits, for tests without an event loop."""
+"""The types of `harness.sync` and `clock.sync`: blocking methods for tests without an event loop."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from glidemq_async.tasks import GlideMQ
 
 
 class SyncHarness(Protocol):
-    """`harness.sync`: what Harness awaits, for plain tests; parameters, results and errors are the same.
+    """The type of `harness.sync`: the coroutines of Harness as blocking methods with the same parameters and errors.
 
-    Jobs run in the loop of a thread in the background. `job.sync.result()` waits for the result of one.
+    Jobs run in the event loop of a background thread. `job.sync.result()` waits for the result of a job.
     """
 
     def connect(self) -> None:
@@ -34,7 +34,7 @@ class SyncHarness(Protocol):
     def drain(self, jobs: GlideMQ[Any], **options: Any) -> list[Job[Any, Any]]: ...
 
     def drain(self, jobs: Any, processor: Callable[..., object] | None = None, **options: Any) -> list[Job[Any, Any]]:
-        """Run what is due now, and what becomes due by that; returns the jobs as they ended."""
+        """Run all due jobs, including those that these jobs add, and return them after they ended."""
         ...
 
     def added(self, queue: str | Queue[Any, Any], name: str | None = None, data: object = None) -> list[Job[Any, Any]]:
@@ -44,25 +44,25 @@ class SyncHarness(Protocol):
     def assert_added(
         self, queue: str | Queue[Any, Any], name: str | None = None, *, data: object = None, times: int = 1
     ) -> list[Job[Any, Any]]:
-        """Check that so many jobs with this name and data were added, and return them. Raises AssertionError."""
+        """Return the added jobs with this name and data. Raises AssertionError unless there are `count` of them."""
         ...
 
     def assert_nothing_added(self, queue: str | Queue[Any, Any]) -> None:
-        """Check that a queue was given no job. Raises AssertionError."""
+        """Raise AssertionError if a job was added to the queue."""
         ...
 
 
 class SyncClock(Protocol):
-    """`clock.sync`: what MovableClock awaits, for plain tests; parameters, results and errors are the same."""
+    """The type of `clock.sync`: the coroutines of MovableClock as blocking methods with the same parameters."""
 
     def now(self) -> datetime:
         """Return the server's time."""
         ...
 
     def advance(self, seconds: float | timedelta) -> datetime:
-        """Move on by so many seconds; returns the new time."""
+        """Move the clock forward by a number of seconds, and return the new time."""
         ...
 
     def move_to(self, instant: datetime) -> datetime:
-        """Move on to an instant; returns the new time. Raises ValueError for a past or a naive one."""
+        """Move the clock forward to an instant, and return the new time. Raises ValueError for a past or naive one."""
         ...

@@ -124,7 +124,7 @@ async def test_queues_share_the_storage_that_they_are_given_and_leave_it_open() 
 
 
 def test_a_queue_of_a_service_takes_what_any_queue_takes() -> None:
-    own = {"self", "name", "storage", "prefix"}
+    own = {"self", "name", "storage", "prefix", "timeout"}
     assert QueueOptions.__annotations__.keys() == inspect.signature(Queue.__init__).parameters.keys() - own
 
 
@@ -160,7 +160,7 @@ async def test_a_lifespan_opens_and_closes_a_glidemq_app_inside_of_the_services_
         assert [found.id for found in await mq.queue("mail").get_job_schedulers()] == [nightly.name]
         assert await post(app, "/welcome", state) == (200, "prioritized")
         assert await post(app, "/count", state) == (200, True)
-        with pytest.raises(TypeError, match="its app: found mode"):
+        with pytest.raises(TypeError, match="takes its options from the app; set mode"):
             state["glidemq"].get("mail", mode="keyed")
     assert steps == ["start, open: False", "end, open: False"]
     assert mq.loop is None
