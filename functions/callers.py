@@ -327,9 +327,12 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         """Return what is small of each record, and the `size` of its data; {} where there is none. At most 1,000."""
         return await self.read_all("getHeads", ids)
 
-    async def list_jobs(self, state: str, cursor: str, count: int) -> tuple[str, list[str]]:
-        """Return a step of the ids in a state, and the cursor of the next step ("" after the last)."""
-        cursor_bytes, ids = cast("list[object]", await self.read("listJobs", [state, cursor, count]))
+    async def list_jobs(self, state: str, cursor: str, count: int, *, backwards: bool = False) -> tuple[str, list[str]]:
+        """Return a step of the ids in a state, and the cursor of the next step in this direction ("" after the last).
+
+        Forwards is the order in which jobs start; ended ones come newest first.
+        """
+        cursor_bytes, ids = cast("list[object]", await self.read("listJobs", [state, cursor, count, int(backwards)]))
         return text(cursor_bytes), texts(ids)
 
     async def get_logs(self, job_id: str, start: int, stop: int) -> tuple[int, list[str]]:

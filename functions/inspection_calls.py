@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, cast
 
-from glidemq_async.functions.calling import Caller, text, texts
+from glidemq_async.functions.calling import Arg, Caller, text, texts
 
 __all__ = ["InspectionCalls", "MinuteRow", "WorkerRow"]
 
@@ -29,9 +29,12 @@ class WorkerRow(NamedTuple):
 class InspectionCalls(Caller):
     """The part of `Functions` that these functions make up."""
 
-    async def search_jobs(self, state: str, cursor: str, count: int, name: str) -> tuple[str, list[str]]:
+    async def search_jobs(
+        self, state: str, cursor: str, count: int, name: str, *, backwards: bool = False
+    ) -> tuple[str, list[str]]:
         """Look at `count` jobs of a state; returns the cursor of the next step and the ids of those of that name."""
-        cursor_bytes, ids = cast("list[object]", await self.read("searchJobs", [state, cursor, count, name]))
+        args: list[Arg] = [state, cursor, count, name, int(backwards)]
+        cursor_bytes, ids = cast("list[object]", await self.read("searchJobs", args))
         return text(cursor_bytes), texts(ids)
 
     async def get_deduplication(self, dedup_id: str) -> str:

@@ -6,7 +6,9 @@
 --   getHeads   id… -> { flat record | {} }…    the same without data, opts, result and error; with `size`, how many
 --              bytes the data have
 --   getOutlines id… -> { flat record | {} }…   the same without data; with `size`
---   listJobs   state cursor count -> { next cursor | '', ids }   at most 1,000 a step; '' starts; newest finished first
+--   listJobs   state cursor count backwards -> { next cursor | '', ids }   at most 1,000 a step; '' starts. Jobs come
+--              in the order in which they start, ended ones newest first; if backwards is 1, the other way round. A
+--              walk keeps to one direction, for a cursor is a position in that direction.
 --   listWorkers  silent_ms -> { name, last seen ms, info, running }…   heard of within so many ms; at most 1,000
 --   getLogs    id start stop -> { count, lines, next | '' }     next: where to go on when the budget was spent
 --   isPaused   -> 0 | 1
@@ -59,28 +61,46 @@ end
 
 local list = {}
 
--- Returned jobs, then the stream, then LIFO ones: the cursor starts with the letter of the structure.
-function list.waiting(base, cursor, count, ids)
-  local letter, rest = string.sub(cursor, 1, 1), string.sub(cursor, 2)
-  if letter == '' or letter == 'r' then
-    local next_cursor = by_rank(base .. ':returned', false, rest, count, ids)
-    if next_cursor ~= '' then return 'r' .. next_cursor end
-    letter, rest = 's', reading.last_delivered(base .. ':stream')
-    if #ids > 0 then return 's' .. rest end
-  end
-  if letter == 's' then
-    local found = redis.call('XRANGE', base .. ':stream', '(' .. rest, '+', 'COUNT', count)
-    for _, entry in ipairs(found) do ids[#ids + 1] = entry[2][2] end
-    if #found == count then return 's' .. found[count][1] end
-    if #ids > 0 then return 'i' end
-    rest = ''
-  end
-  local next_cursor = by_rank(base .. ':lifo', true, rest, count, ids)
-  return next_cursor ~= '' and 'i' .. next_cursor or ''
+-- The structures of waiting jobs, in the order in which they are listed. A cursor begins with the letter of one.
+local AFTER = {r = 's', s = 'i'}
+local BEFORE = {i = 's', s = 'r'}
+
+local walk_waiting = {}
+
+function walk_waiting.r(base, backwards, cursor, count, ids)
+  return by_rank(base .. ':returned', backwards, cursor, count, ids)
 end
 
-function list.prioritized(base, cursor, count, ids)
-  return by_rank(base .. ':prioritized', false, cursor, count, ids, 16)
+function walk_waiting.s(base, backwards, cursor, count, ids)
+  local stream, delivered, found = base .. ':stream', reading.last_delivered(base .. ':stream'), nil
+  if backwards then
+    found = redis.call('XREVRANGE', stream, cursor == '' and '+' or '(' .. cursor, '(' .. delivered, 'COUNT', count)
+  else
+    found = redis.call('XRANGE', stream, '(' .. (cursor == '' and delivered or cursor), '+', 'COUNT', count)
+  end
+  for _, entry in ipairs(found) do ids[#ids + 1] = entry[2][2] end
+  return #found == count and found[count][1] or ''
+end
+
+function walk_waiting.i(base, backwards, cursor, count, ids)
+  return by_rank(base .. ':lifo', not backwards, cursor, count, ids)
+end
+
+-- A step ends with its structure, unless that had nothing.
+function list.waiting(base, cursor, count, ids, backwards)
+  local letter = cursor == '' and (backwards and 'i' or 'r') or string.sub(cursor, 1, 1)
+  local rest = string.sub(cursor, 2)
+  while true do
+    local next_cursor = walk_waiting[letter](base, backwards, rest, count, ids)
+    if next_cursor ~= '' then return letter .. next_cursor end
+    letter, rest = (backwards and BEFORE or AFTER)[letter], ''
+    if not letter then return '' end
+    if #ids > 0 then return letter end
+  end
+end
+
+function list.prioritized(base, cursor, count, ids, backwards)
+  return by_rank(base .. ':prioritized', backwards, cursor, count, ids, 16)
 end
 
 local function is_rate_limited(base, id)
@@ -90,9 +110,9 @@ local function is_rate_limited(base, id)
   return string.sub(first, 18) == id
 end
 
-list['key-waiting'] = function(base, cursor, wanted, ids)
+list['key-waiting'] = function(base, cursor, wanted, ids, backwards)
   local all, count = {}, math.min(wanted, DEEP_STEP)
-  local next_cursor = by_rank(base .. ':keyed', false, cursor, count, all)
+  local next_cursor = by_rank(base .. ':keyed', backwards, cursor, count, all)
   local limited = exists(base .. ':sleeping')
   for _, id in ipairs(all) do
     if not limited or not is_rate_limited(base, id) then ids[#ids + 1] = id end
@@ -101,17 +121,34 @@ list['key-waiting'] = function(base, cursor, wanted, ids)
 end
 
 -- The first job of each key that a pause or a rate holds back, the one that may start soonest first.
-list['rate-limited'] = function(base, cursor, wanted, ids)
+list['rate-limited'] = function(base, cursor, wanted, ids, backwards)
   local keys, count = {}, math.min(wanted, DEEP_STEP)
-  local next_cursor = by_rank(base .. ':sleeping', false, cursor, count, keys)
+  local next_cursor = by_rank(base .. ':sleeping', backwards, cursor, count, keys)
   for _, key in ipairs(keys) do
     ids[#ids + 1] = string.sub(redis.call('ZRANGE', base .. ':keyq:' .. key, 0, 0)[1], 18)
   end
   return next_cursor
 end
 
-function list.active(base, cursor, wanted, ids)
+-- XPENDING has no reverse form. What still stands in `stream` up to the last delivered entry is pending, as is all of
+-- `lane`, for an entry is deleted with its lease.
+local function active_backwards(base, cursor, count, ids)
+  local letter = cursor == '' and 'l' or string.sub(cursor, 1, 1)
+  local stream, from = entries.stream_of(base, letter), '+'
+  if #cursor > 1 then
+    from = '(' .. string.sub(cursor, 2)
+  elseif letter == 's' then
+    from = reading.last_delivered(stream)
+  end
+  local found = redis.call('XREVRANGE', stream, from, '-', 'COUNT', count)
+  for _, entry in ipairs(found) do ids[#ids + 1] = entry[2][2] end
+  if #found == count then return letter .. found[count][1] end
+  return letter == 'l' and 's' or ''
+end
+
+function list.active(base, cursor, wanted, ids, backwards)
   local count = math.min(wanted, DEEP_STEP)
+  if backwards then return active_backwards(base, cursor, count, ids) end
   local letter = cursor == '' and 's' or string.sub(cursor, 1, 1)
   local from = #cursor > 1 and '(' .. string.sub(cursor, 2) or '-'
   local stream = entries.stream_of(base, letter)
@@ -125,16 +162,16 @@ function list.active(base, cursor, wanted, ids)
   return letter == 's' and 'l' or ''
 end
 
-function list.delayed(base, cursor, count, ids)
-  return by_rank(base .. ':scheduled', false, cursor, count, ids, 16)
+function list.delayed(base, cursor, count, ids, backwards)
+  return by_rank(base .. ':scheduled', backwards, cursor, count, ids, 16)
 end
 
-function list.completed(base, cursor, count, ids)
-  return by_rank(base .. ':completed', true, cursor, count, ids)
+function list.completed(base, cursor, count, ids, backwards)
+  return by_rank(base .. ':completed', not backwards, cursor, count, ids)
 end
 
-function list.failed(base, cursor, count, ids)
-  return by_rank(base .. ':failed', true, cursor, count, ids)
+function list.failed(base, cursor, count, ids, backwards)
+  return by_rank(base .. ':failed', not backwards, cursor, count, ids)
 end
 
 register('version', function() return VERSION end, {'no-writes'})
@@ -188,15 +225,15 @@ register('getHeads', function(base, args) return records_of(base, args, head) en
 register('getOutlines', function(base, args) return records_of(base, args, outline) end, {'no-writes'})
 
 -- One step through the jobs in a state. Answers the cursor of the next one, and ids.
-function reading.step(base, state, cursor, count)
+function reading.step(base, state, cursor, count, backwards)
   local walk = list[state]
   if not walk then fail('ARGUMENT', 'unknown state ' .. state) end
   local ids = {}
-  return walk(base, cursor, limit(count), ids), ids
+  return walk(base, cursor, limit(count), ids, backwards == '1'), ids
 end
 
 register('listJobs', function(base, args)
-  return {reading.step(base, args[1], args[2], args[3])}
+  return {reading.step(base, args[1], args[2], args[3], args[4])}
 end, {'no-writes'})
 
 register('listWorkers', function(base, args)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -14,11 +15,30 @@ if TYPE_CHECKING:
     from glidemq_async.cli.targets import Store
     from glidemq_async.jobs.job import Job
     from glidemq_async.queues.queue import Queue
+    from glidemq_async.stored.record import State
 
-StateName: TypeAlias = Literal[
-    "waiting", "active", "delayed", "prioritized", "key-waiting", "rate-limited", "completed", "failed"
+
+class StateName(StrEnum):
+    """The states, in a form of which typer takes several."""
+
+    WAITING = "waiting"
+    ACTIVE = "active"
+    DELAYED = "delayed"
+    PRIORITIZED = "prioritized"
+    KEY_WAITING = "key-waiting"
+    RATE_LIMITED = "rate-limited"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+StateOption = Annotated[
+    list[StateName] | None,
+    typer.Option("--state", "-s", help="Only jobs in this state. Repeat it for several.", show_default="all"),
 ]
-StateOption = Annotated[StateName | None, typer.Option("--state", "-s", show_default="all")]
+NewestFirst = Annotated[
+    bool | None,
+    typer.Option("--newest-first/--oldest-first", help="The direction for every state.", show_default="by state"),
+]
 JobName = Annotated[str | None, typer.Option("--name", help="Only jobs of this name.")]
 Data = Annotated[
     str | None, typer.Option("--data", metavar="JSON", help="Only jobs whose data has these items, or is this value.")
@@ -76,6 +96,7 @@ def jobs(
     state: StateOption = None,
     name: JobName = None,
     data: Data = None,
+    newest_first: NewestFirst = None,
     limit: Limit = 20,
     offset: Annotated[int, typer.Option("--offset", min=0, help="Leave out so many; with --state only.")] = 0,
     as_json: AsJson = False,
@@ -84,13 +105,14 @@ def jobs(
     from glidemq_async.cli import documents, targets
 
     wanted = None if data is None else parse_json("--data", data)
-    if offset and (state is None or name is not None or data is not None):
+    states: list[State] | None = None if not state else [one.value for one in state]
+    if offset and (states is None or name is not None or data is not None):
         raise typer.BadParameter("it goes with --state alone", param_hint="--offset")
 
     async def look() -> Document:
         async with targets.open_queue(queue, place) as opened:
             # One more than is shown tells whether there are more.
-            found = await _jobs(opened, state, name, wanted, limit + 1, offset)
+            found = await _jobs(opened, states, name, wanted, newest_first, limit + 1, offset)
             shown = [documents.job_document(job) for job in found[:limit]]
             return {"jobs": shown, "more": len(found) > limit}
 
@@ -102,11 +124,17 @@ def jobs(
 
 
 async def _jobs(
-    queue: Queue[Any, Any], state: StateName | None, name: str | None, data: object, limit: int, offset: int
+    queue: Queue[Any, Any],
+    states: list[State] | None,
+    name: str | None,
+    data: object,
+    newest_first: bool | None,
+    limit: int,
+    offset: int,
 ) -> list[Job[Any, Any]]:
-    if state is not None and name is None and data is None:
-        return await queue.get_jobs(state, offset, offset + limit - 1)
-    return await queue.search_jobs(state, name, data, limit)
+    if states is not None and name is None and data is None:
+        return await queue.get_jobs(states, offset, offset + limit - 1, newest_first=newest_first)
+    return await queue.search_jobs(states, name, data, limit, newest_first=newest_first)
 
 
 @placed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -45,7 +45,7 @@ class RetryRules:
             return False
         if isinstance(error, BaseExceptionGroup):
             group = cast("BaseExceptionGroup[BaseException]", error)
-            return any(self.ends(one) for one in group.exceptions) and not self._named(error)
+            return any(self.ends(one) for one in group.exceptions) and not self._named(group)
         return self.retry_on is not None and not matches(error, self.retry_on)
 
     def _named(self, error: BaseException) -> bool:
@@ -85,8 +85,10 @@ def _types(name: str, given: ErrorTypes) -> tuple[type[BaseException], ...]:
 
 
 def _checked_types(name: str, given: object) -> Iterator[type[BaseException]]:
-    several = given if isinstance(given, (tuple, list, set, frozenset)) else (given,)
-    for kind in cast("Sequence[object]", several):
+    several: Iterable[object] = (given,)
+    if isinstance(given, tuple | list | set | frozenset):
+        several = cast("Iterable[object]", given)
+    for kind in several:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise TypeError(f"{name} must be an exception type or a tuple of them, got {kind!r}")
         yield kind

@@ -82,43 +82,73 @@ class Inspection(QueuePart[Data, Result]):
         return await self._client.functions.get_deduplication(deduplication_id) or None
 
     async def get_jobs(
-        self, state: State, start: int = 0, end: int = 99, *, with_data: bool = True
+        self,
+        state: State | Sequence[State],
+        start: int = 0,
+        end: int = 99,
+        *,
+        newest_first: bool | None = None,
+        with_data: bool = True,
     ) -> list[Job[Data, Result]]:
-        """Return the jobs in a state from position `start` to `end`, both included.
+        """Return the jobs in a state, or in several states, from position `start` to `end`, both included.
 
-        Delayed and prioritized jobs come in the order in which they will start, ended ones newest first. `waiting` jobs
-        come in three groups: those handed back or recovered, which start first; plain jobs, the oldest first; and
-        `lifo` jobs, the newest first. Workers start jobs of the last two groups in turns, so their order across these
-        groups is not known before. Reading far into a long queue walks there; use `iter_jobs` for all. With
-        `with_data=False` the payloads are not read, and `data` of these jobs is None.
+        Several states are listed one after the other, in the order given; positions count through all of them.
+
+        `newest_first` chooses the direction in which each state is listed:
+
+        - None (the default): jobs that have not ended come in the order in which they will start, ended jobs come
+          newest first.
+        - True: every state is listed newest first. Jobs that have not ended come in the reverse of their start order.
+        - False: every state is listed oldest first. Ended jobs come in the order in which they ended.
+
+        `waiting` jobs come in three groups: those handed back or recovered, which start first; plain jobs, the oldest
+        first; and `lifo` jobs, the newest first. Workers start jobs of the last two groups in turns, so their order
+        across these groups is not known before. Reading far into a long queue walks there; use `iter_jobs` for all.
+        With `with_data=False` the payloads are not read, and `data` of these jobs is None. A job that changes its state
+        during the call may be missed, and none is returned twice.
+
+        Raises ValueError for an unknown state, for no state, and unless 0 <= start <= end.
         """
         if start < 0 or end < start:
             raise ValueError(f"start and end must be 0 <= start <= end, got {start} and {end}")
-        found: list[Job[Data, Result]] = []
+        found: dict[str, Job[Data, Result]] = {}
         position = 0
-        async for ids in self._pages(state):
+        async for ids in self._pages_of(state, newest_first):
             wanted = ids[max(0, start - position) : end + 1 - position]
-            found += await self._read(wanted, with_data)
+            for job in await self._read(wanted, with_data):
+                found.setdefault(job.id, job)
             position += len(ids)
             if position > end:
                 break
-        return found
+        return list(found.values())
 
-    async def iter_jobs(self, state: State) -> AsyncIterator[Job[Data, Result]]:
-        """Iterate over the jobs in a state. Jobs that change state meanwhile may be missed or met twice."""
-        async for ids in self._pages(state):
+    async def iter_jobs(
+        self, state: State | Sequence[State], *, newest_first: bool | None = None
+    ) -> AsyncIterator[Job[Data, Result]]:
+        """Iterate over the jobs in one or several states, in the order of `get_jobs`.
+
+        Jobs that change their state during the iteration may be missed or met twice.
+        """
+        async for ids in self._pages_of(state, newest_first):
             async for job in self._each(ids):
                 yield job
 
-    async def _pages(self, state: State, name: str | None = None) -> AsyncIterator[list[str]]:
-        _known(state)
+    async def _pages_of(self, state: State | Sequence[State], newest_first: bool | None) -> AsyncIterator[list[str]]:
+        for one in _known_states(state):
+            async for ids in self._pages(one, newest_first):
+                yield ids
+
+    async def _pages(
+        self, state: State, newest_first: bool | None, name: str | None = None
+    ) -> AsyncIterator[list[str]]:
         await self.connect()
         cursor, functions = "", self._client.functions
+        backwards = newest_first is not None and newest_first != (state in FINAL)
         while True:
             if name is None:
-                cursor, ids = await functions.list_jobs(state, cursor, PAGE)
+                cursor, ids = await functions.list_jobs(state, cursor, PAGE, backwards=backwards)
             else:
-                cursor, ids = await functions.search_jobs(state, cursor, PAGE, name)
+                cursor, ids = await functions.search_jobs(state, cursor, PAGE, name, backwards=backwards)
             yield ids
             if not cursor:
                 return
@@ -160,19 +190,22 @@ class Inspection(QueuePart[Data, Result]):
 
     async def search_jobs(
         self,
-        state: State | None = None,
+        state: State | Sequence[State] | None = None,
         name: str | None = None,
         data: object = None,
         limit: int = 100,
+        *,
+        newest_first: bool | None = None,
     ) -> list[Job[Data, Result]]:
         """Return up to `limit` jobs that match every filter given, in the order of `get_jobs`, state by state.
 
-        `state` None is every state; `name` must be equal. A mapping as `data` matches jobs whose data is a mapping
-        with all of its items (nested values must be equal); any other value must be equal. `limit` counts matches:
-        all jobs are looked at until it is reached, in bounded steps, which takes its time on a large queue. Jobs
-        that change state meanwhile may be missed, and none comes twice.
+        `state` is one state or several; None is every state. `name` must be equal. A mapping as `data` matches jobs
+        whose data is a mapping with all of its items (nested values must be equal); any other value must be equal.
+        `newest_first` is the direction, as in `get_jobs`. `limit` counts matches: all jobs are looked at until it is
+        reached, in bounded steps, which takes its time on a large queue. Jobs that change state meanwhile may be
+        missed, and none comes twice.
         """
-        states = STATES if state is None else (_known(state),)
+        states = STATES if state is None else _known_states(state)
         if name is not None:
             check_id("job name", name)
         whole_number("limit", limit, least=0)
@@ -181,10 +214,10 @@ class Inspection(QueuePart[Data, Result]):
             return found
         met: set[str] = set()
         for one in states:
-            async for ids in self._pages(one, name):
+            async for ids in self._pages(one, newest_first, name):
                 fresh = [job_id for job_id in ids if job_id not in met]
                 async for job in self._each(fresh):
-                    if (data is None or _holds(job, data)) and (state is None or job.state == state):
+                    if (data is None or _holds(job, data)) and (state is None or job.state in states):
                         met.add(job.id)
                         found.append(job)
                         if len(found) == limit:
@@ -224,10 +257,15 @@ class Inspection(QueuePart[Data, Result]):
         return sorted(map(_worker_info, rows), key=lambda worker: (worker.started_at, worker.name))
 
 
-def _known(state: State) -> State:
-    if state not in STATES:
-        raise ValueError(f"state must be one of {', '.join(STATES)}, got {state!r}")
-    return state
+def _known_states(state: State | Sequence[State]) -> tuple[State, ...]:
+    """Return the states, each once. Raises ValueError for an unknown one, and for none."""
+    states = cast("tuple[State, ...]", (state,) if isinstance(state, str) else tuple(dict.fromkeys(state)))
+    for one in states:
+        if one not in STATES:
+            raise ValueError(f"state must be one of {', '.join(STATES)}, got {one!r}")
+    if not states:
+        raise ValueError(f"state must name at least one of {', '.join(STATES)}, got {state!r}")
+    return states
 
 
 def _holds(job: Job[Data, Result], wanted: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, Unpack
@@ -92,13 +92,21 @@ class SyncQueue(Protocol[Data, Result]):
         ...
 
     def get_jobs(
-        self, state: State, start: int = 0, end: int = 99, *, with_data: bool = True
+        self,
+        state: State | Sequence[State],
+        start: int = 0,
+        end: int = 99,
+        *,
+        newest_first: bool | None = None,
+        with_data: bool = True,
     ) -> list[Job[Data, Result]]:
-        """Return the jobs in a state from position `start` to `end`, both included."""
+        """Return the jobs in one or several states from position `start` to `end`, both included."""
         ...
 
-    def iter_jobs(self, state: State) -> Iterator[Job[Data, Result]]:
-        """Iterate over the jobs in a state. Jobs that change state meanwhile may be missed or met twice."""
+    def iter_jobs(
+        self, state: State | Sequence[State], *, newest_first: bool | None = None
+    ) -> Iterator[Job[Data, Result]]:
+        """Iterate over the jobs in one or several states, in the order of `get_jobs`."""
         ...
 
     def get_job_counts(self) -> dict[State, int]:
@@ -114,7 +122,13 @@ class SyncQueue(Protocol[Data, Result]):
         ...
 
     def search_jobs(
-        self, state: State | None = None, name: str | None = None, data: object = None, limit: int = 100
+        self,
+        state: State | Sequence[State] | None = None,
+        name: str | None = None,
+        data: object = None,
+        limit: int = 100,
+        *,
+        newest_first: bool | None = None,
     ) -> list[Job[Data, Result]]:
         """Return up to `limit` jobs that match every filter given, in the order of `get_jobs`, state by state."""
         ...

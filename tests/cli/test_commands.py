@@ -92,6 +92,21 @@ async def test_what_is_no_text_on_standard_input_is_refused(server: Server, tmp_
     assert b"Traceback" not in done.stderr
 
 
+async def test_listing_several_states(shell: Shell, q: AnyQueue) -> None:
+    for number in range(3):
+        await q.add("n", number)
+        await q.add("n", 10 + number, delay=60 + number)
+
+    async def listed(*options: str) -> list[int]:
+        return [job["data"] for job in (await shell.json("jobs", "q", *options))["jobs"]]
+
+    several = ("--state", "delayed", "-s", "waiting")
+    assert await listed(*several) == [10, 11, 12, 0, 1, 2]
+    assert await listed(*several, "--newest-first") == [12, 11, 10, 2, 1, 0]
+    assert await listed(*several, "--newest-first", "--offset", "2", "--limit", "2") == [10, 2]
+    assert await listed(*several, "--oldest-first", "--name", "n", "--limit", "4") == [10, 11, 12, 0]
+
+
 async def test_payloads_that_json_does_not_have_are_shown(shell: Shell, q: AnyQueue) -> None:
     for data in ({b"k": [math.nan]}, {datetime.date(2030, 1, 31): -math.inf}, {math.inf: {1: None}}, {b"\xff": True}):
         await q.add("n", data)
@@ -274,7 +289,7 @@ async def test_what_is_not_there(shell: Shell, q: AnyQueue) -> None:
 
 
 def test_the_choices_are_those_of_the_library() -> None:
-    assert get_args(inspect_commands.StateName) == get_args(State)
+    assert tuple(inspect_commands.StateName) == get_args(State)
     assert get_args(change_commands.Cause) == get_args(FailureCause)
 
 

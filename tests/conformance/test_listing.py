@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from glidemq_async import JobNotFound
+from glidemq_async.stored.record import State
 from tests.workbench import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, worker_of
 
 
@@ -77,6 +79,58 @@ async def test_ended_jobs_come_newest_first(queue: AnyQueue) -> None:
     assert finished == sorted(finished, key=lambda at: at.timestamp() if at else 0, reverse=True)
 
 
+@pytest.mark.everywhere
+async def test_several_states_in_both_directions(queue: AnyQueue) -> None:
+    async with worker_of(queue, by_parity) as worker:
+        ends = Heard(worker, "completed"), Heard(worker, "failed")
+        for number in range(6):
+            await queue.add("n", number)
+            await ends[number % 2].next()
+            await queue.get_job_logs("pause")  # a round trip, so that no two end in the same millisecond too often
+    for number in range(3):
+        await queue.add("n", 10 + number, delay=60 + number)
+
+    async def listed(*states: State, start: int = 0, end: int = 99, newest_first: bool | None = None) -> list[int]:
+        return [job.data for job in await queue.get_jobs(states, start, end, newest_first=newest_first)]
+
+    assert await listed("failed", "delayed") == [5, 3, 1, 10, 11, 12]
+    assert await listed("failed", "delayed", newest_first=True) == [5, 3, 1, 12, 11, 10]
+    assert await listed("failed", "delayed", newest_first=False) == [1, 3, 5, 10, 11, 12]
+    assert await listed("delayed", "failed", "delayed", newest_first=True) == [12, 11, 10, 5, 3, 1]
+    assert await listed("failed", "delayed", "completed", start=2, end=6, newest_first=False) == [5, 10, 11, 12, 0]
+    assert [job.data async for job in queue.iter_jobs(["completed", "failed"], newest_first=False)] == [
+        0,
+        2,
+        4,
+        1,
+        3,
+        5,
+    ]
+    found = await queue.search_jobs(["delayed", "failed"], name="n", limit=4, newest_first=True)
+    assert [job.data for job in found] == [12, 11, 10, 5]
+    assert await asyncio.to_thread(lambda: [job.data for job in queue.sync.get_jobs(["failed"])]) == [5, 3, 1]
+
+
+async def test_long_lists_from_their_end(queue: AnyQueue) -> None:
+    gate = Gate()
+    await queue.add_bulk([("n", number) for number in range(1_301)])
+    for number in range(10):
+        await queue.add("n", 1_301 + number, priority=1)
+    async with worker_of(queue, gate, concurrency=700):
+        for _ in range(700):
+            await gate.running()
+        for number in range(501):
+            await queue.add("n", 2_000 + number, lifo=True)
+        for state in ("active", "waiting"):
+            forwards = [job.id async for job in queue.iter_jobs(state)]
+            backwards = [job.id async for job in queue.iter_jobs(state, newest_first=True)]
+            if state == "active":  # from two structures; the one of plain jobs is listed first
+                assert (len(forwards), set(forwards)) == (700, set(backwards))
+            assert backwards == forwards[::-1]
+            assert [job.id for job in await queue.get_jobs(state, 595, 604, newest_first=True)] == backwards[595:605]
+        gate.release()
+
+
 async def test_without_payloads(queue: AnyQueue) -> None:
     await queue.add("n", {"large": "x" * 1_000})
     job = (await queue.get_jobs("waiting", with_data=False))[0]
@@ -125,6 +179,10 @@ async def test_bad_questions(queue: AnyQueue) -> None:
         match=r"waiting, active, delayed, prioritized, key-waiting, rate-limited, .*completed, failed.*'done'",
     ):
         await bad.get_jobs("done")
+    with pytest.raises(ValueError, match=r"at least one of waiting.*got \[\]"):
+        await queue.get_jobs([])
+    with pytest.raises(ValueError, match="got 'done'"):
+        await bad.get_jobs(["waiting", "done"])
     with pytest.raises(ValueError, match="done"):
         async for _ in bad.iter_jobs("done"):
             pass

@@ -117,6 +117,7 @@ class Ground(RuleBasedStateMachine):
 
     def check_listed(self, state: State) -> None:
         listed, there = self.listed(state), [job.id for job in self.model.having(state)]
+        same(f"listed backwards as {state}", self.listed(state, backwards=True), listed[::-1])
         if state == "key-waiting":
             # One without a record may be in both.
             listed = [*{*listed, *self.listed("rate-limited")}]
@@ -130,10 +131,10 @@ class Ground(RuleBasedStateMachine):
             ids = [job.id for job in line if job.state == state]
             same(f"order of those listed as {state}", [id_ for id_ in listed if id_ in ids], ids)
 
-    def listed(self, state: State | Literal["rate-limited"]) -> list[str]:
+    def listed(self, state: State | Literal["rate-limited"], *, backwards: bool = False) -> list[str]:
         ids, cursor = list[str](), ""
         while True:
-            cursor, some = run(self.functions.list_jobs(state, cursor, 3))
+            cursor, some = run(self.functions.list_jobs(state, cursor, 3, backwards=backwards))
             ids += some
             if not cursor:
                 return ids
