@@ -145,7 +145,7 @@ async def test_a_lone_process_says_what_it_was_told(jobs: AnyQueue, server: Serv
         await jobs.add("n", str(app / "go"))
         await active(jobs)
         running.send(signal.SIGHUP)
-        assert (await running.event("restarting"))["message"].endswith("then this process starts anew")
+        assert (await running.event("restarting"))["message"].endswith("then restarting this process")
         # Who wants it to end does not want it anew.
         running.send(signal.SIGTERM)
         await running.event("stopping")

@@ -1,6 +1,5 @@
 """The command `glidemq worker`: one worker process, or several under a supervisor.
 
-command: the options. process: what one process does. child: a process that a supervisor started. supervisor:
-starting, restarting and stopping them. lent_ports, shared_ports, metrics: one listener for all of them. reloading:
-restarts when a file changes. logs: what is printed.
+`process` is one worker process, and `child` one that a supervisor started. `supervisor` starts, restarts and stops the
+children; `lent_ports`, `shared_ports` and `metrics` give them one listener. `reloading` watches files.
 """

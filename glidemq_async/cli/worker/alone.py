@@ -1,4 +1,4 @@
-"""A worker process without a supervisor: SIGHUP starts the program anew in its place."""
+"""A worker process without a supervisor. SIGHUP replaces the program in the same process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from glidemq_async.cli.worker.settings import Settings
 
 
 def run_alone(settings: Settings) -> int:
-    """Run to the end and return the exit code; does not return after SIGHUP."""
+    """Run until the worker ends, and return the exit code. Does not return after SIGHUP."""
     process = Process(settings)
     code = process.run()
     if process.restart and code == 0:
         sys.stdout.flush()
         sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the very command line we run
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - our own command line
     return code

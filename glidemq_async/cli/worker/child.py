@@ -1,8 +1,8 @@
-"""The process that a supervisor starts: its settings and its supervisor's life come over standard input.
+"""A worker process that a supervisor started.
 
-Standard input is a socket to the supervisor, JSON lines: settings come in; out goes that jobs are claimed, and which
-ports are lent; in come what is asked for of these, and that running jobs are to be handed back. It ends when the
-supervisor does, however that happens.
+Standard input is a socket to the supervisor that carries JSON lines. The supervisor sends the settings, requests for
+pages of the lent ports, and the order to release running jobs. The process reports that it claims jobs and which ports
+it lends. It ends when the supervisor ends, for whatever reason, because the socket closes then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 from glidemq_async.cli.worker.settings import Settings
 
 ORPHAN_SECONDS: Final = 10.0
-"""How long a process whose supervisor is gone may take to hand its jobs back before it is ended in any case."""
+"""Seconds that a process may take to release its jobs after its supervisor has died. Then it is killed."""
 _ORPHANED: Final = 1
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     channel = _take_standard_input()
     lines = channel.makefile("rb")
     settings = Settings.from_line(lines.readline())
-    # After the first line, so that nothing that takes long stands before it.
+    # Imported after the first line, so that a slow import does not delay it.
     from glidemq_async._internal.http_endpoint import lend_ports_to
     from glidemq_async.cli.worker.lent_ports import LentPorts
     from glidemq_async.cli.worker.process import Process
@@ -36,7 +36,7 @@ def main() -> None:
     sending = threading.Lock()
 
     def say(words: dict[str, object]) -> None:
-        with sending, suppress(OSError):  # a supervisor that is gone is heard of below
+        with sending, suppress(OSError):  # the end of the supervisor is noticed below
             channel.sendall(json.dumps(words).encode() + b"\n")
 
     ports = LentPorts(say)
@@ -51,7 +51,7 @@ def main() -> None:
             elif not process.hurry_from_thread():
                 os._exit(_ORPHANED)
         if process.hurry_from_thread():
-            # What blocks the loop, or the end of the interpreter, may do so for this long.
+            # A blocked loop, or a blocked exit of the interpreter, is tolerated for this long.
             time.sleep(ORPHAN_SECONDS)
         os._exit(_ORPHANED)
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _take_standard_input() -> socket.socket:
-    """Move the socket away from descriptor 0, where the app might read."""
+    """Move the socket away from descriptor 0, because the app might read from it."""
     channel = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -1,4 +1,4 @@
-"""A worker process as its supervisor sees it."""
+"""A worker process from the supervisor's point of view."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_LINE: Final = 64 * 1024 * 1024
 
 
 class PortKeeper(Protocol):
-    """What listens in place of the processes."""
+    """The listener that serves the ports of the processes."""
 
     async def open(self, where: Where) -> None:
         """Listen; idempotent. Raises OSError."""
@@ -31,7 +31,7 @@ class PortKeeper(Protocol):
 
 
 class Child:
-    """A started worker process. `ready` is set once it claims jobs, `ended` once it is gone."""
+    """A started worker process. `ready` is set when it claims jobs, and `ended` when it has exited."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Child:
         self.ready = asyncio.Event()
         self.ended = asyncio.Event()
         self.lent: set[Where] = set()
-        """The ports on which it is to be asked for pages."""
+        """The ports that it lent to the supervisor."""
         self.lacks_port = False
-        """Whether a port that it wants could not be opened: the next process would not get it either."""
+        """True if a port that it needs could not be opened. A new process would not get it either."""
         self._process = process
         self._reader, self._writer = channel
         self._ports = ports
@@ -60,7 +60,7 @@ class Child:
 
     @classmethod
     async def start(cls, settings: Settings, number: int, ports: PortKeeper) -> Child:
-        """Start a new process, in a session of its own: Ctrl-C in a terminal is ours to hand on."""
+        """Start a new process in a new session, so that Ctrl-C in a terminal reaches only the supervisor."""
         ours, theirs = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=theirs.fileno(), start_new_session=True)
@@ -74,7 +74,7 @@ class Child:
         return cls(number, process, channel, ports)
 
     async def _listen(self) -> None:
-        with suppress(OSError, ValueError):  # ValueError: a line that is longer than any page of ours
+        with suppress(OSError, ValueError):  # ValueError: a line longer than any of our pages
             async for line in self._reader:
                 await self._hear(json.loads(line))
         for answer in self._asked.values():
@@ -106,7 +106,7 @@ class Child:
         self._tell({"do": "opened", "host": host, "port": port, "problem": problem})
 
     async def ask(self, where: Where, path: str, seconds: float) -> Page | None:
-        """Return a page of one of its ports, None when it gives no answer in time."""
+        """Return a page of one of its ports, or None if it does not reply in time."""
         number = next(self._numbers)
         answer: asyncio.Future[Page | None] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
@@ -135,19 +135,19 @@ class Child:
 
     @property
     def worked_for(self) -> float:
-        """Seconds since it claims jobs; 0 for one that never did, however long it tried."""
+        """Seconds since it began to claim jobs; 0 if it never did."""
         return 0.0 if self._ready_since is None else asyncio.get_running_loop().time() - self._ready_since
 
     @property
     def code(self) -> int:
-        """Its exit code, negative for the signal that killed it; for one that has ended."""
+        """The exit code of an ended process; negative if a signal killed it."""
         code = self._process.returncode
-        assert code is not None  # noqa: S101 - asked after its end
+        assert code is not None  # noqa: S101 - used only after its end
         return code
 
     @property
     def end(self) -> str:
-        """How it ended, in words."""
+        """A description of its end."""
         if self.code >= 0:
             return f"exit code {self.code}"
         with suppress(ValueError):
@@ -155,16 +155,16 @@ class Child:
         return f"killed by signal {-self.code}"
 
     def stop(self) -> None:
-        """Tell it to end when its jobs have. Once: the same signal again would hand them back."""
+        """Ask it to end after its running jobs. The signal is sent once, because a second one releases the jobs."""
         if not self._is_told:
             self._is_told = True
             self.send(signal.SIGTERM)
 
     def hurry(self) -> None:
-        """Tell it to hand back what it runs. Not by a signal: two of a kind that arrive together count as one."""
+        """Ask it to release its running jobs. Not by a signal, because two signals of a kind can merge into one."""
         self._tell({"do": "hurry"})
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is still there."""
+        """Send it a signal if it still runs."""
         with suppress(ProcessLookupError):
             self._process.send_signal(number)

@@ -18,10 +18,11 @@ App = Annotated[
 ]
 Queues = Annotated[
     list[str] | None,
-    typer.Option("--queue", "-q", help="Work on this queue of the app; repeat it for more.", show_default="all"),
+    typer.Option("--queue", "-q", help="Run jobs of this queue of the app. Can be repeated.", show_default="all"),
 ]
 Concurrency = Annotated[
-    int | None, typer.Option("--concurrency", "-c", min=1, help="Jobs at a time in each process, of an app.")
+    int | None,
+    typer.Option("--concurrency", "-c", min=1, help="Maximum number of running jobs in each process, for an app."),
 ]
 Processes = Annotated[
     int | None,
@@ -30,8 +31,8 @@ Processes = Annotated[
         "-p",
         min=1,
         max=512,
-        help="Start so many processes under a supervisor that restarts them.",
-        show_default="this process, without a supervisor",
+        help="Number of worker processes. A supervisor restarts them.",
+        show_default="one process without a supervisor",
     ),
 ]
 UntilEmpty = Annotated[
@@ -40,11 +41,14 @@ UntilEmpty = Annotated[
 ]
 Reload = Annotated[bool, typer.Option("--reload", help="Replace the processes when a Python file changes.")]
 ReloadDirs = Annotated[
-    list[Path] | None, typer.Option("--reload-dir", help="Watch this directory; repeat it.", show_default="--app-dir")
+    list[Path] | None,
+    typer.Option("--reload-dir", help="Watch this directory. Can be repeated.", show_default="--app-dir"),
 ]
 ShutdownTimeout = Annotated[
     float | None,
-    typer.Option("--shutdown-timeout", min=0, help="Seconds for running jobs after the first SIGTERM, of an app."),
+    typer.Option(
+        "--shutdown-timeout", min=0, help="Seconds that running jobs get after the first SIGTERM, for an app."
+    ),
 ]
 HealthPort = Annotated[
     int | None,
@@ -52,22 +56,23 @@ HealthPort = Annotated[
         "--health-port",
         min=1,
         max=65535,
-        help="Answer /healthz and /readyz on this port, for all processes together, of an app.",
+        help="Serve /healthz and /readyz for all processes on this port, for an app.",
     ),
 ]
-AppDir = Annotated[Path, typer.Option("--app-dir", help="Where the app's module is looked for first.")]
+AppDir = Annotated[Path, typer.Option("--app-dir", help="Directory that is searched first for the app's module.")]
 MostRestarts = Annotated[
     int,
     typer.Option(
-        "--max-restarts", min=0, help="Give up when a process dies before it worked, more often than this in a row."
+        "--max-restarts", min=0, help="Give up when a process dies during its start more than this many times in a row."
     ),
 ]
 Loop = Annotated[
-    Literal["auto", "uvloop", "asyncio"], typer.Option("--loop", help="The event loop; auto: uvloop if installed.")
+    Literal["auto", "uvloop", "asyncio"],
+    typer.Option("--loop", help="The event loop. auto uses uvloop if it is installed."),
 ]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option("--log-level", case_sensitive=False)]
 LogFormat = Annotated[
-    Literal["text", "json"], typer.Option("--log-format", help="Lines for people, or a JSON object a line.")
+    Literal["text", "json"], typer.Option("--log-format", help="Text lines, or one JSON object per line.")
 ]
 
 
@@ -89,9 +94,9 @@ def worker(
 ) -> None:
     """Run the jobs of APP until SIGTERM or Ctrl-C.
 
-    The first SIGTERM (or SIGINT) lets running jobs end, a second one hands them back at once, SIGHUP replaces the
-    worker processes. Exit codes: 0 stopped in order, 2 the app cannot be loaded, 3 the server cannot be used,
-    6 told twice to stop, 7 the processes died at once again and again.
+    The first SIGTERM or SIGINT waits for running jobs. A second one releases them immediately. SIGHUP replaces the
+    worker processes. Exit codes: 0 stopped normally, 2 the app cannot be loaded, 3 the server cannot be used,
+    6 stopped by a second signal, 7 the processes kept dying during their start.
     """
     from glidemq_async.cli.worker.settings import Settings
 

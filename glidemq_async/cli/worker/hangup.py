@@ -1,4 +1,4 @@
-"""SIGHUP means two things: somebody asks for new processes, or the terminal has been closed."""
+"""The two meanings of SIGHUP: a request for new processes, or a closed terminal."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import suppress
 
 
 def listen_to_hangup(restart: Callable[[], None], stop: Callable[[], None]) -> None:
-    """Call `restart` in the running loop at SIGHUP, or `stop` when it tells that the terminal is gone.
+    """Call `restart` in the running loop at SIGHUP, or `stop` if the terminal was closed.
 
-    A program under nohup outlives its terminal. Where the loop cannot handle signals nothing is installed.
+    A program under nohup keeps running without its terminal. If the loop cannot handle signals, nothing is installed.
     """
     had_terminal = _has_terminal()
 

@@ -1,4 +1,4 @@
-"""The ports of a supervised process: its supervisor listens, and asks here for the pages."""
+"""The ports of a supervised process. The supervisor listens on them and requests the pages from this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHORT: Final = 16 * 1024
 
 
 class LentPorts:
-    """What this process would listen on; `say` sends words to the supervisor, `hear` takes its answers."""
+    """The ports that this process lends. `say` sends messages to the supervisor, and `hear` receives its messages."""
 
     def __init__(self, say: Callable[[dict[str, object]], None]) -> None:
         self._say = say
@@ -24,7 +24,7 @@ class LentPorts:
         self._opening: dict[Where, asyncio.Future[tuple[int, str] | None]] = {}
 
     async def open(self, host: str | None, port: int, pages: Pages) -> None:
-        """Let the supervisor listen. Raises OSError when it cannot, or when this process has lent the port already."""
+        """Lend a port to the supervisor. Raises OSError if it cannot listen, or if the port is already lent."""
         where, loop = (host, port), asyncio.get_running_loop()
         if where in self._pages:
             raise OSError(errno.EALREADY, f"this process listens on {host or '*'}:{port} already")
@@ -42,12 +42,12 @@ class LentPorts:
             del self._opening[where]
 
     async def close(self, host: str | None, port: int) -> None:
-        """Be asked for nothing more."""
+        """Take the port back."""
         if self._pages.pop((host, port), None) is not None:
             self._say({"say": "close", "host": host, "port": port})
 
     def hear(self, words: Words) -> None:
-        """Take what the supervisor says of a port; called in a thread of its own."""
+        """Handle a message of the supervisor about a port. Called in a separate thread."""
         loop, _ = self._pages.get((words["host"], words["port"]), (None, None))
         if loop is None or loop.is_closed():
             return
@@ -67,16 +67,16 @@ class LentPorts:
         answer = {"say": "page", "id": words["id"], **to_words(page)}
         if len(page.body) < _SHORT:
             self._say(answer)
-        else:  # not in the loop: it waits while the supervisor is slow to read
+        else:  # outside of the loop, because it blocks while the supervisor is slow to read
             await asyncio.to_thread(self._say, answer)
 
 
 def to_words(page: Page) -> dict[str, object]:
-    """Return a page as what travels."""
+    """Return the message form of a page."""
     body = page.body.decode("utf-8", "surrogateescape")
     return {"body": body, "type": page.content_type, "status": page.status}
 
 
 def from_words(words: Words) -> Page:
-    """Return the page of what `to_words` made."""
+    """Return the page that `to_words` encoded."""
     return Page(words["body"].encode("utf-8", "surrogateescape"), words["type"], words["status"])

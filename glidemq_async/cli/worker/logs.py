@@ -1,4 +1,4 @@
-"""What worker processes and their supervisor print: one line per event, for people or for machines."""
+"""The log lines of worker processes and their supervisor, as text or JSON."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _LIBRARY: Final = "glidemq_async."
 
 
 class TextFormatter(logging.Formatter):
-    """`12:00:00.123 INFO [2] worker.worker: …`, in local time; [2] is the number of a supervised process."""
+    """Formats `12:00:00.123 INFO [2] worker.worker: …` in local time; [2] is the number of a supervised process."""
 
     def __init__(self, number: int | None) -> None:
         super().__init__()
         self._who = f" [{number}]" if number is not None else ""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and a traceback below it where there is one."""
+        """Return the line, followed by the traceback if there is one."""
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
         name = record.name.removeprefix(_LIBRARY)
         line = f"{at}.{int(record.msecs):03d} {record.levelname}{self._who} {name}: {record.getMessage()}"
         if record.exc_info:
             line += f"\n{self.formatException(record.exc_info)}"
-        elif record.exc_text:  # it was raised in another process
+        elif record.exc_text:  # the exception was raised in another process
             line += f"\n{record.exc_text}"
         return escape(line, keep="\n\t")
 
 
 class JsonLines(JsonFormatter):
-    """The lines of JsonFormatter, with the process: its `pid`, and `worker`, its number under a supervisor."""
+    """Formats the lines of JsonFormatter with the `pid` of the process and its number under a supervisor, `worker`."""
 
     def __init__(self, number: int | None) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class JsonLines(JsonFormatter):
 
 
 def say_error(error: Exception, form: LogFormat, number: int | None = None) -> None:
-    """Print the one line that a user needs to mend an error; whatever logging is set up to, or before it is."""
+    """Print the one line that a user needs to fix an error, even if logging is not set up."""
     if form == "json":
         record = logging.LogRecord("glidemq_async.cli", logging.ERROR, __file__, 0, str(error), None, None)
         sys.stderr.write(f"{JsonLines(number).format(record)}\n")
@@ -61,7 +61,7 @@ def say_error(error: Exception, form: LogFormat, number: int | None = None) -> N
 
 
 def set_up_logging(level: str, form: LogFormat, number: int | None = None) -> None:
-    """Print what is logged to standard error; an application that set up logging by itself is left alone."""
+    """Send log records to standard error, unless the application has configured logging itself."""
     root = logging.getLogger()
     if root.handlers:
         return

@@ -1,4 +1,4 @@
-"""The metrics of several processes as one page: every sample of each, told apart by the label `pid`."""
+"""The metrics of several processes as one page. The label `pid` distinguishes their samples."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _END: Final = "# EOF"
 
 
 def is_metrics(page: Page) -> bool:
-    """Whether a page is in one of the text formats of Prometheus."""
+    """Return True if a page has one of the text formats of Prometheus."""
     return page.status == 200 and page.content_type.startswith(("text/plain; version=", "application/openmetrics-text"))
 
 
 @dataclass(slots=True)
 class _Family:
-    """A metric: what is said about it, and its samples."""
+    """A metric: its comment lines and its samples."""
 
     about: list[str] = field(default_factory=list)
     samples: list[str] = field(default_factory=list)
 
 
 def merged(pages: Mapping[int, bytes | None]) -> bytes:
-    """Return one page of those of several processes by their ids, None for one that gave no answer.
+    """Merge the pages of several processes, by process id, into one. A page is None if the process did not reply.
 
-    Nothing is added up: counters of processes that come and go cannot be, without counting down.
+    The samples are not summed, because a sum would fall when a process ends, and a counter must not fall.
     """
     families: dict[str, _Family] = {}
     ended = False
@@ -41,7 +41,7 @@ def merged(pages: Mapping[int, bytes | None]) -> bytes:
 
 
 def _read(page: bytes, pid: int, families: dict[str, _Family]) -> bool:
-    """Add the families of a page; tells whether it has the end mark of OpenMetrics."""
+    """Add the families of a page. Return True if it has the end mark of OpenMetrics."""
     family, known, ended = _Family(), frozenset(families), False
     for line in page.decode().split("\n"):
         if line.startswith(("# HELP ", "# TYPE ", "# UNIT ")):

@@ -1,4 +1,4 @@
-"""One worker process: load the app, run it, stop it as signals say, and answer the exit code."""
+"""One worker process: it loads the app, runs it until a signal, and returns the exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger("glidemq_async.cli")
 
 
 class Process:
-    """What runs here, and how it is told to stop. `ready` is called once jobs are claimed."""
+    """The worker of this process and its shutdown. `ready` is called when it claims jobs."""
 
     def __init__(self, settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
         self._settings = settings
@@ -34,10 +34,10 @@ class Process:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = self._hurried = False
         self.restart = False
-        """Whether SIGHUP asked for a new process in its place."""
+        """True if SIGHUP requested a new process."""
 
     def run(self) -> int:
-        """Run to the end; every error that a user can mend is one line on standard error."""
+        """Run until the end. An error that a user can fix is reported in one line on standard error."""
         settings = self._settings
         try:
             found = load(settings.app, Path(settings.directory))
@@ -51,7 +51,7 @@ class Process:
                 _log.exception("the worker ended with an error")
             self._say(error)
             return FAILED
-        except Exception:  # noqa: BLE001 - whatever the app raised: the traceback is what its author needs
+        except Exception:  # noqa: BLE001 - the app may raise anything, and its author needs the traceback
             _log.exception("the worker ended with an error")
             return FAILED
         return HANDED_BACK if self._hurried else 0
@@ -71,7 +71,7 @@ class Process:
                     await running.run(until_empty=settings.until_empty)
 
     async def _start(self, found: object, opened: AsyncExitStack) -> Runnable | None:
-        """Make what runs and start it; None when it was told to stop meanwhile. A lifespan may take long, or hang."""
+        """Create the worker and start it. Return None if a stop was requested during the start, which may hang."""
         settings, starting = self._settings, asyncio.timeout(None)
         try:
             async with starting:
@@ -98,28 +98,28 @@ class Process:
     def _restart_asked(self) -> None:
         if not self._stopping:
             self.restart = True
-            self._tell("restarting", "SIGHUP: running jobs may end, then this process starts anew")
+            self._tell("restarting", "SIGHUP: waiting for running jobs, then restarting this process")
         self.stop()
 
     def _stop_asked(self) -> None:
-        if not self._stopping or self.restart:  # who wants it to end does not want it anew
+        if not self._stopping or self.restart:  # a stop overrides a restart
             self.restart = False
-            self._tell("stopping", "stopping: running jobs may end; a second signal hands them back")
+            self._tell("stopping", "stopping: waiting for running jobs; a second signal releases them")
         self.stop()
 
     def _tell(self, event: str, text: str) -> None:
-        if self._settings.number is None:  # a supervisor says it for all of its processes
+        if self._settings.number is None:  # a supervisor logs it once for all processes
             _log.info(text, extra={"event": event})
 
     def stop(self) -> None:
-        """Let running jobs end, then end."""
+        """Stop after the running jobs."""
         self._stopping = True
         self._give_up_start()
         if self._running is not None:
             self._running.stop()
 
     def hurry(self) -> None:
-        """Hand running jobs back and end."""
+        """Release the running jobs and stop."""
         self._stopping = self._hurried = True
         self._give_up_start()
         if self._running is not None:
@@ -131,9 +131,9 @@ class Process:
             self._starting = None
 
     def hurry_from_thread(self) -> bool:
-        """As `hurry`, from another thread. False when nothing runs yet, so that there is nothing to hand back."""
+        """Call `hurry` from another thread. Return False if nothing runs yet."""
         if self._loop is None:
             return False
-        with suppress(RuntimeError):  # the loop has ended, and the process is about to
+        with suppress(RuntimeError):  # the loop has ended, and the process is about to end
             self._loop.call_soon_threadsafe(self.hurry)
         return True

@@ -1,4 +1,4 @@
-"""Which files changed below some directories, for `--reload`."""
+"""Watching directories for changed files, for `--reload`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def watch(directories: Sequence[Path]) -> AsyncIterator[Iterable[str]]:
-    """Iterate over the changes of Python files, some milliseconds' worth each. Raises CommandError."""
+    """Iterate over changes of Python files, collected over some milliseconds. Raises CommandError."""
     try:
         import watchfiles
     except ImportError:
@@ -21,7 +21,7 @@ def watch(directories: Sequence[Path]) -> AsyncIterator[Iterable[str]]:
         raise CommandError(message, USAGE) from None
     for directory in directories:
         if not directory.is_dir():
-            raise CommandError(f"--reload-dir {directory}: there is no such directory", USAGE)
+            raise CommandError(f"--reload-dir {directory}: the directory does not exist", USAGE)
     return _changed(_awatch()(*directories, watch_filter=watchfiles.PythonFilter(), step=20))
 
 

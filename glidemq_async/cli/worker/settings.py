@@ -1,4 +1,4 @@
-"""What one worker process is told. A supervisor hands it on as one JSON line."""
+"""The settings of one worker process. A supervisor passes them as one JSON line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LoopKind: TypeAlias = Literal["auto", "uvloop", "asyncio"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of `glidemq worker` that concern each process. `shutdown_timeout` is in seconds."""
+    """The options of `glidemq worker` for each process. `shutdown_timeout` is in seconds."""
 
     app: str
     directory: str
@@ -25,17 +25,17 @@ class Settings:
     log_level: str = "info"
     log_format: LogFormat = "text"
     processes: int = 1
-    """How many there are of them."""
+    """The number of worker processes."""
     number: int | None = None
-    """Which of the supervised processes this is, from 1; None for one that runs alone."""
+    """The number of this supervised process, starting at 1; None without a supervisor."""
 
     def to_line(self) -> bytes:
-        """Return the form that travels to a worker process."""
+        """Return the JSON line for a worker process."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Settings:
-        """Return what `to_line` wrote."""
+        """Return the settings that `to_line` wrote."""
         fields: dict[str, Any] = json.loads(line)
         fields["queues"] = tuple(fields["queues"])
         return cls(**fields)

@@ -1,4 +1,4 @@
-"""The ports that supervised processes have together: one listener, which asks all of them and tells one answer."""
+"""The ports that supervised processes share: one listener that asks all processes and merges their replies."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from glidemq_async.cli.worker.lent_ports import Where
 from glidemq_async.cli.worker.metrics import is_metrics, merged
 
 PAGE_SECONDS: Final = 5.0
-"""How long a process may take for a page: one whose loop is blocked gives no answer."""
+"""Seconds that a process may take for a page. A process with a blocked loop does not reply."""
 PROBE_SECONDS: Final = 2.5
-"""The same for a probe, which waits for three seconds, as `glidemq healthcheck`, or a little longer."""
+"""The same for a probe. Probes like `glidemq healthcheck` wait for three seconds or a little longer."""
 _PROBES: Final = ("/healthz", "/livez", "/readyz")
 
 
 class Process(Protocol):
-    """A worker process as it is asked."""
+    """A worker process that serves pages."""
 
     number: int
     pid: int
@@ -31,15 +31,15 @@ class Process(Protocol):
     lent: set[Where]
 
     async def ask(self, where: Where, path: str, seconds: float) -> Page | None:
-        """Return a page, None when it gives no answer in time."""
+        """Return a page, or None if the process does not reply in time."""
         ...
 
 
 class SharedPorts:
-    """Listens wherever one of the processes wants to. `numbers` are the processes that there should be.
+    """Listens on every port that one of the processes lends. `numbers` are the numbers of the expected processes.
 
-    A probe is answered by the newest process of each number that claims jobs, and is well when all are; one that is
-    being started or started again is alive, and not ready. Metrics are those of all processes, told apart by a label.
+    A probe asks the newest process of each number that claims jobs, and succeeds if all succeed. A process that starts
+    or restarts is alive but not ready. The metrics page contains all processes, distinguished by a label.
     """
 
     def __init__(self, numbers: Sequence[int], processes: Callable[[], Iterable[Process]]) -> None:
@@ -80,7 +80,7 @@ class SharedPorts:
     # -- probes -------------------------------------------------------------------------------------------------------
 
     async def _probe(self, where: Where, path: str) -> Page | None:
-        """The answer to a probe, None where the processes know of none."""
+        """Return the reply to a probe, or None if the processes have no such page."""
         chosen = {number: self._newest(where, number) for number in self._numbers}
         asked = [process for process in chosen.values() if process is not None]
         pages = dict(zip(asked, await self._ask(asked, where, path, PROBE_SECONDS), strict=True))
@@ -89,7 +89,7 @@ class SharedPorts:
         workers: dict[str, Any] = {}
         for number, process in chosen.items():
             if process is None:
-                workers |= _told(number, "it is not running yet, or any more", alive=True)
+                workers |= _told(number, "it is not running", alive=True)
             elif (page := pages[process]) is None:
                 workers |= _told(number, f"it gave no answer within {PROBE_SECONDS:g} s", alive=False)
             else:
@@ -100,7 +100,7 @@ class SharedPorts:
         return Page(json.dumps(body).encode() + b"\n", "application/json", status)
 
     def _newest(self, where: Where, number: int) -> Process | None:
-        """Whom to ask: of one that is replaced, the successor once it claims jobs."""
+        """Return the processes to ask. A successor replaces its predecessor when it claims jobs."""
         there = [each for each in self._processes() if each.number == number and where in each.lent]
         return next((each for each in reversed(there) if each.ready.is_set()), there[-1] if there else None)
 
@@ -111,7 +111,7 @@ def _told(number: int, problem: str, *, alive: bool) -> dict[str, Any]:
 
 
 class _EveryPath(Mapping[str, Callable[[], Awaitable[Page]]]):
-    """Pages of which the processes know which there are."""
+    """Pages that only the processes know."""
 
     def __init__(self, page: Callable[[str], Awaitable[Page]]) -> None:
         self._page = page

@@ -1,4 +1,4 @@
-"""Several worker processes: the supervisor in a loop of its own."""
+"""Several worker processes: the supervisor and its event loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from glidemq_async.cli.worker.supervisor import Supervisor
 
 
 def run_supervised(settings: Settings, count: int, most_restarts: int, watched: Sequence[Path]) -> int:
-    """Run to the end and return the exit code; what a user can mend is one line on standard error."""
+    """Run until the end, and return the exit code. An error that a user can fix is one line on standard error."""
     set_up_logging(settings.log_level, settings.log_format)
 
     async def supervise() -> int:
         changes = watch(watched) if watched else None
         return await Supervisor(settings, count, most_restarts=most_restarts, changes=changes).run()
 
-    # The children do the work: the standard loop starts faster than the fast one.
+    # The children do the work, and the standard loop starts faster than uvloop.
     try:
         return asyncio.run(supervise())
     except CommandError as error:

@@ -1,6 +1,7 @@
-"""The parent of several worker processes: it starts, restarts and stops them, and does no work of its own.
+"""The parent of several worker processes. It starts, restarts and stops them, and runs no jobs itself.
 
-A process that dies is started again, later each time. One that is to be replaced stops when its successor claims jobs.
+A process that dies is restarted after a growing delay. A process that is replaced stops when its successor claims
+jobs.
 """
 
 from __future__ import annotations
@@ -24,18 +25,20 @@ from glidemq_async.worker.signals import stop_on_signals
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 30.0
-"""Before a process is started again that died at once; doubled each time."""
+"""Seconds before the restart of a process that died during its start; doubled each time."""
 STABLE_SECONDS: Final = 10.0
-"""A process that worked for so long did not die at once: its restart is the first one again."""
+"""Seconds of work after which the restart delay of a process is reset."""
 KILL_SECONDS: Final = 15.0
-"""How long processes that were told twice to stop may take before they are killed."""
+"""Seconds that processes may take after the second stop request before they are killed."""
 
 _log = logging.getLogger("glidemq_async.supervisor")
 
 
 class Supervisor:
-    """Runs `count` processes of the same settings until it is stopped. It ends by itself when each of them has found
-    its queues empty (`until_empty`), or when one dies at once more than `most_restarts` times in a row.
+    """Runs `count` processes with the same settings until it is stopped.
+
+    It ends by itself when each process has found its queues empty (`until_empty`), or when a process dies during its
+    start more than `most_restarts` times in a row.
     """
 
     def __init__(self, settings: Settings, count: int, *, most_restarts: int, changes: _Changes | None = None) -> None:
@@ -43,7 +46,7 @@ class Supervisor:
         self._most_restarts = most_restarts
         self._changes = changes
         self._slots = [_Slot(number) for number in range(1, count + 1)]
-        self._children: dict[Child, None] = {}  # in the order of their starts
+        self._children: dict[Child, None] = {}  # in start order
         self._ports = SharedPorts([slot.number for slot in self._slots], lambda: self._children)
         self._stopping = asyncio.Event()
         self._code = 0
@@ -51,7 +54,7 @@ class Supervisor:
         self._killer: asyncio.TimerHandle | None = None
 
     async def run(self) -> int:
-        """Supervise to the end, and return the exit code. Raises CommandError when the health port is taken."""
+        """Supervise until the end, and return the exit code. Raises CommandError if the health port is in use."""
         if self._settings.health_port is not None:
             await self._listen(self._settings.health_port)
         with stop_on_signals(self._stop_asked, self._hurry):
@@ -73,7 +76,7 @@ class Supervisor:
         return self._code
 
     async def _listen(self, port: int) -> None:
-        """Answer probes before the first process is there."""
+        """Serve probes before the first process has started."""
         try:
             await self._ports.open((None, port))
         except OSError as error:
@@ -82,7 +85,7 @@ class Supervisor:
     # -- stopping and restarting --------------------------------------------------------------------------------------
 
     def _stop_asked(self) -> None:
-        _say("stopping", "stopping: running jobs may end; a second signal hands them back")
+        _say("stopping", "stopping: waiting for running jobs; a second signal releases them")
         self._stop()
 
     def _stop(self) -> None:
@@ -91,7 +94,7 @@ class Supervisor:
             child.stop()
 
     def _hurry(self) -> None:
-        _say("stopping", "stopping at once: running jobs are handed back")
+        _say("stopping", "stopping immediately: running jobs are released")
         self._code = self._code or HANDED_BACK
         self._stop()
         for child in self._children:
@@ -101,7 +104,7 @@ class Supervisor:
 
     def _kill(self) -> None:
         for child in self._children:
-            _say("killed", f"worker {child.number} (pid {child.pid}) does not end and is killed", child)
+            _say("killed", f"worker {child.number} (pid {child.pid}) does not end, so it is killed", child)
             child.send(signal.SIGKILL)
 
     def _restart_asked(self) -> None:
@@ -113,7 +116,7 @@ class Supervisor:
             slot.restart.set()
 
     async def _watch(self) -> None:
-        assert self._changes is not None  # noqa: S101 - started only then
+        assert self._changes is not None  # noqa: S101 - this task starts only with changes
         async for paths in self._changes:
             _say("changed", f"{', '.join(sorted(paths))} changed: each worker process is replaced")
             self._restart()
@@ -121,7 +124,7 @@ class Supervisor:
     # -- one place for a process --------------------------------------------------------------------------------------
 
     async def _keep(self, slot: _Slot) -> None:
-        """Keep a process running in this place until it is not wanted any more."""
+        """Keep one process running until the supervisor stops."""
         child = await self._start(slot)
         while True:
             await first_of(child.ended, slot.restart)
@@ -139,12 +142,12 @@ class Supervisor:
         why = "" if instead_of is None else f", to replace pid {instead_of.pid}"
         _say("started", f"worker {child.number} started, pid {child.pid}{why}", child)
         slot.follow(child, asyncio.create_task(self._follow(child)))
-        if self._stopping.is_set():  # told while it started
+        if self._stopping.is_set():  # stopped during its start
             child.stop()
         return child
 
     async def _follow(self, child: Child) -> None:
-        """Say what becomes of a process."""
+        """Log the life of a process."""
         await first_of(child.ready, child.ended)
         if child.ready.is_set():
             self._was_ready = True
@@ -158,7 +161,7 @@ class Supervisor:
             self._code = self._code or FAILED
 
     async def _replace(self, slot: _Slot, old: Child) -> Child:
-        """Start a successor; the old one stops when that is ready, and stays when it never is."""
+        """Start a successor. The old process stops when the successor is ready, and stays if it never is."""
         if self._stopping.is_set():
             return old
         new = await self._start(slot, old)
@@ -171,7 +174,7 @@ class Supervisor:
         return old
 
     async def _again(self, slot: _Slot, child: Child) -> bool:
-        """Decide what follows the end of a process, and wait until then; false when nothing does."""
+        """Wait until an ended process should be restarted. Return False if it should not."""
         await slot.told_of(child)
         if self._stopping.is_set() or (self._settings.until_empty and child.code == 0):
             return False
@@ -191,14 +194,14 @@ class Supervisor:
         return not self._stopping.is_set()
 
     def _is_hopeless(self, slot: _Slot, child: Child) -> bool:
-        """Whether starting it again is of no use; then everything stops."""
+        """Return True if a restart is useless. Then everything stops."""
         if child.code == USAGE and not self._was_ready:
             self._give_up(USAGE, "the app cannot be run")
             return True
         if child.lacks_port and child.code == FAILED and not self._was_ready:
             self._give_up(FAILED, "a port that the app listens on cannot be used")
             return True
-        # An outage of the server is not the fault of the workers that have worked before.
+        # An outage of the server does not count against workers that worked before.
         if slot.deaths > self._most_restarts and not (child.code == UNAVAILABLE and self._was_ready):
             short = f"each time before it had worked for {STABLE_SECONDS:g} s"
             self._give_up(GAVE_UP, f"worker {slot.number} died {slot.deaths} times in a row, {short}")
@@ -213,7 +216,7 @@ class Supervisor:
 
 
 class _Slot:
-    """A place for one process."""
+    """The place of one process and its current child."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -222,12 +225,12 @@ class _Slot:
         self._following: dict[Child, asyncio.Task[None]] = {}
 
     def follow(self, child: Child, task: asyncio.Task[None]) -> None:
-        """Hold the task that says what becomes of a process until it is done."""
+        """Keep a reference to the task that logs the life of a process."""
         self._following[child] = task
         task.add_done_callback(lambda _: self._following.pop(child))
 
     async def told_of(self, child: Child) -> None:
-        """Wait until it was said how a process ended: what follows from that is said after it."""
+        """Wait until the end of a process was logged, so that later lines follow it."""
         if (task := self._following.get(child)) is not None:
             await task
 
