@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
 from glidemq_async.options.validation import optional_positive_seconds
@@ -29,15 +29,6 @@ FORMS: Final = (
     "valkey may stand for redis"
 )
 _TRUE: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-_TLS_TEXTS: Final = (
-    "ssl_ca_certs",
-    "ssl_ca_path",
-    "ssl_cert_reqs",
-    "ssl_certfile",
-    "ssl_ciphers",
-    "ssl_keyfile",
-    "ssl_password",
-)
 _LOGIN_OPTIONS: Final = ("username", "password")
 _SIGNS: Final = (
     "its parts cannot be told apart; in a password write / ? # @ as %2F %3F %23 %40 "
@@ -237,31 +228,28 @@ def _unix(parts: SplitResult, options: Options, shown: str, timeout: float | Non
     db = _number("db", options.pop("db", "0"))
     username = options.pop("username", username)
     password = options.pop("password", password)
-    _no_more(options, *_LOGIN_OPTIONS, "db")
     endpoint = Endpoint(path=unquote(parts.path), username=username, password=password, db=db)
-    return RedisStorage(endpoint, shown, timeout=timeout)
+    return RedisStorage(_with_options(endpoint, options, *_LOGIN_OPTIONS, "db"), shown, timeout=timeout)
 
 
 def _base(parts: SplitResult, options: Options, *, tls: bool) -> Endpoint:
     username, password = _login(parts.netloc.rpartition("@")[0])
     username = options.pop("username", username)
     password = options.pop("password", password)
-    tls_options: dict[str, Any] = {}
-    for name in [name for name in options if name.startswith("ssl_")]:
-        if not tls:
+    for name in options:
+        if name.startswith("ssl_") and not tls:
             raise ValueError(f"the option {name} needs rediss:// or valkeys://")
-        tls_options[name] = _tls_option(name, options.pop(name))
-    return Endpoint(username=username, password=password, tls=tls, tls_options=tls_options)
+    return Endpoint(username=username, password=password, tls=tls)
 
 
-def _tls_option(name: str, value: str) -> bool | str:
-    if name == "ssl_check_hostname":
-        if value.lower() not in _TRUE:
-            raise ValueError(f"{name} must be true or false, not {value!r}")
-        return _TRUE[value.lower()]
-    if name not in _TLS_TEXTS:
-        raise ValueError(f"the option {name} is unknown; known are ssl_check_hostname, {', '.join(_TLS_TEXTS)}")
-    return value
+def _with_options(endpoint: Endpoint, options: Options, *known: str) -> Endpoint:
+    """Return the endpoint with the remaining options, which must be options of redis-py's URLs."""
+    if not options:
+        return endpoint
+    # Imports redis-py, so only for URLs with options.
+    from glidemq_async.storage.redis.url_options import connection_options
+
+    return connection_options(endpoint, options, ("timeout", *known))
 
 
 def _single(parts: SplitResult, options: Options, base: Endpoint, shown: str, timeout: float | None) -> Storage:
@@ -270,8 +258,7 @@ def _single(parts: SplitResult, options: Options, base: Endpoint, shown: str, ti
         raise ValueError("several hosts need +cluster or +sentinel in the scheme")
     path = parts.path.strip("/")
     db = _number("db", options.pop("db", path or "0"))
-    _no_more(options, *_LOGIN_OPTIONS, "db", *_tls_names(base))
-    endpoint = base.at(*hosts[0])
+    endpoint = _with_options(base.at(*hosts[0]), options, *_LOGIN_OPTIONS, "db")
     return RedisStorage(replace(endpoint, db=db), shown, timeout=timeout)
 
 
@@ -280,7 +267,7 @@ def _cluster(parts: SplitResult, options: Options, base: Endpoint, shown: str, t
 
     if parts.path.strip("/") not in ("", "0"):
         raise ValueError("a cluster has only database 0")
-    _no_more(options, *_LOGIN_OPTIONS, *_tls_names(base))
+    base = _with_options(base, options, *_LOGIN_OPTIONS)
     return ClusterStorage(_hosts(parts, DEFAULT_PORT), base, shown, timeout=timeout)
 
 
@@ -290,14 +277,10 @@ def _sentinel(parts: SplitResult, options: Options, base: Endpoint, shown: str, 
     service, _, db = parts.path.strip("/").partition("/")
     if not service:
         raise ValueError("the name of the sentinel service is missing after the hosts, as in .../mymaster")
-    login = Endpoint(
-        username=options.pop("sentinel_username", None),
-        password=options.pop("sentinel_password", None),
-        tls=base.tls,
-        tls_options=base.tls_options,
-    )
+    sentinel_login = options.pop("sentinel_username", None), options.pop("sentinel_password", None)
     number = _number("db", options.pop("db", db or "0"))
-    _no_more(options, *_LOGIN_OPTIONS, "db", "sentinel_username", "sentinel_password", *_tls_names(base))
+    base = _with_options(base, options, *_LOGIN_OPTIONS, "db", "sentinel_username", "sentinel_password")
+    login = replace(base, username=sentinel_login[0], password=sentinel_login[1])
     sentinels = [login.at(*host) for host in _hosts(parts, SENTINEL_PORT)]
     return SentinelStorage(sentinels, unquote(service), replace(base, db=number), shown, timeout=timeout)
 
@@ -342,10 +325,6 @@ def _timeout(options: Options, timeout: float | None) -> float | None:
     if not value:
         raise ValueError(f"timeout must be more than 0 seconds, not {text!r}")
     return value if timeout is None else timeout
-
-
-def _tls_names(base: Endpoint) -> tuple[str, ...]:
-    return ("ssl_check_hostname", *_TLS_TEXTS) if base.tls else ()
 
 
 def _no_more(options: Mapping[str, str], *known: str) -> None:

@@ -62,7 +62,10 @@ def test_queues_workers_and_apps_take_a_timeout() -> None:
 
 
 def test_an_unknown_option_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"'retries' is unknown here; the known options are: db, password, timeout, u"):
+    with pytest.raises(
+        ValueError,
+        match=r"'retries' is unknown here; the known options are: .* timeout, username",
+    ):
         open_storage("redis://host?retries=3")
     with pytest.raises(ValueError, match=r"known options are: linger, timeout"):
         open_storage("file:///a?db=3")

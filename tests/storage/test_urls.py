@@ -57,7 +57,7 @@ def test_every_form_opens(url: str, kind: type[object]) -> None:
         ("redis://a,b", "cluster or"),
         ("redis://host?retries=3", "'retries' is unknown"),
         ("redis://host?ssl_ca_certs=x", "needs rediss"),
-        ("rediss://host?ssl_magic=x", "ssl_magic is unknown"),
+        ("rediss://host?ssl_magic=x", "'ssl_magic' is unknown"),
         ("redis://host#x", "%23"),
         ("redis+cluster://a:1/2", "only database 0"),
         ("redis+sentinel://a:1", "service"),

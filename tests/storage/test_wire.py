@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ssl
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.wire import LinkLost, Wire
 from tests.servers import Server, standalone
 from tests.storage.standin import KEY, LIBRARY
+from tests.storage.tls import make_certificate, tls_proxy
 
 
 def _soon() -> float:
@@ -92,31 +91,9 @@ def test_uvloop_carries_the_same_wire() -> None:
 
 
 async def test_tls_carries_the_same_wire(server: Server, tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    await asyncio.to_thread(
-        subprocess.run,
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
-        f"-addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}",
-        shell=True,
-        check=True,
-        capture_output=True,
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-
-    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", server.port)
-
-        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            while data := await source.read(65536):
-                sink.write(data)
-            sink.transport.abort()
-
-        await asyncio.gather(pump(reader, up_writer), pump(up_reader, writer), return_exceptions=True)
-
-    listening = await asyncio.start_server(forward, "127.0.0.1", 0, ssl=context)
-    async with listening:
-        url = f"rediss://127.0.0.1:{listening.sockets[0].getsockname()[1]}?ssl_ca_certs={certificate}"
+    files = await asyncio.to_thread(make_certificate, tmp_path)
+    async with tls_proxy(server, files) as port:
+        url = f"rediss://127.0.0.1:{port}?ssl_ca_certs={files[1]}"
         storage = open_storage(url)
         assert isinstance(storage, RedisStorage)
         storage = RedisStorage(storage.endpoint, library=LIBRARY)
@@ -129,11 +106,11 @@ async def test_tls_carries_the_same_wire(server: Server, tmp_path: Path) -> None
         here = Endpoint("127.0.0.1", storage.endpoint.port, tls=True)
         with pytest.raises(OSError, match=r"certificate|CERTIFICATE"):
             await dial(here)
-        wire = await dial(replace(here, tls_options={"ssl_cert_reqs": "none"}))
+        wire = await dial(replace(here, options={"ssl_cert_reqs": "none"}))
         assert await wire.send(pack("PING"), _soon()) == b"PONG"
         wire.drop()
-        with pytest.raises(StorageUnavailable, match="ssl_cert_reqs must be one of required, optional, none"):
-            await dial(replace(here, tls_options={"ssl_cert_reqs": "maybe"}))
+        with pytest.raises(StorageUnavailable, match="Invalid SSL Certificate Requirements Flag: maybe"):
+            await dial(replace(here, options={"ssl_cert_reqs": "maybe"}))
 
 
 async def test_tls_to_a_port_that_speaks_none_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

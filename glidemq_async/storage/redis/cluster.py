@@ -52,6 +52,7 @@ class ClusterStorage(ServerStorage):
         super().__init__(url or f"redis+cluster://{','.join(f'{h}:{p}' for h, p in seeds)}", library, timeout)
         self._seeds = list(seeds)
         self._base = base
+        self._try_seconds = base.options.get("socket_timeout")
         self._nodes: dict[Address, Node] = {}
         self._owners: list[Address | None] = [None] * SLOTS
         self._known: list[Address] = []

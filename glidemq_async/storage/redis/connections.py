@@ -1,31 +1,75 @@
-"""How a connection is opened: the transport, plain or TLS, and the handshake on it in one round trip.
+"""Open a connection with redis-py and hand it over to `Wire`.
 
-RESP2 because its replies are bytes, int, list and None alone and cost the same as RESP3. Written here rather than taken
-from redis-py, whose import costs more than that of this whole package; every deadline is ours.
+redis-py knows TCP, TLS, unix sockets, logins and credential providers. It is imported when the first connection is
+opened, because its import takes longer than the import of this package.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage.redis.access import missing_rule
+from glidemq_async.storage.redis.handover import abandon, take_over
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.wire import Reply, ReplyError, Wire
 
 if TYPE_CHECKING:
-    import ssl
+    from redis.asyncio.connection import AbstractConnection
 
 CONNECT_SECONDS: Final = 5.0
+"""Seconds that opening a connection may take, unless the option `socket_connect_timeout` sets them."""
+
+# Options of redis-py that have no meaning here, because the wire reads replies (always bytes of RESP2), watches its
+# connection and retries calls itself. A retry by redis-py could execute a write twice.
+_UNUSED: Final = frozenset(
+    {
+        "client_name",  # sent separately, because a user may lack the permission for it
+        "connection_pool",
+        "decode_responses",
+        "driver_info",
+        "encoder_class",
+        "encoding",
+        "encoding_errors",
+        "event_dispatcher",
+        "health_check_interval",
+        "himport_registry",
+        "legacy_responses",
+        "lib_name",
+        "lib_version",
+        "maint_notifications_config",
+        "maint_notifications_pool_handler",
+        "maintenance_notification_hash",
+        "maintenance_state",
+        "max_connections",
+        "orig_host_address",
+        "orig_socket_connect_timeout",
+        "orig_socket_timeout",
+        "oss_cluster_maint_notifications_handler",
+        "parser_class",
+        "protocol",
+        "response_callbacks",
+        "retry",
+        "retry_on_error",
+        "retry_on_timeout",
+        "socket_connect_timeout",
+        "socket_timeout",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where and how to connect: a unix socket path, or a host and port with or without TLS."""
+    """The address of a server and the options to connect to it.
+
+    The server listens on the unix socket `path`, or on `host` and `port`, with TLS if `tls` is set. `options` are
+    further keyword arguments of redis-py's connection classes, such as `ssl_ca_certs` or `credential_provider`.
+    `connection_class` replaces the class of redis-py that opens the connection.
+    """
 
     host: str = "localhost"
     port: int = 6379
@@ -34,129 +78,132 @@ class Endpoint:
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     db: int = 0
-    # Options of the TLS connection as redis-py names them; their types differ by name.
-    tls_options: dict[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False, repr=False)
+    connection_class: type[AbstractConnection] | None = field(default=None, repr=False)
 
     @property
     def where(self) -> str:
-        """The place for messages."""
+        """The address as messages show it."""
         return self.path if self.path is not None else f"{self.host}:{self.port}"
 
     def at(self, host: str, port: int) -> Endpoint:
-        """The same credentials at another node."""
+        """Return an endpoint with the same login and options at another address."""
         return replace(self, host=host, port=port, path=None)
+
+    def connection(self) -> AbstractConnection:
+        """Return an unopened connection of redis-py. Raises `StorageUnavailable` for options that redis-py refuses."""
+        from redis.asyncio import connection as redis
+        from redis.exceptions import RedisError
+
+        kind = self.connection_class
+        kwargs = {name: value for name, value in self.options.items() if name not in _UNUSED}
+        kwargs |= {"db": self.db, "username": self.username, "password": self.password}
+        # The deadline of `dial` covers the whole login, so redis-py needs no timeouts of its own.
+        kwargs |= {"protocol": 2, "driver_info": None, "socket_timeout": None, "socket_connect_timeout": None}
+        if self.path is not None:
+            kind = kind or redis.UnixDomainSocketConnection
+            kwargs["path"] = self.path
+        else:
+            kind = kind or (redis.SSLConnection if self.tls else redis.Connection)
+            kwargs |= {"host": self.host, "port": self.port}
+        try:
+            return kind(**kwargs)
+        except (RedisError, TypeError, ValueError) as error:
+            raise StorageUnavailable(
+                f"the options for the connection to {self.where} are invalid: {error}. Correct the URL or the client."
+            ) from error
 
 
 class LoginRefused(StorageUnavailable):
-    """The server is there, and does not take the user or the password."""
+    """The server can be reached and refuses the user, the password or a command of the login."""
 
 
 async def dial(endpoint: Endpoint) -> Wire:
-    """Open a connection, log in, and name it.
+    """Open a connection, log in, select the database and set the connection's name.
 
-    Raises `StorageUnavailable` when the server refuses our credentials, else `OSError` when it cannot be
-    reached (worth another try).
+    Raises `StorageUnavailable` when another attempt cannot succeed, as with a wrong password, and `OSError` when the
+    server cannot be reached now.
     """
+    connection = endpoint.connection()
+    seconds: float = endpoint.options.get("socket_connect_timeout") or CONNECT_SECONDS
     try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            return await _connect(endpoint)
+        async with asyncio.timeout(seconds):
+            return await _login(connection, endpoint, seconds)
     except TimeoutError as error:
         if str(error):
             raise
         hint = " to a TLS handshake: rediss:// and tls=true are for a port that speaks TLS" if endpoint.tls else ""
-        raise TimeoutError(f"{endpoint.where} gave no answer within {CONNECT_SECONDS:g} s{hint}") from error
+        raise TimeoutError(f"{endpoint.where} gave no answer within {seconds:g} s{hint}") from error
 
 
-async def _connect(endpoint: Endpoint) -> Wire:
-    wire = await _open(endpoint)
+async def _login(connection: AbstractConnection, endpoint: Endpoint, seconds: float) -> Wire:
     try:
-        await _greet(wire, endpoint)
+        await connection.connect()  # type: ignore[no-untyped-call]
+        wire = take_over(connection, endpoint.where)
+    except Exception as error:
+        abandon(connection)
+        await asyncio.sleep(0)  # the transport closes in the next turn of the loop, which may be the last one
+        raise _translated(error, endpoint) from error
     except BaseException:
-        wire.drop("not usable")
-        # Its transport closes in the next turn of the loop, which may be the last one.
+        abandon(connection)
+        raise
+    try:
+        name = endpoint.options.get("client_name") or f"glidemq-async-{os.getpid()}"
+        deadline = asyncio.get_running_loop().time() + seconds
+        _check_name(await wire.send(pack("CLIENT", "SETNAME", name), deadline), endpoint)
+    except BaseException:
+        wire.drop("the login failed")
         await asyncio.sleep(0)
         raise
     return wire
 
 
-async def _open(endpoint: Endpoint) -> Wire:
-    loop = asyncio.get_running_loop()
-    if endpoint.path is not None:
-        _, wire = await loop.create_unix_connection(lambda: Wire(endpoint.where), endpoint.path)
-        return wire
-    context = _tls_context(endpoint) if endpoint.tls else None
-    transport, wire = await loop.create_connection(
-        lambda: Wire(endpoint.where), endpoint.host, endpoint.port, ssl=context
-    )
-    opened: socket.socket | None = transport.get_extra_info("socket")
-    if opened is not None:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    return wire
-
-
-async def _greet(wire: Wire, endpoint: Endpoint) -> None:
-    """Log in, say who we are and choose the database: sent together, since none waits for another's answer."""
-    commands: list[tuple[str, ...]] = [("CLIENT", "SETNAME", f"glidemq-async-{os.getpid()}")]
-    if endpoint.username:
-        commands.insert(0, ("AUTH", endpoint.username, endpoint.password or ""))
-    elif endpoint.password:
-        commands.insert(0, ("AUTH", endpoint.password))
-    if endpoint.db:
-        commands.append(("SELECT", str(endpoint.db)))
-    deadline = asyncio.get_running_loop().time() + CONNECT_SECONDS
-    replies = [wire.send(pack(*command), deadline) for command in commands]
-    for command, reply in zip(commands, replies, strict=True):
-        _check(command[0], await reply, endpoint)
-
-
-def _check(command: str, reply: Reply, endpoint: Endpoint) -> None:
+def _check_name(reply: Reply, endpoint: Endpoint) -> None:
     if isinstance(reply, ReplyError):
-        word = str(reply).split(" ", 1)[0]
-        if word == "NOPERM":
-            _denied(command, str(reply), endpoint)
-            return
-        # A login fails with one of several words; but a server that is starting may say so to anything.
-        if word in _LOGIN or (command == "AUTH" and word not in _LATER):
-            text = str(reply).rstrip(".")
-            raise LoginRefused(
-                f"{endpoint.where} refused the login: {text}. Check the user name and password in the URL."
-            )
-        raise ConnectionError(f"cannot connect to {endpoint.where}: {reply}")
-    if isinstance(reply, Exception):
+        code = str(reply).split(" ", 1)[0]
+        if code == "NOAUTH":
+            raise _refused(str(reply), endpoint)
+        # The name only helps readers of CLIENT LIST, so a user without the permission may connect.
+        if code != "NOPERM":
+            raise ConnectionError(f"cannot connect to {endpoint.where}: {reply}")
+    elif isinstance(reply, Exception):
         raise reply
 
 
-def _denied(command: str, reply: str, endpoint: Endpoint) -> None:
-    # The name of the connection is for CLIENT LIST alone. Each other command is needed.
-    if command != "CLIENT":
-        rule = missing_rule(reply)
-        raise LoginRefused(f"{endpoint.where} does not allow {command}: {reply}. Add to the user: {rule}.")
+def _refused(text: str, endpoint: Endpoint) -> LoginRefused:
+    return LoginRefused(
+        f"{endpoint.where} refused the login: {text.rstrip('.')}. Check the user name and password in the URL."
+    )
 
 
-_LOGIN: Final = frozenset({"NOAUTH", "WRONGPASS"})
-_LATER: Final = frozenset({"LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN"})
+def _translated(error: Exception, endpoint: Endpoint) -> Exception:
+    """Return the error of `dial` for an error of redis-py or of a credential provider."""
+    from redis import exceptions
+
+    # redis-py wraps the error of the socket, and on unix sockets its own errors too.
+    for inner in _chain(error):
+        if isinstance(inner, exceptions.AuthenticationError):
+            return _refused(_with_code(inner), endpoint)
+        if isinstance(inner, exceptions.NoPermissionError):
+            text = _with_code(inner)
+            return LoginRefused(
+                f"{endpoint.where} does not allow the login: {text.rstrip('.')}. Add to the user: {missing_rule(text)}."
+            )
+        if isinstance(inner, OSError):
+            return inner
+    # Whatever else failed, such as a credential provider, may succeed next time.
+    return ConnectionError(f"cannot connect to {endpoint.where}: {error}")
 
 
-def _tls_context(endpoint: Endpoint) -> ssl.SSLContext:
-    """Return the context for the options of a URL, which have the names that redis-py gives them."""
-    import ssl
-
-    given = endpoint.tls_options
-    context = ssl.create_default_context()
-    verify = given.get("ssl_cert_reqs", "required")
-    if verify not in _VERIFY:
-        known = ", ".join(_VERIFY)
-        raise StorageUnavailable(f"ssl_cert_reqs must be one of {known}, got {verify!r}: change the URL")
-    # Without a certificate that is looked at there is no name to compare.
-    context.check_hostname = bool(given.get("ssl_check_hostname", True)) and verify != "none"
-    context.verify_mode = ssl.VerifyMode[f"CERT_{verify.upper()}"]
-    if "ssl_ca_certs" in given or "ssl_ca_path" in given:
-        context.load_verify_locations(given.get("ssl_ca_certs"), given.get("ssl_ca_path"))
-    if "ssl_certfile" in given:
-        context.load_cert_chain(given["ssl_certfile"], given.get("ssl_keyfile"), given.get("ssl_password"))
-    if "ssl_ciphers" in given:
-        context.set_ciphers(given["ssl_ciphers"])
-    return context
+def _chain(error: BaseException | None) -> list[BaseException]:
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    return chain
 
 
-_VERIFY: Final = ("required", "optional", "none")
+def _with_code(error: Exception) -> str:
+    # redis-py removes the code from the text of an error reply.
+    code = getattr(error, "status_code", None)
+    return f"{code} {error}" if code else str(error)

@@ -49,6 +49,7 @@ class ServerStorage(ABC):
         self._url = url
         self._timeout = timeout
         self._call_timeout = CALL_TIMEOUT if timeout is None else timeout
+        self._try_seconds: float | None = None  # of the option socket_timeout
         self.library = library or shipped()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -194,7 +195,7 @@ class ServerStorage(ABC):
         if node is not None and loop is self._loop:
             wire = node.wire
             if wire is not None and not wire.congested:
-                patience = min(timeout, TRY_SECONDS)
+                patience = min(timeout, self._try_seconds or TRY_SECONDS)
                 reply = await wire.send(packed, started + patience, patience)
                 if not isinstance(reply, Exception):
                     return reply
@@ -206,7 +207,8 @@ class ServerStorage(ABC):
             if wire.congested:
                 await wire.writable()
             now = loop.time()
-            return await wire.send(packed, max(now + SHORTEST_TRY, min(deadline, now + TRY_SECONDS)))
+            patience = self._try_seconds or TRY_SECONDS
+            return await wire.send(packed, max(now + SHORTEST_TRY, min(deadline, now + patience)))
 
         return await self._persist(function, key, timeout, attempt, problem, started)
 

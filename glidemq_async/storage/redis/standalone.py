@@ -25,6 +25,7 @@ class RedisStorage(ServerStorage):
     ) -> None:
         super().__init__(url or f"redis://{endpoint.where}", library, timeout)
         self._endpoint = endpoint
+        self._try_seconds = endpoint.options.get("socket_timeout")
         self._node = Node(self.dial, self.library)
 
     @property

@@ -44,14 +44,15 @@ _NEVER: Final = float("inf")
 
 
 class Wire(asyncio.Protocol):
-    """A connection; `dial` in `connections` opens it and makes the handshake."""
+    """A connection that `dial` in `connections` has opened."""
 
     _transport: asyncio.Transport
     _transit: Transit
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, keep: object = None) -> None:
         self._loop = asyncio.get_running_loop()
         self.where = where
+        self._keep = keep  # lives as long as the connection; see `handover`
         self._parser = hiredis.Reader(notEnoughData=_MISSING)
         self._pending: deque[tuple[asyncio.Future[Reply], float, float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
