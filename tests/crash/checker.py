@@ -37,6 +37,7 @@ class Stored(NamedTuple):
     stalls: int
     result: int | None
     reason: str | None
+    name: str = ""
 
 
 @dataclass
@@ -65,7 +66,7 @@ async def read_stock(url: str, queue_name: str) -> Stock:
                 if job.id in stock.ended:
                     stock.listed_twice.append(job.id)
                 stock.ended[job.id] = Stored(
-                    job.state, job.fence, job.stalled_count, job.return_value, job.failed_reason
+                    job.state, job.fence, job.stalled_count, job.return_value, job.failed_reason, job.name
                 )
         counts = await queue.get_job_counts()
         stock.unfinished = {state: counts[state] for state in UNFINISHED if counts[state]}

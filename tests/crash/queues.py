@@ -36,3 +36,9 @@ async def switch_fencing_off(url: str, queue_name: str) -> None:
     """Turn the fence off, which only a testing build of the library can."""
     async with connect_to(url) as storage, Queue[Payload, int](queue_name, storage):
         await storage.call("testControl", f"glide:{{{queue_name}}}", ["unfenced", "1"])
+
+
+async def shift_clock(url: str, queue_name: str, seconds: float) -> None:
+    """Move the server's clock this far from the real time, which only a testing build of the library can."""
+    async with connect_to(url) as storage, Queue[Payload, int](queue_name, storage):
+        await storage.call("testControl", f"glide:{{{queue_name}}}", ["clock_shift", round(seconds * 1000)])

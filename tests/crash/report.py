@@ -20,6 +20,7 @@ from tests.crash.scenarios import (
     SHUTDOWNS,
     SQUALL,
     STORM,
+    TRIALS,
     UNFENCED,
     Scenario,
 )
@@ -27,7 +28,7 @@ from tests.crash.size import SCALE
 from tests.crash.squall import DEFECTS
 from tests.crash.squall import Outcome as SquallOutcome
 
-MEASURED: Final[list[Scenario[Any]]] = [STORM, SQUALL, POISON, RESTARTS, SHUTDOWNS, RECOVERY]
+MEASURED: Final[list[Scenario[Any]]] = [STORM, SQUALL, POISON, RESTARTS, SHUTDOWNS, RECOVERY, *TRIALS]
 
 
 class Row(NamedTuple):

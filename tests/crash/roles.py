@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import uvloop
 
@@ -24,12 +24,13 @@ from glidemq_async import (
     QueueEvents,
     RateLimited,
     RetryLater,
+    StorageUnavailable,
     UnrecoverableError,
     Worker,
 )
 from glidemq_async._internal import failpoints
 from glidemq_async.functions import loader
-from glidemq_async.storage import Endpoint, FileStorage, RedisStorage, Storage
+from glidemq_async.storage import Endpoint, FileStorage, RedisStorage, Storage, open_storage
 from glidemq_async.storage.redis.library import Library
 from tests.crash.journal import Journal
 
@@ -54,6 +55,7 @@ class Payload(TypedDict):
     poison: bool
     later: float
     met: float
+    filler: NotRequired[str]
 
 
 def payload(
@@ -84,11 +86,13 @@ def break_library(old: str, new: str) -> None:
 
 
 def connect_to(url: str) -> Storage:
-    """The server of the run."""
+    """The server of the run: the testing build on a socket and in a file, the released library elsewhere."""
     kind, _, path = url.partition("://")
     if kind == "file":
         return FileStorage(path, linger=1.0, testing=True)
-    return RedisStorage(Endpoint(path=path), url, _Text.library)
+    if kind == "unix":
+        return RedisStorage(Endpoint(path=path), url, _Text.library)
+    return open_storage(url)
 
 
 def run_loop(main: Coroutine[Any, Any, None], *, fast: bool = False) -> None:
@@ -133,6 +137,7 @@ class WorkerRole:
     lease: float = 1.0
     max_stalled: int = 100_000
     grace: float = 0.5
+    poll: float = 5.0
     point: str = ""
     nth: int = 1
     fast: bool = False
@@ -151,6 +156,7 @@ class WorkerRole:
                 concurrency=self.concurrency,
                 lock_duration=self.lease,
                 max_stalled=self.max_stalled,
+                poll_interval=self.poll,
                 shutdown_timeout=self.grace,
             )
             _write_outcomes(worker, self.journal)
@@ -169,7 +175,7 @@ class Handler:
         self._trap = trap
 
     async def __call__(self, job: Job[Payload, int]) -> int:
-        self._journal.write("start", job.id, job.fence)
+        self._journal.write("start", job.id, job.fence, job.name)
         try:
             return await self._run(job)
         finally:
@@ -197,7 +203,7 @@ class Handler:
 def _write_outcomes(worker: Worker[Payload, int], journal: Journal) -> None:
     def listener(kind: str) -> Callable[..., None]:
         def write(job: Job[Payload, int], *_: object) -> None:
-            journal.write(kind, job.id, job.fence)
+            journal.write(kind, job.id, job.fence, job.name)
 
         return write
 
@@ -220,6 +226,7 @@ class Standing(TypedDict, total=False):
     key: str
     cost: float
     ttl: float
+    durability: Literal["default", "replicated"]
 
 
 class Spec(TypedDict):
@@ -235,7 +242,11 @@ class Spec(TypedDict):
 
 @dataclass(frozen=True)
 class ProducerRole:
-    """A process that adds jobs, many at once, and writes down each one that was acknowledged."""
+    """A process that adds jobs, many at once, and writes down each one that was acknowledged.
+
+    `pace`: seconds that each of the `at_once` waits between two adds. With `goes_on`, an add that ends in
+    StorageUnavailable is written down as `unsure`, and the next one follows.
+    """
 
     url: str
     queue: str
@@ -244,6 +255,8 @@ class ProducerRole:
     at_once: int = 20
     point: str = ""
     nth: int = 1
+    pace: float = 0.0
+    goes_on: bool = False
 
     def __call__(self) -> None:
         """Add them all."""
@@ -257,18 +270,30 @@ class ProducerRole:
 
     async def _add_some(self, queue: Queue[Payload, int], line: Any) -> None:
         for spec in line:
-            job = await queue.add(
-                spec.get("name", "work"),
-                spec["told"],
-                job_id=spec["job_id"],
-                delay=spec["delay"],
-                attempts=3,
-                backoff=0.05,
-                keep_completed=KEEP_ALL,
-                keep_failed=KEEP_ALL,
-                **spec.get("stands", {}),
-            )
-            self.journal.write("added", job.id, spec["serial"])
+            try:
+                job = await _add(queue, spec)
+            except StorageUnavailable:
+                if not self.goes_on:
+                    raise
+                self.journal.write("unsure", spec["serial"])
+            else:
+                self.journal.write("added", job.id, spec["serial"])
+            if self.pace:
+                await asyncio.sleep(self.pace)
+
+
+async def _add(queue: Queue[Payload, int], spec: Spec) -> Job[Payload, int]:
+    return await queue.add(
+        spec.get("name", "work"),
+        spec["told"],
+        job_id=spec["job_id"],
+        delay=spec["delay"],
+        attempts=3,
+        backoff=0.05,
+        keep_completed=KEEP_ALL,
+        keep_failed=KEEP_ALL,
+        **spec.get("stands", {}),
+    )
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,12 @@ from tests.servers import Server
 
 
 @dataclass(frozen=True)
-class Room:
-    """What the processes of a run share."""
+class Base:
+    """A directory with a journal, and the children of a run."""
 
     directory: Path
-    server: Server
     journal: Journal
     herd: Herd
-
-    @property
-    def url(self) -> str:
-        """Where the server is."""
-        return self.server.url
 
     @property
     def complaints(self) -> str:
@@ -35,18 +29,39 @@ class Room:
         return (self.directory / "children.log").read_text()
 
 
+@dataclass(frozen=True)
+class Room(Base):
+    """A base with a server."""
+
+    server: Server
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self.server.url
+
+
 @contextlib.contextmanager
-def open_room(*options: str) -> Generator[Room]:
-    """Start a server and make everything ready to fork; all of it ends with the block."""
+def open_base() -> Generator[Base]:
+    """Make everything ready to fork; all of it ends with the block."""
     # Short, since a unix socket lives there.
     directory = Path(tempfile.mkdtemp(prefix="gmq-"))
-    server = Server(directory, options, unix=True)
     try:
-        asyncio.run(server.start())
         journal = Journal(directory / "journal")
         with Herd(directory / "children.log") as herd:
-            yield Room(directory, server, journal, herd)
+            yield Base(directory, journal, herd)
         journal.close()
     finally:
-        server.kill()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def open_room(*options: str, unix: bool = True) -> Generator[Room]:
+    """Start a server, on a unix socket or a loopback port, beside a base; it ends with the block."""
+    with open_base() as base:
+        server = Server(base.directory, options, unix=unix)
+        try:
+            asyncio.run(server.start())
+            yield Room(base.directory, base.journal, base.herd, server)
+        finally:
+            server.kill()

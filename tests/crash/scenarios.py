@@ -13,7 +13,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from tests.crash import poison, recovery, restarts, shutdowns, squall, storm
+from tests.crash import (
+    clocks,
+    failovers,
+    links,
+    masses,
+    permissions,
+    poison,
+    recovery,
+    restarts,
+    shutdowns,
+    squall,
+    storm,
+)
 from tests.crash.size import PATIENCE, scaled, seconds
 
 ROOT: Final = Path(__file__).parents[2]
@@ -122,6 +134,50 @@ RECOVERY: Final = Scenario(
     "p99 within lease + 1 s, all within lease + 2 s",
 )
 
+# -- trials of servers, links and clocks ------------------------------------------------------------------------------
+# Their sizes are bounded, since the store keeps the last 100,000 events for the proof.
+
+NOTHING_WRONG: Final = "0 lost, 0 doubled, 0 ended without a run, 0 failed"
+CLOCKS: Final = Scenario(
+    "clocks",
+    clocks.Outcome,
+    clocks.Size(jumps=min(200, scaled(20)), jobs=min(12_000, scaled(1_200)), seconds=seconds(60)),
+    "The server's clock may jump in both directions while jobs run and workers die",
+    f"{NOTHING_WRONG}, at most {clocks.MOST_BETWEEN_STARTS:g} s between starts",
+)
+LINKS: Final = Scenario(
+    "links",
+    links.Outcome,
+    links.Size(jobs=min(1_000, scaled(100)), seconds=seconds(60)),
+    "Workers and producers may be behind a slow link, with large payloads and a lease of a second",
+    f"{NOTHING_WRONG}, at most one claim in two for nothing",
+)
+SENTINELS: Final = Scenario(
+    "sentinels",
+    failovers.Outcome,
+    failovers.Size(planned=min(10, scaled(1)), killed=min(10, scaled(1)), seconds=seconds(90)),
+    "Sentinel may fail over, planned or after the death of the primary, while jobs run",
+    failovers.DEMANDED,
+)
+CLUSTERS: Final = SENTINELS._replace(
+    name="clusters", guarantee="A cluster may fail over, planned or after the death of the primary, while jobs run"
+)
+PERMISSIONS: Final = Scenario(
+    "permissions",
+    permissions.Outcome,
+    permissions.Size(jobs=min(10_000, scaled(1_600)), seconds=seconds(40)),
+    "The user of workers may have the documented commands alone, and no channels",
+    NOTHING_WRONG,
+)
+MASSES: Final = Scenario(
+    "masses",
+    masses.Outcome,
+    masses.Size(schedulers=min(20_000, scaled(20_000)), expiring=min(5_000, scaled(5_000)), seconds=seconds(120)),
+    "20,000 job schedulers may have one slot, and 5,000 jobs may expire in the same instant",
+    f"{NOTHING_WRONG}, each slot fires once, what expires had to",
+)
+TRIALS: Final[list[Scenario[Any]]] = [CLOCKS, LINKS, SENTINELS, CLUSTERS, PERMISSIONS, MASSES]
+
 #: By name: the sizes and the functions that run them, for the command line.
 RUNNERS: Final[dict[str, tuple[Any, Callable[..., Outcome]]]] = {
     "storm": (storm.Size(), storm.storm),
@@ -130,4 +186,10 @@ RUNNERS: Final[dict[str, tuple[Any, Callable[..., Outcome]]]] = {
     "restarts": (restarts.Size(), restarts.restarts),
     "shutdowns": (shutdowns.Size(), shutdowns.shutdowns),
     "recovery": (recovery.Size(), recovery.recovery),
+    "clocks": (clocks.Size(), clocks.clocks),
+    "sentinels": (failovers.Size(), failovers.sentinels),
+    "clusters": (failovers.Size(), failovers.clusters),
+    "masses": (masses.Size(), masses.masses),
+    "links": (links.Size(), links.links),
+    "permissions": (permissions.Size(), permissions.permissions),
 }

@@ -19,6 +19,7 @@ from tests.crash.scenarios import (
     SKIRMISH,
     SQUALL,
     STORM,
+    TRIALS,
     UNFENCED,
     Scenario,
 )
@@ -106,6 +107,12 @@ def test_sigterm_ends_a_worker_in_time_and_its_jobs_are_back_at_once(seed: int) 
 @bounded(RECOVERY)
 def test_jobs_of_a_killed_worker_run_again_within_a_second_after_its_lease(seed: int) -> None:
     outcome = RECOVERY.run(seed)
+    assert outcome.faults() == [], outcome.line
+
+
+@pytest.mark.parametrize("trial", [pytest.param(one, id=one.name, marks=bounded(one)) for one in TRIALS])
+def test_what_disturbs_the_server_or_its_link_loses_and_doubles_nothing(trial: Scenario[Any], seed: int) -> None:
+    outcome = trial.run(seed)
     assert outcome.faults() == [], outcome.line
 
 
