@@ -1,4 +1,4 @@
-"""Adding a job from a shell: by a task's signature where the app declares one of its name."""
+"""Adding a job from a shell. If the app has a task of this name, its signature checks the arguments."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 
 async def add_job(store: Store, queue: str, name: str, payload: object, options: Mapping[str, Any]) -> Job[Any, Any]:
-    """Add a job. Raises CommandError, before anything is sent, for what no task of the app takes.
+    """Add a job.
 
-    And for a store that would end with this command.
+    Raises CommandError before anything is sent if the arguments fit no task of the app, or if the store would end with
+    this command.
     """
-    refuse_private(store.storage, "and the job would end with this command")
+    refuse_private(store.storage, "and the job would be lost at the end of this command")
     task = None if store.app is None else _task(store.app, queue, name)
     if store.app is None or task is None:
         async with store.queue(queue) as opened:
@@ -33,7 +34,7 @@ async def add_job(store: Store, queue: str, name: str, payload: object, options:
 
 
 def _task(app: GlideMQ[Any], queue: str, name: str) -> AnyTask | None:
-    """The task of a queue that a job of this name runs, None where the app declares no tasks."""
+    """Return the task that a job of this name runs, or None if the app declares no tasks."""
     if queue not in app.queues:
         return None
     here = {known: task for known, task in app.tasks.items() if task.queue == queue}
@@ -45,7 +46,7 @@ def _task(app: GlideMQ[Any], queue: str, name: str) -> AnyTask | None:
 
 
 def _call(task: AnyTask, payload: object) -> dict[str, Any]:
-    """The stored form of a call whose arguments were typed as JSON."""
+    """Return the stored form of a call with arguments in JSON."""
     arguments = task.arguments
     try:
         positional, keywords = cast("tuple[object, object]", arguments.split(payload))

@@ -1,4 +1,4 @@
-"""The commands, put together. What a command does lives in its own module, imported when it runs."""
+"""The command-line application. The work of each command is in a module that is imported when the command runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def build() -> typer.Typer:
 
 
 def run() -> None:
-    """Run the command line of this process; an error of the library is one line and an exit code."""
+    """Run the command line of this process. A library error becomes one line and an exit code."""
     from glidemq_async.errors import GlideMQError
 
     try:
@@ -74,6 +74,6 @@ def run() -> None:
     except (CommandError, GlideMQError) as error:
         typer.echo("glidemq: " + escape(str(error), keep="\n"), err=True)
         raise SystemExit(code_of(error)) from None
-    except OSError as error:  # of standard output, as a rule: a full disk
+    except OSError as error:  # usually from standard output, for example on a full disk
         typer.echo(f"glidemq: {escape(str(error))}", err=True)
         raise SystemExit(FAILED) from None

@@ -1,4 +1,4 @@
-"""From `module:name` to something that runs jobs: loading it, and the little that is asked of it."""
+"""Loading the object that `module:name` refers to, and the protocols that it must satisfy."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ USUAL_NAMES: Final = ("mq", "app", "worker")
 
 @runtime_checkable
 class Runnable(AbstractAsyncContextManager[Any], Protocol):
-    """What a worker process runs: a Worker, a WorkerPool, or what `app.worker(...)` returns."""
+    """An object that a worker process runs: a Worker, a WorkerPool, or the result of `app.worker(...)`."""
 
     async def run(self, *, until_empty: bool = False) -> None:
-        """Work until it is stopped, or until nothing waits."""
+        """Run jobs until it is stopped, or until no job waits."""
         ...
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Ask `run` to shut down in an orderly way; `at_once` hands back what runs, and may be said later too."""
+        """Ask `run` to shut down gracefully. `at_once` releases running jobs; it can follow a first call."""
         ...
 
 
 @runtime_checkable
 class Application(Protocol):
-    """What makes its own workers: a GlideMQ."""
+    """An app that creates its own workers: a GlideMQ."""
 
     def worker(self, queues: Sequence[str] | None = None, *, concurrency: int = 100) -> Runnable:
-        """Return what runs the jobs of these queues."""
+        """Return a worker for these queues."""
         ...
 
 
 def load(spec: str, directory: Path) -> object:
-    """Import what `module:name` names, with `directory` first on the path. Raises CommandError."""
+    """Import the object `module:name`, with `directory` first on the path. Raises CommandError."""
     module_name, _, path = spec.partition(":")
     if not module_name or module_name.endswith(".py") or "/" in module_name:
         raise _bad(spec, "write it as module:name, as in myapp.jobs:mq")
@@ -75,7 +75,7 @@ def _import(spec: str, name: str, directory: Path) -> object:
 
 
 def _line_of(error: BaseException) -> str:
-    """Where an import failed: the last line of the user's that had a part in it."""
+    """Return the place where an import failed: the last user line in the traceback."""
     trace = error.__traceback__
     last = ""
     while trace is not None:
@@ -98,59 +98,55 @@ def _bad(spec: str, why: str) -> CommandError:
 
 
 async def runnable_of(spec: str, found: object, *, queues: Sequence[str], **options: float | None) -> Runnable:
-    """Return what to run of what was loaded: an application's worker, itself, or what a factory returns.
+    """Return the object to run: the loaded object, the worker of an app, or the result of a factory function.
 
-    `options` are keywords of an application's `worker`, None for those that were not given. Raises CommandError for
-    what is none of these, and for options that it does not take.
+    `options` are keywords of the app's `worker`; None means not given. Raises CommandError for an object of another
+    type, and for options that it does not accept.
     """
     found = await _made(spec, found)
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(found, Application) and not inspect.isclass(found):
         try:
-            # Any: whether they fit is what is asked here.
+            # Any: this call checks whether they fit.
             return found.worker(list(queues) or None, **cast("dict[str, Any]", given))
         except (TypeError, ValueError) as error:
             raise CommandError(f"{spec} cannot make a worker: {error}", USAGE) from error
     if not isinstance(found, Runnable) or inspect.isclass(found):
         kind = type(found).__name__
-        raise _bad(
-            spec, f"it is of type {kind}: wanted is a GlideMQ, a Worker, a WorkerPool, or a function that returns one"
-        )
+        raise _bad(spec, f"it is of type {kind}; use a GlideMQ, a Worker, a WorkerPool, or a function that returns one")
     names = [*(["queue"] if queues else []), *given]
     if names:
         kind = type(found).__name__
         told = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise CommandError(
-            f"{told} cannot be used with {spec}: name a GlideMQ app, or say it where this {kind} is made",
+            f"{told} cannot be used with {spec}; use a GlideMQ app, or set it where this {kind} is created",
             USAGE,
         )
     return found
 
 
 async def app_of(spec: str, found: object) -> GlideMQ:
-    """Return the app that was loaded, or that a factory returns. Raises CommandError for anything else."""
+    """Return the loaded app, or the app that a factory returns. Raises CommandError for anything else."""
     from glidemq_async.tasks.app import GlideMQ
 
     found = await _made(spec, found)
     is_app = isinstance(found, GlideMQ)
     if not is_app:
         kind = type(found).__name__
-        raise _bad(
-            spec, f"it is of type {kind}: wanted is a GlideMQ app, or a function that returns one (--app '' for none)"
-        )
+        raise _bad(spec, f"it is of type {kind}; use a GlideMQ app or a function that returns one (--app '' for none)")
     return cast("GlideMQ", found)
 
 
 async def _made(spec: str, found: object) -> object:
-    # Functions alone: a task is called like one, and that would do its work here and now.
+    # Only functions are called. A task is callable too, but a call would run its work here.
     if not (inspect.isroutine(found) or isinstance(found, partial)):
         return found
     factory = cast("Callable[..., object]", found)
     try:
         inspect.signature(factory).bind()
     except TypeError as error:
-        raise _bad(spec, f"it is a function that is called without arguments: {error}") from None
+        raise _bad(spec, f"the function must be callable without arguments: {error}") from None
     except ValueError:
-        pass  # a callable of C, which does not tell
+        pass  # a C callable without a signature
     made = factory()
     return await cast("Awaitable[object]", made) if inspect.isawaitable(made) else made

@@ -1,4 +1,4 @@
-"""What every command does in the end: run its work, and print the document that comes out."""
+"""Running the work of a command and printing the resulting document."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LETTER: Final[Mapping[str, str]] = {
 
 
 def answer(work: Coroutine[Any, Any, Document], show: Callable[[Document], None], *, as_json: bool) -> None:
-    """Run a command's work to its end and print its document: as JSON, or as `show` does for people."""
+    """Run the work of a command and print its document, as JSON or with `show`."""
     from glidemq_async.cli import output, targets
 
     found = targets.run(work)
@@ -44,7 +44,7 @@ def answer(work: Coroutine[Any, Any, Document], show: Callable[[Document], None]
 
 
 def show_jobs(found: list[Document], columns: Mapping[str, str], place: Place, *, empty: str) -> None:
-    """Print a table of jobs: the fields by their headings."""
+    """Print a table of jobs with the given fields and headings."""
     from glidemq_async.cli import documents, output
 
     rows = [[documents.told(one, field) for field in columns.values()] for one in found]
@@ -53,12 +53,12 @@ def show_jobs(found: list[Document], columns: Mapping[str, str], place: Place, *
 
 
 def hint_at_more(document: Document, hint: str) -> None:
-    """Say that a list goes on, if it does: in a pipe too, where it is no part of the table."""
+    """Print a hint if the list has more rows. It goes to standard error, so it is not part of the table in a pipe."""
     if document["more"]:
         typer.echo(f"there are {hint}", err=True)
 
 
 def hint_at_app(found: list[Document], place: Place) -> None:
-    """Say how sealed payloads can be read, if there are any and no app was named."""
+    """Print how to read sealed payloads, if there are any and no app was given."""
     if place.spec is None and any(one["sealed"] for one in found):
-        typer.echo("sealed: written with codecs that only the app has; name it with --app module:name", err=True)
+        typer.echo("sealed: only the codecs of the app can read these payloads; pass --app module:name", err=True)

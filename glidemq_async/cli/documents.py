@@ -1,4 +1,4 @@
-"""What the commands print of jobs, workers and job schedulers: the shapes that docs/cli.md promises."""
+"""The documents of jobs, workers and job schedulers that commands print. docs/cli.md describes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from glidemq_async.stored.dead_letter import DeadLetter
 
 
 def told(document: Document, column: str) -> object:
-    """Return a field of a job's document for a table: nothing to show is not the same as what cannot be read."""
+    """Return a field of a job's document for a table. An empty value differs from an unreadable one."""
     if column in document["sealed"]:
         return "(sealed)"
     return "(unreadable)" if column in document["unreadable"] else document[column]
@@ -24,7 +24,7 @@ def told(document: Document, column: str) -> object:
 def job_document(job: Job[Any, Any]) -> Document:
     """Return a job as a document.
 
-    A payload that cannot be decoded here is null, `unreadable` says why, and `sealed` names those that codecs refused.
+    A payload that cannot be decoded is null. `unreadable` has the reason, and `sealed` names those that codecs refused.
     """
     unreadable: dict[str, str] = {}
     sealed: list[str] = []
@@ -77,8 +77,9 @@ def _letter_document(letter: DeadLetter) -> Document:
 
 
 def letter_row(document: Document) -> Document:
-    """Return the document of a dead letter as a table tells it: of one that was moved and has not failed since, why
-    and when it failed in the queue it comes from."""
+    """Return the document of a dead letter for a table.
+
+    For a job that was moved and has not failed since, it shows why and when the job failed in its original queue."""
     origin = document["dead_letter_of"]
     if origin is None:
         return document
@@ -140,7 +141,7 @@ def scheduler_document(scheduler: JobScheduler[Any]) -> Document:
 
 
 def event_document(event: QueueEvent | EventGap) -> Document:
-    """Return an event as a document; a gap is one of the kind "gap" with the number of events missed."""
+    """Return an event as a document. A gap has the kind "gap" and the number of missed events."""
     if isinstance(event, EventGap):
         return {"kind": "gap", "missed": event.missed, "position": event.position}
     return {

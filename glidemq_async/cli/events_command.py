@@ -1,4 +1,4 @@
-"""The command `glidemq events`: what happens to a queue, a line each."""
+"""The command `glidemq events`: the events of a queue, one per line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 After = Annotated[
     str | None,
     typer.Option(
-        "--after", metavar="POSITION", help="Start after this event; 0 is the first one kept.", show_default="now"
+        "--after", metavar="POSITION", help="Start after this event; 0 starts at the oldest event.", show_default="now"
     ),
 ]
-Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Wait for more, or end with what there is.")]
+Follow = Annotated[
+    bool, typer.Option("--follow/--no-follow", help="Wait for new events, or end after the existing ones.")
+]
 Count = Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")]
 
 
@@ -38,7 +40,7 @@ Kinds = Annotated[
     list[str] | None,
     typer.Option(
         *("--kind", "-k"),
-        help="Only this kind; repeat it.",
+        help="Only events of this kind. Can be repeated.",
         show_default="all",
         callback=_check_kinds,
         autocompletion=lambda: list(_kinds()),
@@ -56,7 +58,7 @@ def events(
     kind: Kinds = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the events of a queue as they happen, one a line, until Ctrl-C.
+    """Print the events of a queue as they happen, one per line, until Ctrl-C.
 
     With --json each line is an object; its `position` resumes after that event.
     """
@@ -82,7 +84,7 @@ def events(
 async def _print(reader: object, end: int | None, count: int | None, wanted: frozenset[str], as_json: bool) -> None:
     from glidemq_async.queues.events import EventGap, QueueEvents
 
-    assert isinstance(reader, QueueEvents)  # noqa: S101 - for the type, which is not imported above
+    assert isinstance(reader, QueueEvents)  # noqa: S101 - narrows the type, which is not imported above
     if end is not None and (end <= 0 or _number(reader.position) >= end):
         return
     printed = 0
@@ -107,5 +109,5 @@ def _line(event: QueueEvent | EventGap, as_json: bool) -> str:
 
 
 def _number(position: str) -> int:
-    """The number of the event that comes after a position."""
+    """Return the number of the event after a position."""
     return int(position.rpartition("/")[2])

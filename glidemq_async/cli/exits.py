@@ -1,25 +1,25 @@
-"""The exit codes of the commands, and which error leads to which. docs/cli.md tells them to users."""
+"""The exit codes of the commands and their errors. docs/cli.md lists them for users."""
 
 from __future__ import annotations
 
 from typing import Final
 
 FAILED: Final = 1
-"""The command was understood and did not succeed."""
+"""The command was valid but did not succeed."""
 USAGE: Final = 2
-"""What was typed makes no sense: an unknown option, an app that cannot be loaded, bad JSON."""
+"""The command line is invalid: an unknown option, an app that cannot be loaded, bad JSON."""
 UNAVAILABLE: Final = 3
 """The server cannot be reached or cannot be used."""
 NOT_FOUND: Final = 4
-"""There is no such queue, job, job scheduler or embedded store."""
+"""The queue, job, job scheduler or embedded store does not exist."""
 REFUSED: Final = 5
-"""It exists, and is in a state in which this cannot be done."""
+"""The object exists, but its state does not allow the operation."""
 HANDED_BACK: Final = 6
-"""A worker that was told twice to stop: what it was running has been handed back."""
+"""A second signal stopped the worker. Its running jobs were released."""
 GAVE_UP: Final = 7
-"""The supervisor ended because its workers die as soon as they are started."""
+"""The supervisor gave up because its workers die during their start."""
 INTERRUPTED: Final = 130
-"""Ended by Ctrl-C or SIGTERM, commands other than `worker`."""
+"""Ctrl-C or SIGTERM ended a command other than `worker`."""
 
 
 class CommandError(Exception):

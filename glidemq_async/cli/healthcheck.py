@@ -1,4 +1,4 @@
-"""The command `glidemq healthcheck`: asks a worker of this host how it is, for probes that run a command."""
+"""The command `glidemq healthcheck`: checks a worker on this host, for probes that run a command."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ Port = Annotated[
     int, typer.Option("--port", "-p", min=1, max=65535, envvar="GLIDEMQ_HEALTH_PORT", help="The worker's health port.")
 ]
 Host = Annotated[str, typer.Option("--host", help="Where the worker runs.")]
-Ready = Annotated[bool, typer.Option("--ready", help="Ask whether it takes jobs, not only whether it is alive.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.01, help="Seconds to wait for the answer.")]
+Ready = Annotated[
+    bool, typer.Option("--ready", help="Check that the workers claim jobs, not only that they are alive.")
+]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.01, help="Seconds to wait for the reply.")]
 
 
 def healthcheck(
     port: Port, host: Host = "127.0.0.1", ready: Ready = False, timeout: Timeout = 3.0, as_json: AsJson = False
 ) -> None:
-    """Ask the workers behind a health port how they are: exit code 0 when all are well, 1 when not.
+    """Check the workers behind a health port. The exit code is 0 if all are healthy, and 1 otherwise.
 
-    A worker whose loop does not turn gives no answer, which counts as not well.
+    A worker with a blocked event loop does not reply, so it counts as unhealthy.
     """
     import http.client
 
@@ -56,7 +58,7 @@ def _read(body: bytes) -> Document:
         }
         return {"status": str(found["status"]), "workers": workers, "problem": None}
     except (ValueError, KeyError, TypeError, AttributeError):
-        return _none(f"this is no worker's health port: {body[:200]!r}")
+        return _none(f"this is not the health port of a worker: {body[:200]!r}")
 
 
 def _none(problem: str) -> Document:

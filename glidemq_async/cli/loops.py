@@ -1,4 +1,4 @@
-"""Running a coroutine as a command does: the faster event loop where it is installed, and a clean Ctrl-C."""
+"""Running the coroutine of a command, in uvloop if it is installed, with a clean end at Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def run_in_loop(work: Coroutine[Any, Any, T], kind: str = "auto") -> T:
-    """Run to the end in a uvloop ("uvloop"), in asyncio's own loop ("asyncio"), or in the faster one that is there."""
+    """Run a coroutine in uvloop ("uvloop"), in asyncio's loop ("asyncio"), or in uvloop if it is installed."""
     try:
         factory = _loop_factory(kind)
     except CommandError:
@@ -27,7 +27,7 @@ def run_in_loop(work: Coroutine[Any, Any, T], kind: str = "auto") -> T:
 
 
 def run_interruptible(work: Coroutine[Any, Any, T]) -> T | None:
-    """As `run_in_loop`; SIGINT and SIGTERM cancel the work, which cleans up, and the answer is None."""
+    """Run as `run_in_loop` does. SIGINT and SIGTERM cancel the work, and the result is then None."""
     return run_in_loop(_interruptible(work))
 
 
@@ -49,7 +49,7 @@ async def _interruptible(work: Coroutine[Any, Any, T]) -> T | None:
 
 
 async def run_until_stdin_ends(worker: Worker[Any, Any]) -> None:
-    """Run a worker until SIGTERM, or the end of standard input: that comes however the parent process ends."""
+    """Run a worker until SIGTERM or the end of standard input, which follows every end of the parent process."""
     loop = asyncio.get_running_loop()
 
     def parent_has_ended() -> None:
@@ -63,10 +63,7 @@ async def run_until_stdin_ends(worker: Worker[Any, Any]) -> None:
 async def until_one(
     goals: Sequence[Coroutine[Any, Any, object]], beside: Sequence[Coroutine[Any, Any, object]]
 ) -> None:
-    """Wait until one of the goals has ended, running the rest beside it; raises what any of them raises.
-
-    What has not ended then is cancelled.
-    """
+    """Run all coroutines until one of the goals has ended, then cancel the others. Raises their first error."""
     reaching = {asyncio.create_task(goal) for goal in goals}
     tasks = reaching | {asyncio.create_task(work) for work in beside}
     waiting = tasks
@@ -88,6 +85,8 @@ def _loop_factory(kind: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
         import uvloop
     except ImportError:
         if kind == "uvloop":
-            raise CommandError("--loop uvloop: uvloop is not installed here", USAGE) from None
+            raise CommandError(
+                "--loop uvloop: uvloop is not installed; install it or use --loop asyncio", USAGE
+            ) from None
         return None
     return uvloop.new_event_loop

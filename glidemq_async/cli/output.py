@@ -1,4 +1,4 @@
-"""Printing: the same document as JSON for programs, or as a table for people."""
+"""Output: a document as JSON for programs, or as a table for people."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _LEAST_OF_LAST: Final = 20
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:
-    """Return a value as JSON: instants in ISO 8601, bytes as {"base64": …}, what JSON does not have as its text."""
+    """Return a value as JSON: instants in ISO 8601, bytes as {"base64": …}, and other types as their text."""
     try:
         found = json.dumps(value, indent=indent, default=_plain, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError):  # a number or a key that JSON does not have
+    except (TypeError, ValueError):  # JSON lacks this kind of number or key
         found = json.dumps(_strict(value), indent=indent, default=_plain, ensure_ascii=False)
     return escape_json(found)
 
 
 def _strict(value: object) -> object:
-    """Return a value without numbers and keys that JSON does not have."""
+    """Return a value without the numbers and keys that JSON lacks."""
     if isinstance(value, Mapping):
         entries = cast("Mapping[object, object]", value)
         return {_key(key): _strict(item) for key, item in entries.items()}
@@ -58,22 +58,22 @@ def _plain(value: object) -> object:
 
 
 def instant(value: datetime | None) -> str | None:
-    """Return an instant as every document tells it: UTC, with milliseconds."""
+    """Return the form of an instant in documents: UTC with milliseconds."""
     if value is None:
         return None
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def print_json(value: object) -> None:
-    """Print a whole document."""
+    """Print a complete document."""
     typer.echo(to_json(value, indent=2))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
-    """Print rows below their headings, numbers to the right; `empty` is said when there are none.
+    """Print rows below their headings, with numbers aligned to the right. `empty` is printed if there are no rows.
 
-    Each row is one line, which no column breaks, and the first column (what is asked for next) is never shortened. In a
-    terminal the headings are bold, and what the last column has too much for its line is left out.
+    Each row is one line. The first column is never shortened, because users copy it. In a terminal the headings are
+    bold, and the last column is cut at the width of the line.
     """
     if not rows:
         typer.echo(empty)
@@ -95,18 +95,18 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
 
 
 def in_terminal() -> bool:
-    """Whether a person reads standard output, and not a program."""
+    """Return True if a terminal shows standard output."""
     return sys.stdout.isatty()
 
 
 def say(shown: str, *, bold: bool = False, color: str | None = None) -> None:
-    """Print a line; plainly where no terminal is, or where $NO_COLOR asks for it."""
+    """Print a line, without style if there is no terminal or $NO_COLOR is set."""
     plain = not (bold or color) or not in_terminal() or bool(os.environ.get("NO_COLOR"))
     typer.echo(shown if plain else typer.style(shown, bold=bold, fg=color))
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
-    """Print names and values, a line each; what is None is left out."""
+    """Print one line per name and value. None values are left out."""
     shown = {name: value for name, value in fields.items() if value is not None and value not in ({}, [])}
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
@@ -125,7 +125,7 @@ def line(value: object) -> str:
 
 
 def text(value: object) -> str:
-    """Return a value for people: nothing for None, texts as they are but for control characters."""
+    """Return a value as text: nothing for None, and strings without control characters."""
     if value is None:
         return ""
     shown = value if isinstance(value, str) else to_json(value)

@@ -1,4 +1,4 @@
-"""Refusing `memory://` where it could only lose work: a store of one process, asked to serve others."""
+"""Refusing `memory://` where it would lose jobs, because only one process can see that store."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from glidemq_async.storage import MemoryStorage
 
 
 def refuse_private(storage: object, why: str) -> None:
-    """Raise CommandError for a store that no other process sees."""
+    """Raise CommandError for a store that other processes cannot see."""
     if isinstance(storage, MemoryStorage):
         raise CommandError(
-            f"{storage.url} is seen by one process alone, {why}: use a server or file:///directory", USAGE
+            f"{storage.url} is visible to one process only, {why}; use a server or file:///directory", USAGE
         )
 
 
 def refuse_private_stores(running: object, processes: int) -> None:
-    """Raise CommandError when several processes would each work on a store of their own."""
+    """Raise CommandError if each of several processes would have a separate store."""
     if processes > 1:
         for worker in cast("Iterable[object]", getattr(running, "workers", [running])):
             why = f"and each of {processes} would work on a store of its own"

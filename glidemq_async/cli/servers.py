@@ -1,4 +1,4 @@
-"""The command `glidemq functions`: which function library each server has."""
+"""The command `glidemq functions`: the function library of each server."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from glidemq_async.cli.options import AsJson, Place, placed
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
 
-Load = Annotated[bool, typer.Option("--load", help="Load it where it is missing or older.")]
+Load = Annotated[bool, typer.Option("--load", help="Load the library on servers where it is missing or older.")]
 
 
 @placed
 def functions(place: Place, load: Load = False, as_json: AsJson = False) -> None:
-    """Tell the version of the function library of this package, and of those that the servers have.
+    """Show the version of the function library in this package and on each server.
 
-    Looking loads nothing; every other command and every client loads what is missing.
+    Without --load nothing is loaded. Other commands and all clients load a missing library themselves.
     """
     from glidemq_async.cli import targets
     from glidemq_async.cli.doctor.library import loaded_libraries, shipped_document
@@ -45,4 +45,4 @@ def _show_functions(document: Document) -> None:
     ]
     output.print_table(["where", "library", "version", "fingerprint"], rows, empty="")
     if not found:
-        typer.echo("no server has it; --load loads it, and so does the first client")
+        typer.echo("no server has the library; --load or the first client loads it")

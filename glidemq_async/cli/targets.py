@@ -1,4 +1,4 @@
-"""From the options of a command to an open queue, and to the servers themselves."""
+"""The target of a command: an open queue, or the servers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work to its end. Ctrl-C ends the command; a value that makes no sense is a usage error."""
+    """Run the work of a command. Ctrl-C ends it, and an invalid value is a usage error."""
     done: list[T] = []
 
     async def collect() -> bool:
@@ -55,26 +55,26 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 class NoStore(CommandError):
-    """Nobody has used this place yet, and looking at it must not make it."""
+    """The target has not been used yet, and a command that only reads must not create it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where a command looks, which is not connected yet: a storage, and how its queues are read."""
+    """A storage that is not connected yet, and the settings that its queues are read with."""
 
     storage: ServerStorage
     prefix: str
     app: GlideMQ[Any] | None
 
     def queue(self, name: str) -> Queue[Any, Any]:
-        """Return a queue, which need not be there."""
+        """Return a queue, which may not exist yet."""
         if self.app is not None:
             return self.app.queue(name)
         return Queue(name, self.storage, prefix=self.prefix)
 
     @asynccontextmanager
     async def existing(self, name: str) -> AsyncGenerator[Queue[Any, Any]]:
-        """Give an open queue that is there already: looking at one must not make it. Raises CommandError."""
+        """Provide an open queue that already exists, because reading must not create it. Raises CommandError."""
         await _require(self.storage, QueueKeys(self.prefix, name))
         async with self.queue(name) as queue:
             yield queue
@@ -82,13 +82,13 @@ class Store:
 
 @asynccontextmanager
 async def open_store(place: Place, *, make: bool = False) -> AsyncGenerator[Store]:
-    """Give what was asked for; with `make` it need not be there. Raises NoStore, CommandError, ValueError."""
+    """Provide the target. With `make` it may not exist yet. Raises NoStore, CommandError, ValueError."""
     app = None if place.spec is None else await app_of(place.spec, place.app)
     if app is not None and place.url is not None:
         app.relocate(place.url)
     storage = open_storage(place.url) if app is None else app.storage
     if not isinstance(storage, ServerStorage):
-        raise CommandError(f"{storage.url} is no server, so this cannot be asked of it", USAGE)
+        raise CommandError(f"{storage.url} is not a server, so this command does not apply to it", USAGE)
     own = DEFAULT_PREFIX if app is None else str(app.settings["prefix"])
     prefix = own if place.prefix is None else place.prefix
     try:
@@ -110,19 +110,19 @@ def _check_made(storage: ServerStorage) -> None:
     else:
         there = next((one for one in directory.parents if one.is_dir()), directory)
         found = f"{there} has no {directory.relative_to(there).parts[0]!r}"
-    raise NoStore(f"there are no queues at {storage.url}, and looking makes none: {found}", NOT_FOUND)
+    raise NoStore(f"there are no queues at {storage.url}, and this command creates none: {found}", NOT_FOUND)
 
 
 @asynccontextmanager
 async def open_queue(name: str, place: Place) -> AsyncGenerator[Queue[Any, Any]]:
-    """Give an open queue that is there already. Raises CommandError."""
+    """Provide an open queue that already exists. Raises CommandError."""
     async with open_store(place) as store, store.existing(name) as queue:
         yield queue
 
 
 async def _require(storage: ServerStorage, keys: QueueKeys) -> None:
     storage.bind()
-    # Asked on a connection of its own: one try, where a client would wait for a server that is away.
+    # A separate connection with one attempt, because a client would wait until an unreachable server returns.
     with _unavailable(storage):
         wire = await (await storage.find_node(keys.base)).dial()
     try:
@@ -136,7 +136,7 @@ async def _require(storage: ServerStorage, keys: QueueKeys) -> None:
 
 
 async def queue_names(storage: ServerStorage, prefix: str) -> list[str]:
-    """Return the names of all queues. Walks the names of all keys of the server, some thousands a call."""
+    """Return the names of all queues. It scans all keys of the server, some thousands per call."""
     start, end = f"{prefix}:{{", "}:meta"
     pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", start) + "*" + end
     found: set[str] = set()
@@ -154,13 +154,13 @@ async def queue_names(storage: ServerStorage, prefix: str) -> list[str]:
 
 @asynccontextmanager
 async def open_wires(storage: ServerStorage) -> AsyncGenerator[list[Wire]]:
-    """Give a connection to each primary, without loading the function library. Raises StorageUnavailable."""
+    """Provide a connection to each primary without loading the function library. Raises StorageUnavailable."""
     storage.bind()
     wires: list[Wire] = []
     try:
         with _unavailable(storage):
             for node in await storage.primaries():
-                wires.append(await node.dial())  # noqa: PERF401 - those that opened must be closed
+                wires.append(await node.dial())  # noqa: PERF401 - a failure must close the opened ones
         yield wires
     finally:
         for wire in wires:
@@ -170,7 +170,7 @@ async def open_wires(storage: ServerStorage) -> AsyncGenerator[list[Wire]]:
 
 @contextmanager
 def _unavailable(storage: ServerStorage) -> Generator[None]:
-    """Say in one line that a server cannot be reached."""
+    """Report in one line that a server cannot be reached."""
     try:
         yield
     except StorageUnavailable:
@@ -180,9 +180,9 @@ def _unavailable(storage: ServerStorage) -> Generator[None]:
 
 
 async def ask(wire: Wire, *words: str | bytes | int) -> Reply:
-    """Send one command and return its reply; one that still reads its data from disk is waited for.
+    """Send one command and return its reply. Waits while the server loads its data from disk.
 
-    Raises CommandError when the server refuses it or is gone.
+    Raises CommandError if the server refuses the command or the connection ends.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + ASK_SECONDS

@@ -152,7 +152,7 @@ async def test_an_address_on_the_command_line_is_meant(shell: Shell, server: Ser
 
 async def test_what_is_no_app(shell: Shell, app: str) -> None:
     code, said = await shell.fails("queues", "--app", "shop_of_test:other", "--app-dir", app)
-    assert (code, "it is of type int: wanted is a GlideMQ app" in said) == (2, True)
+    assert (code, "it is of type int; use a GlideMQ app" in said) == (2, True)
     code, said = await shell.fails("queues", "--app", "nowhere_at_all:mq", "--app-dir", app)
     assert (code, "there is no module 'nowhere_at_all'" in said) == (2, True)
     code, said = await shell.fails("queues", *options(app), "--prefix", "mine")

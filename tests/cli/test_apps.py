@@ -140,7 +140,7 @@ async def test_functions_that_return_one() -> None:
 
 @pytest.mark.parametrize("found", [1, Worker, None, sys, lambda: 3])
 async def test_what_cannot_be_run(found: object) -> None:
-    with pytest.raises(CommandError, match="wanted is a GlideMQ, a Worker") as caught:
+    with pytest.raises(CommandError, match="use a GlideMQ, a Worker") as caught:
         await make(found)
     assert caught.value.code == USAGE
 
@@ -152,7 +152,7 @@ async def test_a_task_named_for_its_app_is_not_called() -> None:
     def nightly() -> None:
         called.append("nightly")
 
-    with pytest.raises(CommandError, match="it is of type PlainTask: wanted is a GlideMQ, a Worker"):
+    with pytest.raises(CommandError, match="it is of type PlainTask; use a GlideMQ, a Worker"):
         await make(nightly)
     assert called == []
 
@@ -160,7 +160,7 @@ async def test_a_task_named_for_its_app_is_not_called() -> None:
 async def test_a_worker_is_not_told_what_it_knows() -> None:
     worker = Worker[Any, Any]("q", echo, "memory://")
     for options in ({"queues": ("a",)}, {"concurrency": 3}, {"shutdown_timeout": 1.0}, {"health_port": 1}):
-        with pytest.raises(CommandError, match=r"name a GlideMQ app, or say it where this Worker is made$"):
+        with pytest.raises(CommandError, match=r"use a GlideMQ app, or set it where this Worker is created$"):
             await make(worker, **options)
     with pytest.raises(CommandError, match="missing a required argument: 'job'"):
         await make(needs_a_job)

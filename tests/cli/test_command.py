@@ -70,4 +70,5 @@ def test_without_the_extra_it_says_what_to_install(module: str) -> None:
         timeout=30,
     )
     assert done.returncode == 2
-    assert done.stderr == f"glidemq needs typer and rich, found no {module}: pip install 'glidemq-async[cli]'\n"
+    remedy = "run pip install 'glidemq-async[cli]'"
+    assert done.stderr == f"glidemq needs typer and rich, but {module} is not installed; {remedy}\n"

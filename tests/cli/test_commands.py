@@ -301,7 +301,7 @@ async def test_looking_makes_no_store(tmp_path: Path) -> None:
         code, said = await shell.fails(*command)
         assert code == 4
         assert said == (
-            f"glidemq: there are no queues at {typo.as_uri()}, and looking makes none: {tmp_path} has no 'typo'"
+            f"glidemq: there are no queues at {typo.as_uri()}, and this command creates none: {tmp_path} has no 'typo'"
         )
         code, said = await shell.fails(*command, "--url", taken.as_uri())
         assert (code, said.endswith(f"{taken} is a directory in which no queues are")) == (4, True)

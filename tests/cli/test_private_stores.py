@@ -24,7 +24,10 @@ async def test_a_job_is_not_added_to_what_ends_with_the_command(tmp_path: Path, 
     done = await shell.run("add", "default", "print", *options, "--app-dir", str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert "memory:// is seen by one process alone, and the job would end with this command: use a" in done.stderr
+    assert (
+        "memory:// is visible to one process only, and the job would be lost at the end of this command; use a"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize("text", [APP, TASKS], ids=["worker", "app"])

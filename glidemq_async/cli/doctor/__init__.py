@@ -1,5 +1,5 @@
-"""The command `glidemq doctor`: what could keep jobs from being safe or fast on this machine and its servers.
+"""The command `glidemq doctor`: checks of this machine and its servers for anything that makes jobs unsafe or slow.
 
-command: the options and the report. machine: the checks of this process. server: those of each server.
-library: which function library a server has. check: one finding.
+`command` has the options and the report, `machine` the checks of this process, `server` the checks of each server,
+`library` the check of the function library, and `check` the type of a finding.
 """

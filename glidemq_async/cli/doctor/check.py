@@ -10,7 +10,7 @@ Status: TypeAlias = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, how it is, and what to do about it ("" when nothing is wrong)."""
+    """A check with its result and a remedy ("" if nothing is wrong)."""
 
     name: str
     status: Status
@@ -19,15 +19,15 @@ class Check:
 
 
 def ok(name: str, detail: str) -> Check:
-    """A finding that is as it should be."""
+    """Return a good finding."""
     return Check(name, "ok", detail)
 
 
 def warn(name: str, detail: str, advice: str) -> Check:
-    """A finding that may hurt."""
+    """Return a finding that may cause problems."""
     return Check(name, "warn", detail, advice)
 
 
 def fail(name: str, detail: str, advice: str) -> Check:
-    """A finding that loses jobs, or keeps the library from working."""
+    """Return a finding that loses jobs or prevents the library from working."""
     return Check(name, "fail", detail, advice)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from glidemq_async.cli.doctor.check import Check, Status
     from glidemq_async.cli.targets import Store
 
-Deep = Annotated[bool, typer.Option("--deep", help="Also prove the stored data of every queue.")]
+Deep = Annotated[bool, typer.Option("--deep", help="Also verify the stored data of every queue.")]
 _SHOWN_FINDINGS: Final = 5
 
 
@@ -71,7 +71,7 @@ async def _checks(place: Place, *, deep: bool) -> AsyncIterator[Check]:
                 async for check in _deep(store):
                     yield check
     except targets.NoStore as error:
-        yield warn("server", str(error), "the first client makes it, if this is the right place (--url, GLIDEMQ_URL)")
+        yield warn("server", str(error), "the first client creates it; check --url or GLIDEMQ_URL if it is wrong")
     except (CommandError, GlideMQError) as error:
         if isinstance(error, CommandError) and error.code == USAGE:
             raise
@@ -99,7 +99,7 @@ async def _deep(store: Store) -> AsyncIterator[Check]:
             async with store.queue(name) as queue:
                 findings = await queue.check()
         except IncompatibleQueueError as error:
-            yield fail(title, str(error), "another program uses these keys: choose another prefix")
+            yield fail(title, str(error), "another program uses these keys; choose another prefix")
             continue
         if findings:
             shown = "; ".join(f"{one.invariant} {one.subject}: {one.message}" for one in findings[:_SHOWN_FINDINGS])

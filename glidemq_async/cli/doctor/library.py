@@ -1,4 +1,4 @@
-"""Which function library a server has, asked without loading one."""
+"""The function library of a server, read without loading one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _FAMILY = LIBRARY.rpartition("_v")[0] + "_v*"
 
 
 def shipped_document() -> dict[str, Any]:
-    """Return what this package brings along."""
+    """Return the version and text of this package's library."""
     library = shipped()
     version, _, fingerprint = library.stamp.partition(" ")
     return {"library": library.name, "version": version, "fingerprint": fingerprint}
 
 
 async def loaded_libraries(wire: Wire) -> list[dict[str, Any]]:
-    """Return the libraries of this project that a server has: several majors may be loaded side by side."""
+    """Return the libraries of this project on a server. Several major versions can be loaded together."""
     found: list[dict[str, Any]] = []
     for row in as_list(await ask(wire, "FUNCTION", "LIST", "LIBRARYNAME", _FAMILY)) or []:
         fields = _pairs(row)
@@ -59,10 +59,10 @@ async def check_library(wire: Wire) -> Check:
     theirs = next((one for one in others if one["library"] == LIBRARY), None)
     if theirs is None:
         beside = ", ".join(one["library"] for one in others)
-        return ok("functions", f"not loaded yet, the first client loads {mine['version']}" + (beside and f"; {beside}"))
+        return ok("functions", f"not loaded yet; the first client loads {mine['version']}" + (beside and f"; {beside}"))
     told = f"{theirs['version'] or 'of unknown version'} {theirs['fingerprint']}".rstrip()
     if not theirs["version"]:
-        return fail("functions", f"{LIBRARY} is {told}", "it was loaded by hand: connect a client, which replaces it")
+        return fail("functions", f"{LIBRARY} is {told}", "it was loaded by hand; connect a client to replace it")
     if theirs["fingerprint"] == mine["fingerprint"]:
         return ok("functions", f"{LIBRARY} {told}, the one of this package")
     if is_outdated(shipped(), told):

@@ -1,4 +1,4 @@
-"""The checks of this process: the interpreter, what is installed, and what the kernel can enforce."""
+"""The checks of this process: the interpreter, the installed packages, and the kernel's abilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SANDBOX: Final = "glidemq_async.executors.sandbox"
 
 
 def check_machine() -> Iterator[Check]:
-    """Look at this process."""
+    """Check this process."""
     python = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform(terse=True)}"
     yield ok("python", python) if sys.version_info >= OLDEST else fail("python", python, "3.11 or newer is needed")
     yield ok("package", f"glidemq-async {version('glidemq-async')}")
@@ -56,7 +56,7 @@ def _embedded() -> Check:
 
 
 def _sandbox() -> Iterator[Check]:
-    """What `Permissions` can enforce on this kernel; asked of the executor that enforces it, where there is one."""
+    """Check which `Permissions` the executor can enforce on this kernel."""
     try:
         if find_spec(_SANDBOX) is None:
             return

@@ -1,4 +1,4 @@
-"""The checks of a server: its version, and the settings and figures that decide whether jobs are safe in it."""
+"""The checks of a server: its version, and the settings and figures that matter for the safety of jobs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
 
 PINGS: Final = 20
 SLOW_SECONDS: Final = 0.010
-"""A median round trip beyond this is warned of: every claim costs one."""
+"""Seconds of median round trip above which a warning appears, because every claim costs one round trip."""
 SKEW_SECONDS: Final = 1.0
-"""So far the server's clock may be from ours before it is warned of: delays go by the server's."""
+"""Seconds of clock difference above which a warning appears, because delays use the server's clock."""
 FULL: Final = 0.9
-"""The share of its memory from which on the server is called nearly full."""
+"""The share of used memory above which a warning appears."""
 _SETTINGS: Final = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "save")
 _UNKNOWN: Final = "unknown"
 
 
 async def check_server(wire: Wire, *, ephemeral: bool) -> AsyncIterator[Check]:
-    """Look at one server. `ephemeral`: it is not meant to keep anything, as memory://."""
+    """Check one server. `ephemeral` is True for a server without persistence by intention, like memory://."""
     info = await _info(wire)
     settings = await _settings(wire)
     checks: list[Check] = [
@@ -52,7 +52,7 @@ async def _info(wire: Wire) -> dict[str, str]:
 
 
 async def _settings(wire: Wire) -> dict[str, str]:
-    """Return the settings; those that may not be asked for are missing."""
+    """Return the settings. Settings that the user may not read are missing."""
     found: dict[str, str] = {}
     for name in _SETTINGS:
         reply = await wire.send(pack("CONFIG", "GET", name), asyncio.get_running_loop().time() + ASK_SECONDS)
@@ -69,7 +69,7 @@ def _version(info: Mapping[str, str]) -> Check:
     told = f"{product} {text or _UNKNOWN}, {info.get('redis_mode') or info.get('server_mode') or 'standalone'}"
     numbers = tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
     if numbers and numbers < oldest:
-        return fail("version", told, "Redis 7.0 or Valkey 7.2 or newer is needed")
+        return fail("version", told, "use Redis 7.0, Valkey 7.2 or newer")
     return ok("version", told)
 
 
@@ -96,7 +96,7 @@ def _memory(info: Mapping[str, str]) -> Iterator[Check]:
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     told = f"{used / 2**20:.1f} MiB" + (f" of {most / 2**20:.1f} MiB" if most else ", no limit set")
     if most and used > FULL * most:
-        yield warn("memory", told, "adding raises QueueFull when it is full: raise maxmemory, or keep fewer ended jobs")
+        yield warn("memory", told, "add raises QueueFull when memory is full; raise maxmemory or keep fewer ended jobs")
     else:
         yield ok("memory", told)
 
@@ -106,21 +106,21 @@ def _persistence(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterat
         fsync = settings.get("appendfsync", _UNKNOWN)
         told = f"append-only file, fsync {fsync}"
         if info.get("aof_last_write_status", "ok") != "ok":
-            yield fail("persistence", f"{told}, its last write failed", "look at the disk and the server's log")
+            yield fail("persistence", f"{told}, its last write failed", "check the disk and the server's log")
         elif fsync == "no":
-            yield warn("persistence", told, "a power failure may lose half a minute: set appendfsync everysec")
+            yield warn("persistence", told, "a power failure can lose half a minute; set appendfsync everysec")
         else:
             yield ok("persistence", told)
         return
     snapshots = settings.get("save")
     if snapshots is None:
-        yield warn("persistence", "no append-only file; whether there are snapshots cannot be read", _WITHOUT_FILE)
+        yield warn("persistence", "no append-only file; the snapshot settings cannot be read", _WITHOUT_FILE)
     elif snapshots:
         yield warn("persistence", f"snapshots only (save {snapshots})", _WITHOUT_FILE)
     else:
-        yield warn("persistence", "none", "a restart of the server loses every job: set appendonly yes")
+        yield warn("persistence", "none", "a restart of the server loses every job; set appendonly yes")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
-        yield fail("snapshots", "the last one failed", "look at the disk and the server's log")
+        yield fail("snapshots", "the last one failed", "check the disk and the server's log")
 
 
 _WITHOUT_FILE: Final = "a crash of the server loses what was added since the last snapshot: set appendonly yes"
@@ -140,7 +140,7 @@ async def _clock(wire: Wire) -> Check:
     skew = int(as_text(seconds)) + int(as_text(micros)) / 1e6 - (before + after) / 2
     told = f"the server is {abs(skew) * 1000:.1f} ms {'ahead' if skew > 0 else 'behind'}"
     if abs(skew) > SKEW_SECONDS:
-        return warn("clock", told, "delays go by the server's clock, `at=` and cron by wall time: synchronise both")
+        return warn("clock", told, "delays use the server's clock, `at=` and cron use this one; synchronise both")
     return ok("clock", told)
 
 
@@ -152,5 +152,5 @@ async def _latency(wire: Wire) -> Check:
         times.append(time.perf_counter() - began)
     told = f"round trip {median(times) * 1000:.2f} ms, {max(times) * 1000:.2f} ms the slowest of {PINGS} pings"
     if median(times) > SLOW_SECONDS:
-        return warn("latency", told, "run the workers nearer to the server")
+        return warn("latency", told, "run the workers closer to the server")
     return ok("latency", told)
