@@ -1,4 +1,4 @@
-"""The outcome of each input of an `add_bulk` that failed halfway."""
+"""The outcome of each input of an `add_bulk` that failed part-way."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BulkOutcome:
-    """The outcome of each input of an `add_bulk` that raised: `error.bulk`. Each input is in one of the three fields.
+    """The outcome of each input of an `add_bulk` that raised: `error.bulk`. Each input is in exactly one field.
 
-    - `stored`: position of the input -> id of its job (or of the one that is in its way, as after any add).
-    - `refused`: positions of inputs that are not stored.
-    - `unknown`: positions of inputs that were sent and whose answer was lost. Adding one again makes a second job,
-      unless it has a `job_id`.
+    - `stored`: the position of the input and the id of its job, or of the existing job that it duplicates.
+    - `refused`: the positions of inputs that are not stored.
+    - `unknown`: the positions of inputs that were sent but not confirmed. Adding such an input again creates a second
+    job unless it has a `job_id`.
     """
 
     stored: Mapping[int, str]

@@ -1,4 +1,4 @@
-"""Between what users type (seconds, timedelta, aware datetime) and what is stored (integer milliseconds)."""
+"""Convert durations and instants as users write them (seconds, timedelta, datetime) to stored milliseconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 __all__ = ["LAST_MS", "LONGEST_SECONDS", "MAX_MS", "from_ms", "instant_to_ms", "to_ms"]
 
-#: Milliseconds pass through doubles on the server, which are exact up to here.
+#: The server handles milliseconds as doubles, which are exact up to this value.
 MAX_MS: Final = 2**53 - 1
 
 #: The last instant that a datetime can hold, at the end of the year 9999.

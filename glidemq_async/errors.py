@@ -1,7 +1,7 @@
-"""Every exception of the library, one tree; nothing else lives here.
+"""The exceptions of the library. All of them derive from `GlideMQError`.
 
-Each message says what was asked, what was found and what to do. Errors of connections
-and of the server are mapped to these in storage/.
+Each message gives the state, the cause and the remedy. The modules of storage/ translate the errors of connections and
+of the server to these classes.
 """
 
 # GlideMQError
@@ -27,7 +27,7 @@ and of the server are mapped to these in storage/.
 # ├── ExecutorError
 # ├── HandlerError
 # ├── PermissionDenied
-# └── ControlFlow                    raised by a handler to say how its job goes on
+# └── ControlFlow                    raised by a handler to control the next step of its job
 #     ├── UnrecoverableError
 #     ├── RetryLater
 #     └── RateLimited
@@ -78,34 +78,34 @@ __all__ = [
 
 
 class GlideMQError(Exception):
-    """The root: catch it to catch everything this library raises on purpose."""
+    """Base class of every exception that this library raises on purpose."""
 
     bulk: BulkOutcome | None = None
-    """After a failed `add_bulk`: which inputs are stored, which are not, and of which it is not known."""
+    """After a failed `add_bulk`: the inputs that are stored, that are not stored, and whose outcome is unknown."""
 
 
 class StorageUnavailable(GlideMQError, ConnectionError):
-    """Raised when the server cannot be reached, or stays silent for longer than allowed.
+    """Raised when the server cannot be reached, or does not reply within the timeout.
 
     An operation that changes something may or may not have happened.
     """
 
 
 class EmbeddedServerMissing(StorageUnavailable):
-    """Raised when a memory:// or file:// URL is opened where no embedded server binary is installed."""
+    """Raised when a memory:// or file:// URL is opened and no embedded server binary is installed."""
 
 
 class QueueFull(GlideMQError):
-    """Raised when the server refuses new jobs because a limit or its memory is exhausted."""
+    """Raised when the server refuses new jobs because a limit is reached or its memory is full."""
 
 
 class QueueBusy(GlideMQError):
-    """Raised when a queue is to be removed while jobs of it run; `running` says how many."""
+    """Raised when a queue cannot be removed because some of its jobs are running; `running` is their number."""
 
     def __init__(self, queue: str, running: int) -> None:
         super().__init__(
-            f"asked to remove queue {queue!r}, found {running} of its jobs running: let them end (pause the queue, or "
-            "stop its workers), or pass force=True, which takes them from their workers"
+            f"queue {queue!r} cannot be removed while {running} of its jobs are running; pause the queue or stop its "
+            "workers and wait for the jobs to end, or pass force=True to take the jobs from their workers"
         )
         self.queue = queue
         self.running = running
@@ -115,11 +115,11 @@ class QueueBusy(GlideMQError):
 
 
 class PayloadTooLarge(GlideMQError, ValueError):
-    """Raised before sending when an encoded value is larger than its limit; `size` and `limit` are bytes."""
+    """Raised before anything is sent when an encoded value exceeds its limit; `size` and `limit` are in bytes."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(
-            f"{what} is {size} bytes when encoded, the limit is {limit}: "
+            f"{what} is {size} bytes when encoded, but the limit is {limit}; "
             "store the content elsewhere and send a reference to it, or raise the limit"
         )
         self.what = what
@@ -133,7 +133,7 @@ class PayloadTooLarge(GlideMQError, ValueError):
 class SerializationError(GlideMQError, TypeError, ValueError):
     """Raised when a value cannot be encoded or decoded.
 
-    `path` leads to the place inside the value, such as `$.items[3].when`.
+    `path` locates the faulty part of the value, for example `$.items[3].when`.
     """
 
     def __init__(self, message: str, path: str = "$") -> None:
@@ -145,25 +145,25 @@ class SerializationError(GlideMQError, TypeError, ValueError):
 
 
 class CodecError(SerializationError):
-    """Raised when a codec refuses a payload: it was changed, its key is not known, or it is too large inside.
+    """Raised when a codec refuses a payload: it was modified, its key is unknown, or it exceeds the size limit.
 
-    The text never holds keys or payloads.
+    The message never contains keys or payloads.
     """
 
 
 class JobNotFound(GlideMQError, LookupError):
-    """Raised when a job's record does not exist: it never did, or it was removed or passed its retention."""
+    """Raised when a job has no record: it was never added, it was removed, or its retention has expired."""
 
 
 class SchedulerNotFound(GlideMQError, LookupError):
-    """Raised when there is no job scheduler with the id that was asked for."""
+    """Raised when no job scheduler has the requested id."""
 
 
 class JobFailed(GlideMQError):
-    """Raised to whoever awaits the result of a job that ended in `failed`.
+    """Raised when the result of a job is awaited and the job ended in `failed`.
 
-    `error_type` is the name of the handler's exception, `message` its text, `traceback` what was kept of its
-    traceback, as text ("" when nothing was).
+    `error_type` is the class name of the handler's exception, `message` is its text, and `traceback` is the stored part
+    of its traceback as text ("" if none was stored).
     """
 
     def __init__(self, error_type: str, message: str, traceback: str = "") -> None:
@@ -177,7 +177,10 @@ class JobFailed(GlideMQError):
 
 
 class JobStateError(GlideMQError):
-    """Raised when an operation does not fit the state of its job; `asked`, `found` and `to_do` tell more."""
+    """Raised when an operation does not fit the state of its job.
+
+    `asked` is the operation, `found` the state of the job, and `to_do` the remedy.
+    """
 
     def __init__(self, asked: str, found: str, to_do: str) -> None:
         super().__init__(f"cannot {asked}: the job is {found}; {to_do}")
@@ -190,46 +193,46 @@ class JobStateError(GlideMQError):
 
 
 class ResultTimeout(GlideMQError, TimeoutError):
-    """Raised when a result did not arrive in time; the job goes on and its result can be awaited again."""
+    """Raised when a result did not arrive in time. The job continues, and its result can be awaited again."""
 
 
 class LeaseLost(GlideMQError):
-    """Raised when a worker acts on a job that is no longer its own: another claim holds it now."""
+    """Raised when a worker acts on a job whose lease it has lost. Another claim may already be running the job."""
 
 
 class QueueClosed(GlideMQError):
-    """Raised when a queue or worker is used after it was closed."""
+    """Raised when a queue, worker or app is used after it was closed."""
 
 
 class CycleError(GlideMQError, ValueError):
-    """Raised when the jobs of a flow depend on each other in a circle."""
+    """Raised when the jobs of a flow depend on each other in a cycle."""
 
 
 class IncompatibleQueueError(GlideMQError):
-    """Raised at connect when the stored queue has another layout, owner or mode; nothing was written."""
+    """Raised on connect when the stored queue has another layout, owner or mode. Nothing is written in this case."""
 
 
 class LibraryVersionError(GlideMQError):
-    """Raised when the server holds a function library that this client cannot work with."""
+    """Raised when the function library on the server is not compatible with this client."""
 
 
 class UnsupportedDurability(GlideMQError):
-    """Raised when the server cannot give the durability asked for, as "fsync" before version 7.2."""
+    """Raised when the server does not support the requested durability, for example "fsync" before version 7.2."""
 
 
 class UnknownTaskError(GlideMQError, LookupError):
-    """Raised for a job whose name is that of no task of the worker's app; nothing is ever imported by name.
+    """Raised for a job whose name matches no task of the worker's app. Tasks are never imported by name.
 
-    Raised only after `GlideMQ(unknown_task_grace=...)`: by default the job waits. It is a failure like another: the
-    job's attempts and backoff count.
+    Only raised if `GlideMQ(unknown_task_grace=...)` is set. By default the job waits. The error is handled like any
+    other failure: the job's attempts and backoff apply.
     """
 
 
 class ExecutorError(GlideMQError):
-    """Raised when what runs a handler broke, as opposed to the handler itself.
+    """Raised when the environment that runs a handler failed, as opposed to the handler itself.
 
-    `exit_status` is set when the process of the job ended before the job did: its exit status, or the negative number
-    of the signal that killed it.
+    `exit_status` is set when the process of the job ended before the job did. It is the exit status, or the negative
+    number of the signal that killed the process.
     """
 
     def __init__(self, message: str, *, exit_status: int | None = None) -> None:
@@ -238,9 +241,9 @@ class ExecutorError(GlideMQError):
 
 
 class HandlerError(GlideMQError):
-    """Stands for what a handler raised in another process, when its type is not known in this one.
+    """Replaces an exception from a handler in another process whose class cannot be imported in this process.
 
-    `error_type` is the name of its type, `message` its text, `traceback` its traceback as text.
+    `error_type` is the name of its class, `message` its text, and `traceback` its traceback as text.
     """
 
     def __init__(self, error_type: str, message: str, traceback: str = "") -> None:
@@ -254,21 +257,21 @@ class HandlerError(GlideMQError):
 
 
 class PermissionDenied(GlideMQError):
-    """Raised when a job reached for something that its permissions do not cover."""
+    """Raised when a job accesses something that its permissions do not include."""
 
 
 class ControlFlow(GlideMQError):
-    """Base of what a handler raises to say how its job goes on; do not raise it itself."""
+    """Base class of the exceptions with which a handler controls its job. Raise one of the subclasses."""
 
 
 class UnrecoverableError(ControlFlow):
-    """Raise in a handler to fail the job for good, whatever attempts remain."""
+    """Raise in a handler to fail the job permanently, even if attempts remain."""
 
 
 class _Wait(ControlFlow):
     verb: Literal["retry in", "rate limited for"]
     waits_for: str = ""
-    """Why the job waits, where the library raises this itself; stored as the job's `failed_reason`."""
+    """The reason for the wait if the library itself raises this; stored as the job's `failed_reason`."""
 
     def __init__(self, delay: float | timedelta) -> None:
         milliseconds = to_ms("delay", delay)
@@ -287,9 +290,9 @@ class _Wait(ControlFlow):
 class RetryLater(_Wait):
     """Raise in a handler to run the job again after `delay` seconds.
 
-    The run does not count as an attempt, so a job can be put off without end. With `count=True` it does: when
-    `attempts` are used up, the job fails. Raise it `from` the exception that led to it, and the job shows that one as
-    its failure.
+    By default the run does not count as an attempt, so a job can be postponed indefinitely. With `count=True` it
+    counts, and the job fails when its `attempts` are used up. Raise this `from` another exception to record that
+    exception as the failure of the job.
     """
 
     verb = "retry in"
@@ -310,10 +313,11 @@ def _retry_later(delay: float, count: bool) -> RetryLater:
 
 
 class RateLimited(_Wait):
-    """Raise in a handler when a limit outside was hit: the job comes back after `delay` seconds, no attempt counts.
+    """Raise in a handler when an external limit was hit, to run the job again after `delay` seconds.
 
-    Until then no job of the same key starts; if the job has no key, no job of the queue. The worker's JobBudget limits
-    that to one hour by default; then the job runs again and can raise it again.
+    The run does not count as an attempt. Until the job runs again, no job with the same ordering key starts. If the job
+    has no key, no job of the queue starts. The worker's JobBudget limits the delay to one hour by default; after that
+    the job runs again and can raise this again.
     """
 
     verb = "rate limited for"

@@ -1,6 +1,6 @@
-"""Hooks for telemetry: what a queue tells of its adds and a worker of its runs, to whoever was given to it.
+"""Hooks for telemetry. A queue reports its adds to them, and a worker its runs.
 
-Nothing is called, and next to nothing costs anything, where no instrumentation was given.
+A queue or worker without instrumentation calls nothing and pays almost nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,20 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 RunOutcome: TypeAlias = Literal["completed", "failed", "retrying", "delayed", "returned", "revoked", "lease_lost"]
-"""How a run ended: with a result; with the last failure; with one that is tried again; with RetryLater or RateLimited;
-unfinished, at shutdown; stopped because the job was revoked; with its lease lost, so that its outcome is refused."""
+"""How a run ended.
+
+- "completed": the handler returned a result.
+- "failed": the run was the last one and failed.
+- "retrying": the run failed and the job will be tried again.
+- "delayed": the handler raised RetryLater or RateLimited.
+- "returned": the worker stopped before the run ended.
+- "revoked": the run was stopped because the job was revoked.
+- "lease_lost": the worker lost the lease, so the server refused the outcome.
+"""
 
 
 class RunJob(Protocol):
-    """What hooks see of a job: a Job."""
+    """The part of a Job that hooks use."""
 
     id: str
     name: str
@@ -43,7 +51,7 @@ class RunJob(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The short texts that travel with the job."""
+        """The short texts that are sent along with the job, for example a trace id."""
         ...
 
     @property
@@ -53,15 +61,15 @@ class RunJob(Protocol):
 
     @property
     def waited(self) -> float | None:
-        """Seconds for which the job could have started already, None where that is not known."""
+        """Seconds between the time when the job could have started and the time when it did; None if unknown."""
         ...
 
 
 class Addition:
     """One job that is being added.
 
-    `headers` may be changed before it is sent, and travel with it. `id`, `outcome` ("added", "duplicate" or
-    "completed") and `size`, in bytes, are there once the add has succeeded.
+    A hook may change `headers` before the job is sent. `id`, `outcome` ("added", "duplicate" or "completed") and `size`
+    (in bytes) are set after the add has succeeded.
     """
 
     __slots__ = ("headers", "id", "name", "outcome", "queue", "size")
@@ -75,7 +83,7 @@ class Addition:
 
 
 class RunReport:
-    """How a run ended: its outcome, what the handler raised, and how many seconds it took."""
+    """The end of a run: its outcome, the exception of the handler, and the duration in seconds."""
 
     __slots__ = ("error", "outcome", "seconds")
 
@@ -86,47 +94,47 @@ class RunReport:
 
 
 class WorkerPart(NamedTuple):
-    """A worker that starts or stops: its name, its queue, and how to count the queue's jobs by state."""
+    """A worker that starts or stops: its name, its queue, and a function that counts the queue's jobs by state."""
 
     name: str
     queue: str
     counts: Callable[[], Awaitable[Mapping[str, int]]]
     running: Callable[[], int]
-    """How many jobs it has in hand."""
+    """The number of jobs that the worker runs."""
 
 
 class Instrumentation:
-    """Base of what can be given to queues and workers as `instrumentation`; override what you need.
+    """Base class of the objects in `instrumentation=` of queues and workers. Override the hooks you need.
 
-    Hooks are called in the order of the list before an add or a run, and in the reverse order after it, in the task
-    that adds or runs, so that context variables hold for it. What a hook raises is logged and disturbs nobody. They
-    are not for changing what happens: that is middleware's business.
+    Before an add or a run, hooks are called in the order of the list; after it, in reverse order. They run in the task
+    that adds or runs the job, so they can set context variables for it. An exception from a hook is logged and has no
+    other effect. Hooks observe; to change what happens, use middleware.
     """
 
     def before_add(self, additions: Sequence[Addition]) -> object:
-        """Jobs are about to be sent, in one call of `add` or `add_bulk`. What is returned goes to `after_add`."""
+        """Called before jobs are sent by one call of `add` or `add_bulk`. The return value is passed to `after_add`."""
 
     def after_add(self, token: Any, additions: Sequence[Addition], error: BaseException | None) -> None:
-        """They were added, or `error` was raised."""
+        """Called after the jobs were added, or after `error` was raised."""
 
     def before_run(self, job: RunJob) -> object:
-        """A run of a job begins. What is returned goes to `after_run`."""
+        """Called when a run of a job begins. The return value is passed to `after_run`."""
 
     def after_run(self, token: Any, job: RunJob, report: RunReport) -> None:
-        """The run has ended; its outcome is not stored yet."""
+        """Called when the run has ended. Its outcome is not stored yet."""
 
     def settled(self, job: RunJob, outcome: RunOutcome) -> None:
-        """The store has accepted the outcome of a run, or refused it: "lease_lost"."""
+        """Called when the store has accepted the outcome of a run, or has refused it (`"lease_lost"`)."""
 
     async def worker_started(self, worker: WorkerPart) -> None:
-        """A worker works. What is raised here, as by a port that is taken, ends its start."""
+        """Called when a worker has started. An exception here, for example for a port in use, aborts the start."""
 
     async def worker_stopped(self, worker: WorkerPart) -> None:
-        """A worker has stopped."""
+        """Called when a worker has stopped."""
 
 
 class Instruments:
-    """Every instrumentation of one queue or worker. False when there is none."""
+    """All instrumentation of one queue or worker. It is false if there is none."""
 
     def __init__(self, instruments: Sequence[Instrumentation]) -> None:
         self._all = tuple(instruments)
@@ -136,7 +144,7 @@ class Instruments:
 
     @contextmanager
     def adding(self, additions: Sequence[Addition]) -> Generator[None]:
-        """Tell of an add around it."""
+        """Call the hooks before and after an add."""
         tokens = [(one, _safely(one.before_add, additions)) for one in self._all]
         error: BaseException | None = None
         try:
@@ -150,7 +158,7 @@ class Instruments:
 
     @contextmanager
     def running(self, job: RunJob) -> Generator[RunReport]:
-        """Tell of a run around it."""
+        """Call the hooks before and after a run."""
         tokens = [(one, _safely(one.before_run, job)) for one in self._all]
         report = RunReport()
         try:
@@ -160,12 +168,12 @@ class Instruments:
                 _safely(one.after_run, token, job, report)
 
     def settled(self, job: RunJob, outcome: RunOutcome) -> None:
-        """Tell what became of an outcome."""
+        """Report whether the store has accepted an outcome."""
         for one in self._all:
             _safely(one.settled, job, outcome)
 
     async def start(self, worker: WorkerPart) -> None:
-        """Tell that a worker starts; raises what a hook raises, after telling those that heard that it stopped."""
+        """Report the start of a worker. If a hook raises, report a stop to the hooks already called, then raise."""
         heard: list[Instrumentation] = []
         try:
             for one in self._all:
@@ -176,7 +184,7 @@ class Instruments:
             raise
 
     async def stop(self, worker: WorkerPart) -> None:
-        """Tell that a worker has stopped."""
+        """Report that a worker has stopped."""
         await _stop(self._all, worker)
 
 
@@ -192,7 +200,7 @@ def _safely(hook: Callable[..., object], *arguments: object) -> object:
     try:
         return hook(*arguments)
     except Exception:  # noqa: BLE001 - telemetry must not fail a job
-        _log.exception("%s raised: telemetry is incomplete", getattr(hook, "__qualname__", hook))
+        _log.exception("hook %s raised an exception; telemetry is incomplete", getattr(hook, "__qualname__", hook))
         return None
 
 
@@ -200,7 +208,7 @@ _NONE: Final = Instruments(())
 
 
 def instruments_of(found: Sequence[Instrumentation]) -> Instruments:
-    """Return what a user gave as `instrumentation`. Raises TypeError."""
+    """Check the `instrumentation` of a user and wrap it. Raises TypeError."""
     if isinstance(found, Instrumentation) or not isinstance(found, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"instrumentation must be a sequence of Instrumentation, got {found!r}")
     for one in found:

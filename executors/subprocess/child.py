@@ -174,7 +174,7 @@ class Child:
         self._link.send("begun", number)
         self._client = ChildClient(self._link, number, queue, limit)
         # It has all that a job asks of its client while it runs; the rest says what it lacks.
-        job: Job[Any, Any] = Job.from_carried(cast("QueueClient", self._client), values)
+        job: Job[Any, Any] = Job.from_plain(cast("QueueClient", self._client), values)
         _ = job.abort  # made here, before the other thread looks for it
         self._told_to_stop = False
         self._job = job

@@ -253,7 +253,7 @@ class SubprocessExecutor:
         if isinstance(handler, FunctionCall):
             call = MsgpackSerializer().dumps([handler.args, handler.kwargs])
             handler = handler.function
-        return [self._reference(handler), job.queue, job.payload_limit, job.carried(), call, current_trace()]
+        return [self._reference(handler), job.queue, job.payload_limit, job.to_plain(), call, current_trace()]
 
     def _reference(self, function: Callable[..., Any]) -> str:
         if not isinstance(function, FunctionType):

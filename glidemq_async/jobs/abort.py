@@ -1,4 +1,4 @@
-"""The abort signal of a running job: an Event that a handler can await in the loop or ask from a thread."""
+"""The abort signal of a running job. A handler awaits it in the event loop or polls it from a thread."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import threading
 
 
 class AbortSignal:
-    """Set when the run should stop: it was revoked, timed out, lost its lease, or its worker shuts down.
+    """An event that is set when the run should stop: revoked, timed out, lease lost, or worker shutdown.
 
-    `is_set` may be asked from any thread; `await wait()` belongs to the worker's event loop. `reason` says why
-    ("revoked", "timeout", "lease lost", "shutdown", or "cancelled" by something else; "" while not set).
+    Any thread may call `is_set`. `await wait()` works only in the worker's event loop. `reason` is the cause:
+    "revoked", "timeout", "lease lost", "shutdown", "cancelled" (by other code), or "" while the signal is not set.
     """
 
     __slots__ = ("_flag", "_waiters", "reason")
@@ -36,11 +36,11 @@ class AbortSignal:
             self._waiters.remove(waiter)
 
     def wait_in_thread(self, timeout: float | None = None) -> bool:
-        """Wait in a thread, at most `timeout` seconds; returns whether the signal is set."""
+        """Block the current thread until the signal is set, for at most `timeout` seconds. Return whether it is set."""
         return self._flag.wait(timeout)
 
     def set(self, reason: str) -> None:
-        """Ask the run to stop; to be called in the worker's event loop. The first reason stays."""
+        """Set the signal. Only call this in the worker's event loop. The first reason is kept."""
         if self._flag.is_set():
             return
         self.reason = reason

@@ -1,4 +1,4 @@
-"""Which job is being run here: a context variable that workers set around every run."""
+"""The current job: a context variable that workers set for every run."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _current: Final[ContextVar[Job[Any, Any] | None]] = ContextVar("glidemq_job", de
 
 
 def current_job() -> Job[Any, Any]:
-    """Return the job whose handler, task or dependency is running here, in a thread of it too.
+    """Return the job whose handler, task or dependency is running, also in a thread of that run.
 
-    Raises RuntimeError outside of a run, and in a batch processor, which is given its jobs.
+    Raises RuntimeError outside of a run, and in a batch processor, which receives its jobs as an argument.
     """
     job = _current.get()
     if job is None:
-        raise RuntimeError("there is no current job: current_job() works inside the run of a job only")
+        raise RuntimeError("there is no current job; call current_job() only while a job runs")
     return job
 
 
 def set_current_job(job: Job[Any, Any] | None) -> None:
-    """Note the job of the run that begins in this context. For workers and executors."""
+    """Set the job of the run that begins in this context. Used by workers and executors."""
     _current.set(job)

@@ -1,6 +1,6 @@
-"""A job as its user sees it: from `add`, from `get_job`, or in the hands of a handler.
+"""The methods of a job as returned by `add` or `get_job`, or passed to a handler.
 
-What it shows is told in job_fields.py; here is what it can be asked to do. How a job is run is the worker's business.
+snapshot.py has the fields of a job. The worker runs jobs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from glidemq_async._internal.generics import Data, Result
 from glidemq_async.client.result_listener import Ended
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import GlideMQError, ResultTimeout
-from glidemq_async.jobs.reply_codes import WAITING_FOR, check_word, not_found
+from glidemq_async.jobs.reply_codes import WAITING_FOR, check_reply, not_found
 from glidemq_async.jobs.snapshot import UNREAD, JobFields
 from glidemq_async.jobs.sync import SyncJob
 from glidemq_async.options.validation import optional_seconds
@@ -27,42 +27,44 @@ from glidemq_async.stored.record import State
 class Job(JobFields[Data, Result]):
     """One job of a queue.
 
-    The fields show the job as it was when it was read; `refresh()` reads it again. Payloads are decoded when they
-    are first looked at. Inside a handler, `log`, `update_progress` and `update_data` are fenced: once another
-    claim holds the job they raise LeaseLost and change nothing.
+    The fields are a snapshot of the time when the job was read; `refresh()` reads them again. Payloads are decoded on
+    first access. Inside a handler, `log`, `update_progress` and `update_data` carry the fencing token of the run: if
+    another claim has taken over the job, they raise LeaseLost and change nothing.
 
-    An add can be a duplicate of a job whose record is gone (`gone`): its id is known, all other fields and all
-    methods raise JobNotFound.
+    An add can be a duplicate of a job whose record has been removed (`gone`). Its id is known; all other fields and
+    all methods raise JobNotFound.
     """
 
     __slots__ = ()
 
     @property
     def sync(self) -> SyncJob[Data, Result]:
-        """The same methods for code without an event loop, such as a handler of the thread executor."""
+        """The blocking methods of a job, for code without an event loop, such as a handler of the thread executor."""
         return cast("SyncJob[Data, Result]", self._client.blocking(self))
 
-    def _check_word(self, word: str, asked: str) -> None:
-        check_word(word, asked, self.id)
+    def _check_reply(self, code: str, asked: str) -> None:
+        check_reply(code, asked, self.id)
 
     @noted
     async def log(self, line: str) -> None:
-        """Append one line to the job's log, which keeps the last 1,000.
+        """Append one line to the job's log, which keeps the last 1,000 lines.
 
-        In a handler the worker's JobBudget bounds the lines: a long one is cut, and one beyond the rate waits.
-        Raises LeaseLost, JobNotFound, TypeError for anything but text, PayloadTooLarge.
+        In a handler the worker's JobBudget applies: long lines are cut, and lines beyond the rate wait. Raises
+        LeaseLost, JobNotFound, TypeError unless the line is a str, and PayloadTooLarge.
         """
         self._client.check_text(line, "log line")
         if (meter := self._metered()) is not None:
             line = await meter.line(line)
-        self._check_word(await self._client.functions.update_job(self.id, self._entry, "log", line), "log")
+        self._check_reply(
+            await self._client.functions.update_job(self.id, self._entry, "log", line), "write to the log of"
+        )
 
     @noted
     async def update_progress(self, progress: object) -> None:
-        """Say how far the run is: a number, or any payload.
+        """Store the progress of the run: a number, or any payload.
 
-        In a handler the worker's JobBudget bounds the updates: of faster ones only the latest is stored.
-        Raises LeaseLost, JobNotFound, SerializationError.
+        In a handler the worker's JobBudget applies: if updates come too fast, only the latest value is stored. Raises
+        LeaseLost, JobNotFound, SerializationError.
         """
         packed = self._client.encode(progress, "progress", self.name, self.id)
         if (meter := self._metered()) is not None:
@@ -72,32 +74,32 @@ class Job(JobFields[Data, Result]):
         self._progress = packed
 
     async def _write_progress(self, packed: bytes) -> None:
-        word = await self._client.functions.update_job(self.id, self._entry, "progress", packed)
-        self._check_word(word, "update the progress")
+        code = await self._client.functions.update_job(self.id, self._entry, "progress", packed)
+        self._check_reply(code, "update the progress of")
 
     @noted
     async def update_data(self, data: Data) -> None:
-        """Replace the payload; a later run sees it. Raises LeaseLost, JobNotFound, SerializationError."""
+        """Replace the payload for later runs. Raises LeaseLost, JobNotFound, SerializationError."""
         packed = self._client.encode_data(data, self.name, self.id, self.dead_letter)
         if (meter := self._metered()) is not None:
             await meter.data(len(packed))
-        word = await self._client.functions.update_job(self.id, self._entry, "data", packed)
-        self._check_word(word, "update the data")
+        code = await self._client.functions.update_job(self.id, self._entry, "data", packed)
+        self._check_reply(code, "update the data of")
         self._data_bytes, self._data = packed, UNREAD
 
     @noted
     async def heartbeat(self) -> None:
-        """Say that the run is alive.
+        """Report that the run is alive.
 
-        It matters only to executors that end runs which stay silent (SubprocessExecutor's `heartbeat_timeout`).
+        Only needed for executors that end silent runs (`heartbeat_timeout` of SubprocessExecutor).
         """
         await self._client.heartbeat(self.id)
 
     async def result(self, timeout: float | timedelta | None = None) -> Result:
-        """Wait until the job has ended and return its result.
+        """Wait until the job has ended, and return its result.
 
-        Raises JobFailed when it failed, ResultTimeout after `timeout` seconds (the job goes on), JobNotFound when
-        its record is gone.
+        Raises JobFailed if the job failed, ResultTimeout after `timeout` seconds (the job continues), and JobNotFound
+        if its record has been removed.
         """
         patience = optional_seconds("timeout", timeout)
         try:
@@ -107,13 +109,13 @@ class Job(JobFields[Data, Result]):
                 ended = await results.wait(self.id, results.watch(self.id, asked=False), asked=False)
         except TimeoutError:
             raise ResultTimeout(
-                f"waited {patience} s for the result of job {self.id} of queue {self.queue!r}: {await self._why()}. "
-                "It can be awaited again"
+                f"job {self.id} of queue {self.queue!r} did not end within {patience} s: {await self._why()}. "
+                "The job continues and its result can be awaited again"
             ) from None
         return self.outcome_of(ended)
 
     async def _why(self) -> str:
-        """Say what keeps the job from having a result, for a message; never raises, takes a second at most."""
+        """Return why the job has no result yet, for an error message. Never raises; takes at most one second."""
         try:
             async with asyncio.timeout(1.0):
                 state = await self.get_state()
@@ -121,11 +123,11 @@ class Job(JobFields[Data, Result]):
         except (TimeoutError, GlideMQError) as error:
             return f"its state cannot be read ({error!r})"
         if paused:
-            return "it is waiting, and the queue is paused: resume it"
+            return "it is waiting because the queue is paused; call resume()"
         return WAITING_FOR.get(state, f"it is {state}")
 
     def outcome_of(self, ended: Ended) -> Result:
-        """Return the result of a job that ended like this, or raise JobFailed. For queues."""
+        """Return the result of an ended job, or raise JobFailed. Used by queues."""
         if ended.state == "failed":
             raise stored_failure(ended.payload, ended.reason)
         return self._result_of(ended.payload)
@@ -139,68 +141,68 @@ class Job(JobFields[Data, Result]):
         self._read(record)
 
     async def get_state(self) -> State:
-        """Return the present state. Raises JobNotFound."""
+        """Return the current state. Raises JobNotFound."""
         await self.refresh()
         return self.state
 
     async def remove(self) -> None:
-        """Delete the job and all that belongs to it; a running one is told to stop, its outcome is refused.
+        """Delete the job and its data. A running job is stopped, and its outcome is refused.
 
-        Removing a running job frees its key immediately, so the key's next job may start before the run has stopped. To
-        keep them apart, `revoke()` the job, wait until it has failed, and then remove it.
-        Raises JobNotFound.
+        Removing a running job frees its key immediately, so the next job of the key may start before the run has
+        stopped. To prevent this, `revoke()` the job, wait until it has failed, and then remove it. Raises JobNotFound.
         """
-        self._check_word(await self._client.functions.change_job("removeJob", self.id), "remove")
+        self._check_reply(await self._client.functions.change_job("removeJob", self.id), "remove")
 
     async def retry(self) -> None:
         """Run a completed or failed job again, with fresh attempts. Raises JobStateError, JobNotFound."""
-        self._check_word(await self._client.functions.change_job("retryJob", self.id), "retry")
+        self._check_reply(await self._client.functions.change_job("retryJob", self.id), "retry")
 
     async def promote(self) -> None:
-        """Let a delayed job start now. Raises JobStateError, JobNotFound."""
-        self._check_word(await self._client.functions.change_job("promoteJob", self.id), "promote")
+        """Make a delayed job ready now. Raises JobStateError, JobNotFound."""
+        self._check_reply(await self._client.functions.change_job("promoteJob", self.id), "promote")
 
     async def update_result_ttl(self, ttl: float | timedelta | None) -> None:
-        """Let the record and the result of this ended job stay for `ttl` seconds from now on, and end then.
+        """Keep the record and the result of this ended job for exactly `ttl` seconds from now.
 
-        None leaves them to the retention of the queue again, which counts from the job's end and may be over.
-        Raises JobStateError when the job has not ended, JobNotFound, TypeError or ValueError for a bad `ttl`.
+        With None the retention of the queue applies again. It counts from the job's end, so the record may be removed
+        immediately. Raises JobStateError if the job has not ended, JobNotFound, and TypeError or ValueError for a bad
+        `ttl`.
         """
         ttl_ms = None if ttl is None else to_ms("ttl", ttl, allow_zero=False)
-        word = await self._client.functions.set_result_ttl(self.id, ttl_ms)
-        self._check_word(word, "change the result ttl of")
+        code = await self._client.functions.set_result_ttl(self.id, ttl_ms)
+        self._check_reply(code, "change the result ttl of")
 
     async def change_priority(self, priority: int) -> None:
-        """Give a job that has not started another priority; among its equals it goes to the end.
+        """Change the priority of a job that has not started. It goes behind the jobs that already have this priority.
 
-        In its key's line a keyed job keeps its place among jobs of the new priority. A delayed one has it when it is
-        due. Raises JobStateError, JobNotFound, TypeError and ValueError for what is no priority.
+        A job with a key moves only within its key. A delayed job uses the new priority when it is due. Raises
+        JobStateError, JobNotFound, and TypeError or ValueError for a bad priority.
         """
         number = check_priority("priority", priority)
-        self._check_word(await self._client.functions.change_priority(self.id, number), "change the priority of")
+        self._check_reply(await self._client.functions.change_priority(self.id, number), "change the priority of")
         self._route = self._route._replace(priority=number, lifo=self._route.lifo and not number)
 
     async def change_delay(self, delay: float | timedelta) -> None:
-        """Let a job that has not started wait `delay` seconds from now on; 0 = it may start at once.
+        """Delay a job that has not started by `delay` seconds from now; 0 makes it ready immediately.
 
-        Raises JobStateError, JobNotFound, TypeError and ValueError for what is no delay.
+        Raises JobStateError, JobNotFound, and TypeError or ValueError for a bad delay.
         """
-        self._check_word(
+        self._check_reply(
             await self._client.functions.change_delay(self.id, to_ms("delay", delay)), "change the delay of"
         )
 
     async def revoke(self, reason: str | None = None) -> bool:
-        """Make sure the job does not run to its end: it fails with the reason "revoked".
+        """Ensure that the job does not complete: it fails with the reason "revoked".
 
-        With a `reason`, one line of at most 500 characters, the failed reason is "revoked: <reason>": in the record, in
-        the event and in the JobFailed of whoever waits.
+        With a `reason` (one line of at most 500 characters) the failed reason is "revoked: <reason>" in the record, in
+        the event, and in the JobFailed of callers that wait for the result.
 
-        A running job is cancelled by its worker; if its handler returns a result first, that stands. Returns True
-        when the job is revoked already, False while its worker has to stop it. Raises JobStateError, JobNotFound,
-        TypeError or ValueError for a bad reason.
+        The worker cancels a running job. If the handler returns a result before that, the job completes. Return True if
+        the job has failed now, False if a worker still has to stop it. Raises JobStateError, JobNotFound, and TypeError
+        or ValueError for a bad reason.
         """
-        word = await self._client.functions.revoke_job(self.id, check_reason("reason", reason))
-        if word in {"revoked", "revoking"}:
-            return word == "revoked"
-        self._check_word(word, "revoke")
+        code = await self._client.functions.revoke_job(self.id, check_reason("reason", reason))
+        if code in {"revoked", "revoking"}:
+            return code == "revoked"
+        self._check_reply(code, "revoke")
         return False

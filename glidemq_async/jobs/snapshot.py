@@ -1,6 +1,6 @@
-"""A job as it was read: its fields, and what they are made of.
+"""The fields of a job, as a snapshot.
 
-What the fields are stored as is told in record.py; what can be done with a job is told in job.py.
+stored/record.py describes the stored form, and job.py has the methods of a job.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_ACTIVE: Final = ""
 
 
 class JobFields(Generic[Data, Result]):
-    """The fields of a Job, as they were when it was read; payloads are decoded when they are first looked at."""
+    """The fields of a Job as a snapshot. Payloads are decoded on first access."""
 
     __slots__ = (
         "_abort",
@@ -67,17 +67,17 @@ class JobFields(Generic[Data, Result]):
     name: str
     state: State
     attempts_made: int
-    """Runs that ended with a result or a failure. One that was cut off by a crash counts in `stalled_count`; one that
-    was handed back, or ended with RetryLater or RateLimited, counts nowhere."""
+    """The number of runs that ended with a result or a failure. Runs that were cut off by a crash count in
+    `stalled_count`. Released runs and runs that ended with RetryLater or RateLimited are not counted."""
     stalled_count: int
     fence: int
-    """How often the job was claimed. Store it with what the handler writes elsewhere, and refuse lower ones."""
+    """The number of claims of the job. Store it with external writes, and refuse writes with a lower number."""
     outcome: Outcome
-    """What came of the `add` that returned this object: "duplicate" and "completed" mean that this is another job."""
+    """The result of the `add` that returned this object. "duplicate" and "completed": this is an existing job."""
     failed_reason: str | None
-    """Text of the error that it failed with, or "revoked", "revoked: <reason>", "expired", "stalled", "malformed"."""
+    """The text of the handler's error, or "revoked", "revoked: <reason>", "expired", "stalled", "malformed"."""
     failure_cause: FailureCause | None
-    """Why it failed for good, one word; None for a job that has not."""
+    """The cause of the permanent failure; None for a job that has not failed."""
 
     def __init__(self, client: QueueClient, job_id: str, name: str) -> None:
         self._client = client
@@ -106,7 +106,7 @@ class JobFields(Generic[Data, Result]):
 
     @classmethod
     def from_claim(cls, client: QueueClient, claimed: ClaimedJob, now: int) -> Self:
-        """Make the job of a claim. For workers."""
+        """Create the job of a claim. Used by workers."""
         name, data, opts, fence, job_id, entry = claimed[:6]
         job = cls(client, cast("bytes", job_id).decode(), cast("bytes", name).decode(errors="replace"))
         job.state = "active"
@@ -125,10 +125,10 @@ class JobFields(Generic[Data, Result]):
             job._route = route_of(route)
         return job
 
-    def carried(self) -> list[object]:
-        """Return what a handler may know of this run as plain values; the payload in the default serializer's form.
+    def to_plain(self) -> list[object]:
+        """Return the data of this run as plain values for a handler, with the payload in the default serialization.
 
-        Raises SerializationError when the payload cannot be read. For executors.
+        Raises SerializationError when the payload cannot be decoded. Used by executors.
         """
         data = MsgpackSerializer().dumps(self.data)
         route: object = [self._route.priority, self._route.lifo, self._route.key] if self._route is not PLAIN else None
@@ -137,8 +137,8 @@ class JobFields(Generic[Data, Result]):
         return [*known, self.stalled_count, self._created, progress, route, self._letter]
 
     @classmethod
-    def from_carried(cls, client: QueueClient, values: list[Any]) -> Self:
-        """Make the job of a run from what `carried` returned. For executors."""
+    def from_plain(cls, client: QueueClient, values: list[Any]) -> Self:
+        """Create the job of a run from the result of `to_plain`. Used by executors."""
         job = cls(client, values[0], values[1])
         job.state = "active"
         job._data_bytes, job._opts, job.fence, job._entry, job._started, job.attempts_made = values[2:8]
@@ -149,14 +149,14 @@ class JobFields(Generic[Data, Result]):
 
     @classmethod
     def from_record(cls, client: QueueClient, job_id: str, record: Record) -> Self:
-        """Make the job of a stored record. For queues."""
+        """Create the job of a stored record. Used by queues."""
         job = cls(client, job_id, record.get(b"name", b"").decode(errors="replace"))
         job._read(record)
         return job
 
     @classmethod
     def from_add(cls, client: QueueClient, request: AddRequest, job_id: str, now: int) -> Self:
-        """Make the job of an add, as it was then. For queues."""
+        """Create the job of an add, as it was at that time. Used by queues."""
         job = cls(client, job_id, request.name)
         job._data_bytes = request.data
         job._opts = request.opts
@@ -165,21 +165,21 @@ class JobFields(Generic[Data, Result]):
 
     @classmethod
     def from_gone(cls, client: QueueClient, job_id: str) -> Self:
-        """Make a job of which no record is left. For queues."""
+        """Create a job whose record has been removed. Used by queues."""
         job = cls.__new__(cls)
         job._client, job.id, job._entry = client, job_id, _NOT_ACTIVE  # noqa: SLF001 - of this class
         return job
 
-    if not TYPE_CHECKING:  # else every name would pass for a field
+    if not TYPE_CHECKING:  # otherwise type checkers would accept every name as a field
 
         def __getattr__(self, name: str) -> NoReturn:
-            # Asked for what is not set: of a job that is gone all but the above.
+            # Called for a missing attribute. A job whose record is gone has only the attributes above.
             if name in JobFields.__slots__ and name != "id":
                 raise not_found("read", self.id)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def note_options(self, options: JobOptions, now: int) -> None:
-        """Note what the options of its add say about an added job; `now` is the server's time then. For queues."""
+        """Set the fields that follow from the options of an add at the server's time `now`. Used by queues."""
         self._route = Route(options.priority, options.lifo, options.key)
         extra = options.to_extra()
         if cast("int", extra.get("delay", 0)) > 0 or cast("int", extra.get("at", 0)) > now:
@@ -190,21 +190,21 @@ class JobFields(Generic[Data, Result]):
             self.state = "prioritized"
 
     def leave_out_data(self) -> None:
-        """Show None as the data, whatever they are. For queues that did not ask for them."""
+        """Set the data to None. Used by queues that read jobs without payloads."""
         self._data_bytes, self._data = b"", None
 
     def settle_as_completed(self, payload: bytes) -> None:
-        """Note that the run's result has been stored. For workers."""
+        """Record that the result of the run was stored. Used by workers."""
         self.state, self._result = "completed", payload
         self.attempts_made += 1
 
     def settle_as_failed(self, cause: FailureCause, reason: str) -> None:
-        """Note that the run's failure has been stored as final. For workers."""
+        """Record that the failure of the run was stored as final. Used by workers."""
         self.state, self.failure_cause, self.failed_reason = "failed", cause, reason
         self.attempts_made += 1
 
     def end_as(self, other: JobFields[Any, Any]) -> None:
-        """Note that the job has ended as another object of it has seen it end. For tests of users."""
+        """Copy the final state from another object of the same job. Used by the test tools."""
         self.state, self.attempts_made, self.fence = other.state, other.attempts_made, other.fence
         self.failed_reason, self.failure_cause = other.failed_reason, other.failure_cause
         self._result, self._error = other._result, other._error
@@ -240,7 +240,7 @@ class JobFields(Generic[Data, Result]):
 
     @property
     def gone(self) -> bool:
-        """Whether no record was left of this job when an add met it in its way; a `refresh` may find a new one."""
+        """True if an add found this job and its record was already removed. A `refresh` may find a new record."""
         try:
             return not self.state
         except JobNotFound:
@@ -253,7 +253,7 @@ class JobFields(Generic[Data, Result]):
 
     @property
     def queue(self) -> str:
-        """The name of the job's queue."""
+        """The name of the queue."""
         return self._client.queue
 
     @property
@@ -274,42 +274,42 @@ class JobFields(Generic[Data, Result]):
 
     @property
     def options(self) -> JobOptions:
-        """The options that travel with the job; those that only concern its adding (delay, ttl) do not."""
+        """The options that are stored with the job, without those that only apply to the add (delay, ttl)."""
         if self._options is None:
             self._options = JobOptions.from_wire(self._opts)
         return self._options
 
     @property
     def has_options(self) -> bool:
-        """Whether any option differs from the default."""
+        """True if any option differs from its default."""
         return bool(self._opts)
 
     @property
     def entry(self) -> str:
-        """The lease token of the run, "" outside of one. For workers."""
+        """The fencing token of the run, "" outside of a run. Used by workers."""
         return self._entry
 
     @property
     def payload_limit(self) -> int:
-        """The most bytes of a result before the queue's serializer and codecs have seen it. For executors."""
+        """The maximum size of a result in bytes, before serializer and codecs. Used by executors."""
         return self._client.payloads.plain_limit
 
     @property
     def dead_letter(self) -> DeadLetter | None:
-        """Where the job comes from if it was moved here as a dead letter of another queue, else None."""
+        """The origin of a job that was moved here as a dead letter, else None."""
         return DeadLetter.from_wire(self._letter) if self._letter else None
 
     def is_unreadable(self, error: BaseException) -> bool:
-        """Return whether this is what decoding the job's own data raised. For workers."""
+        """Return whether this error was raised by decoding the job's own data. Used by workers."""
         return error is self._unreadable
 
     @property
     def meter(self) -> Meter | None:
-        """What the run has used of its budget, None before it has used any. For workers."""
+        """The used budget of the run, None if nothing was used. Used by workers."""
         return self._meter
 
     def _metered(self) -> Meter | None:
-        """Return the meter of the run; None outside of one."""
+        """Return the budget of the run, None outside of a run."""
         budget = self._client.budget
         if budget is None or not self._entry:
             return None
@@ -319,7 +319,7 @@ class JobFields(Generic[Data, Result]):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The short texts that travel with the job."""
+        """The short texts that are sent along with the job."""
         return self.options.headers
 
     @property
@@ -329,24 +329,24 @@ class JobFields(Generic[Data, Result]):
 
     @property
     def priority(self) -> int:
-        """The priority, as the last change left it; 0 is the most urgent."""
+        """The current priority; 0 is the most urgent."""
         return self._route.priority
 
     @property
     def lifo(self) -> bool:
-        """Whether the job was added with `lifo`: the newest such job starts first."""
+        """True if the job was added with `lifo`: the newest such job starts first."""
         return self._route.lifo
 
     @property
     def progress(self) -> object:
-        """What the handler last said about its progress, None before that."""
+        """The last progress that the handler reported, None if there is none."""
         if self._progress is None:
             return None
         return self._client.decode(self._progress, "progress", self.name, self.id)
 
     @property
     def return_value(self) -> Result | None:
-        """The result of a completed job, None for any other."""
+        """The result of a completed job, None for other jobs."""
         if self.state != "completed" or self._result is None:
             return None
         return self._result_of(self._result)
@@ -358,42 +358,42 @@ class JobFields(Generic[Data, Result]):
 
     @property
     def created_at(self) -> datetime | None:
-        """When the job was added, by the server's clock."""
+        """The time when the job was added, by the server's clock."""
         created = self._created or created_ms(None, self._entry)
         return from_ms(created) if created else None
 
     @property
     def processed_at(self) -> datetime | None:
-        """When the last run started."""
+        """The time when the last run started."""
         return from_ms(self._started) if self._started else None
 
     @property
     def waited(self) -> float | None:
-        """Seconds between when the last run could have started and when it did; None where that is not known.
+        """Seconds between the time when the last run could have started and its start; None if unknown.
 
-        From the add, or the end of a delay, on. For a job with a priority, a key or lifo the delay counts as waiting,
-        and of its later attempts nothing is known.
+        Counts from the add, or from the end of a delay. For a job with a priority, a key or lifo the delay is included,
+        and the value is unknown for its later attempts.
         """
         if not self._started:
             return None
-        # The entry of the stream is made when a job becomes ready; that of the lane only by its claim.
+        # A stream entry is created when a job becomes ready. An entry of the active stream is created by the claim.
         ready = created_ms(None, self._entry or self._last_entry) or (0 if self.fence > 1 else self._created)
         return max(0, self._started - ready) / 1000 if ready else None
 
     @property
     def finished_at(self) -> datetime | None:
-        """When the job reached its final state."""
+        """The time when the job reached its final state."""
         return from_ms(self._ended) if self._ended else None
 
     @property
     def abort(self) -> AbortSignal:
-        """Set when this run should stop; a coroutine handler is cancelled as well."""
+        """Set when this run should stop. A coroutine handler is also cancelled."""
         if self._abort is None:
             self._abort = AbortSignal()
         return self._abort
 
     def read_result_as(self, reader: Callable[[Any], Any]) -> None:
-        """Let `reader` turn the stored form of the result into what is returned to callers. For tasks."""
+        """Convert the stored result with `reader` before it is returned to callers. Used by tasks."""
         self._read_result = reader
 
     def _result_of(self, payload: bytes) -> Result:

@@ -1,4 +1,4 @@
-"""The type of `job.sync`: the coroutines of Job as functions that wait; what does the waiting is in sync.py."""
+"""The type of `job.sync`: the methods of Job as blocking functions. `_internal/blocking.py` implements them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ Result_co = TypeVar("Result_co", default=Any, covariant=True)
 
 
 class SyncJob(Protocol[Data_contra, Result_co]):
-    """`job.sync`: what Job awaits, for code without an event loop; parameters, results and errors are the same.
+    """`job.sync`: the blocking methods of a job for code without an event loop.
 
-    In a handler of the thread executor, `job.sync.log(...)` and its like reach the worker's own loop.
+    Parameters, results and errors are the same as those of Job. In a handler of the thread executor,
+    `job.sync.log(...)` and the other methods use the worker's event loop.
     """
 
     def log(self, line: str) -> None:
-        """Append one line to the job's log, which keeps the last 1,000."""
+        """Append one line to the job's log, which keeps the last 1,000 lines."""
         ...
 
     def update_progress(self, progress: object) -> None:
-        """Say how far the run is: a number, or any payload. Raises LeaseLost, JobNotFound, SerializationError."""
+        """Store the progress of the run: a number, or any payload."""
         ...
 
     def update_data(self, data: Data_contra) -> None:
-        """Replace the payload; a later run sees it. Raises LeaseLost, JobNotFound, SerializationError."""
+        """Replace the payload for later runs. Raises LeaseLost, JobNotFound, SerializationError."""
         ...
 
     def heartbeat(self) -> None:
-        """Say that the run is alive."""
+        """Report that the run is alive."""
         ...
 
     def result(self, timeout: float | timedelta | None = None) -> Result_co:
-        """Wait until the job has ended and return its result."""
+        """Wait until the job has ended, and return its result."""
         ...
 
     def refresh(self) -> None:
@@ -44,11 +45,11 @@ class SyncJob(Protocol[Data_contra, Result_co]):
         ...
 
     def get_state(self) -> State:
-        """Return the present state. Raises JobNotFound."""
+        """Return the current state. Raises JobNotFound."""
         ...
 
     def remove(self) -> None:
-        """Delete the job and all that belongs to it; a running one is told to stop, its outcome is refused."""
+        """Delete the job and its data. A running job is stopped, and its outcome is refused."""
         ...
 
     def retry(self) -> None:
@@ -56,21 +57,24 @@ class SyncJob(Protocol[Data_contra, Result_co]):
         ...
 
     def promote(self) -> None:
-        """Let a delayed job start now. Raises JobStateError, JobNotFound."""
+        """Make a delayed job ready now. Raises JobStateError, JobNotFound."""
         ...
 
     def update_result_ttl(self, ttl: float | timedelta | None) -> None:
-        """Let the record and the result of this ended job stay for `ttl` seconds from now on, and end then."""
+        """Keep the record and the result of this ended job for exactly `ttl` seconds from now."""
         ...
 
     def change_priority(self, priority: int) -> None:
-        """Give a job that has not started another priority; among its equals it goes to the end."""
+        """Change the priority of a job that has not started.
+
+        It goes behind the jobs that already have this priority.
+        """
         ...
 
     def change_delay(self, delay: float | timedelta) -> None:
-        """Let a job that has not started wait `delay` seconds from now on; 0 = it may start at once."""
+        """Delay a job that has not started by `delay` seconds from now; 0 makes it ready immediately."""
         ...
 
     def revoke(self, reason: str | None = None) -> bool:
-        """Make sure the job does not run to its end: it fails with the reason "revoked"."""
+        """Ensure that the job does not complete: it fails with the reason "revoked"."""
         ...

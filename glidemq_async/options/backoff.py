@@ -1,6 +1,6 @@
-"""How long a failed job waits before its next try: the strategies and their stored form.
+"""Backoff strategies: the time that a failed job waits before its next attempt, and their stored form.
 
-Whether there is a next try is decided by the worker, which also holds the strategies registered by name.
+The worker decides if there is a next attempt. It also holds the strategies that are registered by name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from glidemq_async.stored.names import check_id
 
 __all__ = ["Backoff", "BackoffWire"]
 
-#: The stored form: a kind, and only what differs from the defaults; durations in milliseconds.
+#: The stored form: the kind, and the fields that differ from the defaults; durations in milliseconds.
 BackoffWire = dict[str, str | int | float]
 
 _LONGEST: Final = MAX_MS // 1000
@@ -30,10 +30,10 @@ _KINDS: Final[Mapping[str, Literal["fixed", "exponential", "custom"]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The wait between two tries of a job; build one with `fixed`, `exponential` or `custom`.
+    """The wait between two attempts of a job. Create one with `fixed`, `exponential` or `custom`.
 
-    Durations are seconds. `jitter` is a fraction of the wait, 0 to 1, by which it is spread evenly to
-    both sides; no wait is ever above `max`.
+    Durations are in seconds. `jitter` is a fraction from 0 to 1: the wait varies randomly by this fraction in both
+    directions. `max` bounds every wait.
     """
 
     kind: Literal["fixed", "exponential", "custom"]
@@ -50,7 +50,7 @@ class Backoff:
         jitter: float = 0.0,
         max: float | timedelta | None = None,  # noqa: A002
     ) -> Self:
-        """Wait the same `delay` seconds before every try. Raises ValueError or TypeError for bad values."""
+        """Wait the same `delay` in seconds before every attempt. Raises ValueError or TypeError for bad values."""
         return cls("fixed", _seconds("backoff delay", delay), _optional_max(max), _fraction(jitter))
 
     @classmethod
@@ -61,31 +61,31 @@ class Backoff:
         jitter: float = 0.0,
         factor: float = 2.0,
     ) -> Self:
-        """Wait `delay` seconds after the first failure and `factor` times longer after each further one.
+        """Wait `delay` seconds after the first failure, and `factor` times as long after each further failure.
 
-        Raises ValueError or TypeError for bad values; `factor` is at least 1.
+        `factor` is at least 1. Raises ValueError or TypeError for bad values.
         """
         initial, cap = _seconds("backoff delay", delay), _optional_max(max)
         return cls("exponential", initial, cap, _fraction(jitter), _number("backoff factor", factor, 1.0))
 
     @classmethod
     def custom(cls, name: str) -> Self:
-        """Ask the strategy that the worker registered under `name` in its `backoff_strategies`."""
+        """Use the strategy that the worker registers under `name` in its `backoff_strategies`."""
         return cls("custom", name=check_id("backoff strategy name", name))
 
     def delay(self, attempts_made: int, random: Callable[[], float]) -> float:
         """Return the wait in seconds after `attempts_made` runs (1 after the first).
 
-        `random` returns a number from 0 up to 1, as random.random does. Raises ValueError for a custom
-        strategy, which only the worker that registered it can ask.
+        `random` returns a number from 0 up to 1, like random.random. Raises ValueError for a custom strategy, because
+        only the worker that registered the strategy can compute the wait.
         """
         if self.kind == "custom":
-            raise ValueError(f"backoff strategy {self.name!r} is registered on a worker: only a worker can ask it")
+            raise ValueError(f"backoff strategy {self.name!r} is computed by the worker that registers it")
         wait = self.initial
         if self.kind == "exponential" and wait:
             wait = _grown(wait, self.factor, attempts_made - 1)
         cap = _LONGEST if self.max is None else self.max
-        # Capped before the spread too: else, far beyond `max`, every job would wait exactly that long.
+        # Apply the maximum before the jitter too. Otherwise every wait far above `max` would be exactly `max`.
         wait = min(wait, cap)
         if self.jitter:
             wait = min(wait * (1.0 + self.jitter * (2.0 * random() - 1.0)), cap)
@@ -106,7 +106,7 @@ class Backoff:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, str | float]) -> Self:
-        """Return the strategy that `to_wire` stored; raises SerializationError for anything else."""
+        """Return the strategy that `to_wire` stored. Raises SerializationError for anything else."""
         try:
             kind = _KINDS[str(wire["k"])]
             if kind == "custom":
@@ -118,7 +118,7 @@ class Backoff:
                 return cls.fixed(initial, jitter, longest)
             return cls.exponential(initial, longest, jitter, factor)
         except (KeyError, TypeError, ValueError) as error:
-            raise SerializationError(f"not a stored backoff: {wire!r} ({error})") from error
+            raise SerializationError(f"the stored backoff {wire!r} is invalid: {error}") from error
 
 
 def _grown(initial: float, factor: float, times: int) -> float:
@@ -156,11 +156,11 @@ def _stored_seconds(value: str | float) -> float:
 
 def _float(value: str | float) -> float:
     if isinstance(value, str):
-        raise TypeError(f"expected a number, found {value!r}")
+        raise TypeError(f"{value!r} is not a number")
     return value
 
 
 def _text(value: str | float) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected a name, found {value!r}")
+        raise TypeError(f"{value!r} is not a name")
     return value

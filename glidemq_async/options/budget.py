@@ -1,4 +1,4 @@
-"""The budget of a run: how much it may write of its job, and how long it may stop its queue, in every executor."""
+"""The budget of a run: limits on its log, progress, data and rate-limit pauses, in every executor."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from glidemq_async.errors import GlideMQError
 from glidemq_async.options.validation import positive_number
 
 _BURST: Final = 5.0
-"""Seconds of each flow that may be used at once."""
+"""Number of seconds whose budget a run may use as a burst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobBudget:
-    """How much one run may write of its job, and how long it may stop its queue. An option of Worker.
+    """Limits on the writes of one run to its job, and on its pauses of the queue. An option of Worker.
 
-    It keeps a runaway or hostile job from filling the server and from pushing other events out of the queue's history.
-    A run may use five seconds' worth at once.
+    The budget stops a faulty or hostile job from filling the server, and from displacing other events in the queue's
+    history. A run may use the budget of five seconds as a burst.
 
-    - `log_lines`: lines of the job's log a second. A run that logs faster waits.
-    - `log_line`: characters of one line. The rest of a longer line is replaced by its length.
-    - `updates`: updates of the progress and of the data a second. Of faster progress only the latest value is stored,
-      at the next opportunity or at the end of the run. Faster updates of the data wait.
-    - `bytes`: bytes of all these a second. A run that writes more waits; progress is treated as above.
-    - `rest`: the longest time in seconds for which RateLimited may stop the key or the queue. The job runs again after
-      it, and can raise RateLimited again.
+    - `log_lines`: lines of the job's log per second. A run that logs faster waits.
+    - `log_line`: maximum length of one line in characters. The rest of a longer line is replaced by its length.
+    - `updates`: updates of the progress and of the data per second. If progress updates come faster, only the latest
+      value is stored, as soon as the budget allows it or at the end of the run. Faster updates of the data wait.
+    - `bytes`: total bytes of these writes per second. A run that exceeds it waits; progress is handled as above.
+    - `rest`: the longest pause of the key or the queue that RateLimited may cause, in seconds. After the pause the job
+      runs again and can raise RateLimited again.
 
     Raises TypeError or ValueError for a bad value.
     """
@@ -50,14 +50,15 @@ class JobBudget:
 
     @property
     def rest_ms(self) -> int:
-        """The longest rest in milliseconds."""
+        """The longest pause in milliseconds."""
         return round(cast("float", self.rest) * 1000)
 
 
 class _Flow:
-    """Lets `rate` a second pass, and up to five seconds' worth at once.
+    """A token bucket that allows `rate` units per second and a burst of five seconds.
 
-    What passes may be larger than what is left: the next one waits for it. So nothing is too large to ever pass.
+    A write may be larger than the remaining budget; the next write then waits. So even a write larger than the burst
+    succeeds.
     """
 
     def __init__(self, rate: float) -> None:
@@ -66,20 +67,20 @@ class _Flow:
         self._at = time.monotonic()
 
     def wait(self) -> float:
-        """Return the seconds until the next one may pass, 0 if it may now."""
+        """Return the seconds until the next write is allowed, 0 if it is allowed now."""
         now = time.monotonic()
         self._left = min(self._most, self._left + (now - self._at) * self._rate)
         self._at = now
-        # A little more than computed: the clock of the loop may be coarse.
+        # Slightly more than computed, because the clock of the event loop may be coarse.
         return 0.0 if self._left > 0 else -self._left / self._rate + 0.001
 
     def spend(self, amount: float) -> None:
-        """Count what passes."""
+        """Count a write."""
         self._left -= amount
 
 
 class Meter:
-    """What one run has used of its budget. Made with the first line or update: a run without any has none."""
+    """The used budget of one run. It is created by the first write, so runs without writes have none."""
 
     def __init__(self, budget: JobBudget) -> None:
         self._longest = budget.log_line
@@ -91,14 +92,14 @@ class Meter:
         self._flushing: asyncio.Task[None] | None = None
 
     async def line(self, line: str) -> str:
-        """Wait until a line of the log may be written, and return it, cut to its longest form."""
+        """Wait until the log may be written, and return the line, cut to the maximum length."""
         if len(line) > self._longest:
             line = f"{line[: self._longest]}… (cut, {len(line)} characters)"
         await self._pass(self._lines, len(line))
         return line
 
     async def data(self, size: int) -> None:
-        """Wait until an update of the data may be written."""
+        """Wait until the data may be updated."""
         await self._pass(self._updates, size)
 
     async def _pass(self, flow: _Flow, size: int) -> None:
@@ -108,7 +109,7 @@ class Meter:
         self._bytes.spend(size)
 
     async def progress(self, packed: builtins.bytes, write: Callable[[builtins.bytes], Awaitable[None]]) -> None:
-        """Write the progress now, or hold it until it may be written; a newer value replaces one that is held."""
+        """Write the progress now, or keep it until the budget allows it. A newer value replaces a kept one."""
         if self._flushing is None and not max(self._updates.wait(), self._bytes.wait()):
             self._updates.spend(1)
             self._bytes.spend(len(packed))
@@ -117,7 +118,7 @@ class Meter:
         self._held, self._write = packed, write
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
-        # Without a turn for others a loop of updates would keep the event loop.
+        # Yield to the event loop. Otherwise a handler that updates in a loop would block it.
         await asyncio.sleep(0)
 
     async def _flush(self) -> None:
@@ -127,7 +128,7 @@ class Meter:
         await self.flush()
 
     async def flush(self) -> None:
-        """Write the progress that is held. A run that no longer holds its job writes nothing."""
+        """Write the kept progress. Does nothing if the run has lost its lease."""
         held, self._held = self._held, None
         if held is None or self._write is None:
             return

@@ -1,4 +1,4 @@
-"""Deduplication: of several adds that mean the same work, one job. The server's side is functions/dedup.lua."""
+"""Deduplication: one job for several adds with the same id. The server side is functions/dedup.lua."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 @dataclass(frozen=True, slots=True)
 class Deduplication:
-    """Which adds mean the same work (`id`), and which of them makes a job (`mode`). `ttl` is in seconds.
+    """A deduplication id (`id`) and the rule by which adds with this id create jobs (`mode`). `ttl` is in seconds.
 
-    - "simple": while the job has not ended, an add is a duplicate of it; at most for `ttl`, if one is given.
-    - "throttle": for `ttl` after an add that made a job, every further add is a duplicate, even if the job has ended.
-    - "debounce": an add replaces the job of the last one while that has never started, so the last of a burst runs,
-      with its data. The job is delayed by `ttl` unless the add says `delay` or `at`. If the last one has started or
-      ended, the add makes a new job. Whoever waits for the result of a replaced job gets JobNotFound.
-    - "keep_last": at most one job runs and one waits, and the last data are always run. While the job has not started,
-      an add replaces its name and data and is a duplicate of it; its other options stay. Once it has started, the first
-      add makes a second job, which is delayed until the first one has ended for good (after its last attempt, or when
-      it is removed), and then for the `delay` or `at` of that add. Further adds replace the data of the second job. It
-      takes no `ttl`.
+    - "simple": an add is a duplicate while the job has not ended, but at most for `ttl` if one is given.
+    - "throttle": for `ttl` after an add that created a job, every further add is a duplicate, even if the job has
+      ended.
+    - "debounce": an add replaces the job of the previous add if that has never started, so the last add of a burst runs
+      with its data. The job is delayed by `ttl` unless the add has `delay` or `at`. If the previous job has started or
+      ended, the add creates a new job. Callers that wait for the result of a replaced job get JobNotFound.
+    - "keep_last": at most one job runs and one waits, and the most recent data are always processed. While the job has
+      not started, an add is a duplicate that replaces its name and data; its other options stay. After the job has
+      started, the first add creates a second job. The second job waits until the first one has ended (after its last
+      attempt, or by removal), and then for the `delay` or `at` of its add. Further adds replace the data of the second
+      job. This mode does not accept a `ttl`.
 
     Raises TypeError or ValueError for a bad id, ttl or mode.
     """
@@ -44,9 +45,9 @@ class Deduplication:
         if self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
         if self.mode == "throttle" and self.ttl is None:
-            raise ValueError("throttle needs a ttl: for how long further adds are duplicates")
+            raise ValueError("mode 'throttle' needs ttl=, the time for which further adds are duplicates")
         if self.mode == "keep_last" and self.ttl is not None:
-            raise ValueError(f"keep_last lasts until the job has ended; leave out ttl={self.ttl!r}")
+            raise ValueError(f"mode 'keep_last' does not accept a ttl; leave out ttl={self.ttl!r}")
 
     @property
     def ttl_ms(self) -> int | None:
@@ -54,7 +55,7 @@ class Deduplication:
         return None if self.ttl is None else to_ms("ttl", self.ttl)
 
     def to_wire(self) -> dict[str, str | int]:
-        """Return the form that the functions read."""
+        """Return the form that the server functions read."""
         wire: dict[str, str | int] = {"id": self.id, "mode": self.mode}
         if self.ttl_ms is not None:
             wire["ttl"] = self.ttl_ms

@@ -1,6 +1,6 @@
-"""What can be said about one job when it is added: the options, their checks, and the part that workers read.
+"""The options of a job: their checks, and the stored part that workers read.
 
-Nothing here talks to a server; every check is made before anything is sent.
+Nothing here calls a server. All checks happen before anything is sent.
 """
 
 from __future__ import annotations
@@ -103,24 +103,29 @@ _CHECKS: Final[Mapping[str, checks.Check]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False)
 class JobOptions:
-    """The options of one job; each is also a keyword of `Queue.add`. Durations are seconds.
+    """The options of one job. Each is also a keyword of `Queue.add`. Durations are in seconds.
 
-    - `job_id`: an id of your own, which makes adding the job twice harmless.
-    - `delay` or `at`: when the job may start, from now on or as an instant with a time zone.
-    - `priority`: 0 (the default) to 2**21; 1 before 2, and in order of arrival inside one level. Jobs of priority 0 go
-      before all others. In the line of a key it orders the jobs of that key.
-    - `lifo`: of the jobs that wait with `lifo`, the newest starts first. Workers take jobs with and without it in
-      turns, both before jobs with a priority of 1 or more. Not together with a priority or a key.
-    - `key`: jobs of one key start in order, one at a time unless the key's limits say otherwise; see
-      `Queue.set_key_limits`. `cost`: what a start takes from the key's token bucket, in tokens.
-    - `deduplication`: which adds mean the same work; see Deduplication.
-    - `attempts`: tries in all, at least 1. `backoff`: the wait between two of them; a number is a fixed one.
-    - `timeout`: how long one run may take. `ttl`: how long the job may wait before it expires.
-    - `lock_duration`: the lease of a run, 1 s to 24 h; without it the worker's.
-    - `keep_completed`, `keep_failed`: what stays of ended jobs: a bool for all or none, a count, KeepJobs.
-    - `result_ttl`: the record and the result stay exactly so long after the job's end, whatever is kept otherwise.
-    - `headers`: short texts that travel with the job.
-    - `durability`: "replicated" waits for a replica, "fsync" for the disk.
+    - `job_id`: an id that you choose. Adding a job twice with the same id creates only one job.
+    - `delay` or `at`: the earliest start, relative to now or as an instant with a time zone.
+    - `priority`: 0 (the default) to 2**21. Lower numbers start first; jobs of the same priority start in order of
+      arrival. Among jobs with the same `key`, it orders these jobs.
+    - `lifo`: the newest waiting job with `lifo` starts before older ones. Workers alternate between jobs with and
+      without `lifo`, and start both before jobs with a priority of 1 or more. It cannot be combined with a priority or
+      a key.
+    - `key`: the ordering key. Jobs with the same key start in order, by default one at a time; see
+      `Queue.set_key_limits`.
+    - `cost`: the number of tokens that the job takes from the token bucket of its key.
+    - `deduplication`: several adds with the same deduplication id create one job; see Deduplication.
+    - `attempts`: the maximum number of attempts, at least 1.
+    - `backoff`: the wait between two attempts; a number is a fixed wait.
+    - `timeout`: the maximum duration of one run.
+    - `ttl`: the time after which a job that has not started expires.
+    - `lock_duration`: the lease of a run, from 1 s to 24 h. The default is the worker's.
+    - `keep_completed`, `keep_failed`: the retention of ended jobs: a bool for all or none, a count, or KeepJobs.
+    - `result_ttl`: the time for which the record and the result are kept after the job's end. It overrides the
+      retention.
+    - `headers`: short texts that are sent along with the job.
+    - `durability`: "replicated" waits for a replica, "fsync" waits for the disk.
 
     Raises TypeError for an unknown option or a wrong type, ValueError for a bad value; both name the option.
     """
@@ -144,7 +149,7 @@ class JobOptions:
     headers: Mapping[str, str] = field(hash=False)
     durability: Durability
     given: frozenset[str] = field(compare=False, init=False)
-    """The names of the options that were set, even to their default."""
+    """The names of the options that were set, even if they were set to their default."""
 
     def __init__(self, **options: Unpack[JobOptionsDict]) -> None:
         given = cast("dict[str, object]", options)
@@ -154,13 +159,13 @@ class JobOptions:
         for name, default in _DEFAULTS.items():
             put(self, name, _CHECKS[name](name, given[name]) if name in given else default)
         if self.delay is not None and self.at is not None:
-            raise ValueError(f"delay={self.delay!r} and at={self.at!r} exclude each other: give one of them")
+            raise ValueError(f"delay={self.delay!r} and at={self.at!r} cannot be combined; use one of them")
         if self.lifo and (self.priority or self.key is not None):
             other = f"key={self.key!r}" if self.key is not None else f"priority={self.priority!r}"
-            raise ValueError(f"lifo and {other} exclude each other: give one of them")
+            raise ValueError(f"lifo and {other} cannot be combined; use one of them")
         dedup = self.deduplication
         if dedup is not None and dedup.mode == "debounce" and dedup.ttl is None and self.delay is None and not self.at:
-            raise ValueError("debounce needs a ttl, a delay or an at: how long the job waits for a later add")
+            raise ValueError("mode 'debounce' needs ttl=, delay= or at=, the time that the job waits for later adds")
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.explicit().items())
@@ -173,12 +178,12 @@ class JobOptions:
         return _rebuild, (explicit,)
 
     def explicit(self) -> JobOptionsDict:
-        """Return only the options that were set, in checked form."""
+        """Return only the options that were set, after validation."""
         found = {name: getattr(self, name) for name in _DEFAULTS if name in self.given}
         return cast("JobOptionsDict", found)
 
     def with_headers(self, headers: Mapping[str, str]) -> JobOptions:
-        """Return these options with other headers; raises what they raise for bad ones."""
+        """Return a copy with other headers. Raises TypeError, ValueError or PayloadTooLarge for bad headers."""
         if headers == self.headers:
             return self
         changed = object.__new__(JobOptions)
@@ -200,7 +205,7 @@ class JobOptions:
         return None if self.at is None else instant_to_ms("at", self.at)
 
     def to_extra(self) -> dict[str, object]:
-        """Return the part that the add needs, in the form that functions/add.lua reads."""
+        """Return the part of the options that an add needs, in the form that functions/add.lua reads."""
         extra: dict[str, object] = {}
         for name in ("delay", "at", "ttl"):
             if getattr(self, name) is not None:
@@ -218,7 +223,7 @@ class JobOptions:
         return extra
 
     def pack_extra(self, reply: bytes = b"") -> bytes:
-        """Return that part as it is sent; `reply`: the channel on which the caller waits for the job's end."""
+        """Return the encoded part for an add. `reply` is the channel on which the caller waits for the result."""
         extra = self.to_extra()
         if reply:
             extra["reply"] = reply.decode()
@@ -228,7 +233,7 @@ class JobOptions:
 
     @staticmethod
     def unpack_extra(packed: bytes) -> dict[str, Any]:
-        """Return what was packed."""
+        """Decode the result of `pack_extra`."""
         if packed[:1] == b"k":
             return {"key": packed[1:].decode(), "cost": _WHOLE_COST}
         return cast("dict[str, Any]", msgpack.unpackb(packed)) if packed else {}
@@ -254,13 +259,13 @@ class JobOptions:
         return _ms(self.result_ttl)
 
     def retention(self, state: Literal["completed", "failed"]) -> KeepJobs:
-        """Return what is kept when the job ends in `state`, the default where the option does not say."""
+        """Return the retention for jobs that end in `state`, or the default if the option is not set."""
         if state == "completed":
             return self.keep_completed or DEFAULT_KEEP_COMPLETED
         return self.keep_failed or DEFAULT_KEEP_FAILED
 
     def to_wire(self) -> bytes:
-        """Return the part that a worker needs, without what is default; b"" when that is all of it."""
+        """Return the encoded part for workers, without default values; b"" if all values are defaults."""
         wire: dict[str, object] = {}
         if self.attempts != 1:
             wire["a"] = self.attempts
@@ -282,23 +287,23 @@ class JobOptions:
 
     @classmethod
     def from_wire(cls, data: bytes) -> JobOptions:
-        """Return the options that `to_wire` stored; what a newer client added beyond them is ignored.
+        """Decode the result of `to_wire`. Unknown fields of a newer client are ignored.
 
-        Raises SerializationError when the bytes are something else.
+        Raises SerializationError for other bytes.
         """
-        # Most jobs of a queue have the same options; headers differ.
+        # Cached, because most jobs of a queue have the same options. Only headers differ from job to job.
         return _read_short(data) if len(data) <= _SHORT and _HEADERS not in data else _read(data)
 
 
 _SHORT: Final = 128
-# The key of headers in msgpack.
+# The encoded key of the headers.
 _HEADERS: Final = b"\xa1h"
 
 
 def merge(default: JobOptions, overrides: JobOptions | JobOptionsDict | Mapping[str, object]) -> JobOptions:
-    """Return `default` with everything that `overrides` sets, even to a default value or None.
+    """Return `default` with every option that `overrides` sets, even to a default value or None.
 
-    An overriding `delay` replaces a default `at`, and the other way round. Raises as JobOptions does.
+    An overriding `delay` replaces a default `at`, and vice versa. Raises the same errors as JobOptions.
     """
     winning: Mapping[str, object] = {**(overrides.explicit() if isinstance(overrides, JobOptions) else overrides)}
     if not winning:
@@ -311,9 +316,9 @@ def merge(default: JobOptions, overrides: JobOptions | JobOptionsDict | Mapping[
 
 
 def layered(default: JobOptions, options: JobOptions | None, keywords: JobOptionsDict) -> JobOptions:
-    """Return `default` overridden by `options`, and that by `keywords`.
+    """Return `default` overridden by `options`, and then by `keywords`.
 
-    Raises TypeError when `options` is no JobOptions, and what JobOptions raises.
+    Raises TypeError if `options` is not a JobOptions, and the errors of JobOptions.
     """
     if options is None:
         return merge(default, keywords)
@@ -349,10 +354,10 @@ def _read(data: bytes) -> JobOptions:
     try:
         found = msgpack.unpackb(data)
         if not isinstance(found, dict):
-            raise TypeError(f"expected a map, found {type(found).__name__}")
+            raise TypeError(f"a map is required, not {type(found).__name__}")
         return JobOptions(**_from_map(cast("_Wire", found)))
     except (TypeError, ValueError, AttributeError) as error:
-        raise SerializationError(f"not stored job options: {data[:40]!r} ({error})") from error
+        raise SerializationError(f"the stored job options {data[:40]!r} are invalid: {error}") from error
 
 
 def _from_map(wire: _Wire) -> JobOptionsDict:

@@ -1,4 +1,4 @@
-"""How many ended jobs are kept, and for how long."""
+"""Retention: how many ended jobs are kept, and for how long."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["DEFAULT_KEEP_COMPLETED", "DEFAULT_KEEP_FAILED", "KeepJobs"]
 
 @dataclass(frozen=True, slots=True)
 class KeepJobs:
-    """How many ended jobs are kept (`count`) and for how long (`age`, seconds); None sets no bound.
+    """The maximum number of ended jobs to keep (`count`) and their maximum age in seconds (`age`); None means no limit.
 
-    Raises ValueError or TypeError for a negative bound.
+    Raises ValueError or TypeError for a bad limit.
     """
 
     age: float | timedelta | None = None
@@ -34,7 +34,7 @@ class KeepJobs:
         return None if self.age is None else to_ms("age", self.age)
 
 
-#: What is kept of jobs whose options do not say.
+#: The retention of jobs whose options do not set one.
 DEFAULT_KEEP_COMPLETED: Final = KeepJobs(age=timedelta(hours=24), count=1_000)
 DEFAULT_KEEP_FAILED: Final = KeepJobs(age=timedelta(days=30), count=10_000)
 
@@ -51,12 +51,12 @@ def checked_keep(name: str, value: object) -> KeepJobs | None:
 
 
 def keep_to_wire(keep: KeepJobs) -> list[int]:
-    """Return [count, age in milliseconds]; -1 = without a bound."""
+    """Return [count, age in milliseconds]; -1 means no limit."""
     age = keep.age_ms
     return [-1 if keep.count is None else keep.count, -1 if age is None else age]
 
 
 def keep_from_wire(wire: list[int]) -> KeepJobs:
-    """Return what `keep_to_wire` returned the form of."""
+    """Decode the result of `keep_to_wire`."""
     count, age = wire
     return KeepJobs(age=None if age == -1 else age / 1000, count=None if count == -1 else count)

@@ -1,4 +1,4 @@
-"""Which exceptions of a handler are retried, and which end the job, by their types."""
+"""Rules that decide by exception type if a failed run is retried."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _MAIN_TWIN: Final = "__mp_main__"
 
 @dataclass(frozen=True, slots=True)
 class RetryRules:
-    """What becomes of a job whose run raised, while attempts are left."""
+    """The rules for a run that raised while attempts are left."""
 
     retry_on: tuple[type[BaseException], ...] | None = None
-    """Only these types are retried; None retries every type."""
+    """Only these types are retried; None means every type."""
     give_up_on: tuple[type[BaseException], ...] = ()
-    """These types end the job, even if `retry_on` has them too."""
+    """These types fail the job permanently, even if `retry_on` includes them."""
 
     @classmethod
     def checked(cls, retry_on: ErrorTypes | None, give_up_on: ErrorTypes | None) -> RetryRules | None:
-        """Return the rules, None when neither is given. Raises TypeError for anything but exception types."""
+        """Validate and return the rules, None if neither is given. Raises TypeError unless all are exception types."""
         if retry_on is None and give_up_on is None:
             return None
         return cls(
@@ -36,8 +36,8 @@ class RetryRules:
     def ends(self, error: BaseException) -> bool:
         """Return whether the job fails without another attempt.
 
-        An exception group is retried only if each exception in it is. What broke around the handler (ExecutorError,
-        UnknownTaskError) is retried unless `give_up_on` has it.
+        An exception group is retried only if every exception in it is retried. Failures of the environment
+        (ExecutorError, UnknownTaskError) are retried unless `give_up_on` includes them.
         """
         if matches(error, self.give_up_on):
             return True
@@ -54,20 +54,20 @@ class RetryRules:
 
 @runtime_checkable
 class HasRetryRules(Protocol):
-    """What an executor may have besides: rules for the jobs of one name, which replace those of its worker."""
+    """An optional part of an executor: rules for jobs of one name, which replace the rules of its worker."""
 
     def retry_rules(self, job_name: str) -> RetryRules | None:
-        """Return the rules for jobs of this name, None when it has none."""
+        """Return the rules for jobs of this name, None if there are none."""
         ...
 
 
 def lineage_of(kind: type[BaseException]) -> list[str]:
-    """Return the names of a type and its bases, as another process knows them."""
+    """Return the names of a class and its bases in the form that other processes compare."""
     return [_name_of(base) for base in kind.__mro__]
 
 
 def matches(error: BaseException, types: tuple[type[BaseException], ...]) -> bool:
-    """Return whether an exception is of one of these types, also if it was raised in another process."""
+    """Return whether an exception is an instance of one of these types, even if it was raised in another process."""
     if isinstance(error, types):
         return True
     lineage: object = getattr(error, "remote_lineage", None)
@@ -75,7 +75,7 @@ def matches(error: BaseException, types: tuple[type[BaseException], ...]) -> boo
 
 
 def _name_of(kind: type) -> str:
-    # The script that was started has another name in the processes that a worker starts.
+    # The main script has a different module name in child processes.
     module = "__main__" if kind.__module__ == _MAIN_TWIN else kind.__module__
     return f"{module}:{kind.__qualname__}"
 

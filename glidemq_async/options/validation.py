@@ -1,6 +1,6 @@
-"""The checks of job options: each takes a name and a value and returns the value in the form that is kept.
+"""Validation of job options. Each check takes the name and the value of an option and returns the normalized value.
 
-Which option takes which check stands in options.py.
+job_options.py assigns a check to each option.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
     "whole_number",
 ]
 
-#: The value is Any because it comes from a caller who may have ignored the types.
+#: The value is Any because callers may ignore the types.
 Check: TypeAlias = Callable[[str, Any], object]
 
 MAX_HEADERS_BYTES: Final = 65_536
@@ -55,7 +55,7 @@ _LONGEST_REASON: Final = 500
 
 
 def refuse_unknown(found: Collection[str], valid: Collection[str], of: str = "job") -> None:
-    """Raise TypeError when `found` holds a name that is not valid, with the nearest one that is; `of` says whose."""
+    """Raise TypeError for the first name that is not valid, with the most similar valid name."""
     for name in found:
         if name not in valid:
             near = get_close_matches(name, valid, n=1)
@@ -64,7 +64,7 @@ def refuse_unknown(found: Collection[str], valid: Collection[str], of: str = "jo
 
 
 def whole_number(name: str, value: object, *, least: int, most: int = _LARGEST) -> int:
-    """Accept an int from `least` to `most`, no bool."""
+    """Accept an int from `least` to `most`, but not a bool."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {value!r}")
     if not least <= value <= most:
@@ -152,18 +152,18 @@ def headers(name: str, value: object) -> Mapping[str, str]:
     size = 0
     for key, text in copy.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            raise TypeError(f"{name} must map str to str, found {key!r}: {text!r}")
+            raise TypeError(f"{name} must map str to str, got {key!r}: {text!r}")
         try:
             size += len(key.encode()) + len(text.encode())
         except UnicodeEncodeError:
-            raise ValueError(f"{name} holds a lone surrogate, which has no UTF-8 form: {key!r}: {text!r}") from None
+            raise ValueError(f"{name} contains a lone surrogate, not valid in UTF-8: {key!r}: {text!r}") from None
     if size > MAX_HEADERS_BYTES:
         raise PayloadTooLarge(name, size, MAX_HEADERS_BYTES)
     return MappingProxyType(cast("dict[str, str]", copy))
 
 
 def reason(name: str, value: object) -> str:
-    """Accept one line of text, at most 500 characters, or None, which becomes ""."""
+    """Accept one line of text with at most 500 characters. None becomes ""."""
     if value is None:
         return ""
     if not isinstance(value, str):

@@ -1,7 +1,7 @@
-"""Concurrent adds ride together: one call is in flight, what arrives meanwhile goes in the next one.
+"""Combine concurrent adds. While one call is in flight, new adds collect and are sent by the next call.
 
-Nothing waits when the line is idle. Each caller waits on a future of its own, so cancelling one caller does not
-touch the others; a cancelled add may have happened.
+An add waits only while another call is in flight. Each caller waits on a separate future, so cancelling one caller does
+not affect the others. A cancelled add may have been stored.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from glidemq_async.functions.callers import AddReply, AddRequest, Wait
 from glidemq_async.storage.protocol import FunctionError
 
 MAX_JOBS: Final = 500
-"""Jobs that one call adds: it stops the server for everybody else, so it must stay short."""
+"""Maximum number of jobs in one call. A call blocks the server for all clients, so it must stay short."""
 MAX_BYTES: Final = 1024 * 1024
-"""Bytes of payloads after which a call is full."""
+"""Size of the payloads in bytes at which a call is full."""
 
 
 class Added(NamedTuple):
-    """The id of a job, what came of adding it, and the server's time in milliseconds."""
+    """The reply for one added job: its id, the outcome, and the server's time in milliseconds."""
 
     id: str
     outcome: str
@@ -31,15 +31,15 @@ class Added(NamedTuple):
 
 
 class Adder:
-    """The line of adds of one queue client and one durability."""
+    """The buffer of adds of one queue client and one durability."""
 
     def __init__(self, client: QueueClient, wait: Wait) -> None:
         self._client = client
         self._wait: Wait = wait
         self._line: deque[tuple[AddRequest, asyncio.Future[Added]]] = deque()
         self._sending = False
-        # Whether the last call carried several jobs: then the next job waits one turn of the loop for its neighbours,
-        # who were answered with it and are about to add again.
+        # True if the last call carried several jobs. Their callers have just received their replies and are likely to
+        # add again, so the next job waits one iteration of the loop for them instead of being sent alone.
         self._crowded = False
         self._all_sent = asyncio.Event()
         self._all_sent.set()
@@ -47,7 +47,7 @@ class Adder:
         self._closed = False
 
     async def add(self, job: AddRequest) -> Added:
-        """Add one job. A lone caller sends it at once, by itself: no hop, no wait."""
+        """Add one job. A single caller sends it directly, without a second task."""
         if self._sending or self._crowded or self._closed:
             return await self.submit(job)
         self._sending = True
@@ -59,9 +59,9 @@ class Adder:
         return _added(reply, 0)
 
     def submit(self, job: AddRequest) -> asyncio.Future[Added]:
-        """Put a job in line; the future is resolved with its outcome or fails with what the call raised."""
+        """Append a job to the buffer. The future gets the outcome, or the exception of the call."""
         if self._closed:
-            raise QueueClosed("asked to add a job, found the queue closed: make a new Queue")
+            raise QueueClosed(f"queue {self._client.queue!r} is closed; create a new Queue")
         future: asyncio.Future[Added] = asyncio.get_running_loop().create_future()
         self._line.append((job, future))
         if not self._sending:
@@ -69,12 +69,12 @@ class Adder:
         return future
 
     async def close(self) -> None:
-        """Refuse more, and wait until what is in line has been sent and answered."""
+        """Refuse further jobs, and wait for the replies of those in the buffer."""
         self._closed = True
         await self._all_sent.wait()
 
     def _send_on(self) -> None:
-        """The call in flight has ended: whoever came meanwhile is next."""
+        """Start the next call after the previous one has ended, if jobs have collected."""
         self._sending = bool(self._line)
         if not self._sending:
             self._all_sent.set()
@@ -96,7 +96,7 @@ class Adder:
         while self._line and len(batch) < MAX_JOBS:
             size += len(self._line[0][0].data)
             if size > MAX_BYTES and batch:
-                break  # a large payload travels alone: nobody waits for it but its own caller
+                break  # send a large payload alone, so that only its own caller waits for it
             batch.append(self._line.popleft())
         self._crowded = len(batch) > 1
         return batch
@@ -125,7 +125,7 @@ class Adder:
             reply = await self._call([job for job, _ in batch])
         except BaseException as error:
             if isinstance(error, IncompatibleQueueError) and len(batch) > 1:
-                # The mode of the queue was set meanwhile, and one of the jobs does not fit it: the others do.
+                # The mode of the queue was set after the jobs were checked. Find the job that does not fit it.
                 for item in batch:
                     await self._send([item])
                 return

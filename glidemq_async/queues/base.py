@@ -1,4 +1,4 @@
-"""What the parts of a queue stand on: each feature of Queue has a module of its own and is a base class of it."""
+"""The base class of the parts of a queue. Each feature of Queue has one module and one base class."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.options.job_options import JobOptions
 
 JobInput: TypeAlias = "tuple[str, Data] | tuple[str, Data, JobOptions]"
-"""What `add_bulk` takes for one job."""
+"""The form of one job in `add_bulk`."""
 
 
 class QueuePart(ABC, Generic[Data, Result]):
-    """A part of Queue: it has the client, and connects before the first call."""
+    """A part of Queue. It has the client, and connects before the first call."""
 
     _client: QueueClient
 
     @property
     def name(self) -> str:
-        """The queue's name."""
+        """The name of the queue."""
         return self._client.queue
 
     @abstractmethod
     async def connect(self) -> None:
-        """Connect and check the stored queue; idempotent. Every other method does it when needed."""
+        """Connect and check the stored queue. Idempotent; every other method connects when needed."""

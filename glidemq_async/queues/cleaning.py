@@ -1,4 +1,4 @@
-"""Removing and retrying jobs, one or many, in bounded steps, and how long a result stays."""
+"""Remove and retry jobs, one or many, in bounded steps, and change how long a result is kept."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from glidemq_async.stored.record import FINAL
 
 CleanState: TypeAlias = Literal["completed", "failed", "waiting", "prioritized", "key-waiting", "delayed"]
 SWEPT_AT_ONCE: Final = 200
-"""Keys of single names that one call removes after a queue was obliterated."""
+"""Number of store keys that one call removes after a queue was obliterated."""
 
 
 class Cleaning(Inspection[Data, Result]):
-    """The methods of Queue that remove jobs, start them anew, or change how long a result stays (`update_result_ttl`).
+    """The methods of Queue that remove jobs, restart them, or change how long a result is kept (`update_result_ttl`).
 
-    Those for many jobs work in steps of some milliseconds of the server's time and let others in between, however
-    many jobs there are. One that is cut off has done a part; calling it again does the rest.
+    Methods for many jobs work in steps. Each step takes a few milliseconds of the server's time, and other clients are
+    served in between. An interrupted method has done a part of the work; call it again to do the rest.
     """
 
     async def revoke(self, job_id: str, reason: str | None = None) -> bool:
-        """Make sure a job does not run to its end; see `Job.revoke`.
+        """Ensure that a job does not complete; see `Job.revoke`.
 
-        Raises JobNotFound, JobStateError, TypeError or ValueError for a bad reason.
+        Raises JobNotFound and JobStateError, and TypeError or ValueError for a bad reason.
         """
         check_id("job_id", job_id)
         await self.connect()
         return await Job[Data, Result](self._client, job_id, "").revoke(reason)
 
     async def remove(self, job_id: str) -> bool:
-        """Delete a job; returns whether there was one."""
+        """Delete a job. Return False if it does not exist."""
         check_id("job_id", job_id)
         await self.connect()
         return await self._client.functions.change_job("removeJob", job_id) == "ok"
 
     async def release_deduplication(self, deduplication_id: str) -> bool:
-        """Let the next add with this deduplication id make a new job, although the owner has not ended.
+        """Release a deduplication id, so that the next add with it creates a job although the owner has not ended.
 
-        The owner goes on. With mode "keep_last" the job that waits for the owner's end may start. Returns whether a job
-        owned the id.
+        The owner continues. With mode "keep_last" the job that waits for the owner's end may start. Return False if no
+        job owned the id.
         """
         check_id("deduplication_id", deduplication_id)
         await self.connect()
         return await self._client.functions.release_deduplication(deduplication_id)
 
     async def drain(self, delayed: bool = False) -> int:
-        """Remove the jobs that wait, with `delayed=True` the delayed ones too; returns how many.
+        """Remove the waiting jobs, and with `delayed=True` the delayed ones too. Return their number.
 
-        Running jobs go on. No job that waits when this is called is there when it returns, unless a worker claimed
-        it before it was reached; jobs added meanwhile may stay. Who waits for the result of a removed job gets
-        JobNotFound. One event, `drained`, tells the number at the end.
+        Running jobs continue. Every job that was waiting when this was called is gone when it returns, unless a worker
+        claimed it first. Jobs added during the call may stay. Callers that wait for the result of a removed job get
+        JobNotFound. One `drained` event at the end contains the number.
         """
         _check_flag("delayed", delayed)
         await self.connect()
@@ -74,12 +74,13 @@ class Cleaning(Inspection[Data, Result]):
         limit: int = 1_000,
         state: CleanState = "completed",
     ) -> list[str]:
-        """Remove jobs in `state` that are at least `grace` seconds old, at most `limit`; returns their ids.
+        """Remove at most `limit` jobs in `state` that are at least `grace` seconds old. Return their ids.
 
-        Ended jobs (completed, failed) count from their end, the oldest first. A result with a time to live of its own
-        (`result_ttl`) stays until that is over. Jobs that wait (waiting, prioritized, key-waiting with the rate-limited
-        ones, delayed) count from their add, in the order in which they would start. Whoever waits for the result of
-        such a job gets JobNotFound. One event, `cleaned`, has the number of removed jobs.
+        The age of an ended job (completed, failed) counts from its end, and the oldest are removed first. A result with
+        its own `result_ttl` is kept until that has passed. The age of a job that has not started (waiting, prioritized,
+        key-waiting including rate-limited, delayed) counts from its add, and jobs are removed in the order in which
+        they would start. Callers that wait for the result of a removed job get JobNotFound. One `cleaned` event
+        contains the number.
         """
         if state not in get_args(CleanState):
             raise ValueError(f"state must be one of {', '.join(get_args(CleanState))}, got {state!r}")
@@ -98,10 +99,10 @@ class Cleaning(Inspection[Data, Result]):
         return ids
 
     async def promote_jobs(self, count: int | None = None) -> int:
-        """Let delayed jobs start now, those that are due next first, at most `count`; returns how many.
+        """Make at most `count` delayed jobs ready now, those that are due next first. Return their number.
 
-        Jobs that were delayed when this was called are meant, those between two attempts too. A job that waits for the
-        end of another one (`Deduplication(mode="keep_last")`) goes on waiting.
+        Affects the jobs that were delayed when this was called, including those between two attempts. A job that waits
+        for the end of another one (`Deduplication(mode="keep_last")`) keeps waiting.
         """
         if count is not None:
             whole_number("count", count, least=0)
@@ -115,18 +116,19 @@ class Cleaning(Inspection[Data, Result]):
         return promoted
 
     async def update_result_ttl(self, job_id: str, ttl: float | timedelta | None) -> None:
-        """Change how long an ended job's result stays; see `Job.update_result_ttl`.
+        """Change how long the result of an ended job is kept; see `Job.update_result_ttl`.
 
-        Raises JobNotFound, JobStateError, TypeError or ValueError for a bad `ttl`.
+        Raises JobNotFound and JobStateError, and TypeError or ValueError for a bad `ttl`.
         """
         check_id("job_id", job_id)
         await self.connect()
         await Job[Data, Result](self._client, job_id, "").update_result_ttl(ttl)
 
     async def retry_jobs(self, state: Literal["failed", "completed"] = "failed", count: int | None = None) -> int:
-        """Run ended jobs again with fresh attempts, the newest first, at most `count`; returns how many.
+        """Run at most `count` ended jobs again with fresh attempts, the newest first. Return their number.
 
-        Those that had ended when this was called are meant: one that fails again meanwhile is not started twice.
+        Affects the jobs that had ended when this was called. A job that fails again during the call is not started
+        twice.
         """
         _check_final(state, "retried")
         if count is not None:
@@ -141,19 +143,21 @@ class Cleaning(Inspection[Data, Result]):
         return retried
 
     async def obliterate(self, force: bool = False) -> int:
-        """Remove the queue: its jobs in every state and every key of it; returns the number of jobs.
+        """Remove the queue: its jobs in every state and all its store keys. Return the number of jobs.
 
-        Nothing is changed and QueueBusy is raised while jobs run, unless `force`: then their outcomes are refused and
-        their workers stop them. Claims are paused until the end; jobs that arrive meanwhile are removed too. Who
-        reads events live hears `obliterated` with the number before the events go as well. Workers and other clients
-        need not be closed: the next add begins a new queue, whose ids and events count from the start and which is
-        not paused; limits are gone, and so is what `set_dead_letter_queue` said. What a client declared when it was
-        made (its `mode`, a worker's `dead_letter_queue`) it declares again before its next add or claim; when another
-        one has declared another mode by then, that raises IncompatibleQueueError. A worker makes its own keys (its
-        name, its sign of life) again.
+        Raises QueueBusy and changes nothing while jobs run, unless `force` is true. With `force`, workers stop the
+        running jobs, and the server refuses their outcomes. Claims are paused until the end, and jobs that are added
+        during the call are removed too. Live readers of events receive `obliterated` with the number before the events
+        are deleted.
 
-        The last keys are found by a scan of the server's keys, in steps. A call that was cut off leaves the queue
-        paused: call it again.
+        Workers and other clients can stay open: the next add creates a new queue. Its ids and events start from the
+        beginning, it is not paused, and it has no limits and no dead-letter queue. Each client declares its own
+        settings (`mode`, the `dead_letter_queue` of a worker) again before its next add or claim. If another client has
+        declared a different mode by then, this raises IncompatibleQueueError. Workers also create their own store keys
+        again (their name and heartbeat).
+
+        The last store keys are found by a scan of the server, in steps. An interrupted call leaves the queue paused;
+        call it again.
         """
         _check_flag("force", force)
         await self.connect()
@@ -167,7 +171,7 @@ class Cleaning(Inspection[Data, Result]):
             if not cursor:
                 break
         await self._sweep_remains()
-        # Whoever uses this queue next declares it anew.
+        # The next call of this queue must declare it again.
         self._client.state = None
         return removed
 

@@ -1,6 +1,6 @@
-"""Dead letters: jobs that failed for good, why, and running them again.
+"""Dead letters: list the jobs that failed permanently, with the cause, and run them again.
 
-How they are stored and moved is told in functions/dead_letters.lua and functions/outbox.lua.
+functions/dead_letters.lua and functions/outbox.lua describe how they are stored and moved.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from glidemq_async.stored.names import check_name
 
 _REVOKED: Final = "revoked"
 _ALL: Final = 2**31 - 1
-"""Stands for no bound where the server wants a number."""
+"""Passed to the server for "no limit"."""
 
 
 class DeadLetters(Inspection[Data, Result]):
     """The methods of Queue for dead letters.
 
-    The dead letters of a queue are the jobs that failed in it for good (state `failed`, but for revoked ones, which
-    are somebody's wish), for as long as their retention keeps them, and those that other queues moved to it.
+    The dead letters of a queue are the jobs that failed in it permanently and the jobs that other queues moved to it.
+    The first kind has the state `failed`, is kept by the retention, and does not include revoked jobs.
     """
 
     async def get_dead_letter_jobs(
         self, start: int = 0, end: int = 99, *, cause: FailureCause | None = None
     ) -> list[Job[Data, Result]]:
-        """Return dead letters from position `start` to `end`, both included: a look that changes nothing.
+        """Return the dead letters from position `start` to `end`, both included. Changes nothing.
 
-        First those that were moved here, then those that failed here, the newest of each first. `job.failure_cause`
-        and `job.failed_reason` say why, `job.dead_letter` where a moved one comes from. `cause` leaves all others
-        out. Reading far into many of them walks there.
+        Jobs moved from other queues come first, then the ones that failed in this queue; the newest of each come first.
+        `job.failure_cause` and `job.failed_reason` contain the cause. `job.dead_letter` contains the origin of a moved
+        job. `cause` selects the jobs with this cause. A high `start` is slow, because the server reads all jobs before
+        it.
         """
         if start < 0 or end < start:
             raise ValueError(f"start and end must be 0 <= start <= end, got {start} and {end}")
@@ -63,15 +64,16 @@ class DeadLetters(Inspection[Data, Result]):
                     break
 
     async def replay_dead_letter_jobs(self, count: int | None = None, *, cause: FailureCause | None = None) -> int:
-        """Run dead letters again, the oldest first, at most `count` of those there now; returns how many.
+        """Run at most `count` of the current dead letters again, the oldest first. Return their number.
 
-        Each starts under its own id with fresh attempts and no result, reason or stalls left. One that failed here
-        starts here. One that was moved here goes back to its queue: its failed record there starts again, or, if the
-        retention has removed that, it is added anew; then it is deleted here. One whose job was retried, or added
-        again under that id, is only deleted. What a worker of this queue is running is left to it.
+        Each job starts under its own id with fresh attempts and without result, reason and stalls. A job that failed in
+        this queue starts in this queue. A moved job goes back to its queue: its failed record there starts again, or
+        the job is added anew if the retention has removed the record. The copy in this queue is then deleted. If the
+        job was already retried, or added again under the same id, only the copy is deleted. Copies that a worker of
+        this queue is running are not touched.
 
-        Done in bounded steps. Interrupted, it can be called again: nothing runs twice for it. Raises
-        IncompatibleQueueError when the queue of a moved one has got a `mode` since that it does not fit; it stays here.
+        Works in bounded steps. After an interruption, call it again: no job runs twice. Raises IncompatibleQueueError
+        if the queue of a moved job has since got a `mode` that the job does not fit; that job stays here.
         """
         if count is not None:
             whole_number("count", count, least=0)
@@ -116,10 +118,10 @@ class DeadLetters(Inspection[Data, Result]):
         return revived
 
     async def set_dead_letter_queue(self, name: str | None) -> None:
-        """Say to which queue the dead letters of this one are moved as well, None for none.
+        """Set the queue that receives a copy of each dead letter of this queue. None removes the setting.
 
-        `Worker(dead_letter_queue=…)` says it when it starts; the last word holds, for every worker. Raises ValueError
-        for a bad name, and for this queue itself.
+        `Worker(dead_letter_queue=…)` sets it when the worker starts. The last setting applies to every worker. Raises
+        ValueError for a bad name, and for this queue itself.
         """
         if name is not None:
             check_dead_letter_queue(name, self.name)
@@ -127,18 +129,18 @@ class DeadLetters(Inspection[Data, Result]):
         await self._client.functions.set_dead_letter_queue(name or "")
 
     async def get_dead_letter_queue(self) -> str | None:
-        """Return to which queue dead letters are moved, None when they only stay in `failed`."""
+        """Return the queue that receives dead letters, None if they only stay in `failed`."""
         await self.connect()
         return await self._client.functions.get_dead_letter_queue() or None
 
 
 def check_dead_letter_queue(name: str, queue: str) -> str:
-    """Return the name of a dead-letter queue if it may be that of `queue`; raises TypeError or ValueError."""
+    """Check a name as dead-letter queue of `queue`, and return it. Raises TypeError or ValueError."""
     check_name("dead_letter_queue", name)
     if name == queue:
         raise ValueError(
-            f"dead_letter_queue is {name!r}, the queue itself: name another one, or leave it out; what fails stays in "
-            "`failed`, and get_dead_letter_jobs shows it"
+            f"dead_letter_queue {name!r} is the queue itself; use another name, or leave it out: failed jobs stay in "
+            "`failed`, and get_dead_letter_jobs returns them"
         )
     return name
 
@@ -148,5 +150,5 @@ def _cause_text(cause: FailureCause | None) -> str:
         return ""
     if cause == _REVOKED or cause not in CAUSES:
         known = ", ".join(sorted(CAUSES - {_REVOKED}))
-        raise ValueError(f"cause must be one of {known} (a revoked job is no dead letter), got {cause!r}")
+        raise ValueError(f"cause must be one of {known} (revoked jobs are not dead letters), got {cause!r}")
     return cause

@@ -1,6 +1,6 @@
 """The lifecycle events of a queue as an async iterator with a resumable position.
 
-How events are stored is told in functions/events.lua; the catalogue is in docs/events.md.
+functions/events.lua describes how they are stored, and docs/events.md lists the kinds.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ WITH_DETAIL: Final = frozenset(
 )
 
 COUNT: Final = 200
-"""Entries of one read; an entry holds all events of one call."""
+"""Maximum number of entries in one read. An entry holds all events of one call."""
 BLOCK_SECONDS: Final = 2.0
-"""How long a read waits for news before it is made again: the server pushes what comes, this bounds a lost link."""
+"""Time after which a waiting read is repeated. The server pushes new entries; this detects a lost connection."""
 SEP: Final = "\x1f"
-#: Between the name and the key of a keyed job that was added.
+#: Separates the name and the ordering key in the stored event of an added job.
 KEY_SEP: Final = "\x1e"
-# The number of the next event is n, or _ANY when nobody knows. After an obliteration it is _OVER - n: that of a new
-# queue or, if jobs came in between and it goes on, n.
+# The number of the next event is n, or _ANY if it is unknown. After an obliteration it is _OVER - n: the next event is
+# the first one of a new queue, or n if jobs were added during the obliteration and the queue continues.
 _ANY: Final = -1
 _OVER: Final = -2
 
@@ -89,14 +89,24 @@ _OVER: Final = -2
 class QueueEvent:
     """Something that happened to a job or to the queue.
 
-    `detail` is the job's name (added), the reason (failed), the queue it goes to (dead-lettered), "<delay ms> <reason>"
-    (retrying), the number of stalls (stalled), how it came (waiting: "", "promoted", "retried", "replayed"), the state
-    it was in (removed; "replaced" when a later add took its place), the milliseconds of a limit (limited, key-paused,
-    whose `job_id` is the key), what changed (changed: "priority 5", "delay 500"), the deduplication id (duplicate),
-    which slots of the scheduler `job_id` and why (skipped), "<state> <jobs> <write id>" of a write in bulk that ended
-    (written), or how many jobs went (drained, cleaned, obliterated).
-    `job_id` is "" where the queue is meant. `position` is where to resume after this event. `key` is the ordering key
-    of a job that was added with one.
+    The meaning of `detail` depends on the kind:
+
+    - added: the name of the job.
+    - waiting: how the job became ready: "", "promoted", "retried" or "replayed".
+    - retrying: "<delay in ms> <reason>".
+    - failed: the reason.
+    - stalled: the number of stalls.
+    - removed: the previous state, or "replaced" if a later add replaced the job.
+    - dead-lettered: the queue that receives the job.
+    - changed: the change, for example "priority 5" or "delay 500".
+    - duplicate: the deduplication id.
+    - limited, key-paused: the duration of the limit in milliseconds; `job_id` is the ordering key.
+    - skipped: the fire times of the scheduler `job_id` that were skipped, and the cause.
+    - written: "<state> <jobs> <write id>" of a bulk write that ended.
+    - drained, cleaned, obliterated: the number of jobs.
+
+    `job_id` is "" for events of the whole queue. Pass `position` to a new reader to resume after this event. `key` is
+    the ordering key of an added job.
     """
 
     kind: EventKind
@@ -109,10 +119,10 @@ class QueueEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventGap:
-    """Events that were gone before they were read: trimmed, and then `missed` says how many, or obliterated.
+    """Events that were deleted before they were read.
 
-    After an obliteration nobody knows how many there were: `missed` is None. What follows are the events of the next
-    queue of the same name.
+    If they were trimmed, `missed` is their number. If the queue was obliterated, the number is unknown and `missed` is
+    None; the events that follow belong to the new queue of the same name.
     """
 
     missed: int | None
@@ -120,9 +130,9 @@ class EventGap:
 
 
 class SyncQueueEvents(Protocol):
-    """`events.sync`: what QueueEvents awaits, for code without an event loop; an iterator and a context manager.
+    """`events.sync`: QueueEvents for code without an event loop, as a blocking iterator and context manager.
 
-    Whoever waits for an event is let go by `close` from another thread.
+    A call of `close` in another thread ends the wait for the next event.
     """
 
     def __enter__(self) -> Self: ...
@@ -134,27 +144,27 @@ class SyncQueueEvents(Protocol):
     def __iter__(self) -> Iterator[QueueEvent | EventGap]: ...
 
     def connect(self) -> None:
-        """Connect, and fix the starting point of a reader that starts from now on; idempotent."""
+        """Connect, and fix the start position of a reader that reads new events. Idempotent."""
         ...
 
     def close(self) -> None:
-        """End every iteration and let go of the connections; idempotent."""
+        """End every iteration and close the connections. Idempotent."""
         ...
 
 
 class QueueEvents:
-    """Iterate over the events of a queue, from now on or from a `position` of an earlier event.
+    """Iterate over the events of a queue, starting with new events or at the `position` of an earlier event.
 
         async with QueueEvents("emails", url) as events:
             async for event in events:
                 ...
 
-    Each event comes once, in the order of the server. After a break, pass the last event's `position` as `after`:
-    nothing is skipped silently, what went unread meanwhile is reported as an EventGap. `after="0"` reads all that
-    is kept. Without an event loop: `with QueueEvents("emails", url).sync as events: for event in events: ...`.
+    Each event is delivered once, in the order of the server. To continue after an interruption, pass the last event's
+    `position` as `after`. Events that were deleted unread are reported as an EventGap. `after="0"` reads all stored
+    events. Without an event loop: `with QueueEvents("emails", url).sync as events: for event in events: ...`.
 
-    Raises ValueError for a bad `after`, StorageUnavailable when the server stays away (iterating again resumes), and
-    IncompatibleQueueError when the stored queue is not ours.
+    Raises ValueError for a bad `after`, StorageUnavailable when the server cannot be reached (iterate again to resume),
+    and IncompatibleQueueError when the stored queue belongs to another library, layout or mode.
     """
 
     def __init__(
@@ -175,30 +185,28 @@ class QueueEvents:
 
     @property
     def position(self) -> str:
-        """Where to resume: after the last event that was handed out."""
+        """The position after the last delivered event. Pass it as `after` to resume."""
         return f"{self._entry or '0-0'}/{self._index}/{self._next_seq}"
 
     @property
     def sync(self) -> SyncQueueEvents:
-        """The same for code without an event loop: an iterable that waits, in any thread."""
+        """The same for code without an event loop: an iterable that blocks, in any thread."""
         return cast("SyncQueueEvents", BlockingIterable(self, self._client.home))
 
     async def connect(self) -> None:
-        """Connect, and fix the starting point of a reader that starts from now on; idempotent."""
+        """Connect, and fix the start position of a reader that reads new events. Idempotent."""
         if self._closed:
-            raise QueueClosed(
-                f"asked to read the events of {self._client.queue!r}, found the reader closed: make another"
-            )
+            raise QueueClosed(f"the event reader of queue {self._client.queue!r} is closed; create a new QueueEvents")
         await self._client.open()
         if not self._entry:
             self._entry, self._next_seq = await self._client.functions.last_event()
 
     async def close(self) -> None:
-        """End every iteration and let go of the connections; idempotent.
+        """End every iteration and close the connections. Idempotent.
 
-        Raises RuntimeError while another loop, that the reader belongs to, runs.
+        Raises RuntimeError if the reader belongs to another event loop that is still running.
         """
-        refuse_elsewhere(self._client.loop, f"the reader of the events of queue {self._client.queue!r}")
+        refuse_elsewhere(self._client.loop, f"the event reader of queue {self._client.queue!r}")
         self._closed = True
         for read in self._reads:
             read.cancel()
@@ -216,17 +224,18 @@ class QueueEvents:
         await self.close()
 
     async def __aiter__(self) -> AsyncIterator[QueueEvent | EventGap]:
-        """Iterate for ever; break out of the loop, or close, to end."""
+        """Iterate until `close` is called. Break out of the loop to end earlier."""
         await self.connect()
         while not self._closed:
-            # An entry of which only a part was handed out is read again: exclusive ids start one before it.
+            # The last entry may have been delivered only in part, so read it again. Ids are exclusive: start one before
+            # it.
             start = before(self._entry) if self._index else self._entry
             for entry, fields in await self._read(start):
                 for event in self._unpack(entry.decode(), fields):
                     yield event
 
     def _follows(self, seq: int) -> bool:
-        """Whether an event of this number comes next."""
+        """Return whether an event with this number is the expected next one."""
         if self._next_seq == _ANY:
             return True
         if self._next_seq < _ANY:
@@ -234,7 +243,7 @@ class QueueEvents:
         return seq == self._next_seq
 
     async def _read(self, start: str) -> list[StreamEntry]:
-        """Read the next entries; none when this reader is closed meanwhile."""
+        """Read the next entries. Return none if this reader was closed during the read."""
         key = self._client.keys.key("events")
         read = asyncio.ensure_future(self._client.storage.read_stream(key, start, COUNT, BLOCK_SECONDS))
         self._reads.add(read)
@@ -251,7 +260,7 @@ class QueueEvents:
     def _unpack(self, entry: str, fields: dict[bytes, bytes]) -> Iterator[QueueEvent | EventGap]:
         seq, skip = int(fields[b"seq"]), self._index if entry == self._entry else 0
         if not self._follows(seq + skip):
-            # Numbers go back when the queue was obliterated and began again.
+            # The numbers restart when the queue was obliterated and created again.
             missed = seq - self._next_seq if 0 <= self._next_seq < seq else None
             self._entry, self._index, self._next_seq = before(entry), 0, seq
             yield EventGap(missed, self.position)
@@ -283,7 +292,7 @@ def _events(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def before(entry: str) -> str:
-    """Return the largest stream id below this one."""
+    """Return the largest stream id before this one."""
     ms, _, number = entry.partition("-")
     if int(number) > 0:
         return f"{ms}-{int(number) - 1}"

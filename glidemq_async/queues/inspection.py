@@ -1,4 +1,4 @@
-"""Looking at a queue: its jobs by state, counts, logs, a search, how many ended when, and who works on it."""
+"""Inspect a queue: jobs by state, counts, logs, search, metrics and workers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from glidemq_async.stored.names import check_id
 from glidemq_async.stored.record import FINAL, STATES, State
 
 PAGE: Final = 500
-"""Jobs that one call lists."""
+"""Number of jobs that one call lists."""
 SILENT_SECONDS: Final = 60.0
-"""A worker that gave no sign of life for so long is taken for gone."""
+"""Time without a heartbeat after which a worker counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """The jobs that ended in one minute; `mean_seconds` is how long their last runs took on average.
+    """The jobs that ended in one minute. `mean_seconds` is the mean duration of their last runs.
 
-    What ended without a run (expired, revoked while it waited) or by the server's decision (stalled) counts with a
-    duration of zero.
+    Jobs that ended without a run (expired, or revoked while waiting) or by a decision of the server (stalled) count
+    with a duration of zero.
     """
 
     minute: datetime
@@ -40,7 +40,7 @@ class MetricPoint:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """How many jobs ended in one state: in all, and in each minute in which any did, the earliest first."""
+    """The number of jobs that ended in one state: in total, and for each minute that has any, the earliest first."""
 
     count: int
     points: tuple[MetricPoint, ...]
@@ -48,8 +48,10 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker of a queue. `running` is the number of its jobs; `last_seen` is by the server's clock,
-    `started_at` by that of the worker's host.
+    """A worker of a queue.
+
+    `running` is the number of its jobs. `last_seen` is measured by the server's clock, `started_at` by the clock of the
+    worker's host.
     """
 
     name: str
@@ -62,20 +64,20 @@ class WorkerInfo:
 
 
 class Inspection(QueuePart[Data, Result]):
-    """The methods of Queue that look at it and change nothing."""
+    """The methods of Queue that read and change nothing."""
 
     async def get_job(self, job_id: str) -> Job[Data, Result] | None:
-        """Return a job, None if there is none with this id."""
+        """Return a job, or None if no job has this id."""
         check_id("job_id", job_id)
         await self.connect()
         record = (await self._client.functions.get_records([job_id]))[0]
         return Job[Data, Result].from_record(self._client, job_id, record) if b"place" in record else None
 
     async def get_deduplication_job_id(self, deduplication_id: str) -> str | None:
-        """Return the id of the job that owns a deduplication id, None when no job does.
+        """Return the id of the job that owns a deduplication id, or None.
 
-        That is the job of which an add with this `Deduplication` would be a duplicate. The job of a throttle may have
-        been removed already.
+        An add with this deduplication id would be a duplicate of that job. With mode "throttle" the job may have been
+        removed already.
         """
         check_id("deduplication_id", deduplication_id)
         await self.connect()
@@ -101,11 +103,11 @@ class Inspection(QueuePart[Data, Result]):
         - True: every state is listed newest first. Jobs that have not ended come in the reverse of their start order.
         - False: every state is listed oldest first. Ended jobs come in the order in which they ended.
 
-        `waiting` jobs come in three groups: those handed back or recovered, which start first; plain jobs, the oldest
-        first; and `lifo` jobs, the newest first. Workers start jobs of the last two groups in turns, so their order
-        across these groups is not known before. Reading far into a long queue walks there; use `iter_jobs` for all.
-        With `with_data=False` the payloads are not read, and `data` of these jobs is None. A job that changes its state
-        during the call may be missed, and none is returned twice.
+        `waiting` jobs come in three groups: released and reclaimed jobs, which start first; plain jobs, the oldest
+        first; and `lifo` jobs, the newest first. Workers alternate between the last two groups, so the order across
+        these groups is not defined. A high `start` is slow, because the server reads all jobs before it; use
+        `iter_jobs` to read all jobs. With `with_data=False` the payloads are not read, and `data` of these jobs is
+        None. A job that changes its state during the call may be missed, and none is returned twice.
 
         Raises ValueError for an unknown state, for no state, and unless 0 <= start <= end.
         """
@@ -127,7 +129,7 @@ class Inspection(QueuePart[Data, Result]):
     ) -> AsyncIterator[Job[Data, Result]]:
         """Iterate over the jobs in one or several states, in the order of `get_jobs`.
 
-        Jobs that change their state during the iteration may be missed or met twice.
+        Jobs that change their state during the iteration may be missed or come twice.
         """
         async for ids in self._pages_of(state, newest_first):
             async for job in self._each(ids):
@@ -154,7 +156,7 @@ class Inspection(QueuePart[Data, Result]):
                 return
 
     async def _each(self, ids: Sequence[str]) -> AsyncIterator[Job[Data, Result]]:
-        """Iterate over the jobs of these ids that are still there, reading no more at once than the server answers."""
+        """Iterate over those of the jobs that still exist, in reads that stay within the size limit of a reply."""
         async for piece in self._client.functions.iter_records(ids):
             for job_id, record in piece:
                 if b"place" in record:
@@ -172,17 +174,17 @@ class Inspection(QueuePart[Data, Result]):
         return jobs
 
     async def get_job_counts(self) -> dict[State, int]:
-        """Return the number of jobs in each state, computed from the stored structures in one instant."""
+        """Return the number of jobs in each state. All counts are read in one step."""
         await self.connect()
         return cast("dict[State, int]", await self._client.functions.count_jobs())
 
     async def count(self) -> int:
-        """Return the number of jobs that have not started or wait for another attempt, in whatever state they wait."""
+        """Return the number of jobs that wait for a first or a further run, in all waiting states together."""
         counts = await self.get_job_counts()
         return sum(number for state, number in counts.items() if state not in {"active", *FINAL})
 
     async def get_job_logs(self, job_id: str, start: int = 0, end: int = -1) -> list[str]:
-        """Return log lines of a job from `start` to `end`, both included; negative positions count from the end."""
+        """Return the log lines of a job from `start` to `end`, both included. Negative positions count from the end."""
         check_id("job_id", job_id)
         await self.connect()
         _, lines = await self._client.functions.get_logs(job_id, start, end)
@@ -197,13 +199,13 @@ class Inspection(QueuePart[Data, Result]):
         *,
         newest_first: bool | None = None,
     ) -> list[Job[Data, Result]]:
-        """Return up to `limit` jobs that match every filter given, in the order of `get_jobs`, state by state.
+        """Return up to `limit` jobs that match all given filters, in the order of `get_jobs`, state by state.
 
-        `state` is one state or several; None is every state. `name` must be equal. A mapping as `data` matches jobs
-        whose data is a mapping with all of its items (nested values must be equal); any other value must be equal.
-        `newest_first` is the direction, as in `get_jobs`. `limit` counts matches: all jobs are looked at until it is
-        reached, in bounded steps, which takes its time on a large queue. Jobs that change state meanwhile may be
-        missed, and none comes twice.
+        `state` is one state or several; None means every state. `name` must be equal. If `data` is a mapping, it
+        matches jobs whose data is a mapping with all of its items (nested values must be equal); any other value must
+        be equal. `newest_first` is the direction, as in `get_jobs`. The search reads all jobs in bounded steps until
+        `limit` jobs match, which takes time on a large queue. Jobs that change state during the search may be missed;
+        none comes twice.
         """
         states = STATES if state is None else _known_states(state)
         if name is not None:
@@ -231,13 +233,13 @@ class Inspection(QueuePart[Data, Result]):
         start: datetime | None = None,
         end: datetime | None = None,
     ) -> Metrics:
-        """Return how many jobs ended in `state`, minute by minute, and how long their last runs took.
+        """Return the number of jobs that ended in `state` in each minute, and the mean duration of their last runs.
 
-        `start` and `end` (aware) are the first and the last minute; without them the last 24 hours, which is as far
-        back as there is anything. Jobs that were removed since count too, those that were retried since as well.
+        `start` and `end` (with a time zone) are the first and the last minute. The default is the last 24 hours, which
+        is all that is stored. Jobs that have since been removed or retried count too.
         """
         if state not in FINAL:
-            raise ValueError(f"metrics are kept of ended jobs: state must be completed or failed, got {state!r}")
+            raise ValueError(f"metrics exist only for ended jobs; state must be completed or failed, got {state!r}")
         start_ms = None if start is None else instant_to_ms("start", start)
         end_ms = None if end is None else instant_to_ms("end", end)
         if start_ms is not None and end_ms is not None and end_ms < start_ms:
@@ -249,8 +251,8 @@ class Inspection(QueuePart[Data, Result]):
     async def get_workers(self) -> list[WorkerInfo]:
         """Return the workers of this queue, the longest running first.
 
-        A worker that gave no sign of life for a minute is left out, whatever it ran: it died or is cut off, and its
-        jobs start elsewhere when their leases end.
+        A worker without a heartbeat for one minute is left out: it has died or lost its connection, and other workers
+        reclaim its jobs when their leases expire.
         """
         await self.connect()
         rows = await self._client.functions.list_workers(round(SILENT_SECONDS * 1000))

@@ -1,6 +1,7 @@
-"""The self-check of one queue: every structure and every record, in bounded steps, without a write.
+"""The integrity check of one queue. It reads every structure and record in bounded steps and writes nothing.
 
-The functions see one instant each, the walk does not: what a step finds is looked at again before it counts.
+Each function call sees one instant, but the whole check does not. So a fault is reported only if a second pass finds
+it again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.functions.callers import Finding
 
 STEP: Final = 200
-"""Members of a structure, or records, that one call looks at."""
+"""Number of members of a structure, or of records, that one call checks."""
 STRUCTURES: Final = (
     "returned",
     "scheduled",
@@ -24,7 +25,7 @@ STRUCTURES: Final = (
     "stream",
     "lane",
 )
-#: What a queue consists of beside the records; anything else under its tag has no owner.
+#: The store keys of a queue other than its records. Any further key with the queue's prefix is a fault.
 SINGLE_KEYS: Final = frozenset(
     {
         *STRUCTURES,
@@ -61,10 +62,10 @@ SINGLE_KEYS: Final = frozenset(
         "losses",
     }
 )
-#: Keys of which there is one for each ordering key; the first two exist while jobs of it do.
+#: Store keys that exist per ordering key, as long as jobs of that ordering key exist.
 KEY_LINES: Final = frozenset({"keyq", "keyrest"})
-#: These expire by themselves, or stay until they are removed by the call that set them. "call": a reply kept for a
-#: repeated call has no other owner.
+#: Store keys that expire, or that stay until the call that created them removes them. A "call" key holds a reply for a
+#: repeated call and has no other owner.
 FREE_STANDING: Final = frozenset(
     {"call", "dedup", "key", "keyrate", "keybucket", "metrics", "write", "written", "transaction"}
 )
@@ -72,7 +73,7 @@ OF_MANY: Final = KEY_LINES | FREE_STANDING | {"job", "logs", "scheduler"}
 
 
 async def check_queue(client: QueueClient) -> list[Finding]:
-    """Return every invariant that the stored data breaks."""
+    """Return every violation of an invariant in the stored data."""
     suspects = [finding async for finding in _walk(client)]
     if not suspects:
         return []
@@ -97,7 +98,7 @@ async def _walk(client: QueueClient) -> AsyncIterator[Finding]:
 
 
 async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:
-    """Look at every key under the queue's tag, and at what each record and each ordering key says."""
+    """Check every store key of the queue, and the contents of each record and each ordering key."""
     found: dict[str, list[str]] = {"job": [], "logs": []}
     async for name in scan_keys(client):
         kind, _, rest = name.partition(":")
@@ -118,7 +119,7 @@ async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:
 
 
 async def _check_schedulers(client: QueueClient, records: set[str]) -> AsyncIterator[Finding]:
-    """Look whether each job scheduler has both a record and a place in the order of slots."""
+    """Check that each job scheduler has both a record and a next fire time."""
     listed: set[str] = set()
     cursor = "0"
     while cursor:
@@ -130,12 +131,12 @@ async def _check_schedulers(client: QueueClient, records: set[str]) -> AsyncIter
 
 
 async def scan_keys(client: QueueClient) -> AsyncIterator[str]:
-    """Iterate over the keys of a queue, named without its base. A key may come twice."""
+    """Iterate over the store keys of a queue, without their common prefix. A key may come twice."""
     base = client.keys.base
     async for raw in client.storage.scan(f"{_literal(base)}:*"):
         yield raw.decode()[len(base) + 1 :]
 
 
 def _literal(text: str) -> str:
-    """Escape what a key pattern would read as a wildcard."""
+    """Escape the characters that are wildcards in a key pattern."""
     return "".join(f"\\{c}" if c in "*?[]\\^-" else c for c in text)

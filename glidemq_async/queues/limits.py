@@ -1,4 +1,4 @@
-"""Limits of a queue and of its keys: concurrency, rates, pauses. On the server: limits.lua, key_limits.lua."""
+"""Limits of a queue and of its ordering keys: concurrency, rates, pauses. Server side: limits.lua, key_limits.lua."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from glidemq_async.stored.names import check_id
 
 
 class Unchanged:
-    """The default of what None would remove."""
+    """The type of the default value of a parameter whose None removes a limit."""
 
     def __repr__(self) -> str:
         return "unchanged"
@@ -28,7 +28,7 @@ _EVERY_KEY: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """What was set for a key itself, None where nothing was; `paused_until` is the end of a pause, in UTC."""
+    """The limits set for one key, None for each that is not set; `paused_until` is the end of a pause (UTC)."""
 
     concurrency: int | None
     rate_limit: RateLimit | None
@@ -37,37 +37,37 @@ class KeyLimits:
 
 
 class Limits(QueuePart[Data, Result]):
-    """The methods of Queue that say how many jobs may run and start.
+    """The methods of Queue that limit how many jobs run and start.
 
-    Limits hold at once and for every worker; jobs that run already go on. A limited job is not claimed: it waits, and
-    no slot waits with it.
+    Limits take effect immediately and for every worker; running jobs continue. A limited job is not claimed, so it does
+    not occupy a slot while it waits.
     """
 
     async def set_global_concurrency(self, concurrency: int | None) -> None:
-        """Let at most so many jobs of the queue run at once, on all workers together; None removes the limit.
+        """Limit the number of jobs of the queue that run at the same time on all workers; None removes the limit.
 
-        Raises TypeError or ValueError for what is no number of at least 1.
+        Raises TypeError or ValueError unless `concurrency` is None or an integer of at least 1.
         """
         text = "" if concurrency is None else str(positive_number("concurrency", concurrency))
         await self.connect()
         await self._client.functions.set_limits(concurrency=text)
 
     async def get_global_concurrency(self) -> int | None:
-        """Return the limit of running jobs, None where there is none."""
+        """Return the limit of running jobs, None if there is none."""
         await self.connect()
         return (await self._client.functions.get_limits()).concurrency
 
     async def set_global_rate_limit(self, rate_limit: RateLimit) -> None:
-        """Let at most `max` jobs of the queue start in any window of `duration` seconds, on all workers together.
+        """Limit the queue to `max` job starts in any window of `duration` seconds, on all workers together.
 
-        Raises TypeError for what is no RateLimit; `remove_global_rate_limit` ends it.
+        Use `remove_global_rate_limit` to remove the limit. Raises TypeError unless `rate_limit` is a RateLimit.
         """
         _check("rate_limit", rate_limit, RateLimit)
         await self.connect()
         await self._client.functions.set_limits(rate=rate_limit.to_wire())
 
     async def get_global_rate_limit(self) -> RateLimit | None:
-        """Return the rate limit of the queue, None where there is none."""
+        """Return the rate limit of the queue, None if there is none."""
         await self.connect()
         stored = await self._client.functions.get_limits()
         return _rate(stored.rate_max, stored.rate_ms)
@@ -85,11 +85,11 @@ class Limits(QueuePart[Data, Result]):
         rate_limit: RateLimit | Unchanged | None = UNCHANGED,
         token_bucket: TokenBucket | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Limit the jobs of one key; `key=None` sets each limit for the keys that have none of that kind themselves.
+        """Set the limits of one ordering key; `key=None` sets the default for keys without a limit of the same kind.
 
-        What is not given stays, None removes it. A key without any limit runs one job at a time, without a rate.
-        With a rate limit and a token bucket both must let a job start. Raises TypeError or ValueError for a bad key or
-        limit, and TypeError when nothing is given.
+        Parameters that are left out stay unchanged; None removes a limit. A key without any limit runs one job at a
+        time, at any rate. With both a rate limit and a token bucket, a job starts only if both allow it. Raises
+        TypeError or ValueError for a bad key or limit, and TypeError when no limit is given.
         """
         limits: dict[str, str] = {}
         if not isinstance(concurrency, Unchanged):
@@ -99,7 +99,7 @@ class Limits(QueuePart[Data, Result]):
         if not isinstance(token_bucket, Unchanged):
             limits["bucket"] = _wire("token_bucket", token_bucket, TokenBucket)
         if not limits:
-            raise TypeError("nothing to set: give concurrency, rate_limit or token_bucket")
+            raise TypeError("set_key_limits needs at least one of concurrency=, rate_limit= and token_bucket=")
         name = _EVERY_KEY if key is None else check_id("key", key)
         await self.connect()
         await self._client.functions.set_key_limits(name, **limits)
@@ -107,7 +107,7 @@ class Limits(QueuePart[Data, Result]):
             await self._client.functions.review_keys()
 
     async def get_key_limits(self, key: str | None) -> KeyLimits:
-        """Return what was set for a key itself, or with None for the keys that do not set it themselves.
+        """Return the limits that were set for one ordering key, or with None the default for all keys.
 
         Raises TypeError or ValueError for a bad key.
         """
@@ -116,9 +116,9 @@ class Limits(QueuePart[Data, Result]):
         return _key_limits(await self._client.functions.get_key_limits(name))
 
     async def pause_key(self, key: str, seconds: float | timedelta) -> None:
-        """Let no job of a key start for `seconds` from now on; 0 ends a pause. Jobs that run go on.
+        """Stop starts of jobs with this key for `seconds` from now; 0 ends a pause. Running jobs continue.
 
-        It takes the place of a pause that the key has. Raises TypeError or ValueError for a bad key or duration.
+        Replaces an existing pause of the key. Raises TypeError or ValueError for a bad key or duration.
         """
         check_id("key", key)
         length = to_ms("seconds", seconds)

@@ -1,6 +1,7 @@
-"""Relays what a queue has posted to others: reads its outbox, adds to the targets, takes out what was delivered.
+"""Relay the outbox of a queue: read its entries, add the jobs to their queues, and delete the delivered entries.
 
-Safe at any time and from anywhere: targets refuse what they were given before (functions/inbox.lua).
+The relay may run at any time and in any process, because the targets refuse entries that they have already received
+(functions/inbox.lua).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _NONE: Final[list[str]] = []
 
 
 class Outbox:
-    """The outbox of one queue, relayed by one holder, who is told from others by name."""
+    """The outbox of one queue. `holder` identifies the process that relays it."""
 
     def __init__(self, client: QueueClient, holder: str) -> None:
         self._client = client
@@ -24,9 +25,9 @@ class Outbox:
         self._targets: dict[str, QueueClient] = {}
 
     async def relay(self) -> None:
-        """Deliver what is there, in bounded steps; nothing while another holder relays.
+        """Deliver all entries in bounded steps. Do nothing while another holder relays.
 
-        What cannot be delivered stays. Raises the first error then, after everything else was delivered.
+        Entries that cannot be delivered stay. After all other entries were delivered, the first error is raised.
         """
         failed: dict[str, GlideMQError] = {}
         after, done = "", _NONE
@@ -39,7 +40,7 @@ class Outbox:
             raise error
 
     async def _deliver(self, posted: list[Posted], failed: dict[str, GlideMQError]) -> list[str]:
-        """Deliver a step; answers the entries that arrived. A target that failed gets nothing more in this pass."""
+        """Deliver one step and return the delivered entries. Skip targets that have already failed in this pass."""
         done: list[str] = []
         for to in dict.fromkeys(one.to for one in posted):
             if to in failed:
@@ -59,7 +60,7 @@ class Outbox:
             target = self._client.at(to)
             await target.open()
             self._targets[to] = target
-        # Jobs of their own names: the same entry is known again, whoever relays it.
+        # The id is derived from the entry, so the target recognizes a repeated delivery from any relay.
         source = self._client.keys.base
         deliveries = [Delivery(f"{source}/{one.entry}", *one[2:]) for one in posted]
         if failpoints.armed:

@@ -1,4 +1,4 @@
-"""The queue as a service uses it: add jobs, look at them, pause. Running them is the worker's business."""
+"""The producer side of a queue: add jobs, inspect them, pause the queue. Workers run the jobs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Mode: TypeAlias = Literal["global", "keyed"]
 
 _log = logging.getLogger(__name__)
 _NO_OPTIONS: Final = JobOptions()
-# The payload of a job that was added without one; a queue of another Data type passes its own.
+# The payload of a job that is added without one. A queue with another Data type always passes a payload.
 _NO_DATA: Final[Any] = None
 
 
@@ -53,21 +53,26 @@ class Queue(
 ):
     """A named queue in a storage.
 
-    Use it as an async context manager, or call `connect()` and `close()`; the first call connects by itself.
-    `storage` is a URL, a Storage, or None for `$GLIDEMQ_URL` and then the embedded default. A queue belongs to the
-    event loop that first uses it. `prefix` starts every key of the queue. `mode` is stored with the queue: in "keyed"
-    every job has a `key`, in "global" none has one; None follows what is stored, and where nothing is, keys are free.
-    `default_options` apply to every job that does not say otherwise.
-    `serializer` turns payloads into bytes (MsgpackSerializer), and `codecs` compress, encrypt or sign these, in their
-    order; both are the same for all who use the queue. `payload_limit` is in bytes, for one payload as it is sent
-    (1 MiB). `timeout` is in seconds: a call that the server does not answer is tried for this time (30) and then raises
-    StorageUnavailable. A Storage object has its own timeout.
-    `ids` says how jobs without a `job_id` are named: "sequence" (1, 2, 3, …, given by the server), "uuid4" or
-    "uuid7" (made by the client; nobody can guess them, and those of uuid7 sort by time).
-    `instrumentation` hears of every add: see glidemq_async.telemetry.
+    Use it as an async context manager, or call `connect()` and `close()`. The first call connects automatically.
 
-    Raises ValueError for a bad name, StorageUnavailable when the server cannot be reached, IncompatibleQueueError
-    when the stored queue is not ours.
+    - `storage` is a URL, a Storage, or None. None means `$GLIDEMQ_URL`, and without that variable the embedded default.
+    - `prefix` starts the name of every store key of the queue.
+    - `mode` is stored with the queue. In "keyed" mode every job needs a `key`; in "global" mode no job may have one.
+      None accepts the stored mode. If none is stored, keys are optional.
+    - `default_options` apply to every job that does not override them.
+    - `serializer` converts payloads to bytes (default: MsgpackSerializer). `codecs` then compress, encrypt or sign
+      these bytes, in the given order. Both must be the same in every process that uses the queue.
+    - `payload_limit` is the maximum size of one encoded payload in bytes (default: 1 MiB).
+    - `timeout` is in seconds (default: 30). A call is retried for this time if the server does not reply, and then
+      raises StorageUnavailable. A Storage object has its own timeout.
+    - `ids` selects the ids of jobs without a `job_id`: "sequence" (1, 2, 3, … from the server), "uuid4" or "uuid7"
+      (made by the client). UUIDs cannot be guessed, and those of "uuid7" sort by time.
+    - `instrumentation` is called for every add: see glidemq_async.telemetry.
+
+    A queue belongs to the event loop that first uses it.
+
+    Raises ValueError for a bad name, StorageUnavailable when the server cannot be reached, and IncompatibleQueueError
+    when the stored queue belongs to another library, layout or mode.
     """
 
     def __init__(
@@ -101,16 +106,16 @@ class Queue(
         self._add_one = self._add_and_tell if self._instruments else self._add
         self._defaults = default_options or _NO_OPTIONS
         self._new_id = id_maker(ids)
-        if self._new_id is not None:
-            self._request = self._named_request  # type: ignore[method-assign]  # the other one asks nothing for each job
+        if self._new_id is not None:  # so that the default kind of ids costs no check per job
+            self._request = self._named_request  # type: ignore[method-assign]
         self._adders: dict[Wait, Adder] = {}
-        # Bound once: to subscript the class for each job would cost as much as to make the job.
+        # Bound once, because subscripting the class costs as much as creating the job.
         self._job_of = Job[Data, Result].from_add
         self._closed = False
         forks.watch(self)
 
     def after_fork(self) -> object:
-        """Start afresh in a forked child: what waits to be added is the parent's; see `forks`."""
+        """Reset the queue in a forked child. Adds that were waiting belong to the parent; see `_internal/forks.py`."""
         adders, self._adders = self._adders, {}
         return adders
 
@@ -119,25 +124,25 @@ class Queue(
 
     @property
     def storage(self) -> Storage:
-        """Where the queue lives; pass it to other queues and workers to share its connections."""
+        """The storage of the queue. Pass it to other queues and workers to share its connections."""
         return self._client.storage
 
     @property
     def sync(self) -> SyncQueue[Data, Result]:
-        """The same methods for code without an event loop: `queue.sync.add(...)` waits, in any thread."""
+        """The same methods for code without an event loop. `queue.sync.add(...)` blocks, in any thread."""
         return cast("SyncQueue[Data, Result]", Blocking(self, self._client.home))
 
     async def connect(self) -> None:
-        """Connect and check the stored queue; idempotent. Every other method does it when needed."""
+        """Connect and check the stored queue. Idempotent; every other method connects when needed."""
         if self._closed:
-            raise QueueClosed(f"asked to use queue {self.name!r}, found it closed: make a new Queue")
+            raise QueueClosed(f"queue {self.name!r} is closed; create a new Queue")
         await self._client.open()
         self._client.keep_time()
 
     async def close(self) -> None:
-        """Send the adds that wait in line, then let go of the connections; idempotent.
+        """Send the waiting adds, then close the connections. Idempotent.
 
-        Raises RuntimeError while another loop, that the queue belongs to, runs.
+        Raises RuntimeError if the queue belongs to another event loop that is still running.
         """
         if self._closed:
             return
@@ -146,7 +151,7 @@ class Queue(
         try:
             for adder in self._adders.values():
                 await adder.close()
-        finally:  # cut off, too: nobody can close it a second time
+        finally:  # also after a cancellation, because close() cannot run a second time
             await self._client.close()
 
     async def __aenter__(self) -> Self:
@@ -167,28 +172,29 @@ class Queue(
         options: JobOptions | None = None,
         **keywords: Unpack[JobOptionsDict],
     ) -> Job[Data, Result]:
-        """Add a job; once this returns it is stored and will reach exactly one final state.
+        """Add a job. When this returns, the job is stored and will reach exactly one final state.
 
         Options are those of JobOptions: an object (`options`), keywords, or both. A keyword overrides the same option
         of the object, and the object overrides the queue's defaults.
 
-        `job.outcome` is "added", or "duplicate" / "completed" when a job with this `job_id` or of the same
-        deduplication stands in the way; the returned job is that one then, and `job.gone` tells whether its record is
-        gone already (a throttle outlives its job). Concurrent adds share calls, so many tasks adding at once are much
-        faster than one after the other.
+        `job.outcome` is "added", "duplicate" or "completed". The last two mean that a job with the same `job_id` or
+        deduplication id exists; the returned object is then that job. `job.gone` is true if its record has been
+        removed, because a throttle can outlive its job. Concurrent adds share calls to the server, so many tasks that
+        add at the same time are much faster than one task that adds in sequence.
 
-        Raises TypeError or ValueError for bad options, SerializationError, PayloadTooLarge (nothing is sent then),
-        QueueFull, StorageUnavailable (the job may have been stored then: add it again with a `job_id` to be sure).
+        Raises TypeError or ValueError for bad options, and SerializationError or PayloadTooLarge before anything is
+        sent. Raises QueueFull, and StorageUnavailable; after the latter the job may have been stored. To retry safely,
+        add it again with a `job_id`.
         """
         chosen = self._defaults if options is None and not keywords else layered(self._defaults, options, keywords)
         return await self._add_one(name, data, chosen, b"")
 
     async def add_bulk(self, jobs: Iterable[JobInput[Data]]) -> list[Job[Data, Result]]:
-        """Add many jobs, (name, data) or (name, data, JobOptions) each; returns one job per input, in order.
+        """Add many jobs, each given as (name, data) or (name, data, JobOptions). Return one job per input, in order.
 
-        All inputs are checked before the first is sent. Calls hold up to 500 jobs; each call is stored as a whole.
-        Raises what `add` raises. When some calls have succeeded and another one fails, `error.bulk` lists which inputs
-        are stored, which are not, and of which it is not known (see BulkOutcome).
+        All inputs are checked before the first one is sent. One call to the server holds up to 500 jobs and is stored
+        as a whole. Raises what `add` raises. If some calls have succeeded and another one fails, `error.bulk` lists
+        which inputs are stored, which are not, and which are unknown (see BulkOutcome).
         """
         inputs: list[tuple[str, Data, JobOptions]] = []
         for item in jobs:
@@ -229,9 +235,10 @@ class Queue(
         wait_timeout: float | timedelta | None = None,
         **keywords: Unpack[JobOptionsDict],
     ) -> Result:
-        """Add a job and return its result: request and reply through the queue. Options are given as to `add`.
+        """Add a job, wait for it, and return its result. Takes the same options as `add`.
 
-        Raises what `add` raises, JobFailed, and ResultTimeout after `wait_timeout` seconds (the job goes on).
+        Raises what `add` raises, JobFailed, and ResultTimeout after `wait_timeout` seconds. The job continues after a
+        timeout.
         """
         chosen = layered(self._defaults, options, keywords)
         patience = optional_seconds("wait_timeout", wait_timeout)
@@ -251,13 +258,13 @@ class Queue(
                 ended = await results.wait(job.id, waiter, asked=asked)
         except TimeoutError:
             raise ResultTimeout(
-                f"waited {patience} s for {name!r} in queue {self.name!r}, it has not ended: is a worker running? "
-                "The job may have been stored, and goes on"
+                f"job {name!r} in queue {self.name!r} did not end within {patience} s; check that a worker is running. "
+                "The job may have been stored and continues"
             ) from None
         return job.outcome_of(ended)
 
     def add_prepared(self, name: str, data: Data, options: JobOptions) -> Coroutine[Any, Any, Job[Data, Result]]:
-        """Add a job with just these options, the queue's defaults left aside. For tasks. Raises what `add` raises."""
+        """Add a job without the queue's default options. Used by tasks. Raises what `add` raises."""
         return self._add_one(name, data, options, b"")
 
     async def _add(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
@@ -304,24 +311,24 @@ class Queue(
             job = await self._job(request, added._replace(outcome="added"), options)
             job.state = "delayed"
             return job
-        # A throttle outlives its job, and any job may have been removed between the two calls.
+        # The record may be missing: a throttle outlives its job, and a job can be removed between the two calls.
         job = await self.get_job(added.id) or Job[Data, Result].from_gone(self._client, added.id)
         job.outcome = cast("Outcome", added.outcome)
         return job
 
-    # -- steering -------------------------------------------------------------------------------------------------
+    # -- pause and check ------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
         """Stop claims: no worker starts another job of the queue.
 
-        Everything else goes on: running jobs end, jobs are added, job schedulers add theirs, and delayed jobs and
-        retries become `waiting` when they are due.
+        Everything else continues: running jobs end, jobs and job schedulers add jobs, and delayed jobs and retries
+        become `waiting` when they are due.
         """
         await self.connect()
         await self._client.functions.set_paused(True)
 
     async def resume(self) -> None:
-        """End a pause; idle workers start at once."""
+        """End a pause. Idle workers start immediately."""
         await self.connect()
         await self._client.functions.set_paused(False)
 
@@ -331,21 +338,21 @@ class Queue(
         return await self._client.functions.is_paused()
 
     async def check(self) -> list[Finding]:
-        """Prove the stored data: walk every structure and record, and return what is broken ([] = nothing).
+        """Verify the integrity of every stored structure and record. Return the faults; [] means none.
 
-        Reads in bounded steps and changes nothing; every finding is looked at twice, so a queue in use is fine.
-        The invariants are listed in ARCHITECTURE.md.
+        Reads in bounded steps and changes nothing. Each fault is confirmed by a second read, so the queue can be in
+        use. docs/internals/stored-data.md lists the invariants.
         """
         await self.connect()
         return await check_queue(self._client)
 
 
 def _told(options: JobOptions, addition: Addition) -> JobOptions:
-    """Return the options with what instrumentation put into the headers, where that can be sent."""
+    """Return the options with the headers that instrumentation has set, or the original ones if those are invalid."""
     try:
         return options.with_headers(addition.headers)
     except (TypeError, ValueError, PayloadTooLarge) as error:
-        _log.warning("the headers of telemetry are left out of a job named %r: %s", addition.name, error)
+        _log.warning("job %r is added without telemetry headers, because they are invalid: %s", addition.name, error)
         return options
 
 
@@ -355,7 +362,7 @@ def _check_input(item: object) -> None:
 
 
 async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:
-    """Wait for every future, then raise the first error: no outcome is left unread."""
+    """Wait for every future, then raise the first error, so that the outcome of each future is read."""
     if futures:
         await asyncio.wait(futures)
     errors = [future.exception() for future in futures]
@@ -364,7 +371,7 @@ async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:
         return [future.result() for future in futures]
     if not isinstance(first, GlideMQError):
         raise first
-    # Other callers of the same call have the same exception: this one gets a copy, which has its own outcome.
+    # Other callers that shared the call get the same exception. Raise a copy, because `bulk` differs for each.
     raised = copy(first)
     raised.bulk = BulkOutcome(
         {position: future.result().id for position, future in enumerate(futures) if errors[position] is None},

@@ -1,4 +1,4 @@
-"""Rates: how many jobs may start in a time. What a key or a queue is limited to; see limits.py."""
+"""Rate limits and token buckets for queues and ordering keys; see limits.py."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class RateLimit:
         return to_ms("duration", self.duration)
 
     def to_wire(self) -> str:
-        """Return the form that the functions read."""
+        """Return the stored form, which the server functions read."""
         return f"{self.max} {self.duration_ms}"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBucket:
-    """Starts are paid in tokens: a bucket holds `capacity`, and gets `refill_rate` new ones a second.
+    """A rate limit that allows bursts. The bucket holds `capacity` tokens and gains `refill_rate` tokens per second.
 
-    A job costs its `cost` (1 unless its options say otherwise). One that costs more than the bucket holds starts when
-    the bucket is full and leaves it in debt, so the rate holds and no job waits for ever. Exact to a thousandth of a
-    token. Raises TypeError or ValueError for a bad bound.
+    A job takes its `cost` in tokens (default: 1). A job that costs more than the capacity starts when the bucket is
+    full and leaves a negative balance, so the rate is kept and every job starts eventually. The balance is exact to a
+    thousandth of a token. Raises TypeError or ValueError for a bad limit.
     """
 
     capacity: float
@@ -55,5 +55,5 @@ class TokenBucket:
         positive_real("refill_rate", self.refill_rate)
 
     def to_wire(self) -> str:
-        """Return the form that the functions read."""
+        """Return the stored form, which the server functions read."""
         return f"{round(self.capacity * THOUSANDTHS)} {round(self.refill_rate * THOUSANDTHS)}"

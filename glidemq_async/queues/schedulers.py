@@ -1,4 +1,4 @@
-"""Job schedulers: jobs that a queue adds by itself, by cron or interval."""
+"""Job schedulers: rules that add jobs to a queue by cron expression or interval."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from glidemq_async.stored.record import whole
 
 __all__ = ["JobScheduler", "ScheduleDict", "SchedulerOptionsDict", "Schedulers"]
 
-#: A job of a slot is called "<scheduler id>@<slot in ms>".
+#: The job of a fire time has the id "<scheduler id>@<fire time in ms>".
 MAX_SCHEDULER_ID_BYTES: Final = MAX_ID_BYTES - 20
 PAGE: Final = 20
 _NO_DATA: Final[Any] = None
@@ -54,17 +54,17 @@ class ScheduleDict(TypedDict, total=False):
 
 
 class SchedulerOptionsDict(ScheduleDict, JobOptionsDict, total=False):
-    """What `upsert_job_scheduler` takes as keywords: the schedule, and the options of its jobs."""
+    """The keywords of `upsert_job_scheduler`: the schedule, and the options of its jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobScheduler(Generic[Data]):
-    """A job scheduler as it was when it was read.
+    """A snapshot of a job scheduler.
 
-    `next_at` is its next slot. It is None when the scheduler has ended (its limit is reached, or its end has passed),
-    while it is paused (`is_paused`), and with `after_completion` while its last job has not ended. `last_at` the last
-    slot that was fired, and `last_job_id` the job that was added for it. `fired` and `skipped` count slots. `name` and
-    `options` are those of its jobs.
+    `next_at` is the next fire time. It is None when the scheduler has ended (by its limit or its end), while it is
+    paused (`is_paused`), and with `after_completion` until the last job has ended. `last_at` is the last fire time, and
+    `last_job_id` is the job that was added then. `fired` and `skipped` count fire times. `name` and `options` belong to
+    the jobs.
     """
 
     id: str
@@ -82,7 +82,7 @@ class JobScheduler(Generic[Data]):
 
     @property
     def data(self) -> Data:
-        """The payload of its jobs. Raises SerializationError when the stored bytes cannot be decoded."""
+        """The payload of the jobs. Raises SerializationError when the stored bytes cannot be decoded."""
         what = f"data of scheduler {self.id}"
         return cast("Data", self._client.payloads.decode(self._data, "data", self.name, "", what=what))
 
@@ -105,16 +105,17 @@ class Schedulers(QueuePart[Data, Result]):
         data: Data = _NO_DATA,
         **options: Unpack[SchedulerOptionsDict],
     ) -> JobScheduler[Data]:
-        """Create a job scheduler, or change the one with this id; once this returns it is stored.
+        """Create a job scheduler, or change the one with this id. When this returns, it is stored.
 
-        The schedule is a Schedule or its fields as keywords; `name` (the scheduler's id by default), `data` and the
-        options of JobOptions are those of its jobs. `job_id` and `at` are not possible: each slot's job has the id
-        "<scheduler id>@<slot in ms>" and so is added exactly once, whichever process fires it. Any process that has
-        the queue open fires it, with a Queue or a Worker.
+        The schedule is a Schedule, or its fields as keywords. `name` (default: the scheduler's id), `data` and the
+        options of JobOptions apply to its jobs. `job_id` and `at` are not allowed: the job of each fire time has the id
+        "<scheduler id>@<fire time in ms>", so it is added exactly once, whichever process adds it. Every process that
+        has the queue open, as a Queue or a Worker, takes part.
 
-        Saying the same thing again, as each start of a program does, changes nothing: the history, the next slot and
-        the instant from which an interval counts stay. Another schedule keeps the history and starts with its first
-        slot after now. A scheduler that has reached its `limit` or `end` stays listed with `next_at` None.
+        Repeating the call with the same arguments, for example at each start of a program, changes nothing: the
+        history, the next fire time and the start of the interval stay. A different schedule keeps the history and
+        starts with its first fire time after now. A scheduler that has reached its `limit` or `end` stays listed with
+        `next_at` None.
 
         Raises TypeError or ValueError for a bad schedule or option, and what `add` raises.
         """
@@ -141,20 +142,20 @@ class Schedulers(QueuePart[Data, Result]):
         return self._scheduler(StoredScheduler(scheduler_id, None if b"paused" in record else next_slot, record))
 
     async def pause_job_scheduler(self, scheduler_id: str) -> bool:
-        """Let a job scheduler add no jobs until it is resumed; returns False when there is none with this id.
+        """Stop a job scheduler from adding jobs until it is resumed. Return False if no scheduler has this id.
 
-        It stays listed with `is_paused` True, upserts do not resume it, and it can be triggered. Jobs that it has added
-        go on.
+        It stays listed with `is_paused` True. An upsert does not resume it, and it can still be triggered. Jobs that it
+        has already added continue.
         """
         _check_scheduler_id(scheduler_id)
         await self.connect()
         return await self._client.functions.pause_scheduler(scheduler_id)
 
     async def resume_job_scheduler(self, scheduler_id: str) -> bool:
-        """End the pause of a job scheduler; returns False when there is none with this id.
+        """End the pause of a job scheduler. Return False if no scheduler has this id.
 
-        It goes on with its first slot after now: slots that passed during the pause are neither fired nor counted. Does
-        nothing if the scheduler is not paused. Raises SerializationError for one that this version cannot read.
+        The next fire time is the first one after now. Fire times during the pause are neither fired nor counted. Does
+        nothing if the scheduler is not paused. Raises SerializationError if this version cannot read the scheduler.
         """
         _check_scheduler_id(scheduler_id)
         await self.connect()
@@ -174,9 +175,9 @@ class Schedulers(QueuePart[Data, Result]):
         return True
 
     async def get_job_scheduler(self, scheduler_id: str) -> JobScheduler[Data] | None:
-        """Return a job scheduler, None if there is none with this id.
+        """Return a job scheduler, or None if no scheduler has this id.
 
-        Raises SerializationError for one that this version cannot read.
+        Raises SerializationError if this version cannot read it.
         """
         _check_scheduler_id(scheduler_id)
         await self.connect()
@@ -184,7 +185,7 @@ class Schedulers(QueuePart[Data, Result]):
         return None if found is None else self._scheduler(found)
 
     async def get_job_schedulers(self) -> list[JobScheduler[Data]]:
-        """Return all job schedulers, by id. One that this version cannot read is left out, with a warning logged."""
+        """Return all job schedulers, by id. Those that this version cannot read are logged and left out."""
         await self.connect()
         ids: set[str] = set()
         cursor = "0"
@@ -198,17 +199,17 @@ class Schedulers(QueuePart[Data, Result]):
         return found
 
     async def remove_job_scheduler(self, scheduler_id: str) -> bool:
-        """Delete a job scheduler and its history; jobs that it has added stay. False when there is none."""
+        """Delete a job scheduler and its history, but not its jobs. Return False if no scheduler has this id."""
         _check_scheduler_id(scheduler_id)
         await self.connect()
         return await self._client.functions.remove_scheduler(scheduler_id)
 
     async def trigger_job_scheduler(self, scheduler_id: str) -> Job[Data, Result]:
-        """Add a job of a scheduler now, with a generated id, whatever its schedule and its overlap policy say.
+        """Add a job of a scheduler now, with a generated id. The schedule and the overlap policy are ignored.
 
-        Its slots and its history stay as they are; with `overlap="skip"` its next slots wait for this job too. When
-        a deduplication id of its options stands in the way, the returned job is the earlier one. Raises
-        SchedulerNotFound, and what `add` raises.
+        The fire times and the history do not change. With `overlap="skip"` later fire times also wait for this job. If
+        its deduplication id is owned by another job, the returned job is that one. Raises SchedulerNotFound, and what
+        `add` raises.
         """
         _check_scheduler_id(scheduler_id)
         await self.connect()
@@ -217,8 +218,7 @@ class Schedulers(QueuePart[Data, Result]):
         added = await self._client.functions.trigger_scheduler(scheduler_id, wait) if found else None
         if added is None:
             raise SchedulerNotFound(
-                f"asked to trigger job scheduler {scheduler_id!r} of queue {self.name!r}, found none with this id: "
-                "create it with upsert_job_scheduler"
+                f"queue {self.name!r} has no job scheduler {scheduler_id!r}; create it with upsert_job_scheduler"
             )
         request = AddRequest("", added.name, added.data, added.opts, b"")
         job = Job[Data, Result].from_add(self._client, request, added.id, added.now)
@@ -229,11 +229,11 @@ class Schedulers(QueuePart[Data, Result]):
         for option in ("job_id", "at"):
             if getattr(options, option) is not None:
                 raise ValueError(
-                    f"{option}={getattr(options, option)!r} cannot be an option of a scheduler's jobs: each slot's job "
-                    "has an id and a time of its own"
+                    f"{option}={getattr(options, option)!r} is not allowed for a scheduler: the job of each fire time "
+                    "has its own id and time"
                 )
         if options.deduplication is not None and schedule.after_completion:
-            raise ValueError("deduplication= and after_completion=True exclude each other: leave out deduplication=")
+            raise ValueError("deduplication= and after_completion=True cannot be combined; leave out deduplication=")
         return self._request(name, data, options, b"")
 
     def _scheduler(self, stored: StoredScheduler) -> JobScheduler[Data]:
@@ -242,7 +242,7 @@ class Schedulers(QueuePart[Data, Result]):
         except SerializationError:
             raise
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise SerializationError(f"scheduler {stored.id!r} is not stored as a scheduler: {error!r}") from error
+            raise SerializationError(f"scheduler {stored.id!r} has an unreadable record: {error!r}") from error
 
     def _as_stored(self, stored: StoredScheduler) -> JobScheduler[Data]:
         record = stored.record
@@ -272,7 +272,7 @@ class Schedulers(QueuePart[Data, Result]):
 
 
 def _continue(seen: StoredScheduler | None, wanted: Schedule, now: int) -> tuple[int, int | None]:
-    """Return from when the intervals of the wanted schedule count, and its next slot after what was stored before."""
+    """Return the start of the intervals of the new schedule, and its next fire time."""
     if seen is None:
         return now, _first_slot(wanted, now)
     try:
@@ -284,8 +284,8 @@ def _continue(seen: StoredScheduler | None, wanted: Schedule, now: int) -> tuple
     if before is None or not before.same_slots(wanted):
         return now, _first_slot(wanted, now)
     if seen.next is None and wanted.after_completion and seen.record.get(b"last_job") and not _is_over(seen, before):
-        return anchor, None  # the end of its last job sets the next slot
-    # After an end by a limit that was lower than it is now, the slots that passed since are not missed ones.
+        return anchor, None  # the next fire time is set when its last job ends
+    # After a scheduler has ended by a limit that is now higher, fire times since then do not count as missed.
     return anchor, seen.next if seen.next is not None else Slots(wanted, anchor).after(now)
 
 
@@ -298,7 +298,7 @@ def _is_over(seen: StoredScheduler, schedule: Schedule) -> bool:
 
 
 def _stored_form(spec: bytes, schedule: Schedule, request: AddRequest, wait: Wait) -> SchedulerTemplate:
-    """Return what an upsert stores of a schedule and of the jobs that it adds."""
+    """Return the stored form of a schedule and of the jobs that it adds."""
     extra, after = request.extra, ""
     if schedule.jitter_ms:
         extra = msgpack.packb({**JobOptions.unpack_extra(extra), "jitter": schedule.jitter_ms})
@@ -316,9 +316,9 @@ def _split(schedule: Schedule | None, options: SchedulerOptionsDict) -> tuple[Sc
     if schedule is None:
         return Schedule(**fields), JobOptions(**given)
     if not isinstance(schedule, Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"schedule must be a Schedule, got {schedule!r}: or give cron= or every=")
+        raise TypeError(f"schedule must be a Schedule, got {schedule!r}; or pass cron= or every=")
     if fields:
-        raise ValueError(f"{', '.join(fields)} belongs into the schedule that was given: {schedule!r}")
+        raise ValueError(f"{', '.join(fields)} cannot be combined with a Schedule object; set it in {schedule!r}")
     return schedule, JobOptions(**given)
 
 
@@ -334,14 +334,14 @@ def _fields(template: SchedulerTemplate) -> Record:
 
 
 def _options_of(record: Record) -> JobOptions:
-    """Return the options of a scheduler's jobs: those that workers read, and those that concern the adding."""
+    """Return the options of a scheduler's jobs, from the part for workers and the part for the add."""
     found: dict[str, Any] = {"durability": record[b"wait"].decode()} if record[b"wait"] != b"default" else {}
     found |= _options_of_extra(JobOptions.unpack_extra(record[b"extra"]))
     return merge(JobOptions.from_wire(record[b"opts"]), found)
 
 
 def _options_of_extra(extra: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `JobOptions.to_extra`."""
+    """Decode the result of `JobOptions.to_extra`."""
     found: dict[str, Any] = {name: extra[name] / 1000 for name in ("delay", "ttl", "cost") if name in extra}
     found |= {name: extra[name] for name in ("priority", "lifo", "key") if name in extra}
     if found.get("cost") == 1:

@@ -1,4 +1,4 @@
-"""The type of `queue.sync`: the coroutines of Queue as functions that wait; what does the waiting is in sync.py."""
+"""The type of `queue.sync`: the methods of Queue as blocking functions. `_internal/blocking.py` implements them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _NO_DATA: Final[Any] = None
 
 
 class SyncQueue(Protocol[Data, Result]):
-    """`queue.sync`: what Queue awaits, for code without an event loop; parameters, results and errors are the same.
+    """`queue.sync`: the blocking methods of a queue for code without an event loop.
 
-    As a context manager it connects and closes the queue. What it returns is what Queue returns: `job.sync.result()`
-    waits for a result. It may be used from any thread, and in forked children.
+    Parameters, results and errors are the same as those of Queue. As a context manager it connects and closes the
+    queue. The jobs that it returns are the same too: `job.sync.result()` waits for a result. It works in any thread and
+    in forked children.
     """
 
     def __enter__(self) -> Self: ...
@@ -38,11 +39,11 @@ class SyncQueue(Protocol[Data, Result]):
     ) -> None: ...
 
     def connect(self) -> None:
-        """Connect and check the stored queue; idempotent. Every other method does it when needed."""
+        """Connect and check the stored queue. Idempotent; every other method connects when needed."""
         ...
 
     def close(self) -> None:
-        """Send the adds that wait in line, then let go of the connections; idempotent."""
+        """Send the waiting adds, then close the connections. Idempotent."""
         ...
 
     def add(
@@ -52,11 +53,11 @@ class SyncQueue(Protocol[Data, Result]):
         options: JobOptions | None = None,
         **keywords: Unpack[JobOptionsDict],
     ) -> Job[Data, Result]:
-        """Add a job; once this returns it is stored and will reach exactly one final state."""
+        """Add a job. When this returns, the job is stored and will reach exactly one final state."""
         ...
 
     def add_bulk(self, jobs: Iterable[JobInput[Data]]) -> list[Job[Data, Result]]:
-        """Add many jobs, (name, data) or (name, data, JobOptions) each; returns one job per input, in order."""
+        """Add many jobs, each given as (name, data) or (name, data, JobOptions). Return one job per input, in order."""
         ...
 
     def add_and_wait(
@@ -68,15 +69,15 @@ class SyncQueue(Protocol[Data, Result]):
         wait_timeout: float | timedelta | None = None,
         **keywords: Unpack[JobOptionsDict],
     ) -> Result:
-        """Add a job and return its result: request and reply through the queue."""
+        """Add a job, wait for it, and return its result. Takes the same options as `add`."""
         ...
 
     def pause(self) -> None:
-        """Let no worker claim jobs; those that run go on, and adding, delays and retries go on too."""
+        """Stop claims: no worker starts another job of the queue."""
         ...
 
     def resume(self) -> None:
-        """End a pause; idle workers start at once."""
+        """End a pause. Idle workers start immediately."""
         ...
 
     def is_paused(self) -> bool:
@@ -84,11 +85,11 @@ class SyncQueue(Protocol[Data, Result]):
         ...
 
     def check(self) -> list[Finding]:
-        """Prove the stored data: walk every structure and record, and return what is broken ([] = nothing)."""
+        """Verify the integrity of every stored structure and record. Return the faults; [] means none."""
         ...
 
     def get_job(self, job_id: str) -> Job[Data, Result] | None:
-        """Return a job, None if there is none with this id."""
+        """Return a job, or None if no job has this id."""
         ...
 
     def get_jobs(
@@ -110,15 +111,15 @@ class SyncQueue(Protocol[Data, Result]):
         ...
 
     def get_job_counts(self) -> dict[State, int]:
-        """Return the number of jobs in each state, computed from the stored structures in one instant."""
+        """Return the number of jobs in each state. All counts are read in one step."""
         ...
 
     def count(self) -> int:
-        """Return the number of jobs that have not started or wait for another attempt, in whatever state they wait."""
+        """Return the number of jobs that wait for a first or a further run, in all waiting states together."""
         ...
 
     def get_job_logs(self, job_id: str, start: int = 0, end: int = -1) -> list[str]:
-        """Return log lines of a job from `start` to `end`, both included; negative positions count from the end."""
+        """Return the log lines of a job from `start` to `end`, both included. Negative positions count from the end."""
         ...
 
     def search_jobs(
@@ -130,13 +131,13 @@ class SyncQueue(Protocol[Data, Result]):
         *,
         newest_first: bool | None = None,
     ) -> list[Job[Data, Result]]:
-        """Return up to `limit` jobs that match every filter given, in the order of `get_jobs`, state by state."""
+        """Return up to `limit` jobs that match all given filters, in the order of `get_jobs`, state by state."""
         ...
 
     def get_metrics(
         self, state: Literal["completed", "failed"], *, start: datetime | None = None, end: datetime | None = None
     ) -> Metrics:
-        """Return how many jobs ended in `state`, minute by minute, and how long their last runs took."""
+        """Return the number of jobs that ended in `state` in each minute, and the mean duration of their last runs."""
         ...
 
     def get_workers(self) -> list[WorkerInfo]:
@@ -144,43 +145,43 @@ class SyncQueue(Protocol[Data, Result]):
         ...
 
     def revoke(self, job_id: str, reason: str | None = None) -> bool:
-        """Make sure a job does not run to its end; see `Job.revoke`. Raises JobNotFound, JobStateError."""
+        """Ensure that a job does not complete; see `Job.revoke`."""
         ...
 
     def remove(self, job_id: str) -> bool:
-        """Delete a job; returns whether there was one."""
+        """Delete a job. Return False if it does not exist."""
         ...
 
     def get_deduplication_job_id(self, deduplication_id: str) -> str | None:
-        """Return the id of the job that owns a deduplication id, None when no job does."""
+        """Return the id of the job that owns a deduplication id, or None."""
         ...
 
     def release_deduplication(self, deduplication_id: str) -> bool:
-        """Let the next add with this deduplication id make a new job, although the owner has not ended."""
+        """Release a deduplication id, so that the next add with it creates a job although the owner has not ended."""
         ...
 
     def drain(self, delayed: bool = False) -> int:
-        """Remove the jobs that wait, with `delayed=True` the delayed ones too; returns how many."""
+        """Remove the waiting jobs, and with `delayed=True` the delayed ones too. Return their number."""
         ...
 
     def clean(self, grace: float | timedelta = 0, limit: int = 1000, state: CleanState = "completed") -> list[str]:
-        """Remove jobs in `state` that are at least `grace` seconds old, at most `limit`; returns their ids."""
+        """Remove at most `limit` jobs in `state` that are at least `grace` seconds old. Return their ids."""
         ...
 
     def promote_jobs(self, count: int | None = None) -> int:
-        """Let delayed jobs start now, those that are due next first, at most `count`; returns how many."""
+        """Make at most `count` delayed jobs ready now, those that are due next first. Return their number."""
         ...
 
     def update_result_ttl(self, job_id: str, ttl: float | timedelta | None) -> None:
-        """Change how long an ended job's result stays; see `Job.update_result_ttl`."""
+        """Change how long the result of an ended job is kept; see `Job.update_result_ttl`."""
         ...
 
     def retry_jobs(self, state: Literal["failed", "completed"] = "failed", count: int | None = None) -> int:
-        """Run ended jobs again with fresh attempts, the newest first, at most `count`; returns how many."""
+        """Run at most `count` ended jobs again with fresh attempts, the newest first. Return their number."""
         ...
 
     def obliterate(self, force: bool = False) -> int:
-        """Remove the queue: its jobs in every state and every key of it; returns the number of jobs."""
+        """Remove the queue: its jobs in every state and all its store keys. Return the number of jobs."""
         ...
 
     def upsert_job_scheduler(
@@ -192,65 +193,65 @@ class SyncQueue(Protocol[Data, Result]):
         data: Data = _NO_DATA,
         **options: Unpack[SchedulerOptionsDict],
     ) -> JobScheduler[Data]:
-        """Create a job scheduler, or change the one with this id; once this returns it is stored."""
+        """Create a job scheduler, or change the one with this id. When this returns, it is stored."""
         ...
 
     def get_job_scheduler(self, scheduler_id: str) -> JobScheduler[Data] | None:
-        """Return a job scheduler, None if there is none with this id."""
+        """Return a job scheduler, or None if no scheduler has this id."""
         ...
 
     def get_job_schedulers(self) -> list[JobScheduler[Data]]:
-        """Return all job schedulers, by id. One that this version cannot read is left out, with a warning logged."""
+        """Return all job schedulers, by id. Those that this version cannot read are logged and left out."""
         ...
 
     def pause_job_scheduler(self, scheduler_id: str) -> bool:
-        """Let a job scheduler add no jobs until it is resumed; returns False when there is none with this id."""
+        """Stop a job scheduler from adding jobs until it is resumed. Return False if no scheduler has this id."""
         ...
 
     def resume_job_scheduler(self, scheduler_id: str) -> bool:
-        """End the pause of a job scheduler; returns False when there is none with this id."""
+        """End the pause of a job scheduler. Return False if no scheduler has this id."""
         ...
 
     def remove_job_scheduler(self, scheduler_id: str) -> bool:
-        """Delete a job scheduler and its history; jobs that it has added stay. False when there is none."""
+        """Delete a job scheduler and its history, but not its jobs. Return False if no scheduler has this id."""
         ...
 
     def trigger_job_scheduler(self, scheduler_id: str) -> Job[Data, Result]:
-        """Add a job of a scheduler now, with a generated id, whatever its schedule and its overlap policy say."""
+        """Add a job of a scheduler now, with a generated id. The schedule and the overlap policy are ignored."""
         ...
 
     def get_dead_letter_jobs(
         self, start: int = 0, end: int = 99, *, cause: FailureCause | None = None
     ) -> list[Job[Data, Result]]:
-        """Return dead letters from position `start` to `end`, both included: a look that changes nothing."""
+        """Return the dead letters from position `start` to `end`, both included. Changes nothing."""
         ...
 
     def replay_dead_letter_jobs(self, count: int | None = None, *, cause: FailureCause | None = None) -> int:
-        """Run dead letters again, the oldest first, at most `count` of those there now; returns how many."""
+        """Run at most `count` of the current dead letters again, the oldest first. Return their number."""
         ...
 
     def set_dead_letter_queue(self, name: str | None) -> None:
-        """Say to which queue the dead letters of this one are moved as well, None for none."""
+        """Set the queue that receives a copy of each dead letter of this queue. None removes the setting."""
         ...
 
     def get_dead_letter_queue(self) -> str | None:
-        """Return to which queue dead letters are moved, None when they only stay in `failed`."""
+        """Return the queue that receives dead letters, None if they only stay in `failed`."""
         ...
 
     def set_global_concurrency(self, concurrency: int | None) -> None:
-        """Let at most so many jobs of the queue run at once, on all workers together; None removes the limit."""
+        """Limit the number of jobs of the queue that run at the same time on all workers; None removes the limit."""
         ...
 
     def get_global_concurrency(self) -> int | None:
-        """Return the limit of running jobs, None where there is none."""
+        """Return the limit of running jobs, None if there is none."""
         ...
 
     def set_global_rate_limit(self, rate_limit: RateLimit) -> None:
-        """Let at most `max` jobs of the queue start in any window of `duration` seconds, on all workers together."""
+        """Limit the queue to `max` job starts in any window of `duration` seconds, on all workers together."""
         ...
 
     def get_global_rate_limit(self) -> RateLimit | None:
-        """Return the rate limit of the queue, None where there is none."""
+        """Return the rate limit of the queue, None if there is none."""
         ...
 
     def remove_global_rate_limit(self) -> None:
@@ -265,13 +266,13 @@ class SyncQueue(Protocol[Data, Result]):
         rate_limit: RateLimit | Unchanged | None = UNCHANGED,
         token_bucket: TokenBucket | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Limit the jobs of one key; `key=None` sets each limit for the keys that have none of that kind themselves."""
+        """Set the limits of one ordering key; `key=None` sets the default for keys without a limit of the same kind."""
         ...
 
     def get_key_limits(self, key: str | None) -> KeyLimits:
-        """Return what was set for a key itself, or with None for the keys that do not set it themselves."""
+        """Return the limits that were set for one ordering key, or with None the default for all keys."""
         ...
 
     def pause_key(self, key: str, seconds: float | timedelta) -> None:
-        """Let no job of a key start for `seconds` from now on; 0 ends a pause. Jobs that run go on."""
+        """Stop starts of jobs with this key for `seconds` from now; 0 ends a pause. Running jobs continue."""
         ...

@@ -175,7 +175,7 @@ async def test_headers_that_leave_no_room_for_a_trace_are_added_without_it(
         [other] = await traced.add_bulk([("n", 2, JobOptions(headers=full))])
     assert job.headers == other.headers == full
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "the headers of telemetry are left out of a job named 'n'"
+        "job 'n' is added without telemetry headers, because they are invalid"
     ] * 2
 
 

@@ -160,7 +160,7 @@ async def test_what_makes_no_sense_is_said_before_anything_is_sent(
 async def test_values_that_the_library_refuses_are_usage_errors(shell: Shell, q: AnyQueue) -> None:
     assert await shell.fails("add", "q", "n", "--lifo", "--key", "k") == (
         2,
-        "glidemq: lifo and key='k' exclude each other: give one of them",
+        "glidemq: lifo and key='k' cannot be combined; use one of them",
     )
     assert (await shell.fails("add", "a:b", "n"))[0] == 2
     assert (await shell.fails("queues", "--url", "http://x"))[0] == 2

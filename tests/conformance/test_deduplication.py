@@ -253,7 +253,7 @@ async def test_regression_a_duplicate_of_a_job_that_is_gone_says_so(queue: AnyQu
     assert (again.queue, repr(again)) == (queue.name, f"<Job {first.id} of {queue.name!r}, gone>")
     for field in ("name", "data", "state", "options", "headers", "key", "priority", "created_at", "attempts_made",
                   "progress", "return_value", "dead_letter", "failed_reason", "data_size", "stacktrace"):  # fmt: skip
-        with pytest.raises(JobNotFound, match=f"job '{first.id}', found no such job"):
+        with pytest.raises(JobNotFound, match=f"job '{first.id}': no such job"):
             getattr(again, field)
     assert not hasattr(other, "no_such_field")
     for call in (again.result(5), again.refresh(), again.retry(), again.remove(), again.log("x")):

@@ -53,7 +53,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"at": datetime(2030, 1, 1)}, ValueError, "time zone"),  # noqa: DTZ001
     ({"at": 1_700_000_000}, TypeError, "at"),
     ({"at": datetime(1960, 1, 1, tzinfo=UTC)}, ValueError, "1970"),
-    ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, ValueError, "exclude"),
+    ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, ValueError, "cannot be combined"),
     ({"priority": -1}, ValueError, "priority.*-1"),
     ({"priority": 2**21 + 1}, ValueError, "priority.*2097153"),
     ({"priority": 1.5}, TypeError, "priority"),
@@ -72,7 +72,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"cost": "1"}, TypeError, "cost"),
     ({"deduplication": "d"}, TypeError, "deduplication"),
     ({"deduplication": {"id": "d"}}, TypeError, "deduplication"),
-    ({"deduplication": Deduplication("d", mode="debounce")}, ValueError, "debounce needs"),
+    ({"deduplication": Deduplication("d", mode="debounce")}, ValueError, "'debounce' needs"),
     ({"attempts": 0}, ValueError, "attempts.*0"),
     ({"attempts": 1.5}, TypeError, "attempts"),
     ({"attempts": True}, TypeError, "attempts"),

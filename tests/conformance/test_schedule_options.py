@@ -198,7 +198,7 @@ def test_what_is_no_schedule_is_refused(given: dict[str, Any], error: type[Excep
 
 
 async def test_jobs_that_come_one_after_the_other_need_no_deduplication(queue: AnyQueue) -> None:
-    with pytest.raises(ValueError, match="deduplication= and after_completion=True exclude each other"):
+    with pytest.raises(ValueError, match="deduplication= and after_completion=True cannot be combined"):
         await queue.upsert_job_scheduler("s", every=5, after_completion=True, deduplication=Deduplication("d"))
 
 

@@ -104,7 +104,7 @@ async def test_a_run_that_lost_its_job_changes_nothing(queue: AnyQueue) -> None:
         assert await again.result(10) == "new"
     await again.refresh()
     assert (len(outcomes), again.data, again.return_value, again.progress) == (3, "new", "new", None)
-    assert "no longer holds" in str(outcomes[0])
+    assert "lost the lease" in str(outcomes[0])
     assert await queue.get_job_logs("a") == []
 
 

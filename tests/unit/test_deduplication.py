@@ -36,8 +36,8 @@ def test_what_it_says() -> None:
         ({"id": "d", "ttl": float("nan")}, ValueError, "ttl"),
         ({"id": "d", "mode": "throtle"}, ValueError, "simple, throttle, debounce, keep_last.*throtle"),
         ({"id": "d", "mode": None}, ValueError, "mode"),
-        ({"id": "d", "mode": "keep_last", "ttl": 5}, ValueError, "keep_last lasts until the job has ended.*ttl=5"),
-        ({"id": "d", "mode": "throttle"}, ValueError, "throttle needs a ttl"),
+        ({"id": "d", "mode": "keep_last", "ttl": 5}, ValueError, "'keep_last' does not accept a ttl.*ttl=5"),
+        ({"id": "d", "mode": "throttle"}, ValueError, "'throttle' needs ttl="),
     ],
 )
 def test_what_is_refused(given: dict[str, Any], error: type[Exception], words: str) -> None:

@@ -66,8 +66,8 @@ def test_a_broken_hook_is_logged_and_disturbs_nobody(caplog: pytest.LogCaptureFi
         pass
     assert told == ["a before", "a after None"]
     assert [record.getMessage() for record in caplog.records] == [
-        "Broken.before_add raised: telemetry is incomplete",
-        "Broken.after_add raised: telemetry is incomplete",
+        "hook Broken.before_add raised an exception; telemetry is incomplete",
+        "hook Broken.after_add raised an exception; telemetry is incomplete",
     ]
 
 

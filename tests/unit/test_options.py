@@ -77,7 +77,7 @@ def test_values_are_kept_in_one_form() -> None:
         ({"delay": -1}, ValueError, "delay must not be negative, got -1"),
         ({"delay": float("nan")}, ValueError, "delay must be a finite number"),
         ({"delay": "1"}, TypeError, "delay must be seconds .* not '1'"),
-        ({"delay": 1, "at": NOON}, ValueError, "delay=1.* and at=.* exclude each other"),
+        ({"delay": 1, "at": NOON}, ValueError, "delay=1.* and at=.* cannot be combined"),
         ({"at": datetime(2030, 1, 1)}, ValueError, "at must carry a time zone"),  # noqa: DTZ001
         ({"at": 5}, TypeError, "at must be a datetime, not 5"),
         ({"attempts": 0}, ValueError, "attempts must be from 1 to .* got 0"),
@@ -97,9 +97,9 @@ def test_values_are_kept_in_one_form() -> None:
         ({"keep_failed": 1.5}, TypeError, "keep_failed must be a bool, a number of jobs or KeepJobs"),
         ({"job_id": ""}, ValueError, "job_id must not be empty"),
         ({"job_id": 7}, TypeError, "job_id must be a str, not 7"),
-        ({"headers": {"a": 1}}, TypeError, "headers must map str to str, found 'a': 1"),
+        ({"headers": {"a": 1}}, TypeError, "headers must map str to str, got 'a': 1"),
         ({"headers": "a=b"}, TypeError, "headers must be a mapping"),
-        ({"headers": {"a": "\ud800"}}, ValueError, "headers holds a lone surrogate"),
+        ({"headers": {"a": "\ud800"}}, ValueError, "headers contains a lone surrogate"),
         ({"headers": {"a": "b" * 70_000}}, PayloadTooLarge, "headers is 70001 bytes"),
         (
             {"durability": "disk"},
@@ -158,7 +158,7 @@ def test_delay_and_at_replace_each_other_in_a_merge() -> None:
     assert merge(JobOptions(delay=5), {"at": NOON}) == JobOptions(at=NOON)
     assert merge(JobOptions(at=NOON), JobOptions(delay=5)) == JobOptions(delay=5)
     assert merge(JobOptions(at=NOON), {"delay": None}).at == NOON
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="cannot be combined"):
         merge(JobOptions(), {"at": NOON, "delay": 5})
 
 
@@ -231,7 +231,7 @@ def test_what_a_newer_client_adds_is_ignored() -> None:
 
 @pytest.mark.parametrize("stored", [b"\xc1", b"\x93", *map(msgpack.packb, MALFORMED)])
 def test_malformed_storage_is_told(stored: bytes) -> None:
-    with pytest.raises(SerializationError, match="not stored job options"):
+    with pytest.raises(SerializationError, match=r"stored job options .* are invalid"):
         JobOptions.from_wire(stored)
 
 
@@ -301,6 +301,6 @@ def test_debounce_delays_by_its_ttl_unless_told_otherwise() -> None:
     assert build(deduplication=burst, delay=0).to_extra() == {"dedup": wire, "delay": 0}
     assert build(deduplication=burst, at=NOON).to_extra() == {"dedup": wire, "at": round(NOON.timestamp() * 1000)}
     assert build(deduplication=Deduplication("d", ttl=5)).to_extra() == {"dedup": {**wire, "mode": "simple"}}
-    with pytest.raises(ValueError, match="debounce needs a ttl, a delay or an at"):
+    with pytest.raises(ValueError, match="'debounce' needs ttl=, delay= or at="):
         build(deduplication=Deduplication("d", mode="debounce"))
     assert build(deduplication=Deduplication("d", mode="debounce"), delay=1).delay == 1

@@ -114,7 +114,7 @@ def test_opaque_bytes_are_not_looked_into() -> None:
         ({"data": b"\x92\x01"}, "serializer=opaque stores them unseen"),
         ({"data": "9" * 30}, "more than 64"),
         ({"priority": -1}, "priority must be"),
-        ({"delay": 1.0, "at": datetime(2026, 1, 1, tzinfo=UTC)}, "exclude each other"),
+        ({"delay": 1.0, "at": datetime(2026, 1, 1, tzinfo=UTC)}, "cannot be combined"),
         ({"opts": "7"}, "opts must be a JSON object"),
         ({"opts": '{"atempts": 2}'}, "did you mean 'attempts'"),
         ({"opts": '{"job_id": "x"}'}, "job_id cannot stand"),
