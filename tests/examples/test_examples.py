@@ -71,7 +71,7 @@ EXPECTED = {
         "a week later: ['how is it going: ada@example.com']",
     ],
     "permissions": [
-        "granted: ['write', 'memory', 'cpu']",
+        "granted: ['write', 'memory', 'cpu', 'open_files']",
         "variables: ['PATH', 'MALLOC_ARENA_MAX']",
         "write the result: granted",
         "read the secret: PermissionDenied",
