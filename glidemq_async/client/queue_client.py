@@ -18,7 +18,7 @@ from glidemq_async.functions.callers import Functions, QueueState
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
-from glidemq_async.storage import Storage, open_storage
+from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.storage.redis import access
 from glidemq_async.storage.redis.server import ServerStorage
@@ -34,7 +34,7 @@ class QueueClient:
     def __init__(
         self,
         queue: str,
-        storage: str | Storage | None,
+        storage: StorageLike,
         *,
         prefix: str,
         mode: str | None,

@@ -14,7 +14,7 @@ from glidemq_async.options.job_options import JobOptions
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.queues.queue import Mode, Queue
-from glidemq_async.storage import Storage
+from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.tasks.app import GlideMQ
 
@@ -22,7 +22,7 @@ from glidemq_async.tasks.app import GlideMQ
 AnyQueue: TypeAlias = Queue[Any, Any]
 
 # Any: the state of the app's lifespan.
-Place: TypeAlias = "str | Storage | GlideMQ[Any] | None"
+Place: TypeAlias = "StorageLike | GlideMQ[Any]"
 """The storage of the queues of a service: a value as for Queue, or a GlideMQ app."""
 
 

@@ -17,7 +17,7 @@ from glidemq_async._internal.loops import refuse_elsewhere
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.durations import from_ms
 from glidemq_async.errors import QueueClosed
-from glidemq_async.storage import Storage, StreamEntry
+from glidemq_async.storage import StorageLike, StreamEntry
 
 EventKind: TypeAlias = Literal[
     "added",
@@ -170,7 +170,7 @@ class QueueEvents:
     def __init__(
         self,
         queue: str,
-        storage: str | Storage | None = None,
+        storage: StorageLike = None,
         *,
         after: str | None = None,
         prefix: str = DEFAULT_PREFIX,

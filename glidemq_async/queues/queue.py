@@ -34,7 +34,7 @@ from glidemq_async.queues.integrity import check_queue
 from glidemq_async.queues.limits import Limits
 from glidemq_async.queues.schedulers import Schedulers
 from glidemq_async.queues.sync import SyncQueue
-from glidemq_async.storage import Storage
+from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.stored.names import check_id
 
 Mode: TypeAlias = Literal["global", "keyed"]
@@ -78,7 +78,7 @@ class Queue(
     def __init__(
         self,
         name: str,
-        storage: str | Storage | None = None,
+        storage: StorageLike = None,
         *,
         prefix: str = DEFAULT_PREFIX,
         mode: Mode | None = None,

@@ -3,6 +3,7 @@ from glidemq_async.storage.embedded.memory import MemoryStorage as MemoryStorage
 from glidemq_async.storage.protocol import Arg as Arg
 from glidemq_async.storage.protocol import FunctionError as FunctionError
 from glidemq_async.storage.protocol import Storage as Storage
+from glidemq_async.storage.protocol import StorageLike as StorageLike
 from glidemq_async.storage.protocol import StreamEntry as StreamEntry
 from glidemq_async.storage.protocol import Subscription as Subscription
 from glidemq_async.storage.protocol import Wait as Wait

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from glidemq_async.errors import GlideMQError
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis, RedisCluster
 
 Arg: TypeAlias = bytes | str | int
 """One argument of a function call."""
@@ -130,3 +133,7 @@ class Storage(Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+StorageLike: TypeAlias = "str | Storage | Redis | RedisCluster | None"
+"""A URL, a storage, a client of redis-py's `redis.asyncio`, or None for `$GLIDEMQ_URL` or the embedded default."""

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
 from glidemq_async.options.validation import optional_positive_seconds
-from glidemq_async.storage.protocol import Storage
+from glidemq_async.storage.protocol import Storage, StorageLike
 from glidemq_async.storage.redis.connections import Endpoint
 from glidemq_async.storage.redis.standalone import RedisStorage
 
@@ -40,12 +40,15 @@ _log = logging.getLogger(__name__)
 
 
 def open_storage(
-    place: str | Storage | None = None,
+    place: StorageLike = None,
     *,
     timeout: float | timedelta | None = None,
     require_url: bool = False,
 ) -> Storage:
     """Return the storage for a URL; a storage passes through, None is `$GLIDEMQ_URL` or the embedded default.
+
+    For a `redis.asyncio.Redis`, a `RedisCluster` or the `master_for` of a `Sentinel`, the storage connects to the same
+    servers with the same options. It opens its own connections and never closes the client.
 
     Nothing is connected yet. `timeout`: seconds for which a call is tried before it raises StorageUnavailable; None:
     those of the URL's option `timeout`, else 30. With `require_url`, or with `$GLIDEMQ_REQUIRE_URL` set to 1, there is
@@ -58,8 +61,13 @@ def open_storage(
         place = os.environ.get(VARIABLE) or _default(require_url=require_url)
     if isinstance(place, str):
         return _from_url(place, seconds)
-    if not isinstance(place, Storage):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"a storage must be a URL, a Storage or None, not {place!r}")
+    if not isinstance(place, Storage):
+        from glidemq_async.storage.redis.clients import client_storage
+
+        found = client_storage(place, seconds)
+        if found is None:
+            raise TypeError(f"a storage must be a URL, a Storage, a client of redis.asyncio or None, not {place!r}")
+        return found
     if seconds is not None and given is not None:
         raise ValueError(
             f"timeout={seconds:g} cannot change the storage {place.url}, which others may use; give the timeout where "
@@ -68,9 +76,7 @@ def open_storage(
     return place
 
 
-def storage_here(
-    place: str | Storage | None, *, timeout: float | timedelta | None = None, require_url: bool = False
-) -> Storage:
+def storage_here(place: StorageLike, *, timeout: float | timedelta | None = None, require_url: bool = False) -> Storage:
     """Return what `open_storage` does, and a clone of a storage that belongs to another loop than the running one."""
     storage = open_storage(place, timeout=timeout, require_url=require_url)
     loop: object = getattr(storage, "loop", None)

@@ -28,7 +28,7 @@ from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.codecs.chain import codecs_of
 from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.queues.queue import Mode, Queue
-from glidemq_async.storage import Storage, open_storage
+from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.tasks import real_servers
 from glidemq_async.tasks.app_worker import AppWorker, WorkerOptionsDict
@@ -69,7 +69,7 @@ class GlideMQ(Declaring, Generic[State]):
 
     def __init__(
         self,
-        storage: str | Storage | None = None,
+        storage: StorageLike = None,
         *,
         prefix: str = DEFAULT_PREFIX,
         mode: Mode | None = None,
@@ -163,7 +163,7 @@ class GlideMQ(Declaring, Generic[State]):
         """The timeout of a storage that this app opens; None for one that it was given, which has its own."""
         return None if isinstance(self._place, Storage) else self._timeout
 
-    def relocate(self, storage: str | Storage | None) -> str | Storage | None:
+    def relocate(self, storage: StorageLike) -> StorageLike:
         """Let a closed app live in another storage from now on; returns the former one. For tests.
 
         Raises RuntimeError while the app is open.
@@ -381,7 +381,7 @@ class GlideMQ(Declaring, Generic[State]):
         await self.worker(queues, concurrency=concurrency, **options).run(until_empty=until_empty)
 
 
-def _checked(storage: str | Storage | None, timeout: float | timedelta | None = None) -> str | Storage | None:
+def _checked(storage: StorageLike, timeout: float | timedelta | None = None) -> StorageLike:
     """Refuse what is no place where it is named, and not at the first use; nothing is opened."""
     if storage is not None:
         open_storage(storage, timeout=timeout)

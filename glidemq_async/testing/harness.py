@@ -13,7 +13,7 @@ from glidemq_async._internal.blocking import Blocking
 from glidemq_async.errors import JobNotFound
 from glidemq_async.jobs.job import Job
 from glidemq_async.queues.queue import Queue
-from glidemq_async.storage import MemoryStorage, Storage
+from glidemq_async.storage import MemoryStorage, StorageLike
 from glidemq_async.tasks import GlideMQ, Middleware
 from glidemq_async.tasks.app_worker import AppWorker, WorkerOptionsDict
 from glidemq_async.tasks.middleware import Chain
@@ -48,7 +48,7 @@ class Harness:
         self.storage: Final = MemoryStorage(testing=True)
         self.clock: Final = MovableClock(self.storage)
         self._queues: dict[str, AnyQueue] = {}
-        self._apps: dict[AnyApp, str | Storage | None] = {}
+        self._apps: dict[AnyApp, StorageLike] = {}
 
     @property
     def sync(self) -> SyncHarness:

@@ -30,7 +30,7 @@ from glidemq_async.options.retry_rules import ErrorTypes
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.queues.dead_letters import check_dead_letter_queue
-from glidemq_async.storage import Storage
+from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.stored.names import check_name
 from glidemq_async.worker import execution
 from glidemq_async.worker.batches import Batcher, BatchOptions, Processor, batcher_of
@@ -98,7 +98,7 @@ class Worker(Runs, Generic[Data, Result]):
         self,
         queue: str,
         processor: Processor[Data, Result],
-        storage: str | Storage | None = None,
+        storage: StorageLike = None,
         *,
         concurrency: int = 1,
         batch: BatchOptions | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from binascii import crc_hqx
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -18,6 +18,8 @@ from glidemq_async.storage.redis.server import ServerStorage
 from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
 
 Address: TypeAlias = tuple[str, int]
+Remap: TypeAlias = Callable[[str, int], Address]
+"""Returns the address at which a node can be reached for the address that the cluster announces."""
 
 SLOTS: Final = 16384
 log: Final = logging.getLogger("glidemq_async.storage")
@@ -48,11 +50,13 @@ class ClusterStorage(ServerStorage):
         library: Library | None = None,
         *,
         timeout: float | None = None,
+        remap: Remap | None = None,
     ) -> None:
         super().__init__(url or f"redis+cluster://{','.join(f'{h}:{p}' for h, p in seeds)}", library, timeout)
         self._seeds = list(seeds)
         self._base = base
         self._try_seconds = base.options.get("socket_timeout")
+        self._remap = remap
         self._nodes: dict[Address, Node] = {}
         self._owners: list[Address | None] = [None] * SLOTS
         self._known: list[Address] = []
@@ -60,7 +64,9 @@ class ClusterStorage(ServerStorage):
 
     def clone(self) -> ClusterStorage:
         """Return a storage for the same cluster with connections of its own."""
-        return ClusterStorage(self._seeds, self._base, self._url, self.library, timeout=self._timeout)
+        return ClusterStorage(
+            self._seeds, self._base, self._url, self.library, timeout=self._timeout, remap=self._remap
+        )
 
     def route(self, key: str) -> int:
         return slot_of(key)
@@ -115,10 +121,13 @@ class ClusterStorage(ServerStorage):
         host, _, port = place.rpartition(":")
         slot = int(number)
         former = self._owners[slot]
-        address = (host or (former[0] if former else self._seeds[0][0]), int(port))
+        address = self._reachable(host, int(port)) if host else ((former or self._seeds[0])[0], int(port))
         self._owners[slot] = address
         self._refreshing.start()
         return address != former
+
+    def _reachable(self, host: str, port: int) -> Address:
+        return (host, port) if self._remap is None else self._remap(host, port)
 
     # Topology
 
@@ -168,7 +177,7 @@ class ClusterStorage(ServerStorage):
             first, last, *nodes = as_list(part) or []
             if not isinstance(first, int) or not isinstance(last, int) or not nodes:
                 raise ConnectionError(f"{asked[0]}:{asked[1]} answered CLUSTER SLOTS with {part!r}")
-            addresses = [_address(node, asked) for node in nodes]
+            addresses = [self._reachable(*_address(node, asked)) for node in nodes]
             owners[first : last + 1] = [addresses[0]] * (last - first + 1)
             known += addresses
         before = {owner for owner in self._owners if owner is not None}
