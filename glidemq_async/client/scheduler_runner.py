@@ -171,7 +171,8 @@ class Timekeeper:
         """Fire what was handed out; returns how many schedulers moved on, and those that cannot be read, in order."""
         planned, refused = await self._plan(reply)
         moved = 0
-        for wait in {firing.due.wait for firing in planned}:
+        waits: set[Wait] = {firing.due.wait for firing in planned}
+        for wait in waits:
             left = deque(firing for firing in planned if firing.due.wait == wait)
             while left:
                 moved += await self._fire_some(left, wait, refused)

@@ -162,8 +162,8 @@ async def test_a_strategy_that_answers_nonsense_fails_the_job(queue: AnyQueue, a
 
 
 async def test_a_strategy_that_returns_a_coroutine_fails_the_job_with_advice(queue: AnyQueue) -> None:
-    bad: Any = lambda made, error: _later()  # noqa: E731
-    async with worker_of(queue, Flaky(9), backoff_strategies={"bad": bad}):
+    strategies: dict[str, Strategy] = {"bad": lambda made, error: _later()}
+    async with worker_of(queue, Flaky(9), backoff_strategies=strategies):
         job = await ended(await queue.add("n", attempts=5, backoff=Backoff.custom("bad")))
     assert "backoff strategy 'bad' returned <coroutine" in (job.failed_reason or "")
 

@@ -50,8 +50,11 @@ def test_jobs_whose_beginning_was_not_seen_are_not_counted_as_added(spark: Spark
 
 def test_revoked_jobs_burn_no_budget(spark: SparkSession) -> None:
     truth = Truth("work", "i1")
-    endings = [("a", "completed", {}), ("b", "failed", {"reason": "revoked", "error_class": "revoked"}),
-               ("c", "failed", {"reason": "KeyError", "error_class": "KeyError"})]  # fmt: skip
+    endings: list[tuple[str, str, dict[str, str]]] = [
+        ("a", "completed", {}),
+        ("b", "failed", {"reason": "revoked", "error_class": "revoked"}),
+        ("c", "failed", {"reason": "KeyError", "error_class": "KeyError"}),
+    ]
     for number, (job_id, kind, more) in enumerate(endings):
         truth.tell(0, 2 * number, "added", job_id, name="n")
         truth.tell(1000, 2 * number + 1, kind, job_id, **more)
