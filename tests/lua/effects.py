@@ -49,7 +49,7 @@ BUILT_IN: Final = frozenset(_BUILT_IN.split())
 
 @dataclass(frozen=True)
 class Fault:
-    """A step of a function that can fail after a write."""
+    """A step that can fail after a write, and one of the registered functions that get there."""
 
     function: str
     step: str
@@ -123,7 +123,18 @@ class Value:
         return found
 
 
+def _described(value: Value, inside: tuple[int, ...] = ()) -> object:
+    """Return everything known of a value, to compare it with itself later or with another one."""
+    if not value.fields or id(value.fields) in inside:
+        return value.functions, value.texts, value.is_open
+    inside = (*inside, id(value.fields))
+    fields = tuple((name, _described(field, inside)) for name, field in value.fields.items())
+    return value.functions, value.texts, value.is_open, fields
+
+
 UNKNOWN: Final = Value()
+_WHOLE: Final = 1_000_000
+"""Deeper than any call: nothing was cut off."""
 State: TypeAlias = str | None
 """Where the first write was, empty before it; None where the execution does not get."""
 
@@ -160,9 +171,11 @@ class Library:
         """The registered functions, and whether each is declared to write nothing."""
         self.writing: dict[str, str] = {}
         """The registered functions that write, and where they do first."""
-        self._running: list[tuple[int, int, bool]] = []
+        self._running: list[tuple[Closure, bool]] = []
+        self._cut = _WHOLE
+        """The outermost running call that a call of itself was not followed into."""
         self._root = ""
-        self._known: dict[tuple[str, int, int, bool], tuple[State, Value]] = {}
+        self._known: dict[tuple[object, ...], tuple[State, Value]] = {}
         self._caught = 0
         self._declared: list[Value] = []
         everywhere = Scope(None, common)
@@ -171,7 +184,8 @@ class Library:
             if name != common:
                 everywhere.values[name] = Value(fields={})
             self._block(parse(text), scope, "", Frame())
-        # Only now, for a function may use what stands behind it.
+        # Only now, for a function may use what later files define.
+        self._known.clear()
         for declared in self._declared:
             self._enter(declared, only)
 
@@ -346,26 +360,32 @@ class Library:
         return (after if functions else state), result
 
     def _run(self, function: Closure, values: Sequence[Value], state: str) -> tuple[State, Value]:
-        key = (id(function.code), id(function.scope), bool(state))
+        key = (function, bool(state))
         if key in self._running:
+            # A recursion is not followed. No call below that one is known entirely.
+            self._cut = min(self._cut, self._running.index(key))
             return state, UNKNOWN
-        is_plain = not any(value.functions or value.texts or value.fields for value in values)
-        is_plain = is_plain and not self._caught
-        if is_plain and (self._root, *key) in self._known:
-            return self._known[self._root, *key]
+        known = (*key, self._caught > 0)
+        before = (*map(_described, values),)
+        if (known, before) in self._known:
+            return self._known[known, before]
         scope = Scope(function.scope, function.scope.file)
         parameters = function.code.parameters
         scope.values = dict(zip(parameters, [*values, *[UNKNOWN] * len(parameters)], strict=False))
         frame = Frame()
+        depth, outer_cut = len(self._running), self._cut
+        self._cut = _WHOLE
         self._running.append(key)
-        try:
-            end = self._block(function.code.body, scope, state, frame)
-        finally:
-            self._running.pop()
+        end = self._block(function.code.body, scope, state, frame)
+        self._running.pop()
+        is_whole = self._cut >= depth
+        self._cut = min(outer_cut, _WHOLE if is_whole else self._cut)
         for left in frame.returns:
             end = _either(end, left)
-        if is_plain:
-            self._known[self._root, *key] = end, frame.result
+        # Another call with equal values comes to the same, unless this one changed a table of its caller.
+        given = any(value.fields is not None and value.fields is frame.result.fields for value in values)
+        if is_whole and not given and before == (*map(_described, values),):
+            self._known[known, before] = end, frame.result
         return end, frame.result
 
     def _built_in(
