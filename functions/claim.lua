@@ -159,7 +159,7 @@ local function enter_lane(base, consumer, ids, keys)
   command[n + 6], command[n + 7], command[n + 8], command[n + 9] = 'FORCE', 'JUSTID', 'LASTID', command[n + 5]
   local reply = redis.pcall(unpack(command))
   if reply.err then
-    entries.ensure_group(lane)
+    entries.restore_lane(base, '(' .. command[6])
     redis.call(unpack(command))
   end
   return made

@@ -90,7 +90,7 @@ class DeadLetterCalls(Caller):
         return last.decode(), [Posted(row[0].decode(), row[1].decode(), *row[2:]) for row in rows]
 
     async def deliver_jobs(self, deliveries: Sequence[Delivery]) -> dict[int, str]:
-        """Add jobs that another queue posted, each token once; returns why a position was not added. At most 200."""
+        """Add jobs that another queue posted, each token once; returns why a position was not added. At most 100."""
         args: list[Arg] = [len(deliveries)]
         for delivery in deliveries:
             args += delivery
@@ -117,7 +117,7 @@ class DeadLetterCalls(Caller):
         return MovedStep(skip, left, [MovedLetter(row[0].decode(), *row[1:]) for row in rows])
 
     async def revive_jobs(self, revivals: Sequence[Revival]) -> list[str]:
-        """Run dead letters again in the queue of their origin, this one; returns the function's words."""
+        """Run up to 100 dead letters again in the queue of their origin, this one; returns the words."""
         args: list[Arg] = [len(revivals)]
         for revival in revivals:
             args += revival

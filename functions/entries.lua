@@ -91,3 +91,10 @@ end
 function entries.ensure_group(stream)
   redis.pcall('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
 end
+
+-- Make the group of `lane` again after somebody destroyed it. With it went the pending list, and nobody reads `lane`:
+-- what stood there until then, up to this end of a range, is lost until the sweep returns it (see stalled.lua).
+function entries.restore_lane(base, upto)
+  entries.ensure_group(base .. ':lane')
+  redis.call('HSET', base .. ':meta', 'lane_lost', upto)
+end

@@ -12,7 +12,7 @@ do
   local MOST_TOKENS, MOST_OF_LAST_HOUR, HOUR_MS = 10000, 100000, 3600000
   local MOST_FORGOTTEN = 1000    -- at once; a call brings no more than MOST_JOBS
   local MOST_MOVED = 100000
-  local MOST_JOBS = 200
+  local MOST_JOBS = 100
 
   -- Which of these tokens came before, by position.
   function inbox.known(base, tokens)

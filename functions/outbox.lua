@@ -65,10 +65,13 @@ do
     redis.call('UNLINK', key)
   end
 
-  local function flat(entries)
-    local rows, bytes, last = {}, 0, ''
-    for _, entry in ipairs(entries) do
-      if bytes >= STEP_BYTES then break end
+  -- Read one entry at a time: an entry may be as large as a payload, and the answer ends after 1 MiB. Answers the last
+  -- entry ('' without any) and the rows.
+  local function read(key, after)
+    local rows, bytes, last = {}, 0, after
+    for _ = 1, STEP do
+      local entry = redis.call('XRANGE', key, last == '' and '-' or '(' .. last, '+', 'COUNT', 1)[1]
+      if not entry then break end
       last = entry[1]
       rows[#rows + 1] = last
       for i = 1, #FIELDS do
@@ -77,8 +80,9 @@ do
         rows[#rows + 1] = value
         bytes = bytes + #value
       end
+      if bytes >= STEP_BYTES then break end
     end
-    return {last, rows}
+    return {rows[1] and last or '', rows}
   end
 
   register('relayOutbox', function(base, args)
@@ -88,12 +92,12 @@ do
     for i = 1, n do done[i] = args[3 + i] end
     in_chunks('XDEL', key, nil, done)
     if held_by_another(base, holder, now) then return {'', {}} end
-    local entries = redis.call('XRANGE', key, after == '' and '-' or '(' .. after, '+', 'COUNT', STEP)
-    if #entries == 0 then
+    local found = read(key, after)
+    if not found[2][1] then
       let_go(base)
-      return {'', {}}
+      return found
     end
     redis.call('HSET', base .. ':meta', 'relaying', digits(now + HOLD_MS) .. ' ' .. holder)
-    return flat(entries)
+    return found
   end, {'allow-oom'})
 end

@@ -15,7 +15,7 @@
 
 do
   local STEP = 200
-  local MOST_REVIVED = 200
+  local MOST_REVIVED = 100
   local STEP_BYTES = 1048576
 
   local function letter_of(base, id)
@@ -47,15 +47,16 @@ do
     return {#found == count and digits(from + count) or '', ids}
   end, {'no-writes'})
 
-  -- One step of a set, oldest first: calls each(id) for what fits, until it answers "stop"; "skip" leaves it standing.
-  -- Answers the new skip, and how many are left to look at.
+  -- One step of a set, oldest first: calls each(id) for what fits, until it answers "stop" or the budget is spent;
+  -- "skip" leaves it standing. Answers the new skip, and how many are left to look at.
   local function walk(base, which, skip, left, cause, each)
-    local key = base .. ':' .. which
+    local key, it = base .. ':' .. which, budget.new()
     left = left == '' and redis.call('ZCARD', key) or integer('left', left)
     if left <= 0 then return skip, 0 end
     local ids = redis.call('ZRANGE', key, skip, skip + math.min(STEP, left) - 1)
     if #ids == 0 then return skip, 0 end
     for _, id in ipairs(ids) do
+      if budget.is_spent(it) then return skip, left end
       local word = fits[which](base, id, cause) and each(id) or 'skip'
       if word == 'stop' then return skip, left end
       if word == 'skip' then skip = skip + 1 end
@@ -68,7 +69,7 @@ do
     local skip, count, call, replayed = integer('skip', args[3]), integer('count', args[5]), queue_flags.call(base), 0
     local left
     skip, left = walk(base, 'failed', skip, args[4], args[6], function(id)
-      if replayed == count then return 'stop' end
+      if replayed == count or keyed.has_touched_many(call) then return 'stop' end
       if record.place(base, id) ~= 'failed' then return 'skip' end
       removal.start_anew(base, id, 'replayed', call)
       replayed = replayed + 1

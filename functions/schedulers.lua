@@ -203,7 +203,7 @@ do
   -- Read the slots [from…] of one scheduler, as texts, nil if the clock was set back and one has not come yet.
   local function slots_of(args, from, n, now, next_slot)
     local slots, last = {}, 0
-    if n < 0 or n > MOST_SLOTS then fail('ARGUMENT', 'a scheduler is fired for up to 100 slots, found ' .. n) end
+    if n < 0 then fail('ARGUMENT', 'a number of slots cannot be ' .. n) end
     for i = 1, n do
       local slot = integer('slot', args[from + i - 1])
       if slot <= last then fail('ARGUMENT', 'slots must ascend, found ' .. args[from + i - 1]) end
@@ -215,14 +215,15 @@ do
 
   -- Read and check what is to be fired.
   local function firings_of(args, now)
-    local n, at, firings = integer('count', args[3]), 4, {}
+    local n, at, firings, total = integer('count', args[3]), 4, {}, 0
     if n < 1 or n > MOST_DUE then fail('ARGUMENT', 'count must be 1 to ' .. MOST_DUE .. ', found ' .. n) end
     for i = 1, n do
       local text, count = args[at + 3], integer('count', args[at + 5])
       local next_slot = text ~= '' and integer('next', text) or nil
       firings[i] = {id = args[at], rev = args[at + 1], seen = args[at + 2], next = next_slot,
         skipped = integer('skipped', args[at + 4]), slots = slots_of(args, at + 6, count, now, next_slot)}
-      at = at + 6 + count
+      at, total = at + 6 + count, total + count
+      if total > MOST_SLOTS then fail('ARGUMENT', 'a call fires up to ' .. MOST_SLOTS .. ' slots, found ' .. total) end
     end
     if at ~= #args + 1 then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' schedulers') end
     return firings

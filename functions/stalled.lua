@@ -7,7 +7,8 @@
 --     when something is to be relayed.
 --   closeWorker  lane number consumer -> { more, returned }
 --     Hand back whatever is pending under a consumer that holds nothing any more, then forget the consumer.
---   meta  hash  swept_at; sweep_stream, sweep_lane (cursors); sweep_rest (1: a part of the rest is left to do); for
+--   meta  hash  swept_at; sweep_stream, sweep_lane (cursors); sweep_rest (1: a part of the rest is left to do);
+--               lane_lost (entries of `lane` up to this end of a range lost their group, and are to be returned); for
 --               gap_ms and outages see lease.lua
 -- Two counters end a job that brings down its workers: `stalls`, of runs whose lease ran out, up to max_stalled; and
 -- `undelivered`, of claims whose reply a worker that lives did not receive, up to MOST_UNDELIVERED.
@@ -31,19 +32,32 @@ local function pending(stream, from, consumer)
   return reply.err and {} or reply
 end
 
+-- Whether a call has done enough. Every byte that it posted costs again when it is relayed.
+local function is_enough(it, call)
+  return keyed.has_touched_many(call) or (call.seen.posted or 0) > POSTED_BYTES or budget.is_spent(it)
+end
+
 -- A group that was destroyed takes the pending list with it. The stream is delivered again by itself; what stands in
--- `lane` must go back, for nobody reads it.
-local function mend_lane(base, call)
+-- `lane` must go back, for nobody reads it. lost: `lane_lost`. Answers whether nothing is left to go back.
+local function mend_lane(base, lost, call, it)
   local lane = base .. ':lane'
-  if not redis.pcall('XPENDING', lane, GROUP).err then return end
-  entries.ensure_group(lane)
-  for _, row in ipairs(redis.call('XRANGE', lane, '-', '+', 'COUNT', 1000)) do
+  if redis.pcall('XPENDING', lane, GROUP, '-', '+', 1).err then
+    local last = redis.call('XREVRANGE', lane, '+', '-', 'COUNT', 1)[1]
+    lost = last and last[1] or '-'
+    entries.restore_lane(base, lost)
+  end
+  if not lost then return true end
+  for _, row in ipairs(redis.call('XRANGE', lane, '-', lost, 'COUNT', STEP)) do
+    if is_enough(it, call) then return false end
     local id, entry = locations.give_up(base, lane, row[1], call)
     if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
       returned.push(base, id, entry, call)
       events.note(call.lines, 'returned', id)
     end
   end
+  if redis.call('XRANGE', lane, '-', lost, 'COUNT', 1)[1] then return false end
+  redis.call('HDEL', base .. ':meta', 'lane_lost')
+  return true
 end
 
 -- When the job was claimed, and its lease; both in ms.
@@ -129,7 +143,7 @@ local function sweep_stream(base, stream, from, outage, max_stalled, call, repor
     local idle = lease.counted(row[3], outage)
     if idle >= SHORTEST_LEASE_MS then
       sweep_entry(base, stream, row, idle, max_stalled, call, report)
-      if budget.is_spent(it) then return '(' .. row[1] end
+      if is_enough(it, call) then return '(' .. row[1] end
     elseif row[3] == 0 then
       -- Delivered this very millisecond; or at an instant that lies in the future since the clock was set back, which
       -- the server tells as 0 too. Either way its time counts from now.
@@ -173,7 +187,7 @@ local function expire_waiting(base, call, it)
   local ids = redis.call('ZRANGEBYSCORE', base .. ':expiry', '-inf', call.now, 'LIMIT', 0, STEP)
   local later, over = {}, #ids < STEP
   for i, id in ipairs(ids) do
-    if (call.seen.posted or 0) > POSTED_BYTES or (i > 1 and budget.is_spent(it)) then
+    if i > 1 and is_enough(it, call) then
       over = false
       break
     end
@@ -187,20 +201,16 @@ local function expire_waiting(base, call, it)
   return over
 end
 
-local function is_enough(call, it)
-  return budget.is_spent(it) or (call.seen.posted or 0) > POSTED_BYTES
-end
-
 -- The rest, piece by piece. Answers whether all was done.
 local function housekeeping(base, outage, call, it)
   repeat
-    if is_enough(call, it) then return false end
+    if is_enough(it, call) then return false end
   until finish.release_held(base, call.now, TRIM_STEP) < TRIM_STEP
   repeat
-    if is_enough(call, it) then return false end
+    if is_enough(it, call) then return false end
   until finish.trim_all(base, call.now, call.seen, TRIM_STEP) < TRIM_STEP
   repeat
-    if is_enough(call, it) then return false end
+    if is_enough(it, call) then return false end
   until not call.seen.expiry or expire_waiting(base, call, it)
   if call.seen.limits then limits.forget_gate(base, call) end
   if call.seen.pauses then redis.call('ZREMRANGEBYSCORE', base .. ':pauses', '-inf', digits(call.now)) end
@@ -212,14 +222,14 @@ local function sweep(base, args)
   local max_stalled, interval = integer('max_stalled', args[3]), integer('interval', args[4])
   local gap = integer('gap', args[5])
   local meta, now = base .. ':meta', clock.now()
-  local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane', 'sweep_rest')
+  local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane', 'sweep_rest', 'lane_lost')
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and not clock.is_ahead(swept_at, now) and now - swept_at < interval then return {} end
   local call, report, it = queue_flags.call(base), {recovered = {}, failed = {}}, budget.new()
   local outage = lease.sign_of_life(base, now, gap, false)
   local cursors, left = {stream = state[2] or '', lane = state[3] or ''}, state[4] == '1'
   local fresh = cursors.stream == '' and cursors.lane == '' and not left
-  set_back.mend(base, call)
+  set_back.mend(base, call, it)
   for _, name in ipairs({'stream', 'lane'}) do
     local cursor = cursors[name]
     if fresh or cursor ~= '' then
@@ -227,23 +237,28 @@ local function sweep(base, args)
       cursors[name] = sweep_stream(base, base .. ':' .. name, from, outage, max_stalled, call, report, it)
     end
   end
-  mend_lane(base, call)
+  local is_mended = mend_lane(base, state[5] or nil, call, it)
   if fresh or left then left = not housekeeping(base, outage, call, it) end
   redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.stream, 'sweep_lane', cursors.lane, 'sweep_rest',
     left and '1' or '')
   wakeup.finish(base, call)
   local due = schedulers.next(base)
-  return {(left or cursors.stream ~= '' or cursors.lane ~= '') and 1 or 0, report.recovered, report.failed,
-    call.seen.outbox and 1 or 0, due and digits(math.max(0, due - call.now)) or ''}
+  local more = left or not is_mended or cursors.stream ~= '' or cursors.lane ~= ''
+  return {more and 1 or 0, report.recovered, report.failed, call.seen.outbox and 1 or 0,
+    due and digits(math.max(0, due - call.now)) or ''}
 end
 
 local function close_worker(base, args)
-  local consumer, call, count, more = args[3], queue_flags.call(base), 0, 0
+  local consumer, call, it, count, more = args[3], queue_flags.call(base), budget.new(), 0, 0
   for _, name in ipairs({'stream', 'lane'}) do
     local stream = base .. ':' .. name
     local rows = pending(stream, '-', consumer)
     if #rows == STEP then more = 1 end
     for _, row in ipairs(rows) do
+      if is_enough(it, call) then
+        more = 1
+        break
+      end
       local id, entry = locations.give_up(base, stream, row[1], call)
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then

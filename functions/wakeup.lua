@@ -10,7 +10,7 @@
 
 local wakeup = {}
 local SECOND_LATER_MS = 100
-local MOST_DEAD = 200            -- workers that one call finds dead
+local MOST_DEAD = 200            -- workers that one call finds dead; the next call goes on
 
 -- Answers how many received the word; nil when the caller may not publish.
 function wakeup.tell(base, consumer, word)
@@ -26,8 +26,8 @@ end
 
 -- Wake workers with at least n free slots between them, those with most of them first.
 function wakeup.wake(base, n)
-  local key = base .. ':idle'
-  while n > 0 do
+  local key, dead = base .. ':idle', 0
+  while n > 0 and dead < MOST_DEAD do
     local popped = redis.call('ZPOPMAX', key)
     if not popped[1] then return end
     local heard = tell(base, popped[1], 'w')
@@ -35,7 +35,7 @@ function wakeup.wake(base, n)
       redis.call('ZADD', key, popped[2], popped[1])
       return
     end
-    if heard > 0 then n = n - tonumber(popped[2]) end
+    if heard > 0 then n = n - tonumber(popped[2]) else dead = dead + 1 end
   end
 end
 

@@ -246,12 +246,12 @@ async def test_deliveries_are_known_after_10_000_others_of_the_same_hour(ahead: 
         return await functions.deliver_jobs([delivery(token) for token in tokens])
 
     assert await deliver(["first"]) == {}
-    for step in range(25):
-        await deliver([f"{step}/{number}" for number in range(200)])
+    for step in range(50):
+        await deliver([f"{step}/{number}" for number in range(100)])
     await ahead.clock.advance(-HOUR)
     assert await deliver(["second"]) == {}
-    for step in range(25, 60):
-        await deliver([f"{step}/{number}" for number in range(200)])
+    for step in range(50, 120):
+        await deliver([f"{step}/{number}" for number in range(100)])
     assert await deliver(["first", "second"]) == {0: "seen", 1: "seen"}
     await ahead.clock.advance(HOUR + HOUR + SECOND)
     await deliver(["third"])

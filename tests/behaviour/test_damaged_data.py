@@ -167,3 +167,25 @@ async def test_jobs_whose_stream_group_was_destroyed_end_once(queue: AnyQueue, p
         assert sorted(ids) == sorted(job.id for job in jobs)
         assert (completed.count, errors.count) == (0, 0)
     assert (await queue.get_job_counts())["completed"] == 4
+
+
+async def hold_in_lane(queue: AnyQueue, hands: Hands, count: int) -> None:
+    """Claim so many jobs that did not stand in the stream."""
+    await queue.add_bulk([("n", number, JobOptions(lifo=True)) for number in range(count)])
+    assert len(await hands.claim(count)) == count
+
+
+@pytest.mark.parametrize("claims", [False, True], ids=["found by a sweep", "found by a claim"])
+async def test_every_job_of_a_destroyed_lane_group_is_handed_back(queue: AnyQueue, place: Place, claims: bool) -> None:
+    lost, later = Hands(queue, place), Hands(queue, place)
+    for _ in range(3):
+        await hold_in_lane(queue, lost, 400)
+    await place.ask("XGROUP", "DESTROY", f"{lost.base}:lane", "workers")
+    if claims:
+        await hold_in_lane(queue, later, 5)
+    await lost.sweep()
+    counts = await queue.get_job_counts()
+    assert (counts["waiting"], counts["active"]) == (1_200, 5 if claims else 0)
+    assert await queue.check() == []
+    await later.leave()
+    await lost.leave()

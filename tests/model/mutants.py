@@ -248,7 +248,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a job that the server fails is not moved": ("  dead_letters.move(base, id, cause, cause, call)\n", ""),
     "a full outbox takes more": ("    return seen.outbox and redis.call('XLEN', base .. ':outbox') >= MOST\n", ""),
     "two relay at once": ("return name ~= holder and till > now", "return false"),
-    "a step of the outbox comes again": ("after == '' and '-' or '(' .. after", "after == '' and '-' or after"),
+    "a step of the outbox comes again": ("last == '' and '-' or '(' .. last, '+'", "last == '' and '-' or last, '+'"),
     "what is delivered again is added again": (
         "if not known[i] then id, word = add.one",
         "if true then id, word = add.one",

@@ -1,0 +1,163 @@
+"""The server's processor time of each call of one function, on a queue that a case fills."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+import msgpack
+
+from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane
+from glidemq_async.storage import Endpoint, open_storage
+from glidemq_async.storage.redis.connections import dial
+from glidemq_async.storage.redis.library import pack
+from glidemq_async.storage.redis.wire import Wire
+from tests.places import Place
+from tests.relay import Relay
+
+MIB: Final = 1024 * 1024
+NIL: Final = b"\xc0"
+AT_ONCE: Final = 500
+
+
+class Bench:
+    """One queue on a server of the tests. Every call of `function` through it is measured."""
+
+    def __init__(self, relay: Relay, wire: Wire, function: str, scale: int) -> None:
+        self.relay = relay
+        self.name = f"bench-{uuid.uuid4().hex[:8]}"
+        self.base = f"glide:{{{self.name}}}"
+        self.functions = Functions(relay, self.base)
+        self.many = 1_000 * scale
+        """How many jobs of a state, entries of a list and so on; more at night."""
+        self.spent: list[float] = []
+        """Milliseconds of the server's processor, of each measured call."""
+        self._wire = wire
+        self._function = function
+        self._before = 0.0
+        self._lane = Lane("bench")
+        relay.before_call, relay.after_call = self._begin, self._end
+
+    def other(self, suffix: str) -> Functions:
+        """Return the callers of another queue on the same server."""
+        return Functions(self.relay, f"glide:{{{self.name}-{suffix}}}")
+
+    async def command(self, *words: str | bytes | int) -> Any:
+        """Run a command on the server."""
+        reply = await self._wire.send(pack(*words), asyncio.get_running_loop().time() + 60)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def fill(self, kind: str, key: str, values: Sequence[str | bytes | int]) -> None:
+        """Write many members of a structure in a few commands."""
+        for start in range(0, len(values), 10_000):
+            await self.command(kind, f"{self.base}:{key}", *values[start : start + 10_000])
+
+    async def add(
+        self, count: int = 1, data: bytes = NIL, opts: bytes = b"", ids: Sequence[str] = (), **extra: object
+    ) -> list[str]:
+        """Add jobs with these options of the store; returns their ids."""
+        packed = msgpack.packb(extra) if extra else b""
+        own = ids or [""] * count
+        found: list[str] = []
+        step = max(1, min(AT_ONCE, 2 * MIB // len(data)))
+        for start in range(0, len(own), step):
+            jobs = [AddRequest(job_id, "n", data, opts, packed) for job_id in own[start : start + step]]
+            found += (await self.functions.add_jobs(jobs)).ids
+        return found
+
+    async def add_keyed(self, count: int, keys: int, **extra: object) -> None:
+        """Add keyed jobs that are spread over so many keys."""
+        for start in range(0, count, AT_ONCE):
+            numbers = range(start, min(start + AT_ONCE, count))
+            packed = [msgpack.packb({**extra, "key": f"k{number % keys}"}) for number in numbers]
+            await self.functions.add_jobs([AddRequest("", "n", NIL, b"", one) for one in packed])
+
+    async def claim(self, most: int, consumer: str = "bench", lock_ms: int = 30_000) -> list[tuple[bytes, bytes]]:
+        """Claim up to so many jobs; returns id and entry of each."""
+        held: list[tuple[bytes, bytes]] = []
+        while len(held) < most:
+            request = self.functions.settle_request(
+                self._lane, consumer, min(AT_ONCE, most - len(held)), lock_ms, "u", 0, []
+            )
+            jobs = (await self.functions.settle_and_claim(request)).jobs
+            if not jobs:
+                break
+            held += [(job[4] or b"", job[5] or b"") for job in jobs]
+        return held
+
+    async def settle(self, held: Sequence[tuple[bytes, bytes]], verb: str, option: str, payload: bytes = NIL) -> None:
+        """Settle runs of the consumer `bench`."""
+        step = max(1, min(AT_ONCE, 2 * MIB // len(payload)))
+        for start in range(0, len(held), step):
+            some = held[start : start + step]
+            args: list[Arg] = [arg for job_id, entry in some for arg in (verb, job_id, entry, payload, option)]
+            request = self.functions.settle_request(self._lane, "bench", 0, 30_000, "u", len(some), args)
+            assert not (await self.functions.settle_and_claim(request)).refused
+
+    async def end(self, most: int, verb: str = "c", payload: bytes = NIL) -> list[str]:
+        """Run jobs to their end and keep them all; returns their ids."""
+        held = await self.claim(most)
+        await self.settle(held, verb, "-1 -1" if verb == "c" else "-1 -1;retries_exhausted;broken", payload)
+        return [job_id.decode() for job_id, _ in held]
+
+    async def crowd(self, number: int = 1_000) -> None:
+        """Let so many workers stand as idle that have died."""
+        await self.fill("ZADD", "idle", [word for n in range(number) for word in ("1", f"dead{n}")])
+
+    async def _seconds(self) -> float:
+        text = cast("bytes", await self.command("INFO", "cpu")).decode()
+        return sum(map(float, re.findall(r"used_cpu_(?:user|sys)_main_thread:([\d.]+)", text)))
+
+    async def _begin(self, function: str, _args: Sequence[Arg]) -> None:
+        if function == self._function:
+            self._before = await self._seconds()
+
+    async def _end(self, function: str, _args: Sequence[Arg], _reply: object) -> None:
+        if function == self._function:
+            self.spent.append((await self._seconds() - self._before) * 1000)
+
+
+Work: TypeAlias = Callable[[Bench], Awaitable[None]]
+
+
+class Case(NamedTuple):
+    """A function, and what calls it with the largest input that it is given."""
+
+    function: str
+    variant: str
+    work: Work
+
+
+CASES: Final[list[Case]] = []
+
+
+def largest(function: str, variant: str = "") -> Callable[[Work], Work]:
+    """Register the coroutine function below as a case of a server function."""
+
+    def register(work: Work) -> Work:
+        CASES.append(Case(function, variant, work))
+        return work
+
+    return register
+
+
+@asynccontextmanager
+async def bench(place: Place, function: str, scale: int) -> AsyncGenerator[Bench]:
+    """A queue of its own and a meter; the server is empty afterwards."""
+    endpoint: Endpoint = place.primaries[0]
+    wire = await dial(endpoint)
+    try:
+        async with open_storage(place.url) as storage:
+            made = Bench(Relay(storage), wire, function, scale)
+            await made.functions.open_queue(None)
+            yield made
+            await made.command("FLUSHALL", "ASYNC")
+    finally:
+        wire.drop("done")
+        await asyncio.sleep(0)

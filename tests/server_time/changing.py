@@ -1,0 +1,252 @@
+"""Cases of the functions that change a job, a key, a queue, or many jobs."""
+
+from __future__ import annotations
+
+from glidemq_async.queues.cleaning import SWEPT_AT_ONCE
+from tests.server_time.bench import MIB, NIL, Bench, largest
+
+
+async def standing(b: Bench, **extra: object) -> str:
+    """Return a job among many of its kind, with workers that died."""
+    ids = await b.add(b.many, NIL, b"", (), **extra)
+    (large,) = await b.add(1, b"x" * MIB, b"", (), **extra)
+    assert ids
+    await b.crowd()
+    return large
+
+
+@largest("changePriority")
+async def change_priority(b: Bench) -> None:
+    assert await b.functions.change_priority(await standing(b, key="k", priority=1), 7) == "ok"
+    assert await b.functions.change_priority(await standing(b), 7) == "ok"
+
+
+@largest("changeDelay")
+async def change_delay(b: Bench) -> None:
+    assert await b.functions.change_delay(await standing(b, key="k"), 50_000) == "ok"
+    assert await b.functions.change_delay(await standing(b, delay=10_000), 0) == "ok"
+
+
+@largest("removeJob")
+async def remove_job(b: Bench) -> None:
+    for extra in ({}, {"key": "k"}, {"delay": 60_000}, {"priority": 4}, {"lifo": True}):
+        assert await b.functions.change_job("removeJob", await standing(b, **extra)) == "ok"
+
+
+@largest("retryJob")
+async def retry_job(b: Bench) -> None:
+    await b.add(b.many)
+    ids = await b.end(b.many, "f")
+    await b.crowd()
+    assert await b.functions.change_job("retryJob", ids[-1]) == "ok"
+
+
+@largest("revokeJob")
+async def revoke_job(b: Bench) -> None:
+    await b.functions.set_dead_letter_queue("dead")
+    job_id = await standing(b)
+    await b.fill("HSET", "waiters", [job_id, " ".join(f"channel{n}" for n in range(1_000))])
+    assert await b.functions.revoke_job(job_id, "x" * 1_000) == "revoked"
+
+
+@largest("promoteJob")
+async def promote_job(b: Bench) -> None:
+    assert await b.functions.change_job("promoteJob", await standing(b, delay=60_000)) == "ok"
+
+
+@largest("setResultTtl")
+async def set_result_ttl(b: Bench) -> None:
+    await b.add(b.many, b"x" * 1_000)
+    ids = await b.end(b.many)
+    assert await b.functions.set_result_ttl(ids[0], 60_000) == "ok"
+
+
+@largest("updateJob")
+async def update_job(b: Bench) -> None:
+    (job_id,) = await b.add()
+    for kind in ("progress", "data", "log"):
+        assert await b.functions.update_job(job_id, "", kind, b"x" * MIB) == "ok"
+    for _ in range(1_010):
+        await b.functions.update_job(job_id, "", "log", b"x" * 100)
+
+
+@largest("releaseDeduplication")
+async def release_deduplication(b: Bench) -> None:
+    wanted = {"id": "d", "mode": "keep_last"}
+    await b.add(1, b"x" * MIB, dedup=wanted)
+    await b.claim(1)
+    await b.add(1, b"x" * MIB, dedup=wanted)
+    await b.crowd()
+    assert await b.functions.release_deduplication("d")
+
+
+@largest("awaitJob")
+async def await_job(b: Bench) -> None:
+    (ended,) = await b.add(data=b"x" * MIB)
+    await b.end(1, "c", b"x" * MIB)
+    assert (await b.functions.await_job(ended, "one"))[0] == "completed"
+    (job_id,) = await b.add(data=b"x" * MIB)
+    await b.fill("HSET", "waiters", [job_id, " ".join(f"channel{n}" for n in range(10_000))])
+    assert (await b.functions.await_job(job_id, "one"))[0] == "waiting"
+
+
+@largest("forgetReply")
+async def forget_reply(b: Bench) -> None:
+    (job_id,) = await b.add()
+    await b.fill("HSET", "waiters", [job_id, " ".join(f"channel{n}" for n in range(10_000))])
+    await b.functions.forget_reply(job_id, "channel9999")
+
+
+@largest("confirmReplies")
+async def confirm_replies(b: Bench) -> None:
+    ids = await b.add(500, b"x" * 1_000)
+    await b.fill("HSET", "waiters", [word for job_id in ids for word in (job_id, "channel other")])
+    held = await b.claim(500)
+    await b.settle(held, "c", "0 0")
+    await b.functions.confirm_replies("channel", ids)
+    await b.functions.confirm_replies("other", ids)
+
+
+@largest("setPaused")
+async def set_paused(b: Bench) -> None:
+    await b.add(b.many)
+    await b.functions.set_paused(True)
+    await b.crowd()
+    await b.functions.set_paused(False)
+
+
+@largest("openQueue")
+async def open_queue(b: Bench) -> None:
+    await b.functions.open_queue(None, "dead")
+
+
+@largest("setLimits")
+async def set_limits(b: Bench) -> None:
+    await b.add(b.many)
+    await b.crowd()
+    await b.functions.set_limits(rate="1000 60000", concurrency="1000")
+    await b.claim(1_000)
+    await b.functions.set_limits(rate="", concurrency="")
+
+
+@largest("setKeyLimits")
+async def set_key_limits(b: Bench) -> None:
+    await b.functions.set_key_limits("k", rate="1000 60000", concurrency="1000", bucket="1000000 1000")
+    await b.add(b.many, key="k")
+    await b.claim(900)
+    await b.crowd()
+    await b.functions.set_key_limits("k", rate="2000 60000", concurrency="2000")
+
+
+@largest("pauseKey")
+async def pause_key(b: Bench) -> None:
+    await b.add_keyed(b.many, b.many // 2)
+    await b.add(b.many, key="k")
+    await b.functions.pause_key("k", 60_000)
+    await b.crowd()
+    await b.functions.pause_key("k", 0)
+
+
+@largest("reviewKeys")
+async def review_keys(b: Bench) -> None:
+    await b.functions.set_key_limits("", rate="5 60000", concurrency="2", bucket="1000000 1000")
+    await b.add_keyed(1_000, 500)
+    await b.claim(300)
+    await b.crowd()
+    await b.functions.review_keys()
+
+
+async def every_kind(b: Bench) -> None:
+    """Let jobs wait in every structure."""
+    await b.add(b.many)
+    for extra in ({"delay": 60_000}, {"priority": 3}, {"lifo": True}, {"key": "k"}, {"ttl": 60_000}):
+        await b.add(b.many // 2, **extra)
+    await b.add(20, b"x" * MIB)
+
+
+@largest("drainJobs")
+async def drain_jobs(b: Bench) -> None:
+    await every_kind(b)
+    cursor = "go"
+    while cursor:
+        cursor, _ = await b.functions.drain_jobs("" if cursor == "go" else cursor, delayed=True)
+
+
+@largest("cleanJobs")
+async def clean_jobs(b: Bench) -> None:
+    await b.add(b.many)
+    await b.end(b.many)
+    cursor = "go"
+    while cursor:
+        cursor, _ = await b.functions.clean_jobs("" if cursor == "go" else cursor, "completed", 0, b.many)
+
+
+@largest("cleanUnstarted")
+async def clean_unstarted(b: Bench) -> None:
+    await every_kind(b)
+    for state in ("waiting", "prioritized", "key-waiting", "delayed"):
+        cursor = "go"
+        while cursor:
+            cursor, _ = await b.functions.clean_unstarted("" if cursor == "go" else cursor, state, 0, 10 * b.many)
+
+
+@largest("promoteJobs")
+async def promote_jobs(b: Bench) -> None:
+    await b.add(b.many, delay=60_000)
+    await b.add(b.many // 2, delay=60_000, key="k")
+    await b.add(b.many // 2, delay=60_000, priority=5)
+    await b.crowd()
+    cursor = "go"
+    while cursor:
+        cursor, _ = await b.functions.promote_jobs("" if cursor == "go" else cursor, None)
+
+
+@largest("retryJobs")
+async def retry_jobs(b: Bench) -> None:
+    await b.add(b.many)
+    await b.end(b.many, "f")
+    await b.crowd()
+    cursor = "go"
+    while cursor:
+        cursor, _ = await b.functions.retry_jobs("" if cursor == "go" else cursor, "failed", None)
+
+
+@largest("obliterateQueue")
+async def obliterate_queue(b: Bench) -> None:
+    await every_kind(b)
+    await b.claim(1_000)
+    await b.add(1_000)
+    await b.end(1_000)
+    await b.crowd()
+    cursor = "go"
+    while cursor:
+        step = await b.functions.obliterate_queue(
+            "" if cursor == "go" else cursor, ["meta", "events", "idle"], force=True
+        )
+        cursor = step.cursor
+
+
+@largest("sweepRemains")
+async def sweep_remains(b: Bench) -> None:
+    ids = await b.add(SWEPT_AT_ONCE)
+    await b.command("UNLINK", f"{b.base}:stream")
+    await b.functions.sweep_remains([f"job:{job_id}" for job_id in ids])
+    keys = [f"keyq:k{n}" for n in range(SWEPT_AT_ONCE)]
+    await b.command("MSET", *[word for key in keys for word in (f"{b.base}:{key}", NIL)])
+    await b.functions.sweep_remains(keys)
+
+
+@largest("noteReader")
+async def note_reader(b: Bench) -> None:
+    for number in range(1_010):
+        await b.functions.note_reader(f"reader{number}", b.functions.incarnation, number, hold=True)
+
+
+@largest("noteLoss")
+async def note_loss(b: Bench) -> None:
+    flat = [
+        word for n in range(1_000) for word in (n, f"reader{n}\x1fslow\x1f{b.functions.incarnation}\x1f{n}\x1f{n + 9}")
+    ]
+    await b.fill("ZADD", "losses", flat)
+    for number in range(5):
+        await b.functions.note_loss("reader", "slow", b.functions.incarnation, number, None)

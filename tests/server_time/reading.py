@@ -1,0 +1,233 @@
+"""Cases of the functions that only look."""
+
+from __future__ import annotations
+
+import msgpack
+
+from tests.server_time.bench import MIB, Bench, largest
+
+STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "stream", "lane")
+
+
+async def every_state(b: Bench) -> None:
+    """Fill every structure of the queue."""
+    await b.add(b.many)
+    await b.end(b.many // 2)
+    await b.end(b.many // 2, "f")
+    await b.add(b.many)
+    await b.claim(b.many // 2)
+    for extra in ({"delay": 60_000}, {"priority": 3}, {"lifo": True}, {"key": "k"}):
+        await b.add(b.many // 2, **extra)
+    await b.add_keyed(b.many, b.many)
+    for number in range(min(b.many, 1_000)):
+        await b.functions.pause_key(f"k{number}", 60_000)
+
+
+@largest("version")
+async def version(b: Bench) -> None:
+    await b.functions.read("version")
+
+
+@largest("countJobs")
+async def count_jobs(b: Bench) -> None:
+    await every_state(b)
+    await b.fill("ZADD", "alive", [word for n in range(1_000) for word in (str(n), f"w{n}")])
+    await b.functions.count_jobs()
+
+
+@largest("getDepth")
+async def get_depth(b: Bench) -> None:
+    await b.add(b.many)
+    await many_consumers(b)
+    await b.functions.get_depth()
+
+
+@largest("getRecords", "small")
+async def get_small_records(b: Bench) -> None:
+    ids = await b.add(1_000, b"x" * 200, msgpack.packb({"a": 3}))
+    await b.end(1_000, "f", b"x" * 500)
+    await b.functions.get_records(ids)
+
+
+@largest("getRecords", "large")
+async def get_large_records(b: Bench) -> None:
+    await b.functions.get_records(await b.add(20, b"x" * MIB))
+
+
+@largest("getRecords", "rate-limited")
+async def get_limited_records(b: Bench) -> None:
+    await b.functions.set_key_limits("", rate="1 60000")
+    await b.add_keyed(1_000, 1_000)
+    await b.end(1_000)
+    await b.add_keyed(1_000, 1_000)
+    _, ids = await b.functions.list_jobs("rate-limited", "", 1_000)
+    assert ids
+    await b.functions.get_records(ids * 3)
+
+
+@largest("getHeads")
+async def get_heads(b: Bench) -> None:
+    await b.functions.get_heads(await b.add(40, b"x" * MIB))
+    await b.functions.get_heads(await b.add(1_000, b"x"))
+
+
+@largest("getOutlines")
+async def get_outlines(b: Bench) -> None:
+    ids = await b.add(20, b"x" * MIB)
+    await b.end(20, "c", b"x" * MIB)
+    await b.functions.get_outlines(ids)
+
+
+@largest("listJobs")
+async def list_jobs(b: Bench) -> None:
+    await every_state(b)
+    states = ("waiting", "prioritized", "key-waiting", "rate-limited", "active", "delayed", "completed", "failed")
+    for state in states:
+        cursor, _ = await b.functions.list_jobs(state, "", 1_000)
+        if cursor:
+            await b.functions.list_jobs(state, cursor, 1_000)
+
+
+@largest("searchJobs")
+async def search_jobs(b: Bench) -> None:
+    await every_state(b)
+    for state in ("waiting", "key-waiting", "rate-limited", "active", "completed"):
+        await b.functions.search_jobs(state, "", 1_000, "n")
+
+
+async def many_consumers(b: Bench) -> None:
+    """Let each of many workers run a job."""
+    jobs = await b.add(1_000)
+    for number in range(len(jobs)):
+        await b.claim(1, f"worker{number}")
+
+
+@largest("listWorkers")
+async def list_workers(b: Bench) -> None:
+    await many_consumers(b)
+    for number in range(1_000):
+        await b.functions.renew_leases(f"worker{number}", b"x" * 500, [], 10)
+    rows = await b.functions.list_workers(60_000)
+    assert len(rows) == 1_000
+
+
+@largest("getLogs")
+async def get_logs(b: Bench) -> None:
+    (job_id,) = await b.add()
+    for size in (100_000, 100):
+        for _ in range(1_000 if size == 100 else 100):
+            await b.functions.update_job(job_id, "", "log", b"x" * size)
+    assert (await b.functions.get_logs(job_id, 0, -1))[0] == 1_000
+
+
+@largest("isPaused")
+async def is_paused(b: Bench) -> None:
+    await b.functions.is_paused()
+
+
+@largest("lastEvent")
+async def last_event(b: Bench) -> None:
+    await b.add(b.many)
+    await b.functions.last_event()
+
+
+@largest("checkPlaces")
+async def check_places(b: Bench) -> None:
+    await every_state(b)
+    for structure in STRUCTURES:
+        cursor = "go"
+        while cursor:
+            cursor, found = await b.functions.check_places(structure, "" if cursor == "go" else cursor, 200)
+            assert not found
+
+
+@largest("checkRecords")
+async def check_records(b: Bench) -> None:
+    ids = await b.add(20, b"x" * MIB)
+    ids += await b.add(100, key="k")
+    ids += await b.add(100)
+    await b.claim(100)
+    assert not await b.functions.check_records(ids)
+
+
+@largest("checkKey")
+async def check_key(b: Bench) -> None:
+    await b.add(b.many, key="k")
+    await b.functions.set_key_limits("k", concurrency="500")
+    await b.settle(await b.claim(500), "r", "50000 broken")
+    assert not await b.functions.check_key("k")
+
+
+@largest("checkQueue")
+async def check_queue(b: Bench) -> None:
+    await every_state(b)
+    await b.add_keyed(1_000, 1_000)
+    await b.claim(1_000)
+    await b.add(b.many, ttl=60_000)
+    for job_id in await b.add(500):
+        await b.functions.await_job(job_id, "channel")
+    await b.functions.check_queue()
+
+
+@largest("locateEvents")
+async def locate_events(b: Bench) -> None:
+    for _ in range(b.many // 10):
+        await b.functions.set_paused(True)
+        await b.functions.set_paused(False)
+    await b.functions.locate_events([("n", n * 7) for n in range(10)] + [("t", 1), ("i", "5-1")])
+
+
+@largest("listReaders")
+async def list_readers(b: Bench) -> None:
+    for number in range(1_000):
+        await b.functions.note_reader(f"reader{number}", b.functions.incarnation, number, hold=True)
+    assert len(await b.functions.list_readers()) == 1_000
+
+
+@largest("listLosses")
+async def list_losses(b: Bench) -> None:
+    for number in range(1_000):
+        await b.functions.note_loss(f"reader{number}" * 10, "slow", b.functions.incarnation, number, number + 9)
+    assert len(await b.functions.list_losses()) == 1_000
+
+
+@largest("getLimits")
+async def get_limits(b: Bench) -> None:
+    await b.functions.set_limits(concurrency="5", rate="5 1000")
+    await b.functions.get_limits()
+
+
+@largest("getKeyLimits")
+async def get_key_limits(b: Bench) -> None:
+    await b.functions.set_key_limits("k", concurrency="5", rate="5 1000", bucket="5 5")
+    await b.functions.get_key_limits("k")
+
+
+@largest("getMetrics")
+async def get_metrics(b: Bench) -> None:
+    now = int((await b.command("TIME"))[0])
+    for hour in range(now // 3600 - 25, now // 3600 + 1):
+        flat = [word for minute in range(60) for word in (f"{minute}:n", 12345, f"{minute}:ms", 1234567)]
+        await b.fill("HSET", f"metrics:completed:{hour}", flat)
+    assert len(await b.functions.get_metrics("completed", None, None)) >= 1_440
+
+
+@largest("getDeduplication")
+async def get_deduplication(b: Bench) -> None:
+    (job_id,) = await b.add(data=b"x" * MIB, dedup={"id": "d", "mode": "simple"})
+    assert await b.functions.get_deduplication("d") == job_id
+
+
+@largest("getDeadLetter")
+async def get_dead_letter(b: Bench) -> None:
+    await b.functions.set_dead_letter_queue("dead" * 50)
+    await b.functions.get_dead_letter_queue()
+
+
+@largest("listDeadLetters", "failed")
+async def list_dead_letters(b: Bench) -> None:
+    await b.add(1_000)
+    await b.end(1_000, "f")
+    _, ids = await b.functions.list_dead_letters("failed", "", 1_000, "retries_exhausted")
+    assert len(ids) == 1_000
+    await b.functions.list_dead_letters("failed", "", 1_000, "expired")

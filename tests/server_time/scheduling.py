@@ -1,0 +1,112 @@
+"""Cases of the functions of job schedulers."""
+
+from __future__ import annotations
+
+from glidemq_async.client.scheduler_runner import SLOTS_A_CALL
+from glidemq_async.functions.scheduler_calls import Firing, SchedulerTemplate
+from tests.server_time.bench import MIB, NIL, Bench, largest
+
+
+def template(data: bytes = NIL, spec: bytes = b"spec") -> SchedulerTemplate:
+    """Return a job and a schedule as an upsert stores them."""
+    return SchedulerTemplate(spec, None, False, "n", data, b"", b"", "default")
+
+
+async def schedulers(b: Bench, count: int, data: bytes = NIL, at: int | None = None) -> list[str]:
+    """Let so many schedulers be stored; their slots are in the past."""
+    ids = [f"scheduler{n}" for n in range(count)]
+    for n, scheduler_id in enumerate(ids):
+        await b.functions.upsert_scheduler("p", scheduler_id, None, template(data), 1_000 + n if at is None else at)
+    return ids
+
+
+@largest("upsertScheduler")
+async def upsert(b: Bench) -> None:
+    await schedulers(b, 10, b"x" * MIB)
+
+
+@largest("removeScheduler")
+async def remove(b: Bench) -> None:
+    for scheduler_id in await schedulers(b, 5, b"x" * MIB):
+        await b.functions.remove_scheduler(scheduler_id)
+
+
+@largest("pauseScheduler")
+async def pause(b: Bench) -> None:
+    (scheduler_id,) = await schedulers(b, 1, b"x" * MIB)
+    assert await b.functions.pause_scheduler(scheduler_id)
+
+
+@largest("resumeScheduler")
+async def resume(b: Bench) -> None:
+    (scheduler_id,) = await schedulers(b, 1, b"x" * MIB)
+    await b.functions.pause_scheduler(scheduler_id)
+    _, (found,) = await b.functions.get_schedulers([scheduler_id])
+    assert found is not None
+    assert await b.functions.resume_scheduler("p", found, 5_000)
+
+
+@largest("triggerScheduler")
+async def trigger(b: Bench) -> None:
+    (scheduler_id,) = await schedulers(b, 1, b"x" * MIB)
+    await b.crowd()
+    assert await b.functions.trigger_scheduler(scheduler_id, "default")
+
+
+@largest("takeSchedules")
+async def take(b: Bench) -> None:
+    for n in range(100):
+        await b.functions.upsert_scheduler("p", f"s{n}", None, template(spec=b"x" * 1_000), 1_000 + n)
+    await b.fill("ZADD", "schedules", [word for n in range(b.many) for word in (5_000 + n, f"later{n}")])
+    reply = await b.functions.take_schedules("p")
+    assert len(reply.due) == 100
+    await b.functions.take_schedules("p", (reply.due[-1].slot, reply.due[-1].id))
+    await b.functions.take_schedules("q", None, 77)
+
+
+@largest("leaveSchedules")
+async def leave(b: Bench) -> None:
+    await schedulers(b, 5)
+    await b.functions.leave_schedules("p")
+
+
+@largest("listSchedulers")
+async def list_all(b: Bench) -> None:
+    await b.fill("ZADD", "schedules", [word for n in range(b.many) for word in (5_000, f"later{n}")])
+    assert (await b.functions.list_schedulers("0"))[1]
+
+
+@largest("getSchedulers")
+async def get(b: Bench) -> None:
+    await b.functions.get_schedulers(await schedulers(b, 20, b"x" * MIB))
+
+
+async def fire(b: Bench, slots: int) -> None:
+    """Fire everything that is due."""
+    for _ in range(100):
+        due = (await b.functions.take_schedules("p")).due
+        if not due:
+            return
+        firings = [Firing(one, tuple(one.slot + n for n in range(slots)), 0, None) for one in due]
+        await b.functions.fire_schedulers(firings[: SLOTS_A_CALL // slots], "default")
+
+
+@largest("fireSchedulers", "many")
+async def fire_many(b: Bench) -> None:
+    await schedulers(b, 200)
+    await b.crowd()
+    await fire(b, 1)
+
+
+@largest("fireSchedulers", "many slots")
+async def fire_slots(b: Bench) -> None:
+    await schedulers(b, 4)
+    await b.crowd()
+    await fire(b, SLOTS_A_CALL)
+
+
+@largest("fireSchedulers", "large")
+async def fire_large(b: Bench) -> None:
+    await schedulers(b, 20, b"x" * MIB)
+    await b.crowd()
+    await fire(b, 1)

@@ -1,0 +1,159 @@
+"""Cases of the functions that workers keep their queue in order with: leases, sweeps, and the end of a worker."""
+
+from __future__ import annotations
+
+from tests.server_time.bench import MIB, Bench, largest
+
+LONG_AGO = 10**9
+
+
+async def sweep(b: Bench, max_stalled: int = 3) -> None:
+    """Sweep as if sweeps had never paused, until nothing is left to do."""
+    await b.command("HSET", f"{b.base}:meta", "settled_since", 1, "seen_at", 1, "away", 0)
+    resume = False
+    while True:
+        reply = await b.functions.sweep(max_stalled, 0, LONG_AGO * 10_000, resume=resume)
+        assert reply is not None
+        if not reply.more:
+            return
+        resume = True
+
+
+async def vanish(b: Bench, held: list[tuple[bytes, bytes]]) -> None:
+    """Let the leases of these runs have ended."""
+    for letter, stream in ((b"s", "stream"), (b"l", "lane"), (b"k", "lane")):
+        raw = [entry[1:] for _, entry in held if entry[:1] == letter]
+        for start in range(0, len(raw), 500):
+            some = raw[start : start + 500]
+            if some:
+                key = f"{b.base}:{stream}"
+                await b.command("XCLAIM", key, "workers", "bench", 0, *some, "IDLE", 9_000_000, "JUSTID")
+
+
+@largest("renewLeases")
+async def renew_leases(b: Bench) -> None:
+    await b.add(500)
+    held = await b.claim(500)
+    await b.add(500, lifo=True)
+    held += await b.claim(500)
+    pairs = [(job_id.decode(), entry.decode()) for job_id, entry in held]
+    for job_id, _ in pairs[:200]:
+        await b.functions.revoke_job(job_id, "")
+    await b.functions.renew_leases("bench", b"x" * 500, pairs, 10)
+
+
+@largest("sweep", "stalled")
+async def sweep_stalled(b: Bench) -> None:
+    await b.add(b.many)
+    held = await b.claim(b.many)
+    await b.add(b.many, lifo=True)
+    await vanish(b, held + await b.claim(b.many))
+    await b.crowd()
+    await sweep(b)
+
+
+@largest("sweep", "stalled keyed")
+async def sweep_keyed(b: Bench) -> None:
+    await b.functions.set_key_limits("", concurrency="2", rate="1000 60000", bucket="1000000 1000")
+    await b.add_keyed(b.many, b.many // 2)
+    await vanish(b, await b.claim(b.many))
+    await b.add_keyed(b.many, b.many // 2)
+    await b.crowd()
+    await sweep(b)
+
+
+@largest("sweep", "stalled too often")
+async def sweep_failing(b: Bench) -> None:
+    await b.functions.set_dead_letter_queue("dead")
+    await b.add(200, b"x" * 100_000, ttl=3_600_000)
+    held = await b.claim(200)
+    await b.add(b.many, key="k")
+    await vanish(b, held + await b.claim(b.many))
+    await sweep(b, 0)
+
+
+@largest("sweep", "large dead letters")
+async def sweep_large(b: Bench) -> None:
+    await b.functions.set_dead_letter_queue("dead")
+    await b.add(20, b"x" * MIB)
+    await vanish(b, await b.claim(20))
+    await sweep(b, 0)
+
+
+@largest("sweep", "healthy")
+async def sweep_healthy(b: Bench) -> None:
+    await b.add(b.many)
+    await b.claim(b.many, lock_ms=3_600_000)
+    await b.command("HSET", f"{b.base}:meta", "settled_since", 1)
+    await sweep(b)
+
+
+@largest("sweep", "expired")
+async def sweep_expired(b: Bench) -> None:
+    await b.add(b.many, ttl=1)
+    await b.add(b.many // 2, ttl=1, key="k")
+    await b.add(b.many // 2, ttl=1, delay=60_000)
+    await b.crowd()
+    await sweep(b)
+
+
+@largest("sweep", "retention")
+async def sweep_retention(b: Bench) -> None:
+    await b.add(b.many, b"x" * 1_000)
+    await b.end(b.many)
+    await b.add(b.many, b"x" * 1_000)
+    await b.settle(await b.claim(b.many), "c", "-1 -1 t1")
+    await b.command("HSET", f"{b.base}:meta", "keep_completed", "10 -1")
+    await sweep(b)
+
+
+@largest("sweep", "dead workers")
+async def sweep_dead(b: Bench) -> None:
+    await b.fill("ZADD", "alive", [word for n in range(b.many) for word in (1, f"dead{n}")])
+    await b.fill("HSET", "workers", [word for n in range(b.many) for word in (f"dead{n}", "info")])
+    await b.crowd()
+    await sweep(b)
+
+
+@largest("sweep", "destroyed group")
+async def sweep_lane(b: Bench) -> None:
+    await b.functions.set_key_limits("", concurrency="1000")
+    await b.add_keyed(b.many, 500)
+    await b.claim(b.many)
+    await b.add(b.many, lifo=True)
+    await b.claim(b.many)
+    await b.command("XGROUP", "DESTROY", f"{b.base}:lane", "workers")
+    await sweep(b)
+
+
+@largest("sweep", "clock set back")
+async def sweep_set_back(b: Bench) -> None:
+    await b.add(b.many, ttl=50_000_000)
+    for number in range(1_000):
+        await b.functions.pause_key(f"k{number}", 60_000_000)
+    now = int((await b.command("TIME"))[0]) * 1_000
+    for name in ("alive", "held", "completed", "failed", "sleeping"):
+        await b.fill("ZADD", name, [word for n in range(b.many) for word in (now + 9_000_000, f"m{n}")])
+    await b.command("HSET", f"{b.base}:meta", "set_back", 3_600_000)
+    await b.functions.sweep(3, 0, LONG_AGO, resume=False)
+
+
+@largest("closeWorker")
+async def close_worker(b: Bench) -> None:
+    await b.functions.set_key_limits("", concurrency="2", rate="1000 60000", bucket="1000000 1000")
+    await b.add_keyed(400, 200)
+    held = await b.claim(400)
+    await b.functions.set_key_limits("", concurrency="", rate="", bucket="")
+    await b.add(400)
+    held += await b.claim(400)
+    for job_id, _ in held[::2]:
+        await b.functions.revoke_job(job_id.decode(), "")
+    await b.crowd()
+    await b.functions.close_worker("bench")
+
+
+@largest("closeWorker", "large")
+async def close_failing(b: Bench) -> None:
+    await b.add(200, b"x" * 100_000)
+    await b.fill("SADD", "revoking", [job_id for job_id, _ in await b.claim(200)])
+    await b.functions.close_worker("bench")
