@@ -78,7 +78,8 @@ class Outcome(Figures):
             f"{self.planned} planned failovers and {self.killed} killed primaries, new primary within "
             f"{self.longest:.1f} s; lost in planned ones {self.lost.get('planned', 0)} of "
             f"{self.acknowledged.get('planned', 0)} adds acknowledged around them; lost with killed ones "
-            f"{self.lost.get('killed', 0)} (acknowledged at most {self.earliest:.2f} s before), "
+            f"{self.lost.get('killed', 0)} of {self.acknowledged.get('killed', 0)} (acknowledged at most "
+            f"{self.earliest:.2f} s before), "
             f'of those with durability="replicated" {self.lost.get("replicated", 0)}; {self.excused} violations '
             f"excused by unreplicated writes; {self.counts}"
         )
