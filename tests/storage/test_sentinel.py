@@ -53,6 +53,23 @@ async def _demoted(group: SentinelGroup) -> bool:
     return role is not None and role[0] == b"slave"
 
 
+async def test_a_client_that_comes_during_a_planned_failover_finds_the_new_primary() -> None:
+    async with sentinel() as group:
+        async with _storage(group) as storage:
+            assert await storage.call("count", KEY, ["a"], wait="replicated") == b"1"
+        await group.sentinels[0].command("SENTINEL", "FAILOVER", group.service)
+        await eventually(lambda: _promoted(group), "the replica is promoted")
+        assert not await _demoted(group), "the old primary still takes writes, and will lose them"
+        async with _storage(group) as storage:
+            assert await storage.call("count", KEY, ["b"]) == b"2"
+        assert await group.replicas[0].command("GET", f"{KEY}:count") == b"2"
+
+
+async def _promoted(group: SentinelGroup) -> bool:
+    role = as_list(await group.replicas[0].command("ROLE"))
+    return role is not None and role[0] == b"master"
+
+
 async def test_an_unknown_service_is_unavailable() -> None:
     async with sentinel() as group:
         storage = _storage(group, "other")

@@ -21,6 +21,10 @@ LEFT_SECONDS: Final = 15.0
 """Seconds for which the primary is avoided that a failover leads away from; it is demoted within ten."""
 
 
+HEAR_SECONDS: Final = 1.0
+"""How long the first connection waits for the sentinels to say whether a failover is under way."""
+
+
 class SentinelStorage(RedisStorage):
     """The primary of a Sentinel service; `open_storage` makes it from `redis+sentinel://` URLs."""
 
@@ -53,6 +57,8 @@ class SentinelStorage(RedisStorage):
         """Ask the sentinels in turn for the primary and connect to it, if it says itself that it is one."""
         if self._watch is None and not self._closed:
             self._watch = SentinelWatch(self._sentinels, self._service, self._begin_failover, self._follow, self._stay)
+        if self._watch is not None:
+            await self._watch.wait_heard(HEAR_SECONDS)
         problems: list[str] = []
         for sentinel in tuple(self._sentinels):
             try:

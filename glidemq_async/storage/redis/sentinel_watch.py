@@ -7,14 +7,15 @@ that time the old primary still acknowledges writes, and loses them when it is d
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from glidemq_async.storage.redis.connections import Endpoint, dial
 from glidemq_async.storage.redis.library import pack
-from glidemq_async.storage.redis.retry import Backoff
-from glidemq_async.storage.redis.wire import Reply, Wire, as_list
+from glidemq_async.storage.redis.retry import TRY_SECONDS, Backoff
+from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
 
 Address: TypeAlias = tuple[str, int]
 
@@ -53,7 +54,18 @@ class SentinelWatch:
         self._on_leaving = on_leaving
         self._on_switched = on_switched
         self._on_stayed = on_stayed
-        self._tasks = [asyncio.ensure_future(self._watch(sentinel)) for sentinel in sentinels]
+        self._heard = [asyncio.Event() for _ in sentinels]
+        self._tasks = [
+            asyncio.ensure_future(self._watch(sentinel, heard))
+            for sentinel, heard in zip(sentinels, self._heard, strict=True)
+        ]
+
+    async def wait_heard(self, seconds: float) -> None:
+        """Wait until each sentinel has said whether a failover is under way, or cannot be reached; at most so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                for heard in self._heard:
+                    await heard.wait()
 
     async def close(self) -> None:
         """Stop listening."""
@@ -61,21 +73,23 @@ class SentinelWatch:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _watch(self, sentinel: Endpoint) -> None:
+    async def _watch(self, sentinel: Endpoint, heard: asyncio.Event) -> None:
         backoff = Backoff(longest=LONGEST_PAUSE)
         while True:
             try:
                 wire = await dial(sentinel)
                 backoff = Backoff(longest=LONGEST_PAUSE)
-                await self._listen(sentinel, wire)
+                await self._listen(sentinel, wire, heard)
             except OSError as error:
                 log.debug("the sentinel %s cannot be listened to: %s", sentinel.where, error)
             except Exception:
                 log.exception("listening to the sentinel %s failed", sentinel.where)
+            heard.set()
             await asyncio.sleep(backoff.next())
 
-    async def _listen(self, sentinel: Endpoint, wire: Wire) -> None:
+    async def _listen(self, sentinel: Endpoint, wire: Wire, asked: asyncio.Event) -> None:
         heard = True
+        subscribed = asyncio.get_running_loop().create_future()
 
         def receive(reply: Reply) -> None:
             nonlocal heard
@@ -83,6 +97,8 @@ class SentinelWatch:
             match as_list(reply):
                 case [b"message", bytes(channel), bytes(text)]:
                     self._event(sentinel, channel, text.split(b" "))
+                case [b"subscribe", *_] if not subscribed.done():
+                    subscribed.set_result(None)
                 case _:
                     if isinstance(reply, Exception):
                         wire.drop(f"the sentinel refused the subscription: {reply}")
@@ -90,6 +106,12 @@ class SentinelWatch:
         try:
             wire.listen(receive)
             wire.write(pack("SUBSCRIBE", PROMOTING, PROMOTED, SWITCHED, *ABORTED))
+            # A failover that began before the subscription was announced to others only. It is asked for after the
+            # subscription, so that one that begins between the two is not missed.
+            await asyncio.wait([wire.lost, subscribed], timeout=CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if subscribed.done():
+                await self._ask_for_failover(sentinel)
+                asked.set()
             while wire.alive:
                 await asyncio.wait([wire.lost], timeout=CHECK_SECONDS)
                 if not heard:
@@ -98,6 +120,19 @@ class SentinelWatch:
                 wire.write(pack("PING"))
         finally:
             wire.drop("the watch ended")
+
+    async def _ask_for_failover(self, sentinel: Endpoint) -> None:
+        """Leave the primary if this sentinel is replacing it now. The other sentinels do not know of that."""
+        wire = await dial(sentinel)
+        try:
+            deadline = asyncio.get_running_loop().time() + TRY_SECONDS
+            reply = as_list(await wire.send(pack("SENTINEL", "MASTER", self._service), deadline))
+        finally:
+            wire.drop("answered")
+        texts = [as_text(text) for text in reply or []]
+        known = dict(zip(texts[::2], texts[1::2], strict=False))
+        if "failover_in_progress" in known.get("flags", "").split(","):
+            self._on_leaving((known["ip"], int(known["port"])))
 
     def _event(self, sentinel: Endpoint, channel: bytes, words: list[bytes]) -> None:
         match channel, words:
