@@ -85,7 +85,8 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         if call.free:
             due = self.model.next_due()
             call.due = {due, due and due + SECOND_LATER_MS, 0} if worker.listens else {due}
-            if self.model.behind:
+            # A paused queue starts nothing: an alarm at the due instant is enough, and another worker may have set it.
+            if self.model.behind and not self.model.paused:
                 call.due = {self.model.now}
         posted = len(self.model.entries)
         self.look(seen)

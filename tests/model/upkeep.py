@@ -123,7 +123,7 @@ class TimedQueue(ClaimingQueue):
         self.release_held()
         self.trim_kept()
         expired = [job for job in self.jobs.values() if job.expires is not None and job.expires <= self.now]
-        for job in sorted(expired, key=lambda job: (job.expires or 0, job.id))[: self.step]:
+        for job in sorted(expired, key=lambda job: (job.expires or 0, job.id)):
             if job.torn:
                 job.expires = None  # found out when it is claimed
             else:
