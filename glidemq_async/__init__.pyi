@@ -65,6 +65,7 @@ from glidemq_async.queues.inspection import MetricPoint as MetricPoint
 from glidemq_async.queues.inspection import Metrics as Metrics
 from glidemq_async.queues.inspection import WorkerInfo as WorkerInfo
 from glidemq_async.queues.limits import KeyLimits as KeyLimits
+from glidemq_async.queues.listing import list_queues as list_queues
 from glidemq_async.queues.queue import Queue as Queue
 from glidemq_async.queues.rates import RateLimit as RateLimit
 from glidemq_async.queues.rates import TokenBucket as TokenBucket

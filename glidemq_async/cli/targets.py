@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from glidemq_async.errors import GlideMQError, StorageUnavailable
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import FileStorage, open_storage
 from glidemq_async.storage.redis.library import pack
-from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.redis.server import SCANNED_AT_ONCE, ServerStorage
 from glidemq_async.storage.redis.wire import Reply, Wire, as_list
 from glidemq_async.stored.names import QueueKeys
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 ASK_SECONDS: Final = 10.0
 LOADING_PAUSE: Final = 0.05
-SCANNED_AT_ONCE: Final = 2_000
 
 T = TypeVar("T")
 
@@ -137,19 +135,18 @@ async def _require(storage: ServerStorage, keys: QueueKeys) -> None:
 
 async def queue_names(storage: ServerStorage, prefix: str) -> list[str]:
     """Return the names of all queues. It scans all keys of the server, some thousands per call."""
-    start, end = f"{prefix}:{{", "}:meta"
-    pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", start) + "*" + end
-    found: set[str] = set()
+    pattern = QueueKeys.pattern(prefix)
+    found: set[bytes] = set()
     async with open_wires(storage) as wires:
         for wire in wires:
             cursor: Reply = b"0"
             while True:
                 reply = as_list(await ask(wire, "SCAN", _text(cursor), "MATCH", pattern, "COUNT", SCANNED_AT_ONCE))
                 cursor, keys = reply or [b"0", []]
-                found.update(_text(key)[len(start) : -len(end)] for key in as_list(keys) or [])
+                found.update(key for key in as_list(keys) or [] if isinstance(key, bytes))
                 if cursor == b"0":
                     break
-    return sorted(found)
+    return QueueKeys.found(found)
 
 
 @asynccontextmanager

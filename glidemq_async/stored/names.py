@@ -5,6 +5,8 @@ What each key holds is told in ARCHITECTURE.md.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -80,6 +82,18 @@ class QueueKeys:
         """Return the key names of the queue with this base key."""
         prefix, _, queue = base.removesuffix("}").partition(":{")
         return cls(prefix, queue)
+
+    @classmethod
+    def pattern(cls, prefix: str) -> str:
+        """Return the pattern of SCAN that finds one key of each queue with this prefix; see `found`."""
+        return re.sub(r"([*?\[\]\\^-])", r"\\\1", check_name("prefix", prefix)) + ":{*}:meta"
+
+    @classmethod
+    def found(cls, keys: Iterable[bytes]) -> list[str]:
+        """Return the names of the queues whose keys `pattern` has found, sorted and each once."""
+        names = {key.decode(errors="replace").partition(":{")[2].removesuffix("}:meta") for key in keys}
+        # The key of a job's record matches too if its id ends like the pattern, for ids are free text.
+        return sorted(name for name in names if "}" not in name)
 
     def key(self, name: str) -> str:
         """Return the key of one structure, such as `stream`."""

@@ -87,7 +87,7 @@ def failure(problem: Exception, function: str, where: str) -> GlideMQError:
 def gave_up(problem: Exception, function: str, where: str, seconds: float) -> StorageUnavailable:
     """Return the error of a call that was tried for this long without success."""
     reason = str(problem).rstrip(".") or "no connection was opened in time"
-    if function == "connect":
+    if function in {"connect", "find_keys"}:
         return StorageUnavailable(
             f"cannot reach {where} (tried for {seconds:.1f} s): {reason}. Start the server, or correct the URL or "
             "$GLIDEMQ_URL."

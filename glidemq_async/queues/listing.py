@@ -1,0 +1,37 @@
+"""The queues of a storage."""
+
+from __future__ import annotations
+
+from glidemq_async.client.queue_client import DEFAULT_PREFIX
+from glidemq_async.storage.embedded.file import FileStorage
+from glidemq_async.storage.protocol import Storage
+from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.urls import storage_here
+from glidemq_async.stored.names import QueueKeys
+
+
+async def list_queues(storage: str | Storage | None = None, *, prefix: str = DEFAULT_PREFIX) -> list[str]:
+    """Return the names of the queues of a storage with this prefix, sorted; on a cluster those of all primaries.
+
+    For tools that watch or tidy queues which they do not declare. `storage` is a URL, a storage, or None for
+    `$GLIDEMQ_URL` or the embedded default. A storage that is passed stays open. A `file://` directory that nobody has
+    used has no queues, and is not created.
+
+    A queue exists from the first time that a Queue or a Worker opens it until `obliterate`. The call compares the names
+    of all keys of the server, 2,000 in each step: on a server with millions of other keys it takes seconds, so do not
+    call it for each request. A queue that is created or removed during the call may be missing or listed.
+
+    Raises StorageUnavailable when the storage cannot be reached, PermissionDenied when its user may not run SCAN,
+    ValueError for a bad URL or prefix, and TypeError for a storage that is not one of this package.
+    """
+    pattern = QueueKeys.pattern(prefix)
+    place = storage_here(storage)
+    if not isinstance(place, ServerStorage):
+        raise TypeError(f"list_queues needs a URL or a storage of glidemq_async.storage, got {place!r}")
+    try:
+        if isinstance(place, FileStorage) and not place.exists():
+            return []
+        return QueueKeys.found(await place.find_keys(pattern))
+    finally:
+        if place is not storage:
+            await place.close()
