@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from glidemq_async._internal.control_characters import escape
-from glidemq_async.cli import change_commands, events_command, inspect_commands, pipeline, servers
+from glidemq_async.cli import bulk_commands, change_commands, events_command, inspect_commands, pipeline, servers
 from glidemq_async.cli.demo.command import demo
 from glidemq_async.cli.doctor.command import doctor
 from glidemq_async.cli.exits import FAILED, CommandError, code_of
@@ -55,6 +55,8 @@ def build() -> typer.Typer:
         change_commands.add,
         *one_by_one,
         change_commands.dlq,
+        bulk_commands.clean,
+        bulk_commands.release,
         change_commands.pause,
         change_commands.resume,
     ):

@@ -193,8 +193,7 @@ def retry(
     """
     from glidemq_async.cli import targets
 
-    if bool(job_ids) + everything + (count is not None) != 1:
-        raise typer.BadParameter("name jobs, or give --all, or --count", param_hint="JOB_ID")
+    _require_one_choice(job_ids, everything, count)
 
     async def do() -> Document:
         async with targets.open_queue(queue, place) as opened:
@@ -248,14 +247,36 @@ def revoke(
 
 
 @placed
-def promote(place: Place, queue: QueueName, job_ids: JobIds, as_json: AsJson = False) -> None:
-    """Let delayed jobs start now."""
+def promote(
+    place: Place,
+    queue: QueueName,
+    job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to start now.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All delayed jobs.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="The jobs that are due next.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let delayed jobs start now: those named, or --all, or --count of them."""
+    from glidemq_async.cli import targets
+
+    _require_one_choice(job_ids, everything, count)
 
     async def do(job: Job[Any, Any]) -> str:
         await job.promote()
         return "promoted"
 
-    _change(place, queue, job_ids, do, ("promoted",), as_json=as_json)
+    async def do_many() -> Document:
+        async with targets.open_queue(queue, place) as opened:
+            return {"queue": queue, "promoted": await opened.promote_jobs(count)}
+
+    if job_ids:
+        _change(place, queue, job_ids, do, ("promoted",), as_json=as_json)
+    else:
+        answer(do_many(), lambda done: typer.echo(f"promoted {done['promoted']}"), as_json=as_json)
+
+
+def _require_one_choice(job_ids: list[str] | None, everything: bool, count: int | None) -> None:
+    if bool(job_ids) + everything + (count is not None) != 1:
+        raise typer.BadParameter("name jobs, or give --all, or --count", param_hint="JOB_ID")
 
 
 def _change(

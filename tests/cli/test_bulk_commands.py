@@ -1,0 +1,68 @@
+"""The commands that change many jobs: promote --all, clean, and the release of a deduplication id."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from glidemq_async import Deduplication, Queue
+from glidemq_async.cli import bulk_commands
+from glidemq_async.queues.cleaning import CleanState
+from tests.cli.shell import Shell
+from tests.servers import Server, standalone
+from tests.workbench import AnyQueue, counts, echo, ended, worker_of
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with standalone(unix=True) as started:
+        yield started
+
+
+@pytest.fixture
+async def q(server: Server) -> AsyncIterator[AnyQueue]:
+    async with Queue[Any, Any]("q", server.url) as queue:
+        yield queue
+
+
+@pytest.fixture
+def shell(server: Server, tmp_path: Path) -> Shell:
+    return Shell(server.url, tmp_path / "t")
+
+
+async def test_promoting_many(shell: Shell, q: AnyQueue) -> None:
+    for number in range(5):
+        await q.add("n", number, delay=3600 + number)
+    assert (await shell.run("promote", "q", "--count", "2")).stdout == "promoted 2\n"
+    assert [job.data for job in await q.get_jobs("waiting")] == [0, 1]
+    assert await shell.json("promote", "q", "--all") == {"queue": "q", "promoted": 3}
+    assert await counts(q) == {"waiting": 5}
+    for wrong in (("promote", "q"), ("promote", "q", "1", "--all"), ("promote", "q", "--all", "--count", "1")):
+        code, said = await shell.fails(*wrong)
+        assert (code, "name jobs, or give --all, or --count" in said) == (2, True)
+
+
+async def test_cleaning(shell: Shell, q: AnyQueue) -> None:
+    async with worker_of(q, echo):
+        [await ended(job) for job in await q.add_bulk([("n", number) for number in range(4)])]
+    await q.add("late", delay=3600)
+    assert (await shell.run("clean", "q", "--state", "completed", "--grace", "3600")).stdout == "removed 0\n"
+    assert (await shell.run("clean", "q", "--state", "completed", "--limit", "3")).stdout == "removed 3\n"
+    assert await shell.json("clean", "q", "-s", "delayed") == {"queue": "q", "removed": 1}
+    assert await counts(q) == {"completed": 1}
+    code, said = await shell.fails("clean", "q")
+    assert (code, "--state" in said) == (2, True)
+
+
+async def test_releasing_a_deduplication_id(shell: Shell, q: AnyQueue) -> None:
+    first = await q.add("n", delay=3600, deduplication=Deduplication("d"))
+    assert (await shell.run("release", "q", "d")).stdout == "released d\n"
+    assert await shell.fails("release", "q", "d") == (4, "glidemq: no job of queue 'q' owns deduplication id 'd'")
+    assert (await q.add("n", deduplication=Deduplication("d"))).id != first.id
+
+
+def test_the_states_are_those_of_the_library() -> None:
+    assert get_args(bulk_commands.CleanState) == get_args(CleanState)
