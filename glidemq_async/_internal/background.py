@@ -1,4 +1,4 @@
-"""What works in the background between a start and an end."""
+"""The base class of services that run in the background between `start` and `close`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Background(ABC):
-    """What is started and closed; `async with` does both."""
+    """A service with `start` and `close`; `async with` calls both."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -16,7 +16,7 @@ class Background(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """End it; idempotent."""
+        """Stop. Idempotent."""
 
     async def __aenter__(self) -> Self:
         await self.start()

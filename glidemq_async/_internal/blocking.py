@@ -1,6 +1,6 @@
-"""Coroutine methods as blocking ones, for code without an event loop: what stands behind every `.sync`.
+"""Blocking forms of coroutine methods, for code without an event loop. They implement every `.sync`.
 
-One loop per process, in a thread, serves everything that does not belong to a loop already.
+One event loop per process, in a thread, serves all objects that do not belong to another loop.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast, runtime_c
 from glidemq_async._internal import forks
 
 CHECK_SECONDS: Final = 1.0
-"""How often a caller looks whether the loop that works for it still runs."""
+"""Interval at which a caller checks that the event loop that works for it still runs."""
 BLOCKED_SECONDS: Final = 5.0
-"""After how long a caller says that its loop has not even begun."""
+"""Time after which a caller warns that its event loop has not started the work."""
 EXIT_SECONDS: Final = 5.0
-"""How long closing what is open may take when the interpreter ends."""
+"""Time limit for closing open objects when the interpreter exits."""
 
 _BLOCKED: Final = (
-    "a thread waits for %s, which the event loop has not begun for %g s: something blocks that loop. If it waits for "
-    "this thread, as a coroutine does that calls a blocking client, it waits for ever: let it call by asyncio.to_thread"
+    "a thread waits for %s, which the event loop has not started for %g s, so something blocks that loop. If the loop "
+    "waits for this thread (a coroutine that calls blocking code), they deadlock; use asyncio.to_thread for that call"
 )
 _log = logging.getLogger(__name__)
 
@@ -41,24 +41,24 @@ Owner = TypeVar("Owner")
 
 @runtime_checkable
 class Home(Protocol):
-    """Something that belongs to an event loop: what it works for can be done in no other one."""
+    """An object that belongs to one event loop and works only in that loop."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop; None before the first use, and once it is closed."""
+        """The loop. None before the first use and after `close`."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything; idempotent."""
+        """Release all resources. Idempotent."""
         ...
 
 
 class Blocking(Generic[Owner]):
-    """The coroutine methods of an object, each waiting for its end; an async iterator becomes an iterator.
+    """The blocking form of an object's coroutine methods. An async iterator becomes an iterator.
 
-    The work is done in the loop of `home`; before that has one, in the loop of this process's portal, which it belongs
-    to from then on. Calls may come from any thread but the one whose loop would have to do the work: RuntimeError says
-    so instead of waiting for ever. Whoever gives an object `.sync` writes `cast("SyncThing", Blocking(self, home))`,
+    The work runs in the loop of `home`. If `home` has no loop yet, it runs in the loop of this process's portal, and
+    `home` belongs to that loop from then on. Calls may come from any thread except the thread of that loop, where they
+    raise RuntimeError instead of a deadlock. For `.sync` of an object, write `cast("SyncThing", Blocking(self, home))`,
     where SyncThing is a Protocol of its methods.
     """
 
@@ -71,12 +71,12 @@ class Blocking(Generic[Owner]):
     def __repr__(self) -> str:
         return f"{self._owner!r}.sync"
 
-    # Any: the types are those of the Protocol that this object is cast to.
+    # Any, because the types come from the Protocol to which this object is cast.
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._owner, name)
         if name.startswith("_") or not _is_awaited(method):
             owner = type(self._owner).__name__
-            raise AttributeError(f"{owner}.sync has only what {owner} awaits, {name!r} is not: leave .sync out")
+            raise AttributeError(f"{owner}.sync has only coroutine methods, and {name!r} is not one; leave out .sync")
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if inspect.isasyncgenfunction(method):
@@ -110,7 +110,7 @@ class Blocking(Generic[Owner]):
                 self._end(cast("AsyncGenerator[Any, Any]", items))
 
     def _end(self, items: AsyncGenerator[Any, Any]) -> None:
-        # The collector runs where it likes, in the loop's own thread too, where nothing may wait.
+        # The garbage collector may call this in any thread, including the thread of the loop, so it must not wait.
         running = _running_loop()
         if running is not None and (running is self._home.loop or portal.serves(running)):
             running.create_task(_close(items))
@@ -126,13 +126,13 @@ class Blocking(Generic[Owner]):
                 return portal.run(self._home, work)
             return _Call(loop, work).wait(loop.is_running)
         finally:
-            # Where it could not even start.
+            # Only needed if the work could not be started.
             if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
                 work.close()
 
 
 class BlockingIterable(Blocking[Owner]):
-    """The same of an object that is an async iterable: it can be iterated over."""
+    """The blocking form of an async iterable, which can be iterated over."""
 
     __slots__ = ()
 
@@ -154,21 +154,21 @@ async def _close(items: AsyncGenerator[Any, Any]) -> None:
 
 
 def _check_loop(loop: asyncio.AbstractEventLoop | None, owner: object) -> None:
-    """Refuse what would never come to an end."""
+    """Raise RuntimeError for a call that would never return."""
     running = _running_loop()
     if loop is None:
-        # The portal's own thread would have to work and to wait.
+        # The portal's own thread would have to work and wait at the same time.
         if running is None or not portal.serves(running):
             return
         loop = running
     if loop is running:
         raise RuntimeError(
-            f"{owner!r}.sync was called in the thread of the event loop that would have to do the work, and would wait "
-            "for ever: await the method itself, or call it in another thread (asyncio.to_thread)"
+            f"{owner!r}.sync was called in the thread of the event loop that has to do the work, which would deadlock; "
+            "await the method itself, or call it in another thread (asyncio.to_thread)"
         )
     if not portal.serves(loop) and (loop.is_closed() or not loop.is_running()):
         raise RuntimeError(
-            f"{owner!r} belongs to an event loop that does not run any more: close objects before their loop ends, "
+            f"{owner!r} belongs to an event loop that has ended; close objects before their loop ends, "
             "and use a new one with .sync"
         )
 
@@ -190,23 +190,23 @@ class _Call(Generic[T]):
         self._work = work
         self._context = copy_context()
         self._task: asyncio.Task[T] | None = None
-        # A bare lock: a future, its condition and its callbacks would cost several times as much.
+        # A plain lock, because a future with its condition and callbacks costs several times as much.
         self._ended = threading.Lock()
         self._ended.acquire()
 
     def wait(self, runs: Callable[[], bool]) -> T:
-        """Start the work and wait for its end, for as long as its loop runs."""
+        """Start the work and wait for its end, as long as its loop runs."""
         self._loop.call_soon_threadsafe(self._start)
         patience: float | None = BLOCKED_SECONDS
         try:
             while not self._ended.acquire(timeout=CHECK_SECONDS):
                 if not runs():
-                    raise RuntimeError("the event loop that did the work has ended; whether it was done is unknown")
+                    raise RuntimeError("the event loop ended during the call, so its outcome is unknown")
                 if patience is not None and self._task is None and (patience := patience - CHECK_SECONDS) <= 0:
                     _log.warning(_BLOCKED, getattr(self._work, "__qualname__", "a call"), BLOCKED_SECONDS)
                     patience = None
         except BaseException:
-            # Nobody waits any more (a KeyboardInterrupt): the work is cancelled.
+            # The caller stopped waiting (KeyboardInterrupt), so cancel the work.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._cancel)
             raise
@@ -226,7 +226,7 @@ class _Call(Generic[T]):
 
 
 class Portal:
-    """An event loop in a daemon thread; it starts with the first call, and ends when all it served are closed."""
+    """An event loop in a daemon thread. It starts with the first call and ends when all its objects are closed."""
 
     def __init__(self) -> None:
         self._begin()
@@ -240,17 +240,17 @@ class Portal:
         self._homes: weakref.WeakSet[Home] = weakref.WeakSet()
 
     def after_fork(self) -> object:
-        """Be one that has not started: threads do not survive a fork, and a lock may have been held; see `forks`."""
+        """Reset in a forked child: threads do not survive a fork, and a lock may have been held."""
         parents = (self._lock, self._thread, self._loop, self._homes)
         self._begin()
         return parents
 
     def serves(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether this is the loop of the portal."""
+        """Return whether this is the loop of the portal."""
         return loop is self._loop
 
     def run(self, home: Home, work: Coroutine[Any, Any, T]) -> T:
-        """Run work to its end; the portal stays for as long as `home` belongs to its loop."""
+        """Run work to its end. The portal stays as long as `home` belongs to its loop."""
         loop = self._enter(home)
         try:
             return _Call(loop, work).wait(self._runs)
@@ -258,7 +258,7 @@ class Portal:
             self._leave(home)
 
     def close_all(self) -> None:
-        """Close what is open, within a bound; for the end of the interpreter."""
+        """Close all open objects within a time limit. Called when the interpreter exits."""
         loop = self._loop
         if loop is not None and self._runs():
             wait([asyncio.run_coroutine_threadsafe(_close_all(list(self._homes)), loop)], EXIT_SECONDS)
@@ -291,19 +291,19 @@ class Portal:
 
     def _start(self) -> None:
         ready: Future[asyncio.AbstractEventLoop] = Future()
-        # A daemon: it must not keep the interpreter from ending. What is open then is closed by `close_all`.
+        # A daemon thread does not keep the interpreter alive. `close_all` closes the open objects on exit.
         self._thread = threading.Thread(target=_serve, args=[ready], name="glidemq-sync", daemon=True)
         self._thread.start()
         self._loop = ready.result()
 
 
-# Not the fastest kind of loop, but one that survives a fork of its process.
+# Not the fastest kind of event loop, but one that survives a fork of its process.
 class _Loop(asyncio.SelectorEventLoop):
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
         try:
             return await super().getaddrinfo(host, port, **options)
         except RuntimeError:
-            # The interpreter ends and gives out no more threads.
+            # The interpreter is exiting and starts no more threads.
             return socket.getaddrinfo(host, port, **options)
 
 
@@ -317,7 +317,7 @@ def _serve(ready: Future[asyncio.AbstractEventLoop]) -> None:
     with runner:
         ready.set_result(loop)
         while True:
-            # What a call raises is its caller's affair, be it SystemExit: the loop goes on for the others.
+            # Any exception of a call, even SystemExit, belongs to its caller. The loop must continue for the others.
             with contextlib.suppress(KeyboardInterrupt, SystemExit):
                 loop.run_forever()
                 return

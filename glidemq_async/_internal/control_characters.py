@@ -1,4 +1,4 @@
-"""Escapes characters that could steer a terminal, in texts that others wrote and that are printed or logged."""
+"""Escapes control characters in untrusted texts before they are printed or logged."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 
 
 def escape(text: str, *, keep: str = "") -> str:
-    """Return a text in which each character that is not printable reads as in a Python literal (`\\x1b`).
+    """Return the text with each non-printable character as in a Python literal (`\\x1b`).
 
-    That covers the controls of C0 and C1, the marks of bidirectional text, line separators and lone surrogates. The
-    characters in `keep` stay.
+    This includes C0 and C1 controls, bidirectional marks, line separators and lone surrogates. Characters in `keep` are
+    not escaped.
     """
     if text.isprintable():
         return text
@@ -17,9 +17,9 @@ def escape(text: str, *, keep: str = "") -> str:
 
 
 def escape_json(document: str) -> str:
-    """Return the same JSON document without raw control characters: inside of strings they become `\\u001b`.
+    """Return the same JSON document with control characters inside strings escaped as `\\u001b`.
 
-    Line feeds between its parts stay.
+    Line feeds between its parts are kept.
     """
     if document.isprintable():
         return document
@@ -27,5 +27,5 @@ def escape_json(document: str) -> str:
 
 
 def _in_json(character: str) -> str:
-    # json.dumps leaves U+007F as it is.
+    # json.dumps does not escape U+007F.
     return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]

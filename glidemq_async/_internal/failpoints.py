@@ -1,6 +1,6 @@
-"""Named points at which a test can break the running code; disarmed, one costs a single attribute read.
+"""Named points at which a test can interrupt the running code. A disabled point costs a single attribute read.
 
-Armed only by code of the same process (`arm`), never by an environment variable, so a deployment cannot trip one.
+Only code of the same process can enable a point (`arm`), never an environment variable, so deployments are safe.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ NAMES: Final = frozenset(
 
 _actions: dict[str, Callable[[], None]] = {}
 armed: bool = False
-"""Whether any point is armed. Callers ask this first: ``if failpoints.armed: failpoints.hit(name)``."""
+"""True if any point is armed. Callers check it first: ``if failpoints.armed: failpoints.hit(name)``."""
 
 
 def arm(name: str, action: Callable[[], None]) -> None:
-    """Run `action` whenever the point `name` is passed. Raises ValueError for an unknown name."""
+    """Run `action` whenever the point `name` is reached. Raises ValueError for an unknown name."""
     global armed  # noqa: PLW0603
     if name not in NAMES:
         raise ValueError(f"unknown failpoint {name!r}; the known ones are {', '.join(sorted(NAMES))}")
@@ -52,7 +52,7 @@ def disarm() -> None:
 
 
 def hit(name: str) -> None:
-    """Run what is armed at this point."""
+    """Run the action that is armed at this point."""
     action = _actions.get(name)
     if action is not None:
         action()

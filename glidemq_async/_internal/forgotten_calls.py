@@ -1,7 +1,7 @@
-"""Calls of a job's coroutine methods that a plain function makes and cannot await.
+"""Detects calls of a job's coroutine methods in plain functions, which cannot await them.
 
-`job.update_progress(5)` in a thread only makes a coroutine, and nothing is sent. Executors collect such calls around a
-plain function and fail its job with advice instead of losing the call.
+`job.update_progress(5)` in a thread only creates a coroutine and sends nothing. Executors collect such calls around a
+plain function, and fail its job with advice instead of losing the call.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Calls: TypeAlias = list[tuple[str, Coroutine[Any, Any, Any]]]
 
 _calls: Final[ContextVar[Calls | None]] = ContextVar("glidemq_calls", default=None)
 _OWN_REFERENCES: Final = 3
-"""References to a coroutine that only this module holds: the list, the loop's variable, and the argument."""
+"""References to a coroutine that this module itself holds: the list, the loop variable, and the argument."""
 
 
 def noted(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Let `call_plainly` see the calls of a coroutine method. For methods of Job."""
+    """Report the calls of a coroutine method to `call_plainly`. A decorator for methods of Job."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
@@ -39,20 +39,20 @@ def noted(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[
 
 
 def call_plainly(function: Callable[..., T], *args: object) -> T:
-    """Call a plain function. Raises TypeError, with advice, when it has forgotten to await a call of its job.
+    """Call a plain function. Raises TypeError, with advice, if it has not awaited a coroutine of its job.
 
-    For executors, in the context of a run.
+    Used by executors, in the context of a run.
     """
     calls: Calls = []
     _calls.set(calls)
     value = function(*args)
     for name, coroutine in calls:
-        # A coroutine that somebody else holds may still run: one that was handed to a loop by run_coroutine_threadsafe.
+        # A coroutine with another reference may still run, for example one that was passed to run_coroutine_threadsafe.
         is_forgotten = inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
         if is_forgotten and sys.getrefcount(coroutine) <= _OWN_REFERENCES:
             coroutine.close()
             raise TypeError(
-                f"job.{name}(...) was called without await in a plain function, so nothing was sent: "
+                f"job.{name}(...) was called without await in a plain function, so nothing was sent; "
                 f"call job.sync.{name}(...)"
             )
     return value

@@ -1,4 +1,4 @@
-"""What is inherited by a forked child starts afresh there: connections, loops and locks stay with the parent."""
+"""Resets inherited objects in forked children, because connections, loops and locks belong to the parent."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final, Protocol
 
 
 class Inherited(Protocol):
-    """Something that a forked child must not share with its parent."""
+    """An object that a forked child must not share with its parent."""
 
     def after_fork(self) -> object:
-        """Start afresh; return whatever belongs to the parent. Called in the child, by its only thread."""
+        """Reset the object, and return the parts that belong to the parent. Called in the child, by its only thread."""
         ...
 
 
@@ -31,8 +31,9 @@ def _start_afresh() -> None:
 
 
 def _keep_for_ever() -> None:
-    # A transport that is collected takes itself out of its loop's epoll, which the child shares with its parent: the
-    # parent would never hear of that connection again. One reference too many survives even the end of the child.
+    # A transport that is garbage collected removes itself from its loop's epoll. The child shares that epoll with its
+    # parent, so the parent would never receive data of that connection again. An extra reference prevents the
+    # collection, even at the end of the child.
     if _left_behind:
         return
     try:

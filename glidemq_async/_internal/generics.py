@@ -1,6 +1,6 @@
-"""The types a queue is generic in: what its jobs carry, and what they return.
+"""The type variables of queues: the payload of their jobs, and the result.
 
-Both may be left out, `Job[dict]` or plain `Job`: they are Any then.
+Both may be omitted (`Job[dict]`, `Job`) and are Any then.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A port for scrapers and probes: a few pages over HTTP/1.1, each from a coroutine function; no more than that.
+"""A minimal HTTP/1.1 server for metrics and health probes. Coroutine functions return its pages.
 
-Not meant for the open network: no TLS, no bodies, one answer per connection.
+It is not meant for public networks: it has no TLS, ignores request bodies, and closes the connection after one
+response.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from glidemq_async.options.validation import whole_number
 __all__ = ["HttpEndpoint", "Page", "Pages", "PortError", "PortOwner", "lend_ports_to", "page_of", "port_problem"]
 
 _PATIENCE_SECONDS: Final = 10.0
-"""How long a client may take to ask and to take the answer."""
+"""Time limit for one connection, from the request to the end of the response."""
 _MOST_BYTES: Final = 8_192
-"""How long a request may be."""
+"""Maximum length of a request."""
 _MOST_CONNECTIONS: Final = 100
-"""Who comes while so many are served is let go at once."""
+"""Maximum number of open connections. Further connections are closed immediately."""
 
 _log = logging.getLogger(__name__)
 
 
 class Page(NamedTuple):
-    """An answer."""
+    """A response."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -42,14 +43,14 @@ Pages: TypeAlias = "Mapping[str, Callable[[], Awaitable[Page]]]"
 
 
 class PortOwner(Protocol):
-    """Another process that listens in place of this one: the supervisor of several."""
+    """A process that listens in place of this one: the supervisor of several processes."""
 
     async def open(self, host: str | None, port: int, pages: Pages) -> None:
-        """Listen for this process too, and ask it for its pages. Raises OSError."""
+        """Listen for this process too, and request its pages. Raises OSError."""
         ...
 
     async def close(self, host: str | None, port: int) -> None:
-        """Ask this process for nothing more."""
+        """Stop listening for this process."""
         ...
 
 
@@ -57,17 +58,17 @@ _owner: PortOwner | None = None
 
 
 def lend_ports_to(owner: PortOwner | None) -> None:
-    """Let somebody else listen for the endpoints of this process from now on; port 0 stays its own."""
+    """Let another process listen for the endpoints of this process from now on, except for those with port 0."""
     global _owner  # noqa: PLW0603 - ports belong to the process
     _owner = owner
 
 
 class HttpEndpoint(Background):
-    """Serves pages to GET and HEAD in the event loop that starts it; 404 for any other path, 500 when one raises.
+    """Serves pages to GET and HEAD in the event loop that starts it. Other paths return 404, and errors 500.
 
-    `host` None listens on every address. `port` 0 takes a free one, `port` tells which. `pages` may be a mapping that
-    grows. Raises TypeError or ValueError for what is no port; starting raises OSError when the port is taken, which
-    names the port by its `purpose`, such as "metrics".
+    `host` None listens on every address. `port` 0 uses a free port, which the attribute `port` contains. `pages` may be
+    a mapping that grows. Raises TypeError or ValueError for an invalid port. Starting raises OSError when the port is
+    in use; the message names the port by its `purpose`, for example "metrics".
     """
 
     def __init__(
@@ -84,13 +85,13 @@ class HttpEndpoint(Background):
 
     @property
     def port(self) -> int:
-        """The port that is served, or the one that was asked for before the start."""
+        """The port of the server; before the start, the requested port."""
         if self._server is None or not self._server.sockets:
             return self._port
         return int(self._server.sockets[0].getsockname()[1])
 
     async def start(self) -> None:
-        """Listen; idempotent. Raises OSError."""
+        """Start to listen. Idempotent. Raises OSError."""
         async with self._starting:
             if self._server is not None or self._lent_to is not None:
                 return
@@ -109,7 +110,7 @@ class HttpEndpoint(Background):
             self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=_MOST_BYTES)
 
     async def close(self) -> None:
-        """Stop listening and cut off who is being answered; idempotent."""
+        """Stop listening and close the open connections. Idempotent."""
         server, self._server = self._server, None
         owner, self._lent_to = self._lent_to, None
         if owner is not None:
@@ -155,18 +156,18 @@ class HttpEndpoint(Background):
 
 
 def port_problem(purpose: str, host: str | None, port: int, error: OSError) -> PortError:
-    """Return the error for a port that cannot be listened on, in words for who chose the port."""
+    """Return a readable error for a port that cannot be used."""
     code = error.errno or errno.EINVAL
     where = f"{purpose} port {port} ({host or 'all addresses'})"
     if code == errno.EADDRINUSE:
-        why = "address already in use: choose another port, or end what listens there"
+        why = "address already in use; choose another port, or stop the program that uses it"
     else:
         why = error.strerror or str(error)
     return PortError(code, f"the {where} cannot be used: {why}")
 
 
 class PortError(OSError):
-    """A port cannot be listened on. Its text is a sentence, without the number."""
+    """Raised when a port cannot be used. Its text is a sentence without the error number."""
 
     @override
     def __str__(self) -> str:
@@ -174,10 +175,10 @@ class PortError(OSError):
 
 
 async def page_of(pages: Pages, path: str) -> Page:
-    """Return the page of a path; one that says so where there is none, or where it cannot be made."""
+    """Return the page of a path, or an error page if there is none or if it cannot be created."""
     make = pages.get(path)
     if make is None:
-        return Page(f"there is {', '.join(pages)}\n".encode(), status=404)
+        return Page(f"the pages are {', '.join(pages)}\n".encode(), status=404)
     try:
         return await make()
     except Exception:  # noqa: BLE001 - a broken page must not end the worker's port

@@ -1,6 +1,6 @@
-"""Import the names of a package when they are first used.
+"""Imports the names of a package on first use.
 
-A program that starts needs few of them, and most of its start-up time would go into the others.
+Importing all of them at the start would take most of the start-up time, and a program needs only a few of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 def attach(
     package: str, file: str, before: Callable[[], None] | None = None
 ) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package, as PEP 562 wants them.
+    """Return `__getattr__`, `__dir__` and `__all__` of a package, as described in PEP 562.
 
     The names are listed once, in the stub next to the package's `__init__.py` (`file`). Type checkers read the stub
     directly. Each line has the form `from module import Name as Name`; a module of the package itself is
@@ -30,7 +30,7 @@ def attach(
         if before is not None:
             before()
         value = import_module(f"{package}.{name}") if name in modules else getattr(import_module(names[name]), name)
-        setattr(sys.modules[package], name, value)  # The next access does not come here.
+        setattr(sys.modules[package], name, value)  # later accesses find the attribute directly
         return value
 
     return get, lambda: sorted({*vars(sys.modules[package]), *names, *modules}), sorted(names)

@@ -1,4 +1,4 @@
-"""What belongs to an event loop is used and closed there."""
+"""Checks that objects of an event loop are used and closed in that loop."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import asyncio
 
 
 def refuse_elsewhere(loop: asyncio.AbstractEventLoop | None, what: str) -> None:
-    """Raise RuntimeError where the loop that something belongs to runs, and is another one than that of the caller."""
+    """Raise RuntimeError if an object belongs to another event loop than the caller's and that loop is running."""
     if loop is not None and loop is not asyncio.get_running_loop() and loop.is_running():
         raise elsewhere(loop, what)
 
 
 def elsewhere(loop: asyncio.AbstractEventLoop, what: str) -> RuntimeError:
-    """Return the error of something that belongs to this loop and is used in another one."""
+    """Return the error for an object that belongs to this loop and is used in another one."""
     if loop.is_running():
         return RuntimeError(
-            f"{what} belongs to another event loop: go on there, which is by .sync for what .sync has opened; or make "
-            "another one for this loop (of a storage: clone()); a GlideMQ app is to be opened here while it is closed "
+            f"{what} was opened in another event loop and cannot be used in this one. Open a separate one here (of a "
+            "storage: clone()), or use .sync if .sync opened it. A GlideMQ app can be opened here after it was closed "
             "there (async with mq; in a web service lifespan(mq), which a TestClient runs in its with block)"
         )
     return RuntimeError(
-        f"{what} belongs to an event loop that does not run any more: close objects before their loop ends, and make "
-        "new ones for the next (of a storage: clone())"
+        f"{what} belongs to an event loop that has ended. Close objects before their loop ends, and create "
+        "new ones for the next loop (of a storage: clone())"
     )

@@ -1,4 +1,4 @@
-"""Log lines that may repeat without end, such as those of a server that refuses every call."""
+"""Limits the rate of repeated log lines, for example of a server that refuses every call."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 PERIOD_SECONDS: Final = 60.0
-"""A message that goes on is logged once in this time."""
+"""Interval at which a repeated message is logged."""
 MAX_KEYS: Final = 100
-"""Messages that are remembered; the one that was logged first is forgotten first."""
+"""Maximum number of remembered messages. The oldest one is dropped first."""
 
 
 class RepeatedLog:
     """Logs a message the first time, and then once a minute with the number of repetitions.
 
-    `key` says which messages are the same, so that a text with changing details can be one message:
+    Messages with the same `key` count as the same message, even if their details differ:
 
         log.write(type(error), "worker %s: %s", name, error)
 
-    For one thread. `clock` returns seconds.
+    For use in one thread. `clock` returns seconds.
     """
 
     def __init__(

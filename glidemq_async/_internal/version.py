@@ -6,5 +6,5 @@ __all__ = ["__version__"]
 
 try:
     __version__ = version("glidemq-async")
-except PackageNotFoundError:  # a checkout on the path that is not installed
+except PackageNotFoundError:  # a source checkout that is on the path without being installed
     __version__ = "0+unknown"

@@ -1,4 +1,4 @@
-"""Waiting for one of several events, or for all of several works."""
+"""Helpers to wait for one of several events, or for several coroutines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def first_of(*events: asyncio.Event) -> None:
 
 
 async def together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run all at the same time. The first that fails cancels the others; its error is raised once they have ended."""
+    """Run all coroutines concurrently. The first failure cancels the others and is raised after they have ended."""
     try:
         async with asyncio.TaskGroup() as group:
             for work in works:

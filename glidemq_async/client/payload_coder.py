@@ -11,18 +11,18 @@ from glidemq_async.payloads.codecs import Codec, PayloadContext
 from glidemq_async.payloads.codecs.chain import MAGIC, PayloadKind, codecs_of, foreign
 from glidemq_async.payloads.serialization import MsgpackSerializer, Serializer
 
-#: Bytes that one stored value may have unless a queue says otherwise.
+#: Default maximum size of one stored value in bytes.
 DEFAULT_LIMIT: Final = 1024 * 1024
-#: What compression takes and gives unless it is told otherwise.
+#: Default threshold and maximum size for compression.
 _MOST_BEFORE_ENCODING: Final = 64 * 1024 * 1024
-#: The default serializer's form of None.
+#: None in the encoding of the default serializer.
 _NONE: Final = b"\xc0"
 
 
 class Payloads:
-    """Turns the payloads of jobs into what is stored, and back. Raises TypeError and ValueError for bad options.
+    """Encodes and decodes the payloads of one queue. Raises TypeError and ValueError for bad options.
 
-    `base` is the queue's base key; `limit` holds for what is sent.
+    `base` is the queue's base key. `limit` applies to the encoded size that is sent.
     """
 
     def __init__(
@@ -35,16 +35,16 @@ class Payloads:
         self._codecs = codecs_of(codecs)
         self.limit = DEFAULT_LIMIT if limit is None else whole_number("payload_limit", limit, least=1)
         plain = self._codecs is None and type(self._serializer) is MsgpackSerializer
-        #: What None is stored as if that is known beforehand: most handlers return nothing.
+        #: The stored form of None, computed once because most handlers return None.
         self.packed_none = _NONE if plain else None
 
     @property
     def plain_limit(self) -> int:
-        """Bytes of a value in the default serializer's form: more than `limit` where less may be made of it."""
+        """Maximum size in bytes in the default serializer's form. It exceeds `limit` if a codec may reduce the size."""
         return self.limit if self.packed_none is not None else max(self.limit, _MOST_BEFORE_ENCODING)
 
     def encode(self, value: object, kind: PayloadKind, name: str, job_id: str = "", base: str = "") -> bytes:
-        """Return what is stored of a value; `base` names another queue to which it belongs.
+        """Return the stored form of a value. `base` is set if the value belongs to another queue.
 
         Raises SerializationError, and PayloadTooLarge with the size and the limit.
         """
@@ -59,7 +59,7 @@ class Payloads:
         return data
 
     def decode(self, data: bytes, kind: PayloadKind, name: str, job_id: str, base: str = "", what: str = "") -> object:
-        """Return the value of stored bytes; any failure becomes a SerializationError that says `what` it is of."""
+        """Return the value of stored bytes. Raises SerializationError, whose message names the value as `what`."""
         try:
             if self._codecs is not None:
                 data = self._codecs.decode(data, PayloadContext(base or self._base, kind, name, job_id))

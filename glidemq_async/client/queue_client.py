@@ -1,4 +1,4 @@
-"""What a queue, a worker and their jobs share: one queue's keys, functions and serializer over one storage."""
+"""The connection of a process to one queue: store keys, functions, payloads, results and schedulers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_PREFIX: Final = "glide"
 
 
 class QueueClient:
-    """The connection of one process to one queue. Opened once, closed once; the storage only if it is its own."""
+    """The connection of one process to one queue. `close` also closes the storage if this object has opened it."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class QueueClient:
         self.owns_storage = not isinstance(storage, Storage)
         self.storage: Storage = open_storage(storage, timeout=timeout)
         self.budget: JobBudget | None = None
-        """What a run of its worker may write; None for clients of queues."""
+        """The budget of the worker for each run; None for clients of queues."""
         self._mode = mode
         self._dead_letter_queue = dead_letter_queue
         self._begin()
         forks.watch(self)
 
     def _begin(self) -> None:
-        """Be a client that has not been opened yet, with lanes and an id of its own."""
+        """Create the parts that are not connected yet, with new request channels and a new client id."""
         self.id = uuid.uuid4().hex
         self.functions = Functions(self.storage, self.keys.base)
         self.results = ResultListener(self.storage, self.functions, self.id)
@@ -68,30 +68,30 @@ class QueueClient:
         self.state: QueueState | None = None
 
     def after_fork(self) -> object:
-        """Start afresh in a forked child: calls of two processes must not share a lane; see `forks`."""
+        """Reset in a forked child, because two processes must not share a request channel; see `_internal/forks.py`."""
         parents = (self.functions, self.results, self.timekeeper, self._opening, self._loop)
         self._begin()
         return parents
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that the client belongs to, None before it is opened and once it is closed."""
+        """The event loop of the client, None before it is opened and after it is closed."""
         return self._loop
 
     @property
     def home(self) -> Home:
-        """What decides in which loop this client works: the storage, if that is shared with others."""
+        """The object that decides the event loop of this client: the storage if that is shared, else the client."""
         return self.storage if not self.owns_storage and isinstance(self.storage, Home) else self
 
     @property
     def queue(self) -> str:
-        """The queue's name."""
+        """The name of the queue."""
         return self.keys.queue
 
     async def open(self) -> None:
-        """Connect, check the stored queue and declare what this client is to declare; idempotent.
+        """Connect, check the stored queue, and declare this client's settings. Idempotent.
 
-        Raises StorageUnavailable, IncompatibleQueueError, and ValueError for a payload limit beyond the server's own.
+        Raises StorageUnavailable, IncompatibleQueueError, and ValueError if the payload limit exceeds the server's own.
         """
         if self.state is None:
             async with self._opening:
@@ -103,16 +103,16 @@ class QueueClient:
                     await self._declare()
 
     async def open_again(self, known: str) -> None:
-        """Declare again: the incarnation that was known is gone. Nothing if somebody did meanwhile. Raises as `open`.
+        """Declare the queue again after it was recreated. Does nothing if another task has already done so.
 
-        Others keep the state of the queue that is gone until there is a new one.
+        `known` is the incarnation that no longer exists. Raises the same errors as `open`.
         """
         async with self._opening:
             if self.functions.incarnation == known:
                 await self._declare()
 
     def keep_time(self) -> None:
-        """Fire the queue's job schedulers from now on; idempotent. For an open client."""
+        """Start to fire the queue's job schedulers. Idempotent. Only for an open client."""
         assert self.state is not None  # noqa: S101 - open
         self.timekeeper.start(any_scheduled=self.state.has_schedulers)
 
@@ -125,53 +125,53 @@ class QueueClient:
             access.warn(self.storage.url, self.state.missing_rules)
 
     def blocking(self, owner: object) -> Blocking[Any]:
-        """Return the coroutine methods of a job as calls that wait; see `Blocking`."""
+        """Return the blocking form of a job's coroutine methods; see `Blocking`."""
         return Blocking(owner, self.home)
 
     async def heartbeat(self, job_id: str) -> None:
-        """Nothing to say: the leases of runs in this process are renewed as long as it lives."""
+        """Do nothing. Leases of runs in this process are renewed as long as the process lives."""
 
     def refused(self, error: FunctionError) -> Exception:
-        """Return what a user is told when a function refuses the queue as it is stored."""
+        """Return the error for a user when a function does not accept the stored queue."""
         if error.code not in {"INCOMPATIBLE", "WRONGTYPE"}:
             return error
         return IncompatibleQueueError(
             f"queue {self.queue!r} on {self.storage.url} cannot be used: {error.message}; "
-            "use another queue name or prefix, or the settings the queue was made with"
+            "use another queue name or prefix, or the settings with which the queue was created"
         )
 
     def sibling(self, queue: str) -> QueueClient:
-        """Return a client of another queue of the same storage and prefix."""
+        """Return a client for another queue with the same storage and prefix."""
         return self._other(QueueKeys(self.keys.prefix, queue))
 
     def at(self, base: str) -> QueueClient:
-        """Return a client of the queue with this base key, in the same storage."""
+        """Return a client for the queue with this base key in the same storage."""
         return self._other(QueueKeys.of(base))
 
     def _other(self, keys: QueueKeys) -> QueueClient:
         return QueueClient(keys.queue, self.storage, prefix=keys.prefix, mode=None)
 
     def fits(self, key: str | None) -> bool:
-        """Whether a job with this key, or without one, may be added to the queue as it was when it was opened."""
+        """Return whether the mode of the queue, as known from `open`, allows a job with this key (or without one)."""
         mode = self.state.mode if self.state else None
         return mode is None or (mode == "keyed") == (key is not None)
 
     async def refuse_key(self, key: str | None) -> None:
-        """Raise ValueError for a key, or none, that does not fit; nothing if the queue has become another one."""
+        """Raise ValueError if the mode does not allow this key. Reads the mode again, because it may have changed."""
         if self._mode is None:
-            # It followed what was stored then.
+            # This client has no mode of its own and had adopted the stored one.
             async with self._opening:
                 await self._declare()
         mode = self.state.mode if self.state else None
         if mode == "keyed" and key is None:
-            raise ValueError(f'queue {self.queue!r} is of mode "keyed": every job needs a key=, this one has none')
+            raise ValueError(f'queue {self.queue!r} is of mode "keyed": every job needs a key=, but this one has none')
         if mode == "global" and key is not None:
             raise ValueError(
                 f'queue {self.queue!r} is of mode "global": key={key!r} would have no effect; leave it out'
             )
 
     async def close(self) -> None:
-        """Stop listening and close the storage if it was opened here; idempotent."""
+        """Stop listening, and close the storage if it was opened here. Idempotent."""
         await self.timekeeper.close()
         await self.results.close()
         self._loop = None
@@ -179,7 +179,7 @@ class QueueClient:
             await self.storage.close()
 
     def check_text(self, text: str, what: str) -> None:
-        """Refuse what is no text, has no UTF-8 form (ValueError) or is larger than a payload may be."""
+        """Raise TypeError unless `text` is a str, ValueError unless it is valid UTF-8, and PayloadTooLarge."""
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"a {what} must be a str, not {text!r}")
         size = len(text.encode())
@@ -187,23 +187,26 @@ class QueueClient:
             raise PayloadTooLarge(what, size, self.payloads.limit)
 
     def encode_data(self, value: object, name: str, job_id: str, letter: DeadLetter | None) -> bytes:
-        """Turn new data of a job into bytes; raises SerializationError or PayloadTooLarge."""
+        """Encode new data of a job. Raises SerializationError or PayloadTooLarge."""
         return self.payloads.encode(value, "data", name, *self._origin(job_id, letter))
 
     def decode_data(self, data: bytes, name: str, job_id: str, letter: DeadLetter | None) -> object:
-        """Turn the stored data of a job into their value; raises SerializationError."""
+        """Decode the stored data of a job. Raises SerializationError."""
         if letter is None:
             return self.payloads.decode(data, "data", name, job_id)
         return self.payloads.decode(data, "data", name, *self._origin(job_id, letter), what=f"data of job {job_id}")
 
     def _origin(self, job_id: str, letter: DeadLetter | None) -> tuple[str, str]:
-        """Which job and queue data belong to: those of a dead letter to where it came from and may go back to."""
+        """Return the job and queue to which data are bound.
+
+        A dead letter stays bound to its origin, so it can go back.
+        """
         if letter is None:
             return job_id, ""
         return letter.job_id, QueueKeys(self.keys.prefix, letter.queue).base
 
 
 def check_mode(mode: str | None) -> None:
-    """Raise ValueError for what is no mode of a queue."""
+    """Raise ValueError for an invalid mode."""
     if mode not in (None, "global", "keyed"):
         raise ValueError(f'mode must be None, "global" or "keyed", got {mode!r}')

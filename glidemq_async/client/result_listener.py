@@ -1,8 +1,8 @@
-"""Waiting for the results of jobs: one reply channel per client and queue, and the record as the safety net.
+"""Waits for the results of jobs: one reply channel per client and queue, with the job records as fallback.
 
-A published answer can be lost, so each waiter also reads the record when the subscription (re)appears and every few
-seconds, more often without a subscription. The server keeps the record for that until the channel confirms the answer;
-one call carries the confirmations of `CONFIRM_SECONDS`.
+A published reply can be lost. So each waiter also reads the record when the subscription is established, and every few
+seconds (more often without a subscription). The server keeps the record until the channel confirms the reply. One call
+confirms all replies of `CONFIRM_SECONDS`.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from glidemq_async.functions.callers import Functions, Record
 from glidemq_async.storage import Storage, Subscription
 
 RECHECK_SECONDS: Final = 5.0
-"""How often a waiter looks at the record by itself, in case a message was lost."""
+"""Interval at which a waiter reads the record, in case a message was lost."""
 FIRST_LOOK_SECONDS: Final = 0.05
-"""Without a subscription: pause before the first look at the record. Each further pause is half as long again."""
+"""Without a subscription: pause before the first read of the record. Each further pause is 1.5 times as long."""
 SLOWEST_LOOK_SECONDS: Final = 1.0
-"""Without a subscription: the longest pause between two looks at the record."""
+"""Without a subscription: longest pause between two reads of the record."""
 GOODBYE_SECONDS: Final = 1.0
-"""How long telling the server that nobody waits any more may take when the queue closes."""
+"""Time limit for cancelling the remaining waits on the server when the queue closes."""
 CONFIRM_SECONDS: Final = 0.05
-"""How long the receipt of an answer may wait for others, to be confirmed in one call."""
+"""Time for which confirmations are collected for one call."""
 CONFIRM_MAX: Final = 500
-"""Answers that one call confirms; this many do not wait."""
+"""Maximum number of confirmations in one call. When it is reached, they are sent immediately."""
 _EARLY: Final = 1_000
-"""Answers that are kept for adds on their way; one that is dropped is read from the record."""
+"""Maximum number of replies kept for adds in flight. Dropped ones are read from the record."""
 
 _log = logging.getLogger(__name__)
 
 
 class Ended(NamedTuple):
-    """How a job ended: its final state, and its stored result or error."""
+    """The end of a job: its final state, and its stored result or error."""
 
     state: str
     payload: bytes
@@ -44,7 +44,7 @@ class Ended(NamedTuple):
 
 
 Waiter: TypeAlias = "asyncio.Future[Ended | None]"
-"""Resolved with how a job ended, None when there is no such job."""
+"""Resolves to the end of a job, or to None if there is no such job."""
 
 
 def _ended_of(state: str, record: Record) -> Ended:
@@ -53,15 +53,15 @@ def _ended_of(state: str, record: Record) -> Ended:
 
 
 class ResultListener:
-    """Everyone of one client who waits for jobs of one queue."""
+    """All tasks of one client that wait for results of one queue."""
 
     def __init__(self, storage: Storage, functions: Functions, name: str) -> None:
         self._storage = storage
         self._functions = functions
         self.channel = name
         self._waiters: dict[str, set[Waiter]] = {}
-        # Answers that came before their waiter: add_and_wait learns the job's id only from the add's reply.
-        # They are kept only while such an add is on its way.
+        # Replies that arrived before their waiter, because add_and_wait learns the job's id only from the reply to the
+        # add. They are kept only while such an add is in flight.
         self._early: OrderedDict[str, Ended | None] = OrderedDict()
         self._expected = 0
         self._subscription: Subscription | None = None
@@ -69,14 +69,14 @@ class ResultListener:
         self._answered = asyncio.Event()
         self._subscribed = False
         self._errands: set[asyncio.Task[None]] = set()
-        # Jobs whose answer has come and is not confirmed, and the timer that confirms them.
+        # Jobs whose reply has arrived and is not confirmed yet, and the timer for the confirmation.
         self._received: list[str] = []
         self._confirming: asyncio.TimerHandle | None = None
 
     async def listen(self) -> None:
-        """Subscribe if that has not happened yet, and wait until the server confirms or refuses it.
+        """Subscribe if necessary, and wait until the server confirms or refuses the subscription.
 
-        A refused subscription is no error: waiters then poll the record.
+        A refused subscription is not an error; waiters then poll the record.
         """
         if self._subscription is None:
             async with self._subscribing:
@@ -90,7 +90,7 @@ class ResultListener:
         await self._answered.wait()
 
     async def close(self) -> None:
-        """Stop listening; whoever still waits gets QueueClosed."""
+        """Stop listening. Tasks that still wait get QueueClosed."""
         if self._subscription is not None:
             await self._subscription.close()
             self._subscription = None
@@ -99,8 +99,10 @@ class ResultListener:
             self._send_out(self._functions.forget_reply(job_id, self.channel))
             for waiter in waiters:
                 if not waiter.done():
-                    waiter.set_exception(QueueClosed(f"waited for job {job_id!r}, found the queue closed meanwhile"))
-                    waiter.exception()  # whoever waited may be gone
+                    waiter.set_exception(
+                        QueueClosed(f"the queue was closed while waiting for the result of job {job_id!r}")
+                    )
+                    waiter.exception()  # mark it as retrieved, because the waiting task may be gone
         self._confirm()
         if self._errands:
             _, late = await asyncio.wait(self._errands, timeout=GOODBYE_SECONDS)
@@ -108,25 +110,31 @@ class ResultListener:
                 errand.cancel()
 
     def expect(self, job_id: str | None) -> None:
-        """An add that asked for a reply is on its way; what came before for a job of its own id is of another job."""
+        """Note that an add with a reply is in flight.
+
+        Discard an earlier reply for its id, which belongs to another job.
+        """
         self._expected += 1
         if job_id is not None:
             self._early.pop(job_id, None)
 
     async def confirm_before(self, job_id: str | None) -> None:
-        """Confirm an answer before its id is used again: its record would stand in the way of the new job."""
+        """Confirm a reply before its id is used again. Otherwise the old record would make the new job a duplicate."""
         if job_id is not None and job_id in self._received:
             received, self._received = self._received, []
             await self._functions.confirm_replies(self.channel, received)
 
     def arrived(self) -> None:
-        """The add is answered, and whoever waits for its job has begun to wait."""
+        """Note that the add has its reply, and that the waiter of its job is registered."""
         self._expected -= 1
         if not self._expected:
             self._early.clear()
 
     def watch(self, job_id: str, *, asked: bool) -> Waiter:
-        """Begin to wait for a job, at once; asked: its add already named our channel. Hand the waiter to `wait`."""
+        """Register a waiter for a job, to be passed to `wait`.
+
+        `asked` means that the add has named our reply channel.
+        """
         waiter: Waiter = asyncio.get_running_loop().create_future()
         if asked and job_id in self._early:
             waiter.set_result(self._early.pop(job_id))
@@ -134,7 +142,7 @@ class ResultListener:
         return waiter
 
     async def wait(self, job_id: str, waiter: Waiter, *, asked: bool) -> Ended:
-        """Wait until a watched job has ended. Raises JobNotFound, QueueClosed."""
+        """Wait until the job of a waiter has ended. Raises JobNotFound, QueueClosed."""
         try:
             if not asked:
                 await self._look(job_id)
@@ -155,11 +163,12 @@ class ResultListener:
             return
         self._waiters.pop(job_id, None)
         if not waiter.done() or waiter.cancelled():
-            # Nobody here waits any more: the server need not publish. Losing this call costs one message.
+            # The last waiter is gone, so the server need not publish the result. If this call fails, it publishes one
+            # more.
             self._send_out(self._functions.forget_reply(job_id, self.channel))
 
     def _send_out(self, errand: Coroutine[Any, Any, None]) -> None:
-        """Do something that nobody waits for; waiters look at the record from time to time anyway."""
+        """Make a call in the background whose failure has no consequence, because waiters also read the record."""
         task = asyncio.create_task(errand)
         self._errands.add(task)
         task.add_done_callback(self._errand_done)
@@ -167,7 +176,7 @@ class ResultListener:
     def _errand_done(self, task: asyncio.Task[None]) -> None:
         self._errands.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.debug("an errand of the result listener failed: %s", error)
+            _log.debug("a background call of the result listener failed: %s", error)
 
     async def _look(self, job_id: str) -> None:
         state, record = await self._functions.await_job(job_id, self.channel)
@@ -177,7 +186,7 @@ class ResultListener:
             self._receive(job_id, _ended_of(state, record))
 
     def _receive(self, job_id: str, ended: Ended) -> None:
-        """Hand an answer to its waiters, and confirm it soon."""
+        """Pass a reply to its waiters, and schedule its confirmation."""
         self._resolve(job_id, ended)
         self._received.append(job_id)
         if len(self._received) >= CONFIRM_MAX:
@@ -191,14 +200,14 @@ class ResultListener:
             self._confirming = None
         received, self._received = self._received, []
         if received:
-            # Losing this call costs memory for a minute: the records stay until their hold ends.
+            # If this call fails, the server keeps the records a minute longer.
             self._send_out(self._functions.confirm_replies(self.channel, received))
 
     @staticmethod
     def _found(job_id: str, ended: Ended | None) -> Ended:
         if ended is None:
             raise JobNotFound(
-                f"asked for the result of job {job_id!r}, found no such job: it was removed, or its retention is over; "
+                f"no result of job {job_id!r}: there is no such job. It was removed, or its retention has expired; "
                 "keep results longer with keep_completed or result_ttl, or use add_and_wait, which waits from the start"
             )
         return ended
@@ -216,7 +225,7 @@ class ResultListener:
                 waiter.set_result(ended)
 
     def _on_message(self, message: bytes) -> None:
-        # "<state>[?] <id length> <id><payload>"; "?" = the payload is too large for a message, read the record.
+        # "<state>[?] <id length> <id><payload>". "?": the payload is too large for a message, so read the record.
         head, length, rest = message.split(b" ", 2)
         size = int(length)
         job_id = rest[:size].decode()

@@ -1,8 +1,8 @@
-"""Firing schedulers: every process that has a queue open takes part in it.
+"""Fires the job schedulers of a queue. Every process that has the queue open takes part.
 
-The store names a first process, which comes at the next slot, and a second one, which comes a little later; all others
-come round once in a while. The first one fires the oldest slots and the others another part of what is due. The store
-lets each slot fire once.
+The store assigns a first process, which wakes at the next fire time, and a second one, which wakes a little later. All
+others check rarely. The first process fires the oldest fire times, and each other one a different part of the due ones.
+The store accepts each fire time once.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from glidemq_async.schedules.schedule import Schedule, Slots
 __all__ = ["Timekeeper"]
 
 PATROL: Final = (30.0, 60.0)
-"""How often a process without a role looks for what the others may have left behind."""
+"""Interval at which a process without a role checks for missed work of the others."""
 FIRST_LOOK: Final = (0.05, 0.5)
-"""When a queue that has schedulers was opened: not at once, for most who open one for a moment only."""
+"""Delay of the first check after a queue with schedulers was opened, because many queues are open only briefly."""
 BEHIND: Final = (0.5, 1.0)
-"""How long after a slot somebody without a role looks whether it was fired."""
+"""Delay after a fire time at which a process without a role checks whether it was fired."""
 LONGEST_PAUSE: Final = 30.0
-"""Between two tries while the storage is away."""
+"""Pause between two attempts while the storage is unreachable."""
 LEAVE_SECONDS: Final = 2.0
-"""How long giving up a role may take when the queue closes; without it the role is free after a slot."""
+"""Time limit for giving up a role when the queue closes. Otherwise the role expires after the next fire time."""
 SLOTS_A_CALL: Final = 100
-"""Slots that one call names at most; the server fires fewer when it has spent its time for one call."""
+"""Maximum number of fire times in one call. The server fires fewer if the call reaches its time limit."""
 UNREADABLE_SECONDS: Final = 600.0
-"""How long a scheduler that this process cannot read is left alone. It is read sooner when somebody changes it."""
+"""Pause before a scheduler that this process cannot read is tried again, unless it is changed before."""
 LOGGED_UNREADABLE: Final = 20
-"""How many schedulers that cannot be read are named in the log at most."""
+"""Maximum number of unreadable schedulers that are named in the log."""
 LOOP_SECONDS: Final = 0.005
-"""How long planning may hold the event loop."""
+"""Maximum time for which planning may block the event loop."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,24 +53,25 @@ class Timekeeper:
         self.process = process
         self._timer: asyncio.TimerHandle | None = None
         self._round: asyncio.Task[None] | None = None
-        # Set during a round: come again not later than this (loop time).
+        # Set during a round: the latest loop time for the next round.
         self._sooner = float("inf")
         self._holds_role = False
         self._failures = 0
-        # Everything due up to this scheduler (slot, id) cannot be fired here; not asked for again until that time.
+        # Everything due up to this scheduler (fire time, id) cannot be fired here and is not requested again until
+        # then.
         self._behind: tuple[int, str] | None = None
         self._behind_until = 0.0
         self._unreadable: set[str] = set()
         self._started = self._closed = False
 
     def start(self, *, any_scheduled: bool) -> None:
-        """Begin; idempotent. `any_scheduled` says whether the queue had schedulers when it was opened."""
+        """Start. Idempotent. `any_scheduled` is true if the queue had schedulers when it was opened."""
         if not self._started and not self._closed:
             self._started = True
             self._arm(random.uniform(*(FIRST_LOOK if any_scheduled else PATROL)))
 
     def expect(self, delay: float, *, holds_role: bool = False) -> None:
-        """Come in so many seconds, unless that is planned sooner anyway."""
+        """Run a round after `delay` seconds, unless an earlier one is planned."""
         if self._closed or not self._started:
             return
         self._holds_role = self._holds_role or holds_role
@@ -80,16 +81,16 @@ class Timekeeper:
             self._arm(max(0.0, delay))
 
     def hint(self, delay: float) -> None:
-        """Somebody saw that a slot comes in so many seconds: look afterwards whether it was fired."""
+        """Check after a fire time in `delay` seconds, which another client has reported, whether it was fired."""
         if not self._holds_role:
             self.expect(max(0.0, delay) + random.uniform(*BEHIND))
 
     async def fire(self) -> None:
-        """Fire what is due now; for those who move the clock by hand."""
+        """Fire what is due now. Used by tests that control the clock."""
         await self._come()
 
     async def close(self) -> None:
-        """Stop, and give up a role at once; idempotent."""
+        """Stop, and give up the role immediately. Idempotent."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -102,12 +103,15 @@ class Timekeeper:
                 async with asyncio.timeout(LEAVE_SECONDS):
                     await self._functions.leave_schedules(self.process)
             except (TimeoutError, GlideMQError) as error:
-                _log.info("could not give up the role of firing schedulers, another process takes over: %r", error)
+                _log.info(
+                    "could not give up the scheduler role; another process takes over after it expires: %r", error
+                )
 
     def _arm(self, delay: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # A queue that nobody closes must be free to vanish: a timer does not hold it, as a sleeping task would.
+        # A timer does not reference the queue strongly, so a queue that is never closed can be collected. A sleeping
+        # task would keep it alive.
         me: weakref.ref[Timekeeper] = weakref.ref(self)
         self._timer = asyncio.get_running_loop().call_later(delay, self._ring, me)
 
@@ -118,7 +122,7 @@ class Timekeeper:
             timekeeper.begin()
 
     def begin(self) -> None:
-        """Come now, unless that is happening already."""
+        """Start a round now, unless one is running."""
         if not self._closed and self._round is None:
             self._timer = None
             self._sooner = float("inf")
@@ -131,7 +135,7 @@ class Timekeeper:
         except Exception as error:  # noqa: BLE001 - one failure must not end the firing of schedulers
             self._failures += 1
             pause = min(LONGEST_PAUSE, 2.0 ** min(self._failures, 10) / 2) * random.uniform(0.5, 1.0)
-            _log.warning("schedulers of %s: could not fire, trying again in %.1f s: %r", self._base, pause, error)
+            _log.warning("could not fire the schedulers of %s; next attempt in %.1f s: %r", self._base, pause, error)
         self._round = None
         if not self._closed:
             now = asyncio.get_running_loop().time()
@@ -142,7 +146,7 @@ class Timekeeper:
         return self._functions.base
 
     async def _come(self) -> float:
-        """Fire until nothing is due; returns in how many seconds to come again."""
+        """Fire until nothing is due. Return the seconds until the next round."""
         if self._behind and asyncio.get_running_loop().time() >= self._behind_until:
             self._behind = None
         spread = True
@@ -155,7 +159,8 @@ class Timekeeper:
                 return self._pause(reply)
             fired, unreadable = await self._fire_page(reply)
             if spread and not reply.is_first:
-                # A part without anything to do here: go through all from the oldest one on.
+                # This part contains nothing that this process can fire, so go through all schedulers from the oldest
+                # on.
                 spread = fired > 0
             elif unreadable:
                 self._behind = unreadable[-1].slot, unreadable[-1].id
@@ -168,7 +173,7 @@ class Timekeeper:
         return min(patrol, max((reply.at - reply.now) / 1000, 0.0))
 
     async def _fire_page(self, reply: DueReply) -> tuple[int, list[DueScheduler]]:
-        """Fire what was handed out; returns how many schedulers moved on, and those that cannot be read, in order."""
+        """Fire one page of schedulers. Return how many advanced, and those that cannot be read, in order."""
         planned, refused = await self._plan(reply)
         moved = 0
         waits: set[Wait] = {firing.due.wait for firing in planned}
@@ -197,7 +202,7 @@ class Timekeeper:
         return planned, refused
 
     async def _fire_some(self, left: deque[Firing], wait: Wait, refused: set[str]) -> int:
-        """Make one call for the first of these and take away what is over with; returns how many schedulers moved."""
+        """Make one call for the first items and remove the finished ones. Return how many schedulers advanced."""
         batch = _batch(left)
         rest: list[Firing] = []
         moved = 0
@@ -221,7 +226,7 @@ class Timekeeper:
 
 
 def _batch(firings: Iterable[Firing]) -> list[Firing]:
-    """Return the first of these, of the last one as many slots as fit into one call."""
+    """Return the first items whose fire times fit into one call."""
     batch: list[Firing] = []
     room = SLOTS_A_CALL
     for firing in firings:

@@ -55,7 +55,8 @@ class Queue(
 
     Use it as an async context manager, or call `connect()` and `close()`. The first call connects automatically.
 
-    - `storage` is a URL, a Storage, or None. None means `$GLIDEMQ_URL`, and without that variable the embedded default.
+    - `storage` is a URL, a Storage, a client of redis.asyncio, or None. None means `$GLIDEMQ_URL`, and without that
+      variable the embedded default.
     - `prefix` starts the name of every store key of the queue.
     - `mode` is stored with the queue. In "keyed" mode every job needs a `key`; in "global" mode no job may have one.
       None accepts the stored mode. If none is stored, keys are optional.

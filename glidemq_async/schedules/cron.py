@@ -1,7 +1,7 @@
-"""Cron expressions as Vixie cron reads them: which instants match, in any time zone, forwards and backwards.
+"""Cron expressions with the semantics of Vixie cron: the matching times in any time zone, forwards and backwards.
 
-croniter reads the fields. Stepping is done here, on the local calendar: what happens at a change of the clock and how
-the two day fields combine is a matter of the expression's form, which croniter does not look at.
+croniter parses the fields. The search is done here, on the local calendar, because clock changes and the combination of
+the two day fields depend on the form of the expression, which croniter does not consider.
 """
 
 from __future__ import annotations
@@ -38,33 +38,34 @@ _LAST_WEEKDAY: Final = 7
 _FIRST_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - local time, on purpose
 _FARTHEST_DAYS: Final = 50 * 366
-# No clock has been set back by more since 1970.
+# The largest backward clock change since 1970.
 _LONGEST_OVERLAP: Final = 6 * 3600
 
 
 @lru_cache(maxsize=4096)
 def parse_cron(text: str, zone: tzinfo = UTC) -> Cron:
-    """Read an expression of five fields (minute, hour, day of month, month, day of week), or six, the seconds first.
+    """Parse an expression of five fields (minute, hour, day of month, month, day of week), or six with seconds first.
 
-    Names, ranges (also over the end: 22-2), steps, lists; Sunday is 0 or 7; @yearly, @annually, @monthly, @weekly,
-    @daily, @midnight, @hourly. If both day fields are restricted, one of them suffices; a field that begins with *
-    restricts only together with the other one. Raises ValueError for what is malformed or matches no day at all.
+    Supports names, ranges (also wrapping ones such as 22-2), steps, lists, 0 or 7 for Sunday, and @yearly, @annually,
+    @monthly, @weekly, @daily, @midnight, @hourly. If both day fields are restricted, a day matches if one of them
+    matches. A day field that begins with * must always match. Raises ValueError for an invalid expression, and for one
+    that matches no day at all.
     """
     words = _SHORT.get(text.strip().lower(), text).lower().split()
     if words and words[0].startswith("@"):
-        raise ValueError(f"cron expression {text!r} is unknown: the short forms are {', '.join(_FORMS)}")
+        raise ValueError(f"cron expression {text!r} is unknown; the short forms are {', '.join(_FORMS)}")
     if len(words) not in (5, 6):
         raise ValueError(
-            f"cron expression {text!r} has {len(words)} fields: give minute, hour, day of month, month and day of "
-            "week, with the seconds before them if they matter"
+            f"cron expression {text!r} has {len(words)} fields; use minute, hour, day of month, month and day of "
+            "week, optionally with seconds before them"
         )
     words = ["0", *words] if len(words) == 5 else words
     plain = [_checked(text, position, word) for position, word in enumerate(words)]
-    # Imported with the first cron expression: few processes meet one, and all would wait for it at their start.
+    # Imported on first use, because few processes need it and the import takes time at start-up.
     from croniter import CroniterError, croniter
 
     try:
-        # croniter takes the seconds last unless told otherwise, and with them at the end names no field wrongly.
+        # By default croniter expects the seconds last, and then reports wrong field names in its errors.
         fields, _ = croniter.expand(" ".join(plain), second_at_beginning=True)
     except CroniterError as error:
         raise ValueError(f"cron expression {text!r} is not valid: {error}") from None
@@ -73,19 +74,19 @@ def parse_cron(text: str, zone: tzinfo = UTC) -> Cron:
     stars = [word.startswith("*") for word in words]
     cron = Cron(text, zone, values, by_elapsed_time=stars[1] or stars[2], either_day=not (stars[3] or stars[5]))
     if cron.local_from(0) is None:
-        raise ValueError(f"cron expression {text!r} matches no day: there is no such date")
+        raise ValueError(f"cron expression {text!r} matches no day, because such a date does not exist")
     return cron
 
 
 def _checked(text: str, position: int, word: str) -> str:
-    """Refuse what croniter understands beyond cron (random and hashed values, years, ?), field by field."""
+    """Refuse croniter's extensions of cron (random and hashed values, years, ?), field by field."""
     return ",".join(_checked_item(text, position, item) for item in word.split(","))
 
 
 def _checked_item(text: str, position: int, item: str) -> str:
     match = _ITEM.fullmatch(item)
     if match is None:
-        raise ValueError(f"cron expression {text!r}: {item!r} is no {_FIELDS[position]}")
+        raise ValueError(f"cron expression {text!r}: {item!r} is not a valid {_FIELDS[position]}")
     whole, first, last, step = match.groups()
     values = [_number(text, position, item, value) for value in (first, last) if value]
     if len(values) == 2:
@@ -93,18 +94,19 @@ def _checked_item(text: str, position: int, item: str) -> str:
         if position == _WEEKDAY and begin == _LAST_WEEKDAY > end:
             values[0] = begin = 0
         if begin == end:
-            # croniter takes a range of one value for all values.
+            # croniter treats a range of one value as all values.
             return str(begin)
         if end < begin and begin in _WHOLE[position] and end in _WHOLE[position]:
             return _over_the_end(_WHOLE[position], begin, end, int(step[1:]) if step else 1) or item
     if position == _WEEKDAY and step and len(values) == 1:
-        # "1/2" runs to the end of the week, which is a Sunday; croniter would end it on Saturday. "7/2" begins there.
+        # "1/2" runs to the end of the week, which is a Sunday, but croniter ends it on Saturday. "7/2" starts on
+        # Sunday.
         return f"{values[0]}-{_LAST_WEEKDAY}{step}" if values[0] < _LAST_WEEKDAY else str(_LAST_WEEKDAY)
     return f"{'-'.join(map(str, values)) or whole}{step or ''}"
 
 
 def _over_the_end(whole: range, begin: int, end: int, step: int) -> str:
-    """Return the values of a range such as 22-2, which croniter counts wrongly with a step; "" for a step of zero."""
+    """Return the values of a wrapping range such as 22-2, which croniter miscounts with a step; "" for a zero step."""
     values = [*range(begin, whole.stop), *range(whole.start, end + 1)]
     return ",".join(map(str, values[::step])) if step else ""
 
@@ -114,7 +116,7 @@ def _number(text: str, position: int, item: str, value: str) -> int:
     if value in names:
         return names.index(value) + (position == 4)
     if not value.isascii() or not value.isdigit():
-        raise ValueError(f"cron expression {text!r}: {item!r} is no {_FIELDS[position]}")
+        raise ValueError(f"cron expression {text!r}: {item!r} is not a valid {_FIELDS[position]}")
     return int(value)
 
 
@@ -125,12 +127,11 @@ def _values(position: int, found: list[int | str]) -> list[int]:
 
 
 class Cron:
-    """The instants of one expression in one time zone, as whole seconds since 1970.
+    """The times of one expression in one time zone, as whole seconds since 1970.
 
-    A job whose minute and hour are both fixed (neither begins with *) runs once at each of its local times: a time that
-    the clock skips in spring runs at the first instant after the gap, one that comes twice in autumn runs the first
-    time. Any other job (an hourly one, every five minutes) goes by elapsed time: nothing happens in the gap, and a
-    repeated hour is run through twice.
+    If neither minute nor hour begins with *, each matching local time counts once: a time skipped in spring runs at the
+    first instant after the gap, and a time repeated in autumn runs at its first occurrence. Otherwise (for example
+    every hour, or every five minutes) elapsed time counts: nothing runs in the gap, and a repeated hour runs twice.
     """
 
     def __init__(
@@ -148,17 +149,17 @@ class Cron:
         return f"<Cron {self.text!r} in {self._zone}>"
 
     def after(self, instant: int) -> int | None:
-        """Return the first match after an instant; None when there is none for fifty years."""
+        """Return the first match after an instant, None if there is none within fifty years."""
         return self._after_elapsed(instant) if self._by_elapsed_time else self._after_fixed(instant)
 
     def upto(self, instant: int) -> int | None:
-        """Return the last match at or before an instant; None when there is none for fifty years."""
+        """Return the last match at or before an instant, None if there is none within fifty years."""
         return self._upto_elapsed(instant) if self._by_elapsed_time else self._upto_fixed(instant)
 
     def count(self, after: int, upto: int, most: int) -> int:
-        """Return how many matches there are after an instant and not after another one, at most `most`.
+        """Return the number of matches after `after` and not later than `upto`, but at most `most`.
 
-        A local day without a change of the clock is counted as a whole.
+        Local days without a clock change are counted as a whole.
         """
         found, at = 0, after
         while at < upto and found < most:
@@ -176,11 +177,11 @@ class Cron:
         return min(found, most)
 
     def _is_steady(self, first: int, last: int, offset: int) -> bool:
-        """Return whether no change of the clock between these instants, or shortly before or after them, matters."""
+        """Return True if no clock change affects the time between these instants."""
         return self._offset(first - _LONGEST_OVERLAP) == offset == self._offset(last + _LONGEST_OVERLAP)
 
     def _times_upto(self, second: int) -> int:
-        """Return how many times of a matching day lie at or before this second of it."""
+        """Return how many times of a matching day are not later than this second of the day."""
         minute = second - second % 60
         at = bisect_left(self._minutes, minute)
         whole = at * len(self._seconds)
@@ -188,7 +189,7 @@ class Cron:
             whole += bisect_right(self._seconds, second % 60)
         return whole
 
-    # -- fixed local times: each once -----------------------------------------------------------------------------
+    # -- fixed local times: each runs once ------------------------------------------------------------------------
 
     def _after_fixed(self, instant: int) -> int | None:
         local = self.local_from(instant + self._offset(instant) + 1)
@@ -209,13 +210,13 @@ class Cron:
         return None
 
     def _once(self, local: int) -> int:
-        """Return the instant of a local time: the first of two, or the first one after the gap it lies in."""
+        """Return the instant of a local time: the first of two, or the first one after the gap that contains it."""
         before, after = self._offsets(local)
         if self._offset(local - before) == before:
             return local - before
         return self._change(local - after, local - before)
 
-    # -- elapsed time: whatever the clock shows -------------------------------------------------------------------
+    # -- elapsed time: clock changes are ignored ------------------------------------------------------------------
 
     def _after_elapsed(self, instant: int) -> int | None:
         offset = self._offset(instant)
@@ -226,7 +227,7 @@ class Cron:
         )
 
     def _again(self, instant: int, here: int, offset: int) -> int | None:
-        """The clock will be set back soon: the first match in what it shows again of the time before `here`."""
+        """Return the first match in the local times that repeat because the clock is set back soon."""
         later = self._offset(instant + _LONGEST_OVERLAP)
         if later >= offset:
             return None
@@ -245,7 +246,7 @@ class Cron:
         return found
 
     def _first(self, search: Callable[[int], int | None], local: int, step: int, instant: int) -> int | None:
-        """Search local times from `local` on for one that exists after the instant, or (step -1) at or before it."""
+        """Find the first local time from `local` on that exists after the instant, or (step -1) not after it."""
         at = search(local)
         while at is not None:
             there = [found for found in self._instants(at) if (found > instant) == (step > 0)]
@@ -255,7 +256,7 @@ class Cron:
         return None
 
     def _instants(self, local: int) -> Iterator[int]:
-        """The instants at which the clock shows a local time: none in a gap, two in an overlap."""
+        """Iterate over the instants with this local time: none in a gap, two in an overlap."""
         for offset in set(self._offsets(local)):
             if self._offset(local - offset) == offset:
                 yield local - offset
@@ -263,7 +264,7 @@ class Cron:
     # -- the local calendar, in seconds since 1970 as if it were UTC ----------------------------------------------
 
     def local_from(self, local: int) -> int | None:
-        """Return the first matching local time at or after one."""
+        """Return the first matching local time that is not before `local`."""
         day, second = divmod(local, _DAY)
         if self._is_day(day) and (found := self._time_from(second)) is not None:
             return day * _DAY + found
@@ -304,18 +305,18 @@ class Cron:
             at -= 1
         return self._minutes[at] + self._seconds[-1] if at >= 0 else None
 
-    # -- the zone's clock -----------------------------------------------------------------------------------------
+    # -- the clock of the time zone -------------------------------------------------------------------------------
 
     def _offset(self, instant: int) -> int:
         return _seconds_of(datetime.fromtimestamp(instant, self._zone).utcoffset())
 
     def _offsets(self, local: int) -> tuple[int, int]:
-        """The offsets of a local time; they differ in a gap (before, after it) and in an overlap (first, second)."""
+        """Return the two possible offsets of a local time. They differ in a gap (before, after) and in an overlap."""
         naive = (_EPOCH + timedelta(seconds=local)).replace(tzinfo=self._zone)
         return _seconds_of(naive.utcoffset()), _seconds_of(naive.replace(fold=1).utcoffset())
 
     def _change(self, low: int, high: int) -> int:
-        """Return the first instant after `low` at which the clock is set, known to be at most `high`."""
+        """Return the first instant after `low` at which the offset changes; `high` is an upper bound."""
         offset = self._offset(low)
         while high - low > 1:
             middle = (low + high) // 2
@@ -326,7 +327,7 @@ class Cron:
         return high
 
     def _end_of_overlap(self, instant: int) -> int:
-        """The clock was set back a while ago: the last local time that it showed before; else 0."""
+        """Return the last local time before the clock was set back recently, else 0."""
         before = self._offset(instant - _LONGEST_OVERLAP)
         if before <= self._offset(instant):
             return 0

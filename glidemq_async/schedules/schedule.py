@@ -1,6 +1,6 @@
-"""A schedule: the instants at which a job is due (its slots), their bounds, and what becomes of those that are missed.
+"""A schedule: the fire times of a job scheduler, their bounds, and the rule for missed ones.
 
-Only values live here, nothing talks to a server. Slots are whole milliseconds since 1970.
+This module computes values only and calls no server. Fire times are whole milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -26,47 +26,48 @@ Overlap: TypeAlias = Literal["allow", "skip"]
 
 MAX_CATCH_UP: Final = 1_000
 _CATCH_UP: Final = 100
-"""How many missed slots `fire-all` makes up for unless `catch_up` says otherwise; the newest ones."""
+"""Default maximum number of missed fire times for which `fire-all` adds jobs; the newest ones."""
 _LONGEST_EXPRESSION: Final = 512
 
 PROMPT_MS: Final = 5_000
-"""A slot is on time if a process came no later than this after it: another process has taken over."""
+"""A fire time counts as on time if a process checks within this time after it, because processes may take over."""
 GRACE_MS: Final = 90_000
-"""The newest slot is missed if no process came within this time, which is longer than a process needs to notice that
-no other one fires."""
+"""The newest fire time counts as missed if no process checks within this time. It is longer than a process needs to
+notice the absence of the others."""
 _MOST_COUNTED: Final = 1_000
-"""Missed slots of a cron expression are counted up to here."""
+"""Missed fire times of a cron expression are counted up to this number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When a job scheduler adds its jobs. Give exactly one of `cron` and `every`.
+    """The fire times of a job scheduler. Give exactly one of `cron` and `every`.
 
-    - `cron`: five fields, or six with the seconds first; names, ranges, steps, lists, 7 for Sunday, `@daily` and the
-      like. Two restricted day fields mean either of them. `tz` is the IANA name of its time zone, UTC by default;
-      an interval has none.
-    - `every`: seconds or a timedelta, at least a millisecond. Slots lie at `start + k * every` for ever, however late
-      one of them was fired. Without `start` that is the instant of the first upsert, and the first slot comes one
-      interval after it.
-    - `start`, `end`: no slot before the one or after the other; aware datetimes.
-    - `limit`: how many slots are fired in all.
-    - `missed`: what to do about slots that passed while no process was there to fire them. "skip" (the default) lets
-      them pass, "fire-once" adds one job for the newest of them, "fire-all" adds a job for each, for the newest
-      `catch_up` of them (1 to 1,000, 100 by default; refused without "fire-all"). Nothing counts as missed if a process
-      comes within 5 seconds. After that all slots do that passed until it came, but for the newest one in its first 90
-      seconds. A slot that becomes due while a process is there is never missed, however slow the firing is.
-    - `immediately`: the first slot is the instant of the first upsert instead of one interval after it. With `every`,
-      without `start`.
-    - `after_completion`: the next slot comes `every` after the end of the last slot's job (completed, failed for good
-      or removed), so runs never overlap and never queue up. With `every`; `missed` and `overlap` do not concern it.
-    - `jitter`: seconds or a timedelta; the job of each slot is delayed by a part of it, spread evenly over slots and
-      schedulers.
-    - `overlap`: "skip" passes over a slot while the scheduler's last job has not ended; "allow" adds it.
+    - `cron`: five fields, or six with seconds first; names, ranges, steps, lists, 7 for Sunday, `@daily` and similar.
+      If both day fields are restricted, a day matches if one of them matches. `tz` is the IANA name of the time zone,
+      by default UTC. It is only for `cron`.
+    - `every`: the interval in seconds or as a timedelta, at least one millisecond. The fire times are
+      `start + k * every`, even if some of them were fired late. Without `start`, intervals count from the first upsert,
+      and the first fire time is one interval after it.
+    - `start`, `end`: the bounds of the fire times, as datetimes with a time zone.
+    - `limit`: the maximum number of fire times.
+    - `missed`: the rule for fire times at which no process was present. "skip" (the default) ignores them, "fire-once"
+      adds one job for the newest, and "fire-all" adds a job for each of the newest `catch_up` (1 to 1,000, by default
+      100; only with "fire-all"). Nothing is missed if a process returns within 5 seconds. Otherwise all fire times
+      before its return are missed, except the newest one if that is less than 90 seconds old. A fire time that becomes
+      due while a process is present is never missed, even if it is fired late.
+    - `immediately`: the first fire time is the time of the first upsert, instead of one interval later. Only with
+      `every` and without `start`.
+    - `after_completion`: the next fire time is `every` after the end of the previous job (completed, permanently
+      failed, or removed), so runs never overlap and never accumulate. Only with `every`; `missed` and `overlap` do not
+      apply.
+    - `jitter`: seconds or a timedelta. The job of each fire time is delayed by a part of it, which is spread evenly
+      over fire times and schedulers.
+    - `overlap`: "skip" skips a fire time while the scheduler's last job has not ended; "allow" does not.
 
-    At a change of the clock cron jobs behave as Vixie cron's do: a fixed local time that is skipped runs at the first
-    instant after the gap, one that comes twice runs once; jobs whose minute or hour begins with * go by elapsed time.
+    Clock changes are handled as in Vixie cron: a fixed local time that is skipped runs at the first instant after the
+    gap, and one that is repeated runs once. Jobs whose minute or hour begins with * follow elapsed time.
 
-    Raises TypeError or ValueError for what is no schedule; the message names the option.
+    Raises TypeError or ValueError for an invalid schedule; the message names the option.
     """
 
     cron: str | None = None
@@ -88,7 +89,9 @@ class Schedule:
         if self.every is not None:
             object.__setattr__(self, "every", to_ms("every", self.every, allow_zero=False) / 1000)
             if self.tz is not None:
-                raise ValueError(f"tz={self.tz!r} concerns cron only: an interval of seconds has no time zone")
+                raise ValueError(
+                    f"tz={self.tz!r} applies only to cron=, because an interval has no time zone; leave out tz="
+                )
         elif self.tz is None:
             object.__setattr__(self, "tz", "UTC")
         _one_of("missed", self.missed, get_args(Missed))
@@ -106,14 +109,18 @@ class Schedule:
         boolean("immediately", self.immediately)
         boolean("after_completion", self.after_completion)
         if self.immediately and (self.every is None or self.start is not None):
-            raise ValueError("immediately=True needs every= without start=; to add one job now, trigger the scheduler")
+            raise ValueError(
+                "immediately=True needs every= without start=; to add one job now, call trigger_job_scheduler"
+            )
         if not self.after_completion:
             return
         if self.every is None:
-            raise ValueError("after_completion=True needs every=: how long after the end of a job the next slot comes")
+            raise ValueError(
+                "after_completion=True needs every=, the time between the end of a job and the next fire time"
+            )
         for name, value, default in (("missed", self.missed, "skip"), ("overlap", self.overlap, "allow")):
             if value != default:
-                raise ValueError(f"{name}={value!r} and after_completion=True exclude each other: leave out {name}=")
+                raise ValueError(f"{name}={value!r} and after_completion=True cannot be combined; leave out {name}=")
 
     def _check_catch_up(self) -> None:
         if self.missed == "fire-all" and self.catch_up is None:
@@ -122,7 +129,9 @@ class Schedule:
             return
         _up_to("catch_up", self.catch_up, MAX_CATCH_UP)
         if self.missed != "fire-all":
-            raise ValueError(f"catch_up={self.catch_up} concerns missed='fire-all' only, got missed={self.missed!r}")
+            raise ValueError(
+                f"catch_up={self.catch_up} applies only to missed='fire-all', not to missed={self.missed!r}"
+            )
 
     def _check_bounds(self) -> None:
         start = None if self.start is None else instant_to_ms("start", self.start)
@@ -132,7 +141,7 @@ class Schedule:
         if end < start:
             raise ValueError(f"end must not be before start, got start={self.start!r} and end={self.end!r}")
         if Slots(self, start).after(start - 1) is None:
-            raise ValueError(f"there is no slot from start={self.start!r} to end={self.end!r}")
+            raise ValueError(f"there is no fire time from start={self.start!r} to end={self.end!r}")
 
     @property
     def every_ms(self) -> int | None:
@@ -145,20 +154,20 @@ class Schedule:
         return 0 if self.jitter is None else to_ms("jitter", self.jitter)
 
     def next_after(self, instant: datetime, anchor: datetime | None = None) -> datetime | None:
-        """Return the first slot after an instant, None when there is none.
+        """Return the first fire time after an instant, None if there is none.
 
-        `anchor` is where an interval without `start` begins; by default the instant itself.
+        `anchor` is the start of an interval without `start`; the default is the instant itself.
         """
         now = instant_to_ms("instant", instant)
         found = Slots(self, now if anchor is None else instant_to_ms("anchor", anchor)).after(now)
         return None if found is None else from_ms(found)
 
     def same_slots(self, other: Schedule) -> bool:
-        """Return whether another schedule has the same slots, whatever it does about them."""
+        """Return whether another schedule has the same fire times, regardless of its other options."""
         return _timing(self) == _timing(other)
 
     def to_wire(self, anchor: int) -> bytes:
-        """Return the stored form; `anchor` is the instant of the first upsert."""
+        """Return the stored form; `anchor` is the time of the first upsert."""
         wire: _Wire = {"a": anchor, "m": self.missed, "u": self.catch_up or _CATCH_UP, "o": self.overlap}
         if self.cron is not None:
             wire["c"], wire["z"] = self.cron, self.tz or "UTC"
@@ -180,7 +189,7 @@ class Schedule:
 
     @classmethod
     def from_wire(cls, data: bytes) -> tuple[Schedule, int]:
-        """Return what `to_wire` stored, and the anchor. Raises SerializationError for anything else."""
+        """Decode the result of `to_wire`: the schedule and the anchor. Raises SerializationError for other bytes."""
         try:
             wire = cast("_Wire", msgpack.unpackb(data))
             schedule = cls(
@@ -199,7 +208,7 @@ class Schedule:
             )
             return schedule, wire["a"]
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise SerializationError(f"not a stored schedule: {data[:40]!r} ({error})") from error
+            raise SerializationError(f"the stored schedule {data[:40]!r} is invalid: {error}") from error
 
 
 class _Bounds(TypedDict, total=False):
@@ -222,7 +231,7 @@ class _Wire(_Bounds):
 
 
 class Plan(NamedTuple):
-    """What to do about the slots that are due: fire these, in order, pass over so many, go on with `next`."""
+    """The decision about due fire times: those to fire, in order, the number to skip, and the next one."""
 
     fire: tuple[int, ...]
     skipped: int
@@ -230,7 +239,7 @@ class Plan(NamedTuple):
 
 
 class Slots:
-    """The slots of a schedule that was first stored at `anchor`."""
+    """The fire times of a schedule that was first stored at `anchor`."""
 
     def __init__(self, schedule: Schedule, anchor: int) -> None:
         self._schedule = schedule
@@ -243,7 +252,7 @@ class Slots:
         self._cron = _expression(schedule)
 
     def after(self, instant: int) -> int | None:
-        """Return the first slot after an instant, None when there is none."""
+        """Return the first fire time after an instant, None if there is none."""
         instant = max(instant, self._first - 1)
         if self._cron is None:
             found: int | None = self._first + ((instant - self._first) // self._every + 1) * self._every
@@ -252,7 +261,7 @@ class Slots:
         return found if found is not None and found <= self._last else None
 
     def upto(self, instant: int) -> int | None:
-        """Return the last slot at or before an instant, None when there is none."""
+        """Return the last fire time at or before an instant, None if there is none."""
         instant = min(instant, self._last)
         if instant < self._first:
             return None
@@ -262,14 +271,14 @@ class Slots:
         return found if found is not None and found >= self._first else None
 
     def between(self, after: int, upto: int) -> Iterator[int]:
-        """Iterate over the slots after an instant and not after another one."""
+        """Iterate over the fire times after `after` and not later than `upto`."""
         slot = self.after(after)
         while slot is not None and slot <= upto:
             yield slot
             slot = self.after(slot)
 
     def newest(self, after: int, upto: int, count: int) -> list[int]:
-        """Return the newest of the slots after an instant and not after another one, at most `count`, in order."""
+        """Return at most `count` of the newest fire times after `after` and not later than `upto`, in order."""
         found: deque[int] = deque()
         slot = self.upto(upto)
         while slot is not None and slot > after and len(found) < count:
@@ -278,12 +287,12 @@ class Slots:
         return list(found)
 
     def plan(self, due: int, now: int, since: int | None = None) -> Plan:
-        """Return what to do now, `due` being the first slot that nobody has fired yet.
+        """Return what to do now. `due` is the first fire time that was not fired yet.
 
-        `since` is the instant since which a process has been present without a gap (default: now). Slots that became
-        due after it are on time, however long their firing takes.
+        `since` is the start of the continuous presence of processes (default: now). Fire times after it are on time,
+        however late they are fired.
         """
-        if self._schedule.after_completion:  # where the next slot is depends on the end of this one's job
+        if self._schedule.after_completion:  # the next fire time depends on the end of this job
             return Plan((due,), 0, due + self._every) if due <= self._last else Plan((), 0, None)
         present = now if since is None else min(now, since)
         if present - due <= PROMPT_MS:
@@ -301,7 +310,7 @@ class Slots:
         return Plan(tuple(fire), self._count(due, fire[0] if fire else present + 1), self.after(present))
 
     def _on_time(self, due: int, now: int) -> tuple[tuple[int, ...], int | None]:
-        """Return the slots from `due` to `now`, at most a thousand, and the one after them."""
+        """Return at most a thousand fire times from `due` to `now`, and the next one."""
         found: list[int] = []
         slot = self.after(due - 1)
         while slot is not None and slot <= now and len(found) < MAX_CATCH_UP:
@@ -310,7 +319,7 @@ class Slots:
         return tuple(found), slot
 
     def _count(self, first: int, before: int) -> int:
-        """Return how many slots lie from `first` on before another instant; for cron at most a thousand."""
+        """Return the number of fire times from `first` until before another instant; for cron at most a thousand."""
         if self._cron is None:
             return max(0, -((first - before) // self._every))
         after, upto = max(first, self._first) - 1, min(before - 1, self._last)
@@ -342,7 +351,7 @@ def _zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError(
-            f"tz={name!r} is not known here: give an IANA name such as Europe/Madrid, or install tzdata"
+            f"tz={name!r} is not a known time zone; use an IANA name such as Europe/Madrid, or install tzdata"
         ) from None
 
 

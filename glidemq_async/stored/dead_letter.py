@@ -1,4 +1,4 @@
-"""Why a job failed for good, and where a dead letter comes from; stored as functions/dead_letters.lua tells."""
+"""The cause of a permanent failure and the origin of a dead letter, as stored by functions/dead_letters.lua."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAUSES: frozenset[str] = frozenset(get_args(FailureCause))
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Where a job comes from that was moved to a dead-letter queue, and why it failed there."""
+    """The origin of a job that was moved to a dead-letter queue, and the cause of its failure."""
 
     queue: str
     job_id: str
@@ -28,16 +28,16 @@ class DeadLetter:
     attempts_made: int
     failed_ms: int = field(repr=False)
     route: str = field(repr=False)
-    """How it waits there when it is ready, as the store keeps it: functions/routes.lua."""
+    """The stored route by which the job waits when it is ready; see functions/routes.lua."""
 
     @property
     def failed_at(self) -> datetime:
-        """When it failed, by the clock of its own queue's server."""
+        """The time of the failure, by the clock of the original queue's server."""
         return from_ms(self.failed_ms)
 
     @classmethod
     def from_wire(cls, packed: bytes) -> DeadLetter:
-        """Return what the server stored; raises SerializationError for anything else."""
+        """Decode the stored form. Raises SerializationError for other bytes."""
         try:
             queue, job_id, cause, reason, made, failed_ms, route = cast("list[object]", msgpack.unpackb(packed))
             return cls(
@@ -50,4 +50,4 @@ class DeadLetter:
                 cast("str", route),
             )
         except (TypeError, ValueError) as error:
-            raise SerializationError(f"not a stored dead letter: {packed[:40]!r} ({error})") from error
+            raise SerializationError(f"the stored dead letter {packed[:40]!r} is invalid: {error}") from error

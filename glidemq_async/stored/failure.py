@@ -1,4 +1,4 @@
-"""How a handler's exception is stored with its job, and comes back as JobFailed."""
+"""The stored form of a handler's exception, from which JobFailed is created."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
 
 
 class Failure(NamedTuple):
-    """What is stored of an exception; "" where nothing is known."""
+    """The stored parts of an exception; "" for unknown parts."""
 
     error_type: str
     message: str
@@ -34,7 +34,7 @@ class Failure(NamedTuple):
         return msgpack.packb(self)
 
     def reason(self) -> str:
-        """Return one line for lists and events, at most 500 characters."""
+        """Return one line of at most 500 characters, for lists and events."""
         return one_line(f"{self.error_type}: {self.message}" if self.message else self.error_type)
 
 
@@ -44,13 +44,13 @@ def one_line(text: str) -> str:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Describe an exception. Never raises: an exception whose text cannot be had is described by its type."""
+    """Describe an exception. Never raises: if the text of an exception cannot be read, only its type is used."""
     remote = getattr(error, "remote_failure", None)
-    if isinstance(remote, Failure):  # it was raised in another process, and described there
+    if isinstance(remote, Failure):  # it was raised and described in another process
         return remote
     name = type(error).__name__
     message = trace = ""
-    # Apart from each other: what formats a traceback reads more than the text, and may fail where that does not.
+    # Done separately, because formatting a traceback reads more than the text and may fail when the text does not.
     with suppress(Exception):
         message = str(error)[:MESSAGE_LIMIT]
     with suppress(Exception):
@@ -62,10 +62,10 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _formatted(error: BaseException) -> str:
-    """Return the traceback, without the frames by which the library came to the user's function.
+    """Return the traceback without the library's frames above the user's function.
 
-    An error of the library in which no function of the user had a part is its message: frames of the library would help
-    nobody. The error before it is shown if a function of the user had a part in that.
+    If an error of the library involves no function of the user, only its message is returned, because frames of the
+    library would not help. Its cause is shown if that involves a function of the user.
     """
     trace = _from_the_users_first(error.__traceback__)
     if trace is None and isinstance(error, GlideMQError):
@@ -79,7 +79,7 @@ def _formatted(error: BaseException) -> str:
 
 
 def _from_the_users_first(trace: TracebackType | None) -> TracebackType | None:
-    """Return the traceback from the first function of the user on; None where none had a part."""
+    """Return the traceback starting at the user's first function, None if there is none."""
     at = trace
     while at is not None:
         module = str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -90,7 +90,7 @@ def _from_the_users_first(trace: TracebackType | None) -> TracebackType | None:
 
 
 def stored_failure(packed: bytes | None, reason: str) -> JobFailed:
-    """Return the exception for whoever awaits a failed job: the handler's, or the server's reason."""
+    """Return the exception for callers that await a failed job, from the handler's error or the server's reason."""
     if packed:
         return JobFailed(*cast("list[str]", msgpack.unpackb(packed)))
     cause, _, said = reason.partition(": ")

@@ -1,6 +1,6 @@
-"""The names of stored things: what queues, prefixes, workers and ids may be called, and the keys of a queue.
+"""Valid names of queues, prefixes, workers and ids, and the store keys of a queue.
 
-What each key holds is told in ARCHITECTURE.md.
+ARCHITECTURE.md describes the contents of each store key.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _FORBIDDEN: Final = frozenset("{}:")
 
 
 def check_name(kind: str, value: str) -> str:
-    """Return the name of a queue, a prefix, a subscription or a worker if it may be one.
+    """Validate the name of a queue, a prefix, a subscription or a worker, and return it.
 
-    Raises TypeError for what is not a str, and ValueError for an empty name, one over 256 bytes, and one with
-    `{`, `}`, `:` or control characters, because these structure the keys.
+    Raises TypeError unless it is a str. Raises ValueError for an empty name, a name of more than 256 bytes, and a name
+    with `{`, `}`, `:` or control characters, because these have a meaning in store keys.
     """
     _check_text(kind, value, MAX_NAME_BYTES)
     for character in value:
         if character in _FORBIDDEN:
-            raise ValueError(f"{kind} {value!r} contains {character!r}, which has a meaning in keys; use - or .")
+            raise ValueError(f"{kind} {value!r} contains {character!r}, which has a meaning in store keys; use - or .")
     return value
 
 
 def check_id(kind: str, value: str) -> str:
-    """Return the id of a job, a key, a deduplication or a scheduler if it may be one.
+    """Validate the id of a job, an ordering key, a deduplication or a scheduler, and return it.
 
-    Raises TypeError for what is not a str, and ValueError for an empty id, one over 512 bytes, and one with
-    control characters; anything else is free text.
+    Raises TypeError unless it is a str. Raises ValueError for an empty id, an id of more than 512 bytes, and an id with
+    control characters. All other characters are allowed.
     """
     _check_text(kind, value, MAX_ID_BYTES)
     return value
@@ -49,10 +49,10 @@ def _check_text(kind: str, value: str, limit: int) -> None:
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise ValueError(f"{kind} {value!r} contains a lone surrogate, which has no UTF-8 form") from None
+        raise ValueError(f"{kind} {value!r} contains a lone surrogate, not valid in UTF-8") from None
     if size > limit:
-        raise ValueError(f"{kind} is {size} bytes long, at most {limit} are allowed: {value[:40]!r}…")
-    # The hot path: str.isprintable is one pass in C, and only rarely false without a control character.
+        raise ValueError(f"{kind} is {size} bytes long, but at most {limit} are allowed: {value[:40]!r}…")
+    # Hot path: str.isprintable is one pass in C, and is rarely false for a text without control characters.
     if not value.isprintable() and any(map(_is_control, value)):
         raise ValueError(f"{kind} {value!r} contains a control character; remove it")
 
@@ -63,9 +63,9 @@ def _is_control(character: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QueueKeys:
-    """The key names of one queue: `glide:{emails}:stream`.
+    """The store keys of one queue, for example `glide:{emails}:stream`.
 
-    The braces are literal, so all keys of a queue lie in one cluster slot. Raises as `check_name` does.
+    The braces are literal: they place all store keys of a queue in one cluster slot. Raises the errors of `check_name`.
     """
 
     prefix: str
@@ -79,7 +79,7 @@ class QueueKeys:
 
     @classmethod
     def of(cls, base: str) -> QueueKeys:
-        """Return the key names of the queue with this base key."""
+        """Return the store keys of the queue with this base key."""
         prefix, _, queue = base.removesuffix("}").partition(":{")
         return cls(prefix, queue)
 
@@ -96,13 +96,13 @@ class QueueKeys:
         return sorted(name for name in names if "}" not in name)
 
     def key(self, name: str) -> str:
-        """Return the key of one structure, such as `stream`."""
+        """Return the store key of one structure, for example `stream`."""
         return f"{self.base}:{name}"
 
     def job(self, job_id: str) -> str:
-        """Return the key of a job's record."""
+        """Return the store key of a job's record."""
         return f"{self.base}:job:{job_id}"
 
     def channel(self, name: str) -> str:
-        """Return the name of a pub/sub channel, such as `wake:w1`; it shares the queue's slot."""
+        """Return the name of a pub/sub channel, for example `wake:w1`, in the cluster slot of the queue."""
         return f"{self.base}:{name}"

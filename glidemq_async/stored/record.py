@@ -1,6 +1,6 @@
-"""A job's stored record as Python reads it; the Lua side of it is functions/record.lua.
+"""The Python side of a job's stored record; the Lua side is functions/record.lua.
 
-Only parsing lives here. The record's fields are listed in ARCHITECTURE.md.
+This module only parses. ARCHITECTURE.md lists the fields of the record.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ State: TypeAlias = Literal[
 ]
 STATES: tuple[State, ...] = get_args(State)
 WAITING: Final[tuple[State, ...]] = ("waiting", "prioritized", "key-waiting", "rate-limited")
-"""The states of jobs that wait and are not delayed."""
+"""The states of waiting jobs that are not delayed."""
 FINAL: frozenset[str] = frozenset({"completed", "failed"})
 
 
 class Place(NamedTuple):
-    """Where a job stands: its state, and the entry that holds it there."""
+    """The location of a job: its state, and its entry there."""
 
     state: State
     entry: str
 
 
 class Route(NamedTuple):
-    """How a job waits when it is ready; see functions/routes.lua."""
+    """The way in which a job waits when it is ready; see functions/routes.lua."""
 
     priority: int = 0
     lifo: bool = False
@@ -48,7 +48,7 @@ def route_of(stored: bytes | None) -> Route:
 
 
 class Claim(NamedTuple):
-    """The last claim of a job; instants and durations in milliseconds."""
+    """The last claim of a job. Times and durations are in milliseconds."""
 
     fence: int
     started: int
@@ -56,7 +56,7 @@ class Claim(NamedTuple):
 
 
 def place_of(record: Record) -> Place:
-    """Return where the record says the job stands."""
+    """Return the location of a job from its record."""
     state, _, entry = record[b"place"].decode().partition(" ")
     if b"limited" in record:
         state = "rate-limited"
@@ -64,7 +64,7 @@ def place_of(record: Record) -> Place:
 
 
 def claim_of(record: Record) -> Claim | None:
-    """Return the last claim, None for a job that was never claimed."""
+    """Return the last claim, None if the job was never claimed."""
     words = record.get(b"claim", b"0").split()
     if words[0] == b"0":
         return None
@@ -72,7 +72,7 @@ def claim_of(record: Record) -> Claim | None:
 
 
 def created_ms(added: bytes | None, entry: str, route: bytes | None = None) -> int:
-    """Return when the job was added: its own field, else that of a keyed route, else the first stream entry's time."""
+    """Return when the job was added: from its own field, a keyed route, or the time of its first stream entry."""
     if added:
         return int(added)
     if route and route[:1] == b"k":
@@ -81,5 +81,5 @@ def created_ms(added: bytes | None, entry: str, route: bytes | None = None) -> i
 
 
 def whole(record: Record, field: bytes) -> int:
-    """Return a counter, 0 when it was never written."""
+    """Return a counter, 0 if it was never written."""
     return int(record.get(field, b"0"))

@@ -1,4 +1,4 @@
-"""The app: tasks declared as functions, the queues they are added to, and the workers that run them."""
+"""The app: tasks declared as functions, their queues, and the workers that run them."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ State = TypeVar("State", default=Any)
 
 
 class GlideMQ(Declaring, Generic[State]):
-    """An app: tasks, the queues they are added to, and the workers that run them, in one storage.
+    """An app: tasks, the queues to which they are added, and the workers that run them, in one storage.
 
-    Make one per program, at the top of a module. `async with mq` opens its queues and upserts its crons; adding works
-    without that too, and connects by itself (`await mq.close()` at the end then). It can be opened again after it was
-    closed, in another event loop too, where it takes connections of its own if the Storage object that it was given is
-    in use by the first. Durations are seconds:
+    Create one per program, at the top of a module. `async with mq` opens its queues and upserts its crons. Adding a job
+    also connects automatically; then call `await mq.close()` at the end. A closed app can be opened again, also in
+    another event loop. Durations are in seconds:
 
-    - `storage`: a URL, a Storage, or None for `$GLIDEMQ_URL` and then the embedded default.
-    - `require_url`: do without the embedded default. If neither `storage` nor `$GLIDEMQ_URL` is given, opening the app
-      raises StorageUnavailable. For production; `GLIDEMQ_REQUIRE_URL=1` does it for the whole process.
-    - `prefix`, `mode`, `serializer`, `codecs`, `payload_limit`, `timeout`, `instrumentation`: those of all its queues
-      and workers. `ids`: that of its queues.
-    - `queue`: the queue of tasks that name none. `default_options`: of all jobs, where their task says nothing.
-    - `middleware`: what takes part in every add and run, the outermost first; see Middleware.
-    - `lifespan`: a function of the app, an async generator or `@asynccontextmanager`, that is entered before a worker
-      runs its first job and left after the last one; what it yields is `mq.state`.
-    - `unknown_task_grace`: for how long, in seconds, a job of an unknown task waits for a worker that knows the task;
-      then it fails with UnknownTaskError like any failure, with its own attempts and backoff. By default it waits
-      without end. Its `failed_reason` says why it waits, and no attempt is counted.
+    - `storage`: a URL, a Storage, a client of redis.asyncio, or None for `$GLIDEMQ_URL` and, without that variable, the
+      embedded default. If a Storage object is in use in another event loop, the app opens separate connections.
+    - `require_url`: disable the embedded default. Opening the app then raises StorageUnavailable if neither `storage`
+      nor `$GLIDEMQ_URL` is given. Intended for production; `GLIDEMQ_REQUIRE_URL=1` does the same for the whole process.
+    - `prefix`, `mode`, `serializer`, `codecs`, `payload_limit`, `timeout`, `instrumentation`: passed to all its queues
+      and workers. `ids`: passed to its queues.
+    - `queue`: the queue of tasks without their own. `default_options`: for all jobs, unless their task overrides them.
+    - `middleware`: a list of Middleware that is called around every add and run, the outermost first.
+    - `lifespan`: a function of the app, an async generator or `@asynccontextmanager`. It is entered before a worker
+      runs its first job and left after the last one. The yielded value is `mq.state`.
+    - `unknown_task_grace`: the time for which a job of an unknown task waits for a worker that knows the task. After
+      that it fails with UnknownTaskError, like any failure with attempts and backoff. By default it waits without
+      limit. Its `failed_reason` explains the wait, and no attempt is counted.
 
     Raises TypeError or ValueError for bad options.
     """
@@ -104,9 +104,9 @@ class GlideMQ(Declaring, Generic[State]):
         self.chain = Chain(middleware)
         self.overrides = Overrides()
         self.stores_crons = True
-        """Whether opening the app upserts its crons. For tests."""
+        """False if opening the app does not upsert its crons. Used by the test tools."""
         self.unknown_task_grace: float = inf
-        """How long a job of an unknown task waits, in seconds."""
+        """The time that a job of an unknown task waits, in seconds."""
         if unknown_task_grace is not None:
             self.unknown_task_grace = to_ms("unknown_task_grace", unknown_task_grace) / 1000
         self._timeout = timeout
@@ -125,7 +125,7 @@ class GlideMQ(Declaring, Generic[State]):
         forks.watch(self)
 
     def after_fork(self) -> object:
-        """Have no users in a forked child, and nobody who opens or closes; see `forks`."""
+        """Reset the users and locks of the app in a forked child; see `_internal/forks.py`."""
         parents = (self._changing, self._open_lifespan, self._state)
         self._changing, self._open_lifespan, self._state = asyncio.Lock(), None, None
         self._users = self._workers = 0
@@ -137,7 +137,7 @@ class GlideMQ(Declaring, Generic[State]):
 
     @property
     def storage(self) -> Storage:
-        """Where its queues live."""
+        """The storage of its queues."""
         if self._storage is None:
             self._storage = real_servers.check(
                 open_storage(self._place, timeout=self._own_timeout, require_url=self._requires_url)
@@ -146,43 +146,43 @@ class GlideMQ(Declaring, Generic[State]):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that the app works in, None before it is open and once it is closed.
+        """The event loop of the app, None before it is opened and after it is closed.
 
-        A Storage object that it was given, and that is in use already, decides before the app is open.
+        Before the app is opened, this is the loop of its Storage object if that is already in use.
         """
         storage: object = self._place if self._storage is None else self._storage
         return storage.loop if isinstance(storage, Home) else None
 
     @property
     def sync(self) -> SyncApp:
-        """Opening and closing for code without an event loop; tasks have their own `sync`."""
+        """Blocking `connect` and `close`, for code without an event loop. Tasks have their own `sync`."""
         return cast("SyncApp", Blocking(self, self))
 
     @property
     def _own_timeout(self) -> float | timedelta | None:
-        """The timeout of a storage that this app opens; None for one that it was given, which has its own."""
+        """The timeout for a storage that this app opens. None for a Storage object, which has its own."""
         return None if isinstance(self._place, Storage) else self._timeout
 
     def relocate(self, storage: StorageLike) -> StorageLike:
-        """Let a closed app live in another storage from now on; returns the former one. For tests.
+        """Move a closed app to another storage. Return the previous one. Used by the test tools.
 
         Raises RuntimeError while the app is open.
         """
         if self._storage is not None or self._users:
-            raise RuntimeError("asked an app to move to another storage, found it open: close it before")
+            raise RuntimeError("the app is open and cannot move to another storage; close it first")
         former, self._place = self._place, _checked(storage)
         return former
 
     @property
     def state(self) -> State:
-        """What the lifespan yielded. Raises RuntimeError while no worker of the app runs in this process."""
+        """The value that the lifespan yielded. Raises RuntimeError while no worker of the app runs in this process."""
         if self._workers == 0 or self._lifespan is None:
-            why = "it has no lifespan" if self._lifespan is None else "no worker of it runs here"
+            why = "it has no lifespan" if self._lifespan is None else "none of its workers runs in this process"
             raise RuntimeError(f"the app has no state: {why}")
         return cast("State", self._state)
 
     def queue(self, name: str) -> Queue[Any, Any]:
-        """Return one of the app's queues, always the same object; it is closed with the app."""
+        """Return one of the app's queues, always the same object. It is closed together with the app."""
         found = self._queues.get(name)
         if found is None:
             found = self._queues[name] = Queue(
@@ -195,31 +195,31 @@ class GlideMQ(Declaring, Generic[State]):
         return found
 
     def add_middleware(self, middleware: Middleware) -> None:
-        """Put one more middleware innermost. Raises TypeError for what is none."""
+        """Add an innermost middleware. Raises TypeError unless it is a Middleware."""
         self.chain.append(middleware)
 
     def override(self, provider: Provider, by: Provider) -> AbstractContextManager[None]:
-        """Let `by` provide what `provider` would, inside a `with` block: for tests. What is kept already stays."""
+        """Replace `provider` by `by` inside a `with` block, for tests. Values that already exist are not replaced."""
         return self.overrides.replaced(provider, by)
 
     # -- opening --------------------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Connect, open the queues of all tasks and upsert the crons; idempotent.
+        """Connect, open the queues of all tasks, and upsert the crons. Idempotent.
 
-        Raises StorageUnavailable, IncompatibleQueueError, and RuntimeError while it is open in another loop.
+        Raises StorageUnavailable, IncompatibleQueueError, and RuntimeError while the app is open in another loop.
         """
         if not self._connected:
             await self._enter(as_worker=False, connecting=True)
 
     async def close(self) -> None:
-        """Send the adds that wait in line and let go of the connections, once no worker uses them; idempotent.
+        """Send the waiting adds, and close the connections when no worker uses them any more. Idempotent.
 
-        Raises RuntimeError while another loop, that the app is open in, runs.
+        Raises RuntimeError if the app is open in another event loop that is still running.
         """
         if self._storage is not None:
             refuse_elsewhere(self.loop, repr(self))
-        if self._changing.locked():  # a `connect` may be on its way
+        if self._changing.locked():  # a `connect` may be in progress
             async with self._changing:
                 pass
         if self._connected:
@@ -229,14 +229,14 @@ class GlideMQ(Declaring, Generic[State]):
             await self._let_go()
 
     async def enter(self, *, as_worker: bool) -> None:
-        """Open the app for one more user. For workers."""
+        """Open the app for one more user. Used by workers."""
         await self._enter(as_worker=as_worker)
 
     async def _enter(self, *, as_worker: bool, connecting: bool = False) -> None:
         if self._storage is not None:
             refuse_elsewhere(self.loop, repr(self))
         if not self._users and not self._changing.locked():
-            # A lock that somebody has waited for belongs to the loop in which that was.
+            # A lock that had a waiter is bound to the event loop of that waiter.
             self._changing = asyncio.Lock()
         async with self._changing:
             if connecting and self._connected:
@@ -254,7 +254,7 @@ class GlideMQ(Declaring, Generic[State]):
             self._connected = self._connected or connecting
 
     async def leave(self, *, as_worker: bool) -> None:
-        """Close the app if this was its last user. For workers."""
+        """Close the app if this was its last user. Used by workers."""
         async with self._changing:
             try:
                 if as_worker:
@@ -282,7 +282,7 @@ class GlideMQ(Declaring, Generic[State]):
     async def _let_go(self) -> None:
         queues, self._queues = self._queues, {}
         storage, self._storage = self._storage, None
-        async with AsyncExitStack() as closing:  # cut off, too, each of them lets go
+        async with AsyncExitStack() as closing:  # closes each queue even after a cancellation
             if storage is not None and storage is not self._place:
                 closing.push_async_callback(storage.close)
             for queue in queues.values():
@@ -315,10 +315,10 @@ class GlideMQ(Declaring, Generic[State]):
     ) -> None:
         await self.leave(as_worker=False)
 
-    # -- what tasks ask for ---------------------------------------------------------------------------------------
+    # -- used by tasks --------------------------------------------------------------------------------------------
 
     async def add_task(self, task: AnyTask, data: dict[str, Any], options: JobOptions) -> Job[Any, Any]:
-        """Add one job of a task. For tasks."""
+        """Add one job of a task. Used by tasks."""
         options = await self.chain.before_add(task, options)
         try:
             job = await self.queue(task.queue).add_prepared(task.name, data, options)
@@ -327,7 +327,7 @@ class GlideMQ(Declaring, Generic[State]):
         return await self._added(task, job)
 
     async def add_tasks(self, task: AnyTask, data: list[dict[str, Any]], options: JobOptions) -> list[Job[Any, Any]]:
-        """Add many jobs of a task. For tasks."""
+        """Add many jobs of a task. Used by tasks."""
         chosen = [await self.chain.before_add(task, options) for _ in data]
         rows = [(task.name, each, given) for each, given in zip(data, chosen, strict=True)]
         try:
@@ -343,12 +343,12 @@ class GlideMQ(Declaring, Generic[State]):
         return job
 
     async def find_job(self, task: AnyTask, job_id: str) -> Job[Any, Any]:
-        """Return a job of a task. For tasks. Raises JobNotFound."""
+        """Return a job of a task. Used by tasks. Raises JobNotFound."""
         job = await self.queue(task.queue).get_job(job_id)
         if job is None:
             raise JobNotFound(
-                f"asked for job {job_id!r} of task {task.name!r}, found no such job in queue {task.queue!r}: it never "
-                "was, was removed, or its retention is over"
+                f"queue {task.queue!r} of task {task.name!r} has no job {job_id!r}: it was never added, was "
+                "removed, or its retention has expired"
             )
         if task.reads_result:
             job.read_result_as(task.arguments.read_result)
@@ -359,10 +359,11 @@ class GlideMQ(Declaring, Generic[State]):
     def worker(
         self, queues: Sequence[str] | None = None, *, concurrency: int = 100, **options: Unpack[WorkerOptionsDict]
     ) -> AppWorker:
-        """Return a worker of the app's tasks, of all its queues or of these; each runs up to `concurrency` jobs.
+        """Return a worker for the app's tasks, in all its queues or in the given ones.
 
-        Options are those of Worker; `executor` runs the tasks that name neither an executor nor permissions. Raises
-        TypeError or ValueError for bad ones, for a queue that no task has, and for a task that the executor cannot run.
+        Each queue runs up to `concurrency` jobs. The options are those of Worker. `executor` runs the tasks that have
+        neither an executor nor permissions. Raises TypeError or ValueError for bad options, for a queue without tasks,
+        and for a task that the executor cannot run.
         """
         return AppWorker(self, queues, concurrency, options)
 
@@ -374,15 +375,15 @@ class GlideMQ(Declaring, Generic[State]):
         until_empty: bool = False,
         **options: Unpack[WorkerOptionsDict],
     ) -> None:
-        """Run a worker until SIGTERM or SIGINT, or with `until_empty` until nothing is left to start.
+        """Run a worker until SIGTERM or SIGINT, or with `until_empty` until no job can start any more.
 
-        Raises what `worker` raises, and what its start raises.
+        Raises the exceptions of `worker` and of its start.
         """
         await self.worker(queues, concurrency=concurrency, **options).run(until_empty=until_empty)
 
 
 def _checked(storage: StorageLike, timeout: float | timedelta | None = None) -> StorageLike:
-    """Refuse what is no place where it is named, and not at the first use; nothing is opened."""
+    """Validate a storage argument early, instead of at its first use. Opens nothing."""
     if storage is not None:
         open_storage(storage, timeout=timeout)
     return storage

@@ -33,7 +33,7 @@ __all__ = ["AppWorker", "WorkerApp", "WorkerOptionsDict"]
 
 
 class WorkerOptionsDict(TypedDict, total=False):
-    """What `mq.worker` takes as keywords beside the queues and the concurrency: those of Worker."""
+    """The keywords of `mq.worker` in addition to the queues and the concurrency. They are options of Worker."""
 
     executor: str | Executor | None
     lock_duration: float | timedelta
@@ -53,21 +53,21 @@ class WorkerOptionsDict(TypedDict, total=False):
 
 
 class WorkerApp(Protocol):
-    """What the workers of an app ask of it."""
+    """The part of an app that its workers use."""
 
     @property
     def storage(self) -> Storage:
-        """Where its queues live."""
+        """The storage of its queues."""
         ...
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What its queues and workers are made with alike."""
+        """The options that its queues and workers share."""
         ...
 
     @property
     def tasks(self) -> Mapping[str, AnyTask]:
-        """Its tasks."""
+        """The tasks of the app."""
         ...
 
     @property
@@ -77,48 +77,48 @@ class WorkerApp(Protocol):
 
     @property
     def chain(self) -> Chain:
-        """Its middleware."""
+        """The middleware of the app."""
         ...
 
     @property
     def overrides(self) -> Overrides:
-        """What stands for other providers."""
+        """The replaced providers."""
         ...
 
     @property
     def unknown_task_grace(self) -> float:
-        """How long a job of an unknown task waits, in seconds."""
+        """The time that a job of an unknown task waits, in seconds."""
         ...
 
     def queue(self, name: str, /) -> Queue[Any, Any]:
-        """One of its queues."""
+        """Return one of its queues."""
         ...
 
     async def enter(self, *, as_worker: bool) -> None:
-        """Open it for one more user."""
+        """Open the app for one more user."""
         ...
 
     async def leave(self, *, as_worker: bool) -> None:
-        """Close it if this was the last one."""
+        """Close the app if this was its last user."""
         ...
 
 
 _OWN: Final[Mapping[str, Any]] = {"handle_signals": False, "health_port": None}
-"""What the app has once, and not each of its workers."""
+"""The options that the app handles itself, once for all its workers."""
 
 
 class AppWorker(Runs):
-    """Runs the tasks of an app, one Worker per queue; made by `mq.worker`.
+    """Runs the tasks of an app, one Worker per queue. Created by `mq.worker`.
 
-    `await worker.run()` works until SIGTERM, SIGINT or `stop()`; `async with worker` works in the background of the
-    block. The lifespan of the app is entered before the first job and left after the last one. `until_empty` asks all
-    its queues again until none has a job that could start: the jobs of one queue may add to another.
+    `await worker.run()` works until SIGTERM, SIGINT or `stop()`. `async with worker` works in the background of the
+    block. The lifespan of the app is entered before the first job and left after the last one. With `until_empty`, all
+    queues are checked again until none has a job that could start, because the jobs of one queue may add to another.
 
-    `start` opens the app, enters its lifespan and upserts its crons before it starts the workers; it raises what the
-    lifespan raises, too, and nothing is left open then. After a start that failed it is closed if its workers could not
-    start; `close` leaves the lifespan after the last worker has closed.
+    `start` opens the app, enters its lifespan and upserts its crons, and then starts the workers. If the lifespan
+    raises, `start` raises the same and leaves nothing open. If a worker cannot start, this worker is closed. `close`
+    leaves the lifespan after the last worker has closed.
 
-    `warm=False` starts an executor when its first job comes, and not with the worker: for tests.
+    With `warm=False` an executor starts with its first job instead of with the worker. Used by the test tools.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class AppWorker(Runs):
         return self._workers
 
     def on(self, event: WorkerEvent, listener: Listener) -> None:
-        """Call `listener` at an event of any of the workers, as `Worker.on` does."""
+        """Call `listener` at an event of any of the workers, like `Worker.on`."""
         for worker in self._workers:
             worker.on(event, listener)
 
@@ -194,7 +194,7 @@ class AppWorker(Runs):
                 return
 
     async def _anything_left(self) -> bool:
-        """Whether jobs have come to one queue from another after its own worker had found it empty."""
+        """Return whether a queue has received jobs from another queue after its own worker had found it empty."""
         for worker in self._workers:
             queue = self._app.queue(worker.queue)
             counts = await queue.get_job_counts()
@@ -210,7 +210,7 @@ class AppWorker(Runs):
             opening.push_async_callback(self._scope.close)
             try:
                 await self._pool.start()
-            except BaseException:  # it has closed its workers, which cannot be started again
+            except BaseException:  # the pool has closed its workers, which cannot start again
                 self._closed = True
                 raise
             opening.push_async_callback(self._pool.close)
@@ -219,7 +219,7 @@ class AppWorker(Runs):
     @override
     async def _close(self) -> None:
         await self._open.aclose()
-        # Workers that never started hold a storage only if it is their own, and here it is the app's.
+        # Workers that never started have opened nothing: they use the storage of the app.
         await self._pool.close()
 
 
@@ -229,8 +229,8 @@ def _chosen(app: WorkerApp, queues: Sequence[str] | None) -> list[str]:
     known = app.queues
     if not known:
         raise ValueError(
-            "this app has no tasks: import the modules that declare them before its worker is made, for instance at "
-            "the end of the module that `glidemq worker` names; docs/project-layout.md shows how"
+            "this app has no tasks; import the modules that declare them before you create its worker, for example at "
+            "the end of the module that `glidemq worker` names (see docs/project-layout.md)"
         )
     chosen = sorted(known) if queues is None else list(dict.fromkeys(queues))
     for name in chosen:
@@ -239,5 +239,5 @@ def _chosen(app: WorkerApp, queues: Sequence[str] | None) -> list[str]:
                 f"no task of this app belongs to queue {name!r}; its queues are {', '.join(sorted(known))}"
             )
     if not chosen:
-        raise ValueError("queues must not be empty: None stands for all queues of the app")
+        raise ValueError("queues must not be empty; pass None for all queues of the app")
     return chosen

@@ -1,6 +1,6 @@
 """The arguments of a task: checked against its signature, stored as plain values, and read again.
 
-What can be known of a signature is worked out once, so that a call is checked with a few comparisons.
+The signature is analysed once, so that a call is checked with a few comparisons.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from glidemq_async.errors import SerializationError
 from glidemq_async.tasks.values import Converter, converter_of
 
 _PLACE: Final = re.compile(r"\$\.(?:a\[(\d+)\]|k\.(\w+))(.*)", re.DOTALL)
-"""The path to a place inside an argument, by position or by name."""
+"""The path to a value inside an argument, by position or by name."""
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Arguments:
-    """Checks, stores and reads the arguments of one function, those left out that are injected."""
+    """Checks, stores and reads the arguments of one function, except the injected ones."""
 
     def __init__(self, task: str, function: Callable[..., Any], injected: frozenset[str]) -> None:
         self._task = task
         hints = _hints(function)
         self.signature: Signature = _signature(function, hints, injected)
-        """What callers give."""
+        """The parameters that callers pass."""
         self._injected = injected
         parameters = self.signature.parameters.values()
         self._positions = [each.name for each in parameters if each.kind in _POSITIONAL]
@@ -45,12 +45,12 @@ class Arguments:
         self._rest, self._others = kinds.get(Parameter.VAR_POSITIONAL), kinds.get(Parameter.VAR_KEYWORD)
         self._converters, self.result = self._made(hints)
         self.plain = not any(converter.decode for converter in self._converters.values())
-        """Whether the arguments are stored as they are."""
+        """True if the arguments are stored unchanged."""
 
     def _made(self, hints: Mapping[str, Any]) -> tuple[dict[str, Converter], Converter | None]:
         found = {name: converter_of(hints[name]) for name in self.signature.parameters if name in hints}
         returned = converter_of(hints["return"]) if "return" in hints else None
-        # A result that is stored as it is was checked by whoever checks types.
+        # A result that is stored unchanged is not checked; that is the job of a type checker.
         result = returned if returned is not None and returned.decode is not None else None
         return {name: converter for name, converter in found.items() if converter is not None}, result
 
@@ -59,7 +59,7 @@ class Arguments:
     def stored(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the data of a job that makes this call.
 
-        Raises TypeError, which names the argument, for a call that the signature or an annotation does not allow.
+        Raises TypeError, which names the argument, if the signature or an annotation does not allow the call.
         """
         if not self._fits(len(args), kwargs):
             self._bind(args, kwargs)
@@ -69,7 +69,7 @@ class Arguments:
         return {"a": values, "k": {name: self._encoded(name, value) for name, value in kwargs.items()}}
 
     def named(self, error: SerializationError) -> SerializationError:
-        """Return what encoding a call raised, with the name of the argument instead of its place in the stored form."""
+        """Replace the path in an encoding error by the name of the argument."""
         found = _PLACE.match(error.path)
         if found is None or type(error) is not SerializationError:
             return error
@@ -79,7 +79,7 @@ class Arguments:
         return SerializationError(f"task {self._task!r}: {text}", error.path)
 
     def _fits(self, count: int, kwargs: dict[str, Any]) -> bool:
-        """Whether a call certainly fits. A call that does not may still do."""
+        """Return True if a call certainly fits. A call for which this returns False may fit too."""
         if not kwargs:
             return self._least <= count <= self._most and not self._keywords
         places = self._places
@@ -94,7 +94,9 @@ class Arguments:
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for name in kwargs:
             if name in self._injected:
-                raise TypeError(f"task {self._task!r}: {name!r} is a dependency, the worker provides it: leave it out")
+                raise TypeError(
+                    f"task {self._task!r}: {name!r} is a dependency, which the worker provides; leave it out"
+                )
         try:
             self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -118,7 +120,7 @@ class Arguments:
             return converter.encode(value)
         except TypeError as error:
             parameter = self.signature.parameters.get(name)
-            # `to: str = None` is what many write for an optional text.
+            # `to: str = None` is a common way to write an optional text.
             if parameter is not None and value is None and parameter.default is None:
                 return None
             raise TypeError(f"task {self._task!r}: argument {name!r} {error}") from None
@@ -126,7 +128,7 @@ class Arguments:
     # -- running --------------------------------------------------------------------------------------------------
 
     def read(self, data: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments of a stored call. Raises SerializationError for data that is none."""
+        """Return the arguments of a stored call. Raises SerializationError for invalid data."""
         args, kwargs = self.split(data)
         if self.plain:
             return args, kwargs
@@ -134,12 +136,12 @@ class Arguments:
         return values, {name: self._decoded(name, value) for name, value in kwargs.items()}
 
     def split(self, data: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments of a stored call in their stored form. Raises as `read` does."""
+        """Return the arguments of a stored call in their stored form. Raises the same errors as `read`."""
         try:
             args, kwargs = data["a"], data["k"]
         except (TypeError, KeyError, IndexError):
             args, kwargs = self._incomplete(data)
-        # A text is an iterable as well, of arguments that nobody meant.
+        # A str is iterable too, but its characters are never the intended arguments.
         if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
             raise self._no_call(data)
         found = cast("list[Any]", args), cast("dict[str, Any]", kwargs)
@@ -147,20 +149,20 @@ class Arguments:
         return found
 
     def check_stored(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """Raise SerializationError, naming the argument, for a stored call that does not fit the signature."""
+        """Raise SerializationError, which names the argument, if a stored call does not fit the signature."""
         if self._fits(len(args), kwargs):
             return
         try:
             self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise SerializationError(
-                f"the stored arguments do not fit task {self._task!r}{self.signature}: {error}. If the signature was "
-                "changed while jobs waited, give a new parameter a default, or declare the new signature with "
-                "version=2 and keep the old function under its name; aliases= keeps the name of a renamed task"
+                f"the stored arguments do not fit task {self._task!r}{self.signature}: {error}. If the signature "
+                "changed while jobs were waiting, give the new parameter a default, or declare the new signature with "
+                "version=2 and keep the old function under its name; for a renamed task keep the old name in aliases="
             ) from None
 
     def stored_result(self, value: Any) -> Any:
-        """Return the stored form of a result. Raises SerializationError for one that its annotation does not allow."""
+        """Return the stored form of a result. Raises SerializationError if the annotation does not allow it."""
         if self.result is None:
             return value
         try:
@@ -169,7 +171,7 @@ class Arguments:
             raise SerializationError(f"task {self._task!r}: its result {error}") from None
 
     def read_result(self, stored: Any) -> Any:
-        """Return the result of its stored form. Raises SerializationError for one that cannot be read."""
+        """Return the result from its stored form. Raises SerializationError if it cannot be decoded."""
         if self.result is None or self.result.decode is None:
             return stored
         try:
@@ -192,7 +194,7 @@ class Arguments:
     def _no_call(self, data: object) -> SerializationError:
         return SerializationError(
             f"the data of a job of task {self._task!r} must be a call, "
-            f'{{"a": [positional arguments], "k": {{"name": argument}}}}; it is {str(data)[:80]!r}'
+            f'{{"a": [positional arguments], "k": {{"name": argument}}}}, not {str(data)[:80]!r}'
         )
 
     def _decoded(self, name: str, value: Any) -> Any:
@@ -212,7 +214,7 @@ class Arguments:
 
 
 def _signature(function: Callable[..., Any], hints: Mapping[str, Any], injected: frozenset[str]) -> Signature:
-    """The signature without what is injected, with annotations as types where they could be resolved."""
+    """Return the signature without injected parameters, with annotations as types where they can be resolved."""
     whole = inspect.signature(function)
     parameters = [
         each.replace(annotation=hints.get(each.name, each.annotation))
@@ -223,7 +225,7 @@ def _signature(function: Callable[..., Any], hints: Mapping[str, Any], injected:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function as types; one that cannot be resolved (of a type checker's import) is left out."""
+    """Return the annotations as types, without those that cannot be resolved (imports for type checkers only)."""
     with suppress(Exception):
         return get_type_hints(function, include_extras=True)
     scope: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})

@@ -1,4 +1,4 @@
-"""Declaring tasks: the decorators of an app, and what they take."""
+"""The decorators of an app that declare tasks, and their options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["CronOptionsDict", "Declaring", "TaskDecorator", "TaskOptionsDict"]
 
 
 class TaskOptionsDict(JobOptionsDict, total=False):
-    """What `mq.task` takes as keywords: the task's own, and the defaults of its jobs."""
+    """The keywords of `mq.task`: the options of the task, and the defaults of its jobs."""
 
     name: str | None
     queue: str | None
@@ -39,7 +39,7 @@ class TaskOptionsDict(JobOptionsDict, total=False):
 
 
 class CronOptionsDict(TaskOptionsDict, total=False):
-    """What `mq.cron` takes as keywords: the schedule's, and those of `mq.task`."""
+    """The keywords of `mq.cron`: the options of the schedule, and the keywords of `mq.task`."""
 
     tz: str
     start: datetime | None
@@ -54,7 +54,7 @@ class CronOptionsDict(TaskOptionsDict, total=False):
 
 
 class TaskDecorator(Protocol):
-    """Makes a task of a function, and keeps its signature."""
+    """Turns a function into a task and keeps its signature."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # the first that fits is meant
@@ -66,7 +66,7 @@ class TaskDecorator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A task that a job scheduler of its name adds by itself."""
+    """A task whose jobs are added by the job scheduler with its name."""
 
     task: AnyTask
     schedule: Schedule
@@ -87,7 +87,7 @@ class Declaring(ABC):
 
     @property
     def tasks(self) -> Mapping[str, AnyTask]:
-        """What each job name runs: all tasks by their names and by their aliases."""
+        """All tasks by their names and by their aliases."""
         return self._tasks
 
     @property
@@ -105,23 +105,26 @@ class Declaring(ABC):
     def task(self, function: None = None, /, **options: Unpack[TaskOptionsDict]) -> TaskDecorator: ...
 
     def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptionsDict]) -> Any:
-        """Make a task of a function: `@mq.task`, or `@mq.task(...)` with options.
+        """Turn a function into a task: `@mq.task`, or `@mq.task(...)` with options.
 
-        - `name`: what its jobs are called, the function's name by default. A job finds its task by this name and by
-          nothing else, so a renamed task keeps its old name in `aliases`.
-        - `aliases`: other names of jobs that it runs.
-        - `version`: becomes part of the name ("resize@2"), for a signature that changed while jobs of the old one
-          wait: declare both until those are done. Without it the name is all.
-        - `queue`: where its jobs are added, the app's default queue if not said.
-        - `executor`: "inline" (the default of coroutine functions), "thread" (of plain ones), "subprocess", the name of
-          a registered one, or an Executor. `permissions`: what a run in a subprocess may do; alone they choose that.
-        - `retry_on`: exception types that are retried while attempts are left; all others fail the job without another
-          attempt. `give_up_on`: exception types that fail the job without another attempt, even if `retry_on` has them
-          too. They replace those of the worker as a whole.
-        - the options of JobOptions: defaults of its jobs, before those of the app; `job_id` and `at` are of one job.
+        - `name`: the name of its jobs, by default the function's name. A job finds its task only by this name, so keep
+          the old name of a renamed task in `aliases`.
+        - `aliases`: further job names that the task runs.
+        - `version`: becomes part of the name ("resize@2"). Use it when the signature changes while jobs of the old one
+          wait, and declare both until those jobs are done.
+        - `queue`: the queue of its jobs, by default the app's.
+        - `executor`: "inline" (the default for coroutine functions), "thread" (the default for plain functions),
+          "subprocess", the name of a registered executor, or an Executor.
+        - `permissions`: the permissions of a run in a subprocess. Without `executor` they select the subprocess
+          executor.
+        - `retry_on`: exception types that are retried while attempts are left; all other types fail the job without
+          another attempt. `give_up_on`: exception types that fail the job without another attempt, even if `retry_on`
+          includes them. If one of them is set, both options of the worker are ignored for this task.
+        - the options of JobOptions: defaults for its jobs, which override those of the app. `job_id` and `at` are not
+          allowed, because they belong to a single job.
 
         Raises TypeError or ValueError for bad options, for a function whose dependencies cannot be provided, and when
-        the app has a task of this name.
+        the app already has a task of this name.
         """
         given = cast("dict[str, Any]", options)
         if function is not None:
@@ -134,22 +137,24 @@ class Declaring(ABC):
         return declare
 
     def cron(self, expression: str | Schedule, /, **options: Unpack[CronOptionsDict]) -> TaskDecorator:
-        """Make a task whose jobs are added by the clock: a cron expression in the time zone `tz`, or a Schedule.
+        """Turn a function into a task with a schedule: a cron expression in the time zone `tz`, or a Schedule.
 
-        A job scheduler with the task's name is upserted whenever the app is opened or a worker of it starts; each slot
-        fires once, however many processes do so. The keywords beside `tz` are those of Schedule (`start`, `end`,
-        `limit`, `missed`, `catch_up`, `overlap`, `jitter`) and of `mq.task`. The function must be callable without
-        arguments. A cron that is deleted from the code stays in the store:
+        A job scheduler with the task's name is upserted when the app is opened and when one of its workers starts. Each
+        fire time adds one job, however many processes take part. The other keywords are those of Schedule (`start`,
+        `end`, `limit`, `missed`, `catch_up`, `overlap`, `jitter`) and of `mq.task`. The function must be callable
+        without arguments. A cron that is deleted from the code stays in the store; to remove it call
         `await mq.queue(...).remove_job_scheduler(name)`.
 
-        Raises TypeError or ValueError as `task` does, and for what is no schedule.
+        Raises the errors of `task`, and TypeError or ValueError for a bad schedule.
         """
         given = cast("dict[str, Any]", options)
         refuse_unknown(given, CronOptionsDict.__annotations__, "cron")
         fields = {name: given.pop(name) for name in _SCHEDULE if name in given}
         if isinstance(expression, Schedule):
             if fields:
-                raise ValueError(f"{', '.join(fields)} belongs into the schedule that was given: {expression!r}")
+                raise ValueError(
+                    f"{', '.join(fields)} cannot be combined with a Schedule object; set it in {expression!r}"
+                )
             schedule = expression
         else:
             schedule = Schedule(cron=expression, **fields)
@@ -172,20 +177,20 @@ class Declaring(ABC):
         )
         if not task.runs_here and task.dependencies:
             raise TypeError(
-                f"task {task.name!r}: {', '.join(task.dependencies)} would be made in the worker's process, and "
-                f"executor={task.executor!r} runs the function in another: open what it needs inside the function"
+                f"task {task.name!r}: {', '.join(task.dependencies)} would be created in the worker's process, but "
+                f"executor={task.executor!r} runs the function in another process; create it inside the function"
             )
         self._tasks.add(task)
         return task
 
     def _settings(self, function: Callable[..., Any], given: Mapping[str, Any]) -> TaskSettings:
         if not inspect.isroutine(function):
-            raise TypeError(f"a task is made of a function, got {function!r}")
+            raise TypeError(f"a task must be a function, not {function!r}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{function.__name__} is a generator function, and a job has one result: return a list")
+            raise TypeError(f"{function.__name__} is a generator function, but a job has one result; return a list")
         for option in _NOT_OF_TASKS:
             if given.get(option) is not None:
-                raise ValueError(f"{option}={given[option]!r} is an option of one job: task.options({option}=...)")
+                raise ValueError(f"{option}={given[option]!r} applies to a single job; use task.options({option}=...)")
         own = {name: given[name] for name in _OWN if given.get(name) is not None}
         version = own.get("version")
         return TaskSettings(
@@ -201,24 +206,24 @@ class Declaring(ABC):
 
     @abstractmethod
     async def add_task(self, task: AnyTask, data: dict[str, Any], options: JobOptions) -> Job[Any, Any]:
-        """Add one job of a task. For tasks."""
+        """Add one job of a task. Used by tasks."""
 
     @abstractmethod
     async def add_tasks(self, task: AnyTask, data: list[dict[str, Any]], options: JobOptions) -> list[Job[Any, Any]]:
-        """Add many jobs of a task. For tasks."""
+        """Add many jobs of a task. Used by tasks."""
 
     @property
     @abstractmethod
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that the app works in. For tasks."""
+        """The event loop of the app. Used by tasks."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
 
     @abstractmethod
     async def find_job(self, task: AnyTask, job_id: str) -> Job[Any, Any]:
-        """Return a job of a task. For tasks. Raises JobNotFound."""
+        """Return a job of a task. Used by tasks. Raises JobNotFound."""
 
 
 _SCHEDULE: Final = tuple(CronOptionsDict.__annotations__.keys() - TaskOptionsDict.__annotations__.keys())
@@ -235,7 +240,7 @@ def _check_callable_alone(function: Callable[..., Any]) -> None:
         variable = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if parameter.default is parameter.empty and not variable:
             raise TypeError(
-                f"{function.__name__} cannot be called by the clock: its argument {parameter.name!r} has no default"
+                f"{function.__name__} cannot run by a schedule, because its argument {parameter.name!r} has no default"
             )
 
 
@@ -244,8 +249,8 @@ def _check_executor(function: Callable[..., Any], settings: TaskSettings) -> Non
     check_executor(spec)
     is_async = inspect.iscoroutinefunction(function)
     if spec == "inline" and not is_async:
-        raise TypeError(f"{settings.name}: a plain function would block the event loop: use executor='thread'")
+        raise TypeError(f"{settings.name}: a plain function would block the event loop; use executor='thread'")
     if spec == "thread" and is_async:
-        raise TypeError(f"{settings.name}: threads run plain functions, this is a coroutine function: use 'inline'")
-    if spec is not None:  # permissions alone choose the subprocess
+        raise TypeError(f"{settings.name}: threads run only plain functions; use executor='inline'")
+    if spec is not None:  # permissions without an executor select the subprocess
         check_permissions(spec, settings.permissions)

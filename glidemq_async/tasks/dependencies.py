@@ -1,6 +1,6 @@
-"""What a task asks for: `db: Db = Depends(connect)` is provided by the worker, for each job or once for all.
+"""Dependencies of tasks: the worker provides `db: Db = Depends(connect)`, per job or once per worker.
 
-Providers are resolved in the event loop, each at most once per job, and closed in the opposite order.
+Providers are called in the event loop, each at most once per job, and closed in the opposite order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Provider: TypeAlias = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """What `Depends` leaves in a signature."""
+    """The default value that `Depends` puts into a signature."""
 
     provider: Provider
     scope: Scope
@@ -38,29 +38,29 @@ def Depends(provider: Callable[..., T], *, scope: Scope = "job") -> T: ...
 
 
 def Depends(provider: Provider, *, scope: Scope = "job") -> Any:  # noqa: N802
-    """Declare, as the default of a parameter, that the worker provides it.
+    """Declare, as the default of a parameter, that the worker provides its value.
 
-    `provider` is a function, a coroutine function, a generator or async generator function that yields once (what
-    follows the yield closes it), a function of `@asynccontextmanager`, or a class that is an async context manager.
-    Its own parameters may depend on others in the same way. It runs in the worker's event loop.
+    `provider` is a function, a coroutine function, a generator or async generator function that yields once (the code
+    after the yield closes the value), a function of `@asynccontextmanager`, or a class that is an async context
+    manager. Its own parameters may have dependencies too. It runs in the worker's event loop.
 
-    - `scope="job"`: made for each job that needs it, once per job, and closed when its run has ended; the run's
-      exception is raised at the yield.
-    - `scope="worker"`: made when a job first needs it, shared by all jobs of this process's worker, and closed when the
-      worker stops. One that could not be made is tried again by the next job.
+    - `scope="job"`: created once for each job that needs it, and closed after the run. An exception of the run is
+      raised at the yield.
+    - `scope="worker"`: created when a job first needs it, shared by all jobs of this process's worker, and closed when
+      the worker stops. If its creation fails, the next job tries again.
 
-    A parameter that is provided is none of `add`; who calls the function plainly passes it. Raises TypeError or
-    ValueError for what cannot be a provider.
+    `add` does not take parameters that have a provider. When you call the function directly, pass them yourself. Raises
+    TypeError or ValueError for an invalid provider.
     """
     if not callable(provider):
-        raise TypeError(f"a dependency needs a function that provides it, got {provider!r}")
+        raise TypeError(f"the provider of a dependency must be a function or class, not {provider!r}")
     if scope not in ("job", "worker"):
         raise ValueError(f'scope must be "job" or "worker", got {scope!r}')
     return Dependency(provider, scope)
 
 
 class Node:
-    """One provider with the providers that it needs itself."""
+    """A provider with the providers that it depends on."""
 
     __slots__ = ("needs", "open", "provider", "scope")
 
@@ -69,14 +69,14 @@ class Node:
         self.scope = scope
         self.needs = needs
         self.open = _opener(provider)
-        """Makes a context manager, or None: a plain function's value needs no closing."""
+        """Creates a context manager. None for a plain function, whose value is not closed."""
 
 
 def injected(function: Callable[..., Any]) -> dict[str, Node]:
-    """Return the parameters of a function that are provided, with what provides them.
+    """Return the parameters of a function that are injected, with their providers.
 
-    Raises TypeError for a provider with parameters that nobody provides, for providers that need each other in a
-    circle, and for one of a worker that needs one of a job.
+    Raises TypeError for a provider with other required parameters, for a cycle of providers, and for a provider with
+    the scope "worker" that depends on one with the scope "job".
     """
     found = _declared(function)
     _check_places(function, found)
@@ -84,7 +84,7 @@ def injected(function: Callable[..., Any]) -> dict[str, Node]:
 
 
 def node_of(provider: Provider, scope: Scope) -> Node:
-    """Return the node of a provider by itself. Raises as `injected` does."""
+    """Return the node of a single provider. Raises the same errors as `injected`."""
     return _node(Dependency(provider, scope), ())
 
 
@@ -112,13 +112,13 @@ def _annotated(function: Callable[..., Any]) -> dict[str, Dependency]:
 
 
 def _check_places(function: Callable[..., Any], found: dict[str, Dependency]) -> None:
-    """Positional arguments keep their places: what is injected comes after them, or by keyword only."""
+    """Check that injected parameters come after positional ones or are keyword-only, so that positions do not shift."""
     name_of = getattr(function, "__name__", repr(function))
     before = ""
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in found:
             if before and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.VAR_POSITIONAL):
-                raise TypeError(f"{name_of}: put the dependency {before!r} behind {name!r}, or behind a `*`")
+                raise TypeError(f"{name_of}: move the dependency {before!r} after {name!r}, or after a `*`")
         elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
             before = name
         elif parameter.kind is not parameter.KEYWORD_ONLY:
@@ -129,7 +129,7 @@ def _node(dependency: Dependency, above: tuple[Provider, ...]) -> Node:
     provider = dependency.provider
     if provider in above:
         circle = " -> ".join(_name(each) for each in (*above, provider))
-        raise TypeError(f"dependencies need each other in a circle: {circle}")
+        raise TypeError(f"the dependencies form a cycle: {circle}")
     declared = _declared(provider)
     for name, parameter in _parameters(provider).items():
         optional = parameter.default is not parameter.empty or parameter.kind in (
@@ -137,13 +137,13 @@ def _node(dependency: Dependency, above: tuple[Provider, ...]) -> Node:
             parameter.VAR_KEYWORD,
         )
         if name not in declared and not optional:
-            raise TypeError(f"the dependency {_name(provider)} needs {name!r}: give it a default, or Depends(...)")
+            raise TypeError(f"the dependency {_name(provider)} needs {name!r}; give it a default, or Depends(...)")
     needs = {name: _node(each, (*above, provider)) for name, each in declared.items()}
     for each in needs.values():
         if dependency.scope == "worker" and each.scope == "job":
             raise TypeError(
-                f"{_name(provider)} is kept for the whole worker and cannot need {_name(each.provider)}, which is "
-                'made for one job: give that one scope="worker" too'
+                f"{_name(provider)} has the scope 'worker' and cannot depend on {_name(each.provider)}, which has "
+                "the scope 'job'; give that one scope='worker' too"
             )
     return Node(provider, dependency.scope, needs)
 
@@ -151,7 +151,7 @@ def _node(dependency: Dependency, above: tuple[Provider, ...]) -> Node:
 def _parameters(provider: Provider) -> dict[str, inspect.Parameter]:
     try:
         return dict(inspect.signature(provider).parameters)
-    except ValueError:  # of some built-in classes nothing is known
+    except ValueError:  # some built-in classes have no signature
         return {}
 
 
@@ -165,7 +165,8 @@ def _opener(provider: Provider) -> Callable[..., AbstractAsyncContextManager[Any
     if inspect.isgeneratorfunction(provider):
         return _in_loop(contextmanager(provider))
     made = getattr(provider, "__wrapped__", None)
-    # An object that a plain function returns is not entered, even if it could be: a pool may be open already.
+    # An object that a plain function returns is not entered, even if it could be: it may be a pool that is already
+    # open.
     if inspect.isasyncgenfunction(made) or (inspect.isclass(provider) and hasattr(provider, "__aenter__")):
         return cast("Callable[..., AbstractAsyncContextManager[Any]]", provider)
     return _in_loop(provider) if inspect.isgeneratorfunction(made) else None

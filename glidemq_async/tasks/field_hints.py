@@ -1,4 +1,4 @@
-"""The annotations of a class's fields, with the arguments of generic classes in the place of their type variables."""
+"""The annotations of a class's fields, with type variables replaced by the arguments of a generic class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, get_args, get_origin, 
 
 
 def field_hints(kind: type, args: Sequence[Any]) -> dict[str, Any]:
-    """Return the annotations of all fields, inherited ones too. Raises NameError for one that names nothing."""
+    """Return the annotations of all fields, including inherited ones. Raises NameError if one cannot be resolved."""
     return _hints(kind, args, get_type_hints(kind, include_extras=True))
 
 
@@ -18,7 +18,7 @@ def _hints(kind: type, args: Sequence[Any], whole: Mapping[str, Any]) -> dict[st
     found: dict[str, Any] = {}
     for base in reversed(kind.__dict__.get("__orig_bases__", kind.__bases__)):
         above: Any = get_origin(base) or base
-        # Each class has type variables of its own, which may be the same objects.
+        # The type variables of two classes may be the same objects, so substitute class by class.
         if isinstance(above, type) and above not in (object, Generic, Protocol):
             inherited = [_with(each, bound) for each in get_args(base)]
             found |= _hints(above, inherited, get_type_hints(above, include_extras=True))
@@ -30,6 +30,6 @@ def _with(hint: Any, bound: Mapping[Any, Any]) -> Any:
     if isinstance(hint, TypeVar):
         return bound.get(hint, hint)
     if get_origin(hint) is not None and (free := cast("Sequence[Any]", getattr(hint, "__parameters__", ()))):
-        with suppress(TypeError):  # of parameters of functions and the like, which no field is stored by
+        with suppress(TypeError):  # annotations that cannot be substituted, for example ParamSpec, are never stored
             return hint[tuple(bound.get(each, each) for each in free)]
     return hint

@@ -16,33 +16,36 @@ _log = logging.getLogger(__name__)
 
 
 class Middleware:
-    """Override what you need; every method is a coroutine function and does nothing by itself.
+    """Base class of middleware. Override what you need; every method is a coroutine that does nothing by default.
 
-    The first one of the app is the outermost: `before_*` are called in the order of the app's list, `after_*` and
-    `on_failure` in the opposite one. The hooks of a run are awaited in the run's own context, so a context variable
-    that `before_run` sets is seen by the dependencies and the function, in a thread too.
+    The first middleware of the app is the outermost one. `before_*` are called in the order of the app's list,
+    `after_*` and `on_failure` in the opposite order. The hooks of a run are awaited in the context of the run, so
+    dependencies and the function see a context variable that `before_run` sets, also in a thread.
 
-    before_add, adding, after_add; before_run, dependencies open, function, dependencies close, after_run.
+    The order is: before_add, adding, after_add; before_run, dependencies open, function, dependencies close, after_run.
     """
 
     async def before_add(self, task: AnyTask, options: JobOptions) -> JobOptions:  # noqa: ARG002
-        """Return the options to add a job with. What it raises is raised to the caller, and nothing is added."""
+        """Return the options to add a job with. An exception is raised to the caller, and nothing is added."""
         return options
 
     async def after_add(self, task: AnyTask, job: Job[Any, Any]) -> None:
-        """See a job that has been added (`job.outcome` tells). What it raises is logged: the job is stored."""
+        """Called after a job was added (see `job.outcome`).
+
+        An exception is logged, because the job is already stored.
+        """
 
     async def before_run(self, task: AnyTask, job: Job[Any, Any]) -> None:
-        """See a run before it begins. What it raises is the run's failure, and the function is not called."""
+        """Called before a run. An exception fails the run, and the function is not called."""
 
     async def after_run(self, task: AnyTask, job: Job[Any, Any], result: Any) -> None:
-        """See what the function returned, before it is stored. What it raises is the run's failure."""
+        """Called with the return value of the function before it is stored. An exception fails the run."""
 
     async def on_failure(self, task: AnyTask, job: Job[Any, Any], error: BaseException) -> None:
-        """See a run that ended otherwise, for each middleware whose `before_run` had passed.
+        """Called after a run that did not complete, for each middleware whose `before_run` has succeeded.
 
-        `error` may also be RetryLater or RateLimited, and CancelledError when the run was cut off (revoked, its lease
-        lost, the worker shut down). Whether a retry follows is decided later. What it raises is logged.
+        `error` may also be RetryLater or RateLimited, and CancelledError when the run was stopped (revoked, lease lost,
+        worker shutdown). Retries are decided later. An exception is logged.
         """
 
 
@@ -54,12 +57,12 @@ class Chain:
         self._adding: list[Middleware] = []
         self._added: list[Middleware] = []
         self.runs: list[Middleware] = []
-        """Those that have a part in runs."""
+        """The middleware that overrides a hook of runs."""
         for one in middleware:
             self.append(one)
 
     def append(self, one: Middleware) -> None:
-        """Put one innermost. Raises TypeError for what is no Middleware."""
+        """Add an innermost one. Raises TypeError unless it is a Middleware."""
         if not isinstance(one, Middleware):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"middleware must be instances of Middleware, got {one!r}")
         self.all.append(one)
@@ -72,7 +75,7 @@ class Chain:
                 hooks.append(one)
 
     async def before_add(self, task: AnyTask, options: JobOptions) -> JobOptions:
-        """Ask each for the options of an add."""
+        """Pass the options of an add through each middleware."""
         for one in self._adding:
             options = await one.before_add(task, options)
             if not isinstance(options, JobOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -80,7 +83,7 @@ class Chain:
         return options
 
     async def after_add(self, task: AnyTask, job: Job[Any, Any]) -> None:
-        """Tell each of an added job."""
+        """Report an added job to each middleware."""
         for one in reversed(self._added):
             try:
                 await one.after_add(task, job)
@@ -90,7 +93,7 @@ class Chain:
     async def on_failure(
         self, begun: list[Middleware], task: AnyTask, job: Job[Any, Any], error: BaseException
     ) -> None:
-        """Tell those whose part of the run had begun that it failed."""
+        """Report a failed run to each middleware whose `before_run` has succeeded."""
         for one in reversed(begun):
             try:
                 await one.on_failure(task, job, error)

@@ -1,4 +1,4 @@
-"""Dataclasses, named tuples and pydantic models as arguments and results: stored as maps, made again where used."""
+"""Dataclasses, named tuples and pydantic models as arguments and results. They are stored as maps and rebuilt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 
 class Converter(NamedTuple):
-    """Both ways of one annotation. `encode` raises TypeError for what does not fit; no `decode`: stored as it is."""
+    """Both directions for one annotation. `encode` raises TypeError for a wrong value.
+
+    `decode` None keeps the value.
+    """
 
     encode: Convert
     decode: Convert | None
@@ -31,12 +34,12 @@ class _Fields(NamedTuple):
 
 
 def fields_converter(kind: type, args: tuple[Any, ...], converter_of: ConverterOf) -> Converter:
-    """Return how a dataclass or named tuple is stored, and made again; `args` are those of a generic one.
+    """Return the converter of a dataclass or named tuple; `args` are the arguments of a generic class.
 
-    Fields that its `__init__` does not take are left to it.
+    Fields that its `__init__` does not accept are not stored.
     """
 
-    # When it is first used and not before: a field may be annotated with its own class.
+    # Resolved on first use, because a field may be annotated with its own class.
     @cache
     def known() -> _Fields:
         names = _fields(kind)
@@ -63,7 +66,7 @@ def fields_converter(kind: type, args: tuple[Any, ...], converter_of: ConverterO
 
     def decode(stored: Any) -> Any:
         encoders, decoders = known()
-        # A newer program may have stored fields that this one does not know.
+        # Ignore fields that a newer program has stored and this one does not know.
         given = {name: item for name, item in stored.items() if name in encoders}
         for name, read in decoders.items():
             if name in given:
@@ -74,14 +77,14 @@ def fields_converter(kind: type, args: tuple[Any, ...], converter_of: ConverterO
 
 
 def _fields(kind: Any) -> list[str]:
-    """What it is made of. Raises TypeError for a class that takes more than that, and would not be what it was."""
+    """Return its field names. Raises TypeError for a class that cannot be rebuilt from its fields alone."""
     if is_named_tuple(kind):
         return list(kind._fields)
     names = [field.name for field in fields(kind) if field.init]
     variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     for name, parameter in signature(kind).parameters.items():
         if name not in names and parameter.kind not in variable:
-            raise TypeError(f"cannot be made again of the fields of {kind.__name__}: its __init__ also takes {name!r}")
+            raise TypeError(f"cannot be rebuilt from the fields of {kind.__name__}: its __init__ also takes {name!r}")
     return names
 
 
@@ -93,7 +96,7 @@ def _check_type(kind: type, value: object) -> None:
 
 
 def shortened(value: object) -> str:
-    """Return a value as a message shows it."""
+    """Return a value as shown in an error message."""
     shown = repr(value)
     return shown if len(shown) <= 80 else shown[:79] + "…"
 
@@ -104,23 +107,23 @@ def is_named_tuple(kind: type) -> bool:
 
 
 def is_pydantic_model(kind: type) -> bool:
-    """Return whether a class is a pydantic model; pydantic is not imported for that."""
+    """Return whether a class is a pydantic model, without importing pydantic."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and issubclass(kind, pydantic.BaseModel)
 
 
 def pydantic_converter(kind: Any) -> Converter:
-    """Return how a pydantic model is stored, in its JSON form, and validated again."""
+    """Return the converter of a pydantic model. It stores the JSON form and validates it on reading."""
 
     def encode(value: Any) -> Any:
         _check_type(kind, value)
         try:
             return value.model_dump(mode="json", by_alias=False, round_trip=True)
-        except ValueError as error:  # bytes that are no text, or a type that pydantic does not know
+        except ValueError as error:  # bytes that are not text, or a type that pydantic does not know
             raise TypeError(f"has no JSON form: {error}") from error
 
     def decode(stored: Any) -> Any:
-        # As JSON: a strict model takes texts for dates and the like there, and nowhere else.
+        # Validate as JSON, because a strict model accepts strings for dates only there.
         text = json.dumps(stored)
         try:
             return kind.model_validate_json(text, by_alias=False, by_name=True)
@@ -131,7 +134,7 @@ def pydantic_converter(kind: Any) -> Converter:
 
 
 def _in_one_line(error: ValueError) -> str:
-    """What a validation found, by the names of the fields: without the values, which may be long or secret."""
+    """Summarize validation errors by field name, without the values, which may be long or secret."""
     found: Any = error
     if not hasattr(found, "errors"):
         return str(error)

@@ -1,4 +1,4 @@
-"""Keeping a context manager open: what is entered in one task must be left in the same one."""
+"""Keeps an async context manager open in one task, because it must be left in the task that entered it."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from glidemq_async.jobs.context import set_current_job
 
 
 class OpenContext:
-    """Enters a context manager in a task of its own, and leaves it there when it is closed.
+    """Enters a context manager in a separate task, and leaves it there on `close`.
 
-    Tasks that come and go can share what it yields, also if it holds cancel scopes.
+    Other tasks can share the yielded value, even if the context manager contains cancel scopes.
     """
 
     def __init__(self, opening: AbstractAsyncContextManager[Any]) -> None:
         self._ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        # Whoever waited may have been cancelled, and then nobody looks at its exception.
+        # The waiting task may have been cancelled, so mark the exception as retrieved.
         self._ready.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._over = asyncio.Event()
         self._task = asyncio.create_task(self._keep(opening))
 
     async def value(self) -> Any:
-        """Return what it yields, once it does. Raises what entering it raised."""
+        """Return the yielded value when it is available. Raises the exceptions of entering."""
         return self._ready.result() if self._ready.done() else await asyncio.shield(self._ready)
 
     @property
     def has_failed(self) -> bool:
-        """Whether entering it raised."""
+        """Return whether entering has failed."""
         return self._ready.done() and (self._ready.cancelled() or self._ready.exception() is not None)
 
     async def _keep(self, opening: AbstractAsyncContextManager[Any]) -> None:
@@ -46,7 +46,7 @@ class OpenContext:
             self._ready.set_exception(error)
 
     async def close(self) -> None:
-        """Leave it, or stop entering it. Raises what leaving it raises."""
+        """Leave the context manager, or cancel entering it. Raises the exceptions of leaving."""
         if not self._ready.done():
             self._task.cancel()
         self._over.set()

@@ -1,6 +1,6 @@
-"""Keeps apps from real servers while tests run; the pytest plugin switches it on.
+"""Keeps apps from connecting to real servers during tests. The pytest plugin enables it.
 
-A test that forgets to move its app would otherwise add jobs where the workers of production may run them.
+Otherwise a test that forgets to move its app could add jobs that the workers of production run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _refusing = False
 
 @contextmanager
 def refused() -> Generator[None]:
-    """Let no app open a server inside of the block, but for servers of the test's own (memory://)."""
+    """Forbid apps to open a server inside the block, except memory:// storages."""
     global _refusing  # noqa: PLW0603 - for all apps of the process
     former, _refusing = _refusing, True
     try:
@@ -25,7 +25,7 @@ def refused() -> Generator[None]:
 
 
 def check(storage: Storage) -> Storage:
-    """Return a storage that an app may open. Raises RuntimeError for a real server where these are refused."""
+    """Return a storage that an app may open. Raises RuntimeError for a real server while these are forbidden."""
     if not _refusing:
         return storage
     from glidemq_async.storage.embedded.memory import MemoryStorage
@@ -34,8 +34,9 @@ def check(storage: Storage) -> Storage:
     is_real = isinstance(storage, ServerStorage) and not isinstance(storage, MemoryStorage)
     if is_real:
         raise RuntimeError(
-            f"the app would connect to {storage.url} in a test: call glidemq.use(mq) or glidemq.eager(mq) first (the "
-            "fixture `glidemq`), or open it with memory://. A test that needs this server is marked with "
-            "@pytest.mark.glidemq_real_server; `glidemq_real_servers = true` in the configuration of pytest is for all"
+            f"the app would connect to {storage.url} in a test; call glidemq.use(mq) or glidemq.eager(mq) first "
+            "(fixture `glidemq`), or use a memory:// URL. If the test needs this server, mark it with "
+            "@pytest.mark.glidemq_real_server, or set `glidemq_real_servers = true` in the pytest configuration "
+            "for all tests"
         )
     return storage

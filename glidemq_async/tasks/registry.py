@@ -1,4 +1,4 @@
-"""The tasks of an app by name, old names and versions included."""
+"""The tasks of an app by job name, including aliases and versions."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from glidemq_async.tasks.task import AnyTask
 
 
 class Tasks(Mapping[str, AnyTask]):
-    """What each job name runs: every task by its name and by its aliases."""
+    """A mapping from job names to tasks: every task by its name and by its aliases."""
 
     def __init__(self) -> None:
         self._found: dict[str, AnyTask] = {}
 
     def add(self, task: AnyTask) -> None:
-        """Enter a task. Raises ValueError when one of its names is taken."""
+        """Add a task. Raises ValueError if one of its names is already used."""
         names = [task.name, *task.aliases]
         for name in names:
             if name in self._found or names.count(name) > 1:
                 other = self._found.get(name, task)
                 raise ValueError(
-                    f"two tasks would run jobs called {name!r}: {_place(other)} and {_place(task)}; "
+                    f"the job name {name!r} is used by two tasks: {_place(other)} and {_place(task)}; "
                     "give one of them another name= or version="
                 )
         self._found.update(dict.fromkeys(names, task))
@@ -35,7 +35,7 @@ class Tasks(Mapping[str, AnyTask]):
         return self._found[name]
 
     def get(self, name: str, default: AnyTask | None = None) -> AnyTask | None:  # type: ignore[override]
-        """Return the task of a name. On the path of every job."""
+        """Return the task for a job name. Called for every job."""
         return self._found.get(name, default)
 
     def __iter__(self) -> Iterator[str]:

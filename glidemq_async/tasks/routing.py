@@ -1,6 +1,6 @@
-"""The executor of an app's worker: it finds the task of a job and runs its function on the task's own tier.
+"""The executor of an app's worker. It finds the task of a job and runs its function on the task's own executor.
 
-Middleware and dependencies run in the worker's loop, around the tier.
+Middleware and dependencies run in the worker's event loop, around that executor.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from glidemq_async.tasks.task import AnyTask
 
 UNKNOWN_DELAY: Final = 1.0
 LONGEST_UNKNOWN_DELAY: Final = 60.0
-"""Seconds until a job of an unknown task is claimed again: the first wait, doubled each time up to the longest."""
+"""First and longest wait in seconds before a job of an unknown task is claimed again. The wait doubles each time."""
 SHOWN: Final = 20
-"""How many tasks a message names."""
+"""Maximum number of task names in a message."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,46 +69,49 @@ class TaskExecutor:
         self._of_task: dict[str, Executor] = {}
         self._here: set[str] = set()
         self._direct: dict[str, Callable[..., Any]] = {}
-        """By the names of jobs that were run: the coroutine functions that can be called just as their job says."""
+        """Coroutine functions by job name that can be called directly with the stored arguments."""
         for task in {id(each): each for each in tasks.values() if each.queue == queue}.values():
             self._tier(task)
 
     async def handler(self, job: Job[Any, Any]) -> object:
-        """Stand for the handler of the worker, which always has one. Never called: `run` finds the task."""
+        """Placeholder for the handler that every worker needs. Never called, because `run` finds the task."""
         raise NotImplementedError(f"job {job.id}: an app's worker runs tasks")
 
     @property
     def occupied(self) -> int:
-        """Slots taken by runs that were given up, in all tiers."""
+        """Slots of all executors that are occupied by abandoned runs."""
         return sum(tier.occupied for tier in self._tiers.values())
 
     @property
     def grace(self) -> float:
-        """How many seconds a run may take to end after it was cancelled, in the slowest tier."""
+        """Seconds that a cancelled run may take to end, in the slowest executor."""
         return max((getattr(tier, "grace", 0.0) for tier in self._tiers.values()), default=0.0)
 
     def when_broken(self, tell: Callable[[Exception], None]) -> None:
-        """Call `tell` when a tier can run nothing any more."""
+        """Call `tell` when an executor cannot run jobs any more."""
         self._tell_broken = tell
 
     def retry_rules(self, job_name: str) -> RetryRules | None:
-        """Return the rules of a task for what its runs raise, None when it names none."""
+        """Return the retry rules of a task, None if it has none."""
         task = self._tasks.get(job_name)
         return task.settings.retry_rules if task is not None else None
 
     async def start(self, freed: Callable[[], None]) -> None:
-        """Start the tiers of the queue's tasks at the same time, all or none; without `warm` each at its first job."""
+        """Start the executors of the queue's tasks concurrently, all or none.
+
+        Without `warm` they start on first use.
+        """
         self._freed = freed
         if not self._warm:
             return
         try:
             await together(self._start(tier) for tier in tuple(self._tiers.values()))
-        except BaseException:  # cancelled, too: nobody stops an executor that did not start
+        except BaseException:  # also after a cancellation, because nothing else stops the started executors
             await self.stop(0.0)
             raise
 
     async def stop(self, grace: float) -> None:
-        """Stop every tier that has started."""
+        """Stop every executor that has started."""
         holds, self._holds = self._holds, {}
         self._started.clear()
         await asyncio.gather(*(hold.stop(grace) for hold in holds.values()))
@@ -122,7 +125,7 @@ class TaskExecutor:
         if tier is None:
             tier = open_executor(spec, function, self._concurrency, task.settings.permissions)
             self._tiers[key] = tier
-        else:  # an executor may want to see each function before it starts
+        else:  # an executor may prepare for each function before it starts
             open_executor(tier, function, self._concurrency)
         self._of_task[task.name] = tier
         return tier
@@ -131,8 +134,9 @@ class TaskExecutor:
         here = task.runs_here_in(self._default)
         if not here and task.dependencies:
             raise TypeError(
-                f"task {task.name!r}: {', '.join(task.dependencies)} would be made in the worker's process, and "
-                f"executor={self._default!r} of the worker runs the function in another: give the task its own executor"
+                f"task {task.name!r}: {', '.join(task.dependencies)} would be created in the worker's process, but "
+                f"the worker's executor={self._default!r} runs the function in another process; give the task its "
+                "own executor"
             )
         if here:
             self._here.add(task.name)
@@ -145,12 +149,12 @@ class TaskExecutor:
         self._started.add(id(tier))
 
     def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> Any:
-        """Run the task of a job: answers a coroutine. That raises UnknownTaskError when no task has its name."""
-        del handler  # the app's tasks are what is run
+        """Return a coroutine that runs the task of a job. It raises UnknownTaskError if no task has the job's name."""
+        del handler  # the tasks of the app are the handlers
         function = self._direct.get(job.name)
         if function is None or timeout is not None or self._chain.runs:
             return self._run(job, timeout)
-        # The path of most jobs, without a frame between the worker and the function.
+        # The path of most jobs, without an additional frame between the worker and the function.
         data = job.data
         try:
             args, kwargs = data["a"], data["k"]
@@ -161,7 +165,8 @@ class TaskExecutor:
         try:
             return function(*args, **kwargs)
         except TypeError:
-            # Calling a coroutine function only binds its arguments: they do not fit, or it was no coroutine function.
+            # Calling a coroutine function only binds its arguments. So they do not fit, or it is not a coroutine
+            # function.
             self._tasks[job.name].arguments.split(data)
             raise
 
@@ -170,7 +175,7 @@ class TaskExecutor:
         if task is None:
             raise self._unknown(job)
         tier = self._of_task.get(task.name)
-        if tier is None:  # declared after the start, or of another queue
+        if tier is None:  # the task was declared after the start, or belongs to another queue
             tier = self._tier(task)
         if id(tier) not in self._started:
             await self._start(tier)
@@ -218,7 +223,7 @@ class TaskExecutor:
         return value
 
     async def _provide_and_call(self, task: AnyTask, tier: Executor, job: Job[Any, Any]) -> object:
-        # The deadline is the whole run's, not the function's alone.
+        # The deadline applies to the whole run, not only to the function.
         if not task.dependencies:
             return await self._call(task, tier, job, None, None)
         async with JobScope(self._scope, self._overrides) as scope:
@@ -227,15 +232,15 @@ class TaskExecutor:
     def _unknown(self, job: Job[Any, Any]) -> Exception:
         names = ", ".join(sorted(self._tasks)[:SHOWN]) + (", …" if len(self._tasks) > SHOWN else "")
         remedy = "import the module that declares it, or keep the old name of a renamed task in its aliases"
-        # Claims are counted and no clock is read: a delayed job may be old when it is first claimed.
+        # Based on the number of claims, not on the age of the job: a delayed job may be old at its first claim.
         delay, waited = _unknown_delay(job.fence)
         if waited + delay > self._unknown_grace:
             return UnknownTaskError(
-                f"job {job.id} of queue {job.queue!r} asks for task {job.name!r}, this app has {names}: {remedy}"
+                f"job {job.id} of queue {job.queue!r} needs task {job.name!r}, but this app has {names}; {remedy}"
             )
         self._unknown_log.write(
             job.name,
-            "jobs of queue %r wait because this app has no task %r (job %s is tried again in %g s); it has %s: %s",
+            "jobs of queue %r wait because this app has no task %r (next attempt of job %s in %g s); it has %s; %s",
             job.queue,
             job.name,
             job.id,
@@ -244,12 +249,12 @@ class TaskExecutor:
             remedy,
         )
         later = RetryLater(delay)
-        later.waits_for = f"waits for a worker with task {job.name!r}: {remedy}"
+        later.waits_for = f"waits for a worker with task {job.name!r}; {remedy}"
         return later
 
 
 def _unknown_delay(claims: int) -> tuple[float, float]:
-    """Return how long a job that was claimed so often waits now, and for how long it has waited before, in seconds."""
+    """Return the next wait of a job after this many claims, and the total wait so far, in seconds."""
     delay, waited = UNKNOWN_DELAY, 0.0
     for done in range(1, claims):
         if delay == LONGEST_UNKNOWN_DELAY:

@@ -1,4 +1,4 @@
-"""Making what tasks depend on: the dependencies of one job, and those that a worker keeps."""
+"""The values of dependencies: per job, and shared by all jobs of a worker."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from glidemq_async.tasks.open_context import OpenContext
 
 
 class Overrides:
-    """Which providers stand for others, for tests."""
+    """Replacements of providers, for tests."""
 
     def __init__(self) -> None:
         self._nodes: dict[Provider, Provider] = {}
 
     @contextmanager
     def replaced(self, provider: Provider, by: Provider) -> Generator[None]:
-        """Let `by` provide what `provider` would, inside the block."""
+        """Use `by` instead of `provider` inside the block."""
         node_of(by, "job")
         before = self._nodes.get(provider)
         self._nodes[provider] = by
@@ -33,23 +33,23 @@ class Overrides:
                 self._nodes[provider] = before
 
     def of(self, node: Node) -> Node:
-        """Return what provides in the place of a node."""
+        """Return the replacement of a node, or the node itself."""
         if self._nodes and (other := self._nodes.get(node.provider)) is not None:
             return node_of(other, "job" if node.scope == "job" else "worker")
         return node
 
 
 class WorkerScope:
-    """What is kept from the first job that needs it until the worker stops."""
+    """The dependencies with the scope "worker": created by the first job that needs them, closed with the worker."""
 
     def __init__(self, overrides: Overrides) -> None:
         self._overrides = overrides
         self._kept: dict[Provider, OpenContext] = {}
         self._opened: list[Provider] = []
-        """In the order in which they were made, which is not the one in which they were asked for."""
+        """In the order of creation, which can differ from the order of the requests."""
 
     async def get(self, node: Node) -> Any:
-        """Return a dependency, made now if it is not kept yet. Raises what its provider raises."""
+        """Return a dependency, and create it if necessary. Raises the exceptions of its provider."""
         node = self._overrides.of(node)
         kept = self._kept.get(node.provider)
         if kept is None:
@@ -57,7 +57,8 @@ class WorkerScope:
         try:
             return await kept.value()
         except BaseException:
-            # Cancelled: either the job that waits, which others outlast, or the provider itself.
+            # The waiting job was cancelled, in which case other jobs may still need the value, or the provider itself
+            # was.
             if kept.has_failed and self._kept.get(node.provider) is kept:
                 del self._kept[node.provider]
                 await kept.close()
@@ -74,7 +75,7 @@ class WorkerScope:
             yield value
 
     async def close(self) -> None:
-        """Close what is kept, the latest first. Raises the first error after all are closed."""
+        """Close all values, the latest first. Raise the first error after all are closed."""
         errors: list[Exception] = []
         opened, self._opened = self._opened, []
         order = dict.fromkeys([*reversed(opened), *self._kept])
@@ -89,7 +90,7 @@ class WorkerScope:
 
 
 class JobScope:
-    """The dependencies of one job; an async context manager around its function."""
+    """The dependencies of one job, as an async context manager around its function."""
 
     def __init__(self, worker: WorkerScope, overrides: Overrides) -> None:
         self._worker = worker
@@ -98,7 +99,7 @@ class JobScope:
         self._made: dict[Provider, Any] = {}
 
     async def resolve(self, nodes: Mapping[str, Node]) -> dict[str, Any]:
-        """Return the values of the parameters that are provided."""
+        """Return the values of the injected parameters."""
         return {name: await self._get(node) for name, node in nodes.items()}
 
     async def _get(self, node: Node) -> Any:
@@ -121,7 +122,7 @@ class JobScope:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A dependency sees the failure of the run, and may raise another one; it cannot make a success of it.
+        # A dependency sees the failure of the run and may raise another exception, but it cannot suppress the failure.
         await self._stack.__aexit__(kind, error, trace)
 
 

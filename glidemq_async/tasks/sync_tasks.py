@@ -1,4 +1,4 @@
-"""`mq.sync` and `task.sync`: the types of what an app and its tasks await, for code without an event loop."""
+"""The types of `mq.sync` and `task.sync`: the methods of an app and its tasks as blocking functions."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ R = TypeVar("R")
 
 
 class SyncAdds(Protocol[P, R]):
-    """`task.options(...).sync`: adding, for code without an event loop; from any thread, and in forked children."""
+    """`task.options(...).sync`: blocking adds for code without an event loop, in any thread and in forked children."""
 
     def add(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any, R]:
-        """Add a call as a job; once this returns it is stored. Raises what `Task.add` raises."""
+        """Add a call as a job. When this returns, it is stored. Raises the errors of `Task.add`."""
         ...
 
     def add_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[Any, R]]:
-        """Add many calls, one job per call, in order. Raises what `Task.add_many` raises."""
+        """Add many calls, one job per call, in order. Raises the errors of `Task.add_many`."""
         ...
 
 
 class SyncTask(SyncAdds[P, R], Protocol[P, R]):
-    """`task.sync`: adding and waiting, for code without an event loop; from any thread, and in forked children."""
+    """`task.sync`: blocking methods for code without an event loop, in any thread and in forked children."""
 
     def result(self, job_id: str, timeout: float | timedelta | None = None) -> R:
-        """Wait until a job of this task has ended and return its result. Raises what `Task.result` raises."""
+        """Wait until a job of this task has ended, and return its result. Raises the errors of `Task.result`."""
         ...
 
 
 class SyncApp(Protocol):
-    """`mq.sync`: opening and closing the app for code without an event loop. As a context manager it does both."""
+    """`mq.sync`: blocking `connect` and `close` for code without an event loop; also a context manager."""
 
     def __enter__(self) -> Self: ...
 
@@ -45,9 +45,9 @@ class SyncApp(Protocol):
     ) -> None: ...
 
     def connect(self) -> None:
-        """Connect, open the queues of all tasks and upsert the crons; idempotent."""
+        """Connect, open the queues of all tasks, and upsert the crons. Idempotent."""
         ...
 
     def close(self) -> None:
-        """Send the adds that wait in line and let go of the connections; idempotent."""
+        """Send the waiting adds and close the connections. Idempotent."""
         ...

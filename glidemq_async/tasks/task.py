@@ -1,4 +1,4 @@
-"""A task: a function whose calls can be added to a queue, with its own signature."""
+"""A task: a function with a signature whose calls can be added to a queue."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _HERE: Final = (None, "inline", "thread")
 
 
 class TaskApp(Protocol):
-    """What a task asks of its app."""
+    """The part of an app that its tasks use."""
 
     async def add_task(self, task: AnyTask, data: dict[str, Any], options: JobOptions) -> Job[Any, Any]:
         """Add one job of a task."""
         ...
 
     async def add_tasks(self, task: AnyTask, data: list[dict[str, Any]], options: JobOptions) -> list[Job[Any, Any]]:
-        """Add many."""
+        """Add many jobs of a task."""
         ...
 
     async def find_job(self, task: AnyTask, job_id: str) -> Job[Any, Any]:
@@ -48,17 +48,17 @@ class TaskApp(Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that the app works in, None before it is open."""
+        """The event loop of the app, None before it is open."""
         ...
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSettings:
-    """What is said about a task beside its function."""
+    """The options of a task."""
 
     name: str
     queue: str
@@ -71,12 +71,12 @@ class TaskSettings:
 
 
 class Task(Generic[P, R]):
-    """A function of an app whose calls can be added as jobs; made by `mq.task` and `mq.cron`.
+    """A function of an app whose calls can be added as jobs. Created by `mq.task` and `mq.cron`.
 
-    Calling it calls the function, here and now. `add` checks the arguments against the signature and stores the call;
-    a worker of the app runs it. Arguments and results annotated as dataclass, NamedTuple, pydantic model, Enum,
-    datetime, Decimal, UUID and the like, also inside list, dict, tuple, set and `X | None`, come back as such; all else
-    is up to the serializer.
+    Calling a task calls the function directly. `add` checks the arguments against the signature and stores the call; a
+    worker of the app runs it. Arguments and results that are annotated as dataclass, NamedTuple, pydantic model, Enum,
+    datetime, Decimal, UUID or similar types keep their type, also inside list, dict, tuple, set and `X | None`. All
+    other values are handled by the serializer.
     """
 
     def __init__(self, app: TaskApp, function: Callable[P, Any], settings: TaskSettings) -> None:
@@ -87,20 +87,20 @@ class Task(Generic[P, R]):
         self.name: str = settings.name
         """The name of its jobs."""
         self.queue: str = settings.queue
-        """The name of the queue to which its jobs are added."""
+        """The name of the queue for its jobs."""
         self.is_async = inspect.iscoroutinefunction(function)
         self.dependencies: dict[str, Node] = injected(function)
         """The parameters that workers provide."""
         self.options_of_jobs: JobOptions = settings.options
         self.runs_here: bool = settings.permissions is None and _is_here(settings.executor)
-        """Whether its function is called in the worker's process, where values need no stored form."""
+        """True if its function is called in the worker's process, where values need no stored form."""
         functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r} of queue {self.queue!r}>"
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call the function. Raises TypeError when something that a worker provides is not passed."""
+        """Call the function. Raises TypeError if a parameter with a provider is not passed."""
         if self.dependencies:
             self._check_provided(args, kwargs)
         return self.function(*args, **kwargs)
@@ -111,27 +111,27 @@ class Task(Generic[P, R]):
         for name in self.dependencies:
             if name not in bound.arguments or isinstance(bound.arguments[name], Dependency):
                 raise TypeError(
-                    f"task {self.name!r} was called plainly, and workers provide {name!r}: pass it, as {name}=..."
+                    f"task {self.name!r} was called directly, so {name!r} has no provider; pass it as {name}=..."
                 )
 
     @cached_property
     def arguments(self) -> Arguments:
-        """How its calls are checked and stored; worked out at the first use, when all annotations can be resolved."""
+        """The converter of its calls. Created on first use, when all annotations can be resolved."""
         return Arguments(self.name, self.function, frozenset(self.dependencies))
 
     @property
     def signature(self) -> inspect.Signature:
-        """What callers of `add` give."""
+        """The parameters of `add`."""
         return self.arguments.signature
 
     @property
     def reads_result(self) -> bool:
-        """Whether the stored form of its results is another one than theirs."""
+        """True if its results are stored in another form."""
         return self.arguments.result is not None
 
     @property
     def executor(self) -> str | Executor:
-        """How its runs are executed: "inline", "thread", the name of another tier, or an Executor."""
+        """The executor of its runs: "inline", "thread", the name of another executor, or an Executor."""
         if self.settings.executor is not None:
             return self.settings.executor
         if self.settings.permissions is not None:
@@ -139,17 +139,17 @@ class Task(Generic[P, R]):
         return "inline" if self.is_async else "thread"
 
     def executor_in(self, default: str | Executor | None) -> str | Executor:
-        """How its runs are executed by a worker with this default."""
+        """Return the executor of its runs in a worker with this default."""
         own = self.settings.executor is not None or self.settings.permissions is not None
         return self.executor if own or default is None else default
 
     def runs_here_in(self, default: str | Executor | None) -> bool:
-        """Whether a worker with this default calls its function in its own process."""
+        """Return whether a worker with this default calls its function in its own process."""
         return self.settings.permissions is None and _is_here(self.executor_in(default))
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Other names of jobs that it runs."""
+        """Further job names that it runs."""
         return self.settings.aliases
 
     @property
@@ -159,40 +159,40 @@ class Task(Generic[P, R]):
 
     @cached_property
     def stored(self) -> Callable[..., Any]:
-        """The function in terms of stored values: it takes stored arguments and returns a stored result.
+        """The function for stored values: it takes stored arguments and returns a stored result.
 
-        Its "module:qualname" leads to it through the task, as long as the task stands under its function's name.
+        Its "module:qualname" refers to the task, so the task must be assigned to its function's name.
         """
         return _stored(self)
 
     @property
     def remote(self) -> Callable[..., Any]:
-        """What executors in other processes call with stored arguments: the function, or `stored` if that differs."""
+        """The function that other processes call with stored arguments: the original, or `stored` if that differs."""
         return self.function if self.arguments.plain and self.arguments.result is None else self.stored
 
     # -- adding ---------------------------------------------------------------------------------------------------
 
     @property
     def sync(self) -> SyncTask[P, R]:
-        """The same methods for code without an event loop, from any thread and in forked children."""
+        """The blocking methods, for code without an event loop, in any thread and in forked children."""
         return cast("SyncTask[P, R]", Blocking(self, self._app))
 
     def blocking(self, bound: BoundTask[P, R]) -> SyncAdds[P, R]:
-        """Return the methods of a bound task for code without an event loop. For bound tasks."""
+        """Return the blocking methods of a bound task. Used by bound tasks."""
         return cast("SyncAdds[P, R]", Blocking(bound, self._app))
 
     async def add(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any, R]:
-        """Add a call as a job; once this returns it is stored.
+        """Add a call as a job. When this returns, it is stored.
 
-        Raises TypeError, naming the argument, for arguments that the signature or its annotations do not allow, and
-        what `Queue.add` raises.
+        Raises TypeError, which names the argument, if the signature or an annotation does not allow the call. Raises
+        the errors of `Queue.add`.
         """
         return await self._app.add_task(self, self.arguments.stored(args, kwargs), self.options_of_jobs)
 
     async def add_many(self, calls: Iterable[Call]) -> list[Job[Any, R]]:
-        """Add many calls, a tuple of positional arguments or a mapping of named ones each; one job per call, in order.
+        """Add many calls, each a tuple of positional arguments or a mapping of named ones. Return one job per call.
 
-        All are checked before the first is sent. Raises what `add` raises.
+        All calls are checked before the first is sent. Raises the errors of `add`.
         """
         return await self._add_many(calls, self.options_of_jobs)
 
@@ -210,27 +210,27 @@ class Task(Generic[P, R]):
         )
 
     def options(self, options: JobOptions | None = None, /, **keywords: Unpack[JobOptionsDict]) -> BoundTask[P, R]:
-        """Return the task with other options for its jobs: as JobOptions, as keywords, or both (a keyword wins).
+        """Return the task with other options for its jobs, as JobOptions, keywords, or both. Keywords take precedence.
 
-        Raises TypeError or ValueError for bad ones.
+        Raises TypeError or ValueError for bad options.
         """
         return BoundTask(self, layered(self.options_of_jobs, options, keywords))
 
     async def add_with(self, options: JobOptions, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any, R]:
-        """Add a call with just these options. For bound tasks."""
+        """Add a call with exactly these options. Used by bound tasks."""
         return await self._app.add_task(self, self.arguments.stored(args, kwargs), options)
 
     async def result(self, job_id: str, timeout: float | timedelta | None = None) -> R:
-        """Wait until a job of this task has ended and return its result.
+        """Wait until a job of this task has ended, and return its result.
 
-        Raises JobFailed when it failed, ResultTimeout after `timeout` seconds, JobNotFound.
+        Raises JobFailed if the job failed, ResultTimeout after `timeout` seconds, and JobNotFound.
         """
         found = await self._app.find_job(self, job_id)
         return cast("R", await found.result(timeout))
 
 
 class BoundTask(Generic[P, R]):
-    """A task with options of its own for the jobs that are added through it; made by `task.options(...)`."""
+    """A task with options for the jobs that are added through it. Created by `task.options(...)`."""
 
     __slots__ = ("options_of_jobs", "task")
 
@@ -243,19 +243,19 @@ class BoundTask(Generic[P, R]):
 
     @property
     def sync(self) -> SyncAdds[P, R]:
-        """The same methods for code without an event loop."""
+        """The blocking methods, for code without an event loop."""
         return self.task.blocking(self)
 
     async def add(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any, R]:
-        """Add a call as a job, as `Task.add` does."""
+        """Add a call as a job, like `Task.add`."""
         return await self.task.add_with(self.options_of_jobs, *args, **kwargs)
 
     async def add_many(self, calls: Iterable[Call]) -> list[Job[Any, R]]:
-        """Add many calls, as `Task.add_many` does."""
+        """Add many calls, like `Task.add_many`."""
         return await self.task._add_many(calls, self.options_of_jobs)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
     def options(self, options: JobOptions | None = None, /, **keywords: Unpack[JobOptionsDict]) -> BoundTask[P, R]:
-        """Return the task with these options on top, given as to `Task.options`."""
+        """Return the task with these additional options, given as to `Task.options`."""
         return BoundTask(self.task, layered(self.options_of_jobs, options, keywords))
 
 
@@ -266,7 +266,7 @@ class AsyncTask(Task[P, R]):
     """A task of a coroutine function."""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """Call the coroutine function; await what it returns."""
+        """Call the coroutine function. Await the return value."""
         return cast("Coroutine[Any, Any, R]", super().__call__(*args, **kwargs))
 
 

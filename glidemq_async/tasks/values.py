@@ -1,7 +1,7 @@
-"""Arguments and results by their annotations: what is stored of a value, and how it becomes itself again.
+"""Conversion of arguments and results by their annotations, to their stored form and back.
 
-A converter is made once per annotation. Annotations that say nothing about the stored form have none: their values
-go to the serializer as they are.
+A converter is created once per annotation. Annotations that do not affect the stored form have none; the serializer
+handles these values.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Converter", "converter_of"]
 
 
 def converter_of(annotation: object) -> Converter | None:
-    """Return the converter of an annotation, None where values are stored as they are."""
+    """Return the converter of an annotation, None if its values are stored unchanged."""
     annotation = _bare(annotation)
     origin, args = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
@@ -54,7 +54,7 @@ def converter_of(annotation: object) -> Converter | None:
 
 
 def _bare(annotation: Any) -> Any:
-    """Look through Annotated, NewType and type aliases."""
+    """Resolve Annotated, NewType and type aliases."""
     while not isinstance(annotation, type):
         if get_origin(annotation) is Annotated:
             annotation = get_args(annotation)[0]
@@ -79,7 +79,7 @@ def _check(wanted: str, *accepted: type) -> Converter:
     return Converter(encode, None)
 
 
-# What serializers take as it is, and what a type checker lets pass for it.
+# The types that serializers accept unchanged, with the types that type checkers accept in their place.
 _PLAIN: Final[Mapping[type, tuple[type, ...]]] = {
     str: (str,),
     bool: (bool,),
@@ -93,13 +93,13 @@ _PLAIN: Final[Mapping[type, tuple[type, ...]]] = {
 
 def _text(kind: type, write: Convert, read: Convert) -> Converter:
     def encode(value: Any) -> Any:
-        # A datetime is a date as well, and would not come back as what it was.
+        # A datetime is also a date, but it would not be restored as a datetime.
         if isinstance(value, kind) and not (kind is date and isinstance(value, datetime)):
             return write(value)
         raise _expected(kind.__name__, value)
 
     def decode(stored: Any) -> Any:
-        # A serializer of the user's own may have kept the type.
+        # A custom serializer may have kept the type.
         return stored if isinstance(stored, kind) else read(stored)
 
     return Converter(encode, decode)
@@ -167,7 +167,7 @@ def _literal(values: tuple[Any, ...]) -> Converter | None:
 
 
 def _union(members: tuple[Any, ...]) -> Converter | None:
-    """Optional values, and unions of plain ones. In any other the stored form would not tell what it was."""
+    """Return the converter of an optional value or a union of plain types. Other unions are ambiguous when stored."""
     others: list[Any] = [_bare(member) for member in members if member is not types.NoneType]
     if len(others) == 1:
         return _optional(converter_of(others[0]))
@@ -207,7 +207,7 @@ def _container(origin: type, args: tuple[Any, ...]) -> Converter | None:
 
 
 def _inner(args: tuple[Any, ...], position: int) -> Converter | None:
-    """The converter of what a container holds, if it changes anything; plain items are not looked at one by one."""
+    """Return the converter for the items of a container, if they need one. Plain items are not checked one by one."""
     found = converter_of(args[position]) if len(args) > position else None
     return found if found is not None and found.decode is not None else None
 
@@ -278,7 +278,7 @@ def _mapping(origin: type, key: Converter | None, value: Converter | None) -> Co
 
 
 def _key(annotation: object) -> Converter | None:
-    """The converter of keys, if it changes anything: serializers may have made texts of numbers, as JSON does."""
+    """Return the converter of keys, if they need one. Serializers such as JSON turn numbers into strings."""
     kind, found = _bare(annotation), converter_of(annotation)
     if kind in _KEYS:
         return Converter(_same, _KEYS[kind])

@@ -1,6 +1,6 @@
-"""Batches: claimed jobs are gathered and handed to the processor as one list; each job ends on its own.
+"""Batches: collect claimed jobs and pass them to the processor as one list. Each job has a separate outcome.
 
-A Batcher stands where an executor does, so claiming, leases, retries and settling know nothing of batches.
+A Batcher takes the place of the executor, so claims, leases, retries and settling do not depend on batches.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Processor: TypeAlias = (
     | Callable[[list[Job[Data, Result]]], Awaitable[Sequence[Result | BaseException] | None]]
     | Callable[[list[Job[Data, Result]]], Sequence[Result | BaseException] | None]
 )
-"""A function of one job, or with `batch` of a list of jobs; a coroutine function or a plain one."""
+"""A function of one job, or with `batch` of a list of jobs. It is a coroutine function or a plain one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOptions:
-    """How a worker gathers jobs for a processor that takes a list of them.
+    """The size of the batches for a processor that takes a list of jobs, and the time to fill them.
 
-    - `size`: the most jobs in one call of the processor, 1 to 1,000.
-    - `wait`: how many seconds a batch that is not full waits for more jobs, from its first one on; 0 takes what one
-      claim brought.
+    - `size`: the maximum number of jobs in one call of the processor, 1 to 1,000.
+    - `wait`: the time in seconds that a batch waits to fill, from its first job on. With 0 a batch contains the jobs of
+      one claim.
 
     Raises TypeError or ValueError for a bad value.
     """
@@ -57,7 +57,7 @@ class BatchOptions:
 
 
 def batcher_of(batch: BatchOptions | None, processor: Any, executor: Executor) -> Batcher | None:
-    """Return what gathers jobs for `processor`; None without `batch`. Raises TypeError for anything but options,
+    """Return the batcher for `processor`, or None without `batch`. Raises TypeError unless `batch` is a BatchOptions,
     and for an executor that cannot run batches."""
     if batch is None:
         return None
@@ -65,7 +65,7 @@ def batcher_of(batch: BatchOptions | None, processor: Any, executor: Executor) -
         raise TypeError(f"batch must be BatchOptions, got {batch!r}")
     if isinstance(executor, ChecksHandlers):
         raise TypeError(
-            f'{type(executor).__name__} runs one job at a time: leave out batch=, or use executor="inline" or "thread"'
+            f'{type(executor).__name__} runs one job at a time; leave out batch=, or use executor="inline" or "thread"'
         )
     return Batcher(processor, executor, batch)
 
@@ -74,7 +74,7 @@ _UNANSWERED: Final = object()
 
 
 class _Member:
-    """One job of a batch, and how it came out of it."""
+    """One job of a batch, and its outcome."""
 
     __slots__ = ("answer", "batch", "future", "job", "late", "timeout", "timer")
 
@@ -88,7 +88,7 @@ class _Member:
         self.future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
     def resolve(self, answer: object) -> None:
-        """Take this job's entry of the processor's answer."""
+        """Take the entry for this job from the processor's return value."""
         if self.timer is not None:
             self.timer.cancel()
         if self.late is not None and isinstance(answer, asyncio.CancelledError):
@@ -103,7 +103,7 @@ class _Member:
 
 
 class _Batch:
-    """The members of one call; `live` counts those whose run still waits for the answer."""
+    """The members of one call. `live` counts those whose run still waits for the return value."""
 
     __slots__ = ("live", "members", "task")
 
@@ -114,10 +114,10 @@ class _Batch:
 
 
 class Batcher:
-    """Gathers the runs of a worker into batches and calls the processor through another executor.
+    """Collects the runs of a worker into batches and calls the processor through another executor.
 
-    A run that is stopped, or whose timeout ends, leaves its batch at once; the call goes on for the others and is
-    cancelled when nobody waits for it any more. A batch takes all its slots until its call has ended.
+    A run that is stopped or times out leaves its batch immediately. The call continues for the other members and is
+    cancelled when no member is left. A batch occupies all its slots until its call has ended.
     """
 
     def __init__(self, processor: Callable[[list[Job[Any, Any]]], Any], inner: Executor, options: BatchOptions) -> None:
@@ -133,16 +133,16 @@ class Batcher:
 
     @property
     def occupied(self) -> int:
-        """Slots that no run holds and none can take: of batches that were not full, or that members have left."""
+        """Slots that no run holds but that are blocked by incomplete batches or by members that have left."""
         return sum(self._size - batch.live for batch in self._running) + self._inner.occupied * self._size
 
     @property
     def gathered(self) -> list[str]:
-        """The entries of the jobs whose batch has not begun."""
+        """The entries of the jobs whose batch has not started."""
         return [member.job.entry for member in self._gathering.members]
 
     def hurry(self) -> None:
-        """Begin what is gathered, and let no batch wait to fill from now on."""
+        """Start the collected batch now, and start every later batch without waiting for more jobs."""
         self._wait = 0.0
         self._begin()
 
@@ -156,8 +156,8 @@ class Batcher:
         await self._held.stop(grace)
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
-        """Join the next batch; return or raise what the processor's answer holds for this job."""
-        del handler  # the processor itself, which takes the whole batch
+        """Join the next batch. Return or raise the entry for this job in the processor's return value."""
+        del handler  # the same function as self._processor, which takes the whole batch
         member = self._join(job, timeout)
         try:
             return await member.future
@@ -166,10 +166,11 @@ class Batcher:
                 await self._leave(member)
             if member.answer is _UNANSWERED or isinstance(member.answer, BaseException):
                 raise
-            # The processor was cancelled, or about to be, and answered all the same: what is done is done.
+            # The processor has returned although its cancellation was requested. Its work is done, so the result
+            # counts.
             return member.answer
 
-    # -- gathering ------------------------------------------------------------------------------------------------
+    # -- collecting -----------------------------------------------------------------------------------------------
 
     def _join(self, job: Job[Any, Any], timeout: float | None) -> _Member:
         batch = self._gathering
@@ -179,7 +180,7 @@ class Batcher:
             self._begin()
         elif len(batch.members) == 1:
             loop = asyncio.get_running_loop()
-            # Never at once: the other jobs of the same claim take their first step in this turn of the loop.
+            # Never start synchronously: the other jobs of the same claim join in this iteration of the event loop.
             self._timer = loop.call_later(self._wait, self._begin) if self._wait else loop.call_soon(self._begin)
         return member
 
@@ -189,14 +190,15 @@ class Batcher:
             self._timer = None
         batch, self._gathering = self._gathering, _Batch()
         for member in batch.members:
-            if member.future.done():  # stopped in this turn of the loop
+            if member.future.done():  # stopped in this iteration of the event loop
                 member.batch = None
         batch.members = [member for member in batch.members if member.batch]
         if not batch.members:
             return
         batch.live = len(batch.members)
         self._running.add(batch)
-        # In the worker's own context: that of one of the runs would give the whole batch to its job, in logs and spans.
+        # Use the worker's own context. The context of a run would attribute the whole batch to one job in logs and
+        # spans.
         jobs = [member.job for member in batch.members]
         batch.task = asyncio.create_task(self._call(jobs), context=self._context.copy())
         batch.task.add_done_callback(partial(self._over, batch))
@@ -208,10 +210,10 @@ class Batcher:
 
     async def _call(self, jobs: list[Job[Any, Any]]) -> list[object]:
         count = len(jobs)
-        # The task of this call was made in the context of one of its runs.
+        # The task of this call was created in the context of one of its runs.
         set_current_job(None)
         for job in jobs:
-            # A thread may look for its signal, and must not be the one who makes it.
+            # Create the abort signal here, because a thread that polls it must not create it.
             _ = job.abort
         try:
             value = await self._inner.run(lambda _: self._processor(jobs), jobs[0], None)
@@ -240,7 +242,7 @@ class Batcher:
             batch.task.cancel()
 
     async def _leave(self, member: _Member) -> None:
-        """The run of a member is stopped. The last one to leave ends the call, and waits until that is so."""
+        """Remove a member whose run was stopped. The last member cancels the call and waits until it has ended."""
         batch = member.batch
         if batch is None:
             return
@@ -254,24 +256,25 @@ class Batcher:
         batch.live -= 1
         if not batch.live:
             batch.task.cancel()
-        # At shutdown all of them leave together, and the processor may still answer for what it has done.
+        # At shutdown all members leave together, and the processor may still return results for finished work.
         if not batch.live or member.job.abort.reason == "shutdown":
             await asyncio.wait([batch.task])
 
 
 def _answers(value: object, count: int) -> list[object]:
-    """Return one answer per job of what a processor returned."""
+    """Return one entry per job from the return value of a processor."""
     if value is None:
         return [None] * count
     if not isinstance(value, (list, tuple)):
         raise TypeError(
-            f"a batch processor must return a list with one entry per job, or None: it returned {type(value).__name__}"
+            f"a batch processor must return a list with one entry per job, or None, but it returned "
+            f"{type(value).__name__}"
         )
     entries = list(cast("Sequence[object]", value))
     if len(entries) != count:
         raise ValueError(
-            f"a batch processor must return one entry per job, or None: it was given {count} jobs and "
-            f"returned {len(entries)} entries"
+            f"a batch processor must return one entry per job, or None, but it returned {len(entries)} entries "
+            f"for {count} jobs"
         )
     return [_carried(entry) for entry in entries]
 
@@ -279,7 +282,7 @@ def _answers(value: object, count: int) -> list[object]:
 def _carried(entry: object) -> object:
     if not isinstance(entry, (StopIteration, KeyboardInterrupt, GeneratorExit)):
         return entry
-    # None of them can travel through a future into a coroutine as what it is.
+    # A future cannot carry these exceptions into a coroutine unchanged.
     wrapped = RuntimeError(f"the entry of the job was a {type(entry).__name__}")
     wrapped.__cause__ = entry
     return wrapped

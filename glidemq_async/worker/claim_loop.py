@@ -1,7 +1,8 @@
-"""The claim loop: one call at a time settles what has ended and claims what can start now.
+"""The claim loop: each call settles the runs that have ended and claims jobs for the free slots.
 
-A job is claimed only when a slot is free for it. Batches form by themselves: what ends while a call is in flight is
-settled by the next one. An idle worker makes no calls: it is woken, sleeps until a due time, or polls rarely.
+A job is claimed only when a slot is free for it. Batches form by themselves: runs that end while a call is in flight
+are settled by the next call. An idle worker makes no calls until it is woken, a job is due, or the poll interval has
+passed.
 """
 
 from __future__ import annotations
@@ -24,31 +25,39 @@ from glidemq_async.stored.failure import failure_of
 from glidemq_async.worker.runs import Ended, Run, Verb, failed_option
 
 MAX_SETTLED: Final = 500
-"""Runs that one call settles: it stops the server for everybody else, so it must stay short."""
+"""Maximum number of runs that one call settles. A call blocks the server for all clients, so it must stay short."""
 MAX_BYTES: Final = 1024 * 1024
-"""Bytes of outcomes after which a call is full."""
+"""Size of the outcomes in bytes at which a call is full."""
 MAX_CLAIMED: Final = 1_000
-"""Jobs that one call claims; a worker with more free slots calls again at once."""
+"""Maximum number of jobs that one call claims. A worker with more free slots calls again immediately."""
 CLAIM_SHARE: Final = 0.25
-"""The share of a lease that a claim may take until its reply is there; after a longer one fewer jobs are claimed."""
+"""The part of a lease that a claim may take. After a slower claim, fewer jobs are claimed per call."""
 ECHO_SECONDS: Final = 2.0
-"""How long the echo of an idle worker may be on its way before the wake-up link is taken for silent."""
+"""Time to wait for the echo of an idle worker before the wake-up subscription is considered broken."""
 ERROR_PAUSE: Final = 1.0
-"""After a call that failed in spite of its retries."""
+"""Pause after a call that failed although it was retried."""
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 5.0
-"""Seconds between two tries of a call that the server refuses each time, the longest ones; the first ones are short."""
-# By so much timers may fire late: loops wait for whole milliseconds, and some also tell the time in these.
+"""Longest pause in seconds between two attempts of a call that the server refuses each time."""
+# Timers can fire this much late: event loops wait in whole milliseconds, and some also measure time in milliseconds.
 TIMER_GRAIN: Final = 0.0015
 
-# Bound once: to subscript the class for each job would cost as much as to make the job.
+# Bound once, because subscripting the class costs as much as creating the job.
 _job_of: Final = Job[Any, Any].from_claim
 
 _log = logging.getLogger(__name__)
 
 
 class ClaimLoop:
-    """Decides when to call, makes the call, and hands claimed jobs to `start` and settled runs to `settled`."""
+    """Decides when to call, makes the call, and passes claimed jobs to `start` and settled runs to `settled`.
+
+    The loop is the only place that sends outcomes and claims, and it has at most one call in flight. Three rules
+    protect jobs from being lost or run twice:
+
+    - A call is repeated with the same number until the server replies. The server executes a number once.
+    - An outcome leaves `_in_call` only after a reply. Until then it counts as `settling`, and its lease is renewed.
+    - A job is never claimed without a free slot, so the lease of a claimed job is never spent on waiting.
+    """
 
     def __init__(
         self,
@@ -79,90 +88,90 @@ class ClaimLoop:
         self._stop_asked = asyncio.Event()
         self._claimable = True
         self._most = MAX_CLAIMED
-        """Jobs that the next call claims at most: as many as this link has carried in time."""
+        """Maximum number of jobs for the next claim, adapted to the time that recent replies took."""
         self._polling = False
         self._stopping = self._finishing = False
         self._left = False
         self._one_by_one = 0
         self._ran: dict[Verb, float] = {"c": 0.0, "f": 0.0}
         self._registered = False
-        """Whether the store may count on waking this worker."""
+        """True if the store may expect this worker to react to a wake-up."""
         self._timer: asyncio.Handle | None = None
         self._poll: asyncio.TimerHandle | None = None
         self._echo: asyncio.TimerHandle | None = None
         self._echo_due = False
         self.subscribed = False
         self.healthy = True
-        """False while leases may be running out unrenewed: nothing is claimed then."""
+        """False while renewals fail and leases may expire. No job is claimed in this time."""
         self.found_nothing = asyncio.Event()
-        """Set after a call that left a free slot unused, cleared by the next wish to claim."""
+        """Set after a call that left a slot free. Cleared when another claim may find jobs."""
         self.asked_at = 0.0
-        """Loop time at which the last answered call was sent: it saw every job that was due by then."""
+        """Loop time at which the last answered call was sent. That call saw every job that was due by then."""
         self.last_call = 0.0
-        """Loop time of the last answered call: the worker's sign of life."""
+        """Loop time of the last reply, for health checks."""
         self.last_try = 0.0
-        """Loop time at which a call was last sent, for the first time or again."""
+        """Loop time at which a call was last sent, including repeated attempts."""
         self.waiting_since = 0.0
-        """Loop time at which the first call was sent that is not answered yet, 0 when none is out."""
+        """Loop time at which the unanswered call was first sent, 0 if no call is in flight."""
         self._broken_at = 0.0
         self.on_broken: Callable[[], None] = lambda: None
-        """Called when the server did not know this worker's last call: leases are to be renewed now."""
+        """Called when the server did not know this worker's last call, so the leases must be renewed now."""
         self.reset_subscription: Callable[[], None] = lambda: None
         self.on_posted: Callable[[], None] = lambda: None
-        """Told when a call posted something for another queue, which is to be relayed."""
+        """Called when a call added an entry to the outbox, which must be relayed."""
 
-    # -- what others say ------------------------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """There may be something to claim."""
+        """Claim soon, because a job may be ready."""
         self._claimable = True
         self.found_nothing.clear()
         self._event.set()
 
     def end(self, ended: Ended) -> None:
-        """A run has ended; its slot is free."""
+        """Queue the outcome of a run that has ended. Its slot is free."""
         self._ended.append(ended)
         self.found_nothing.clear()
         self._event.set()
 
     def echo(self) -> None:
-        """The echo to our own channel arrived: the link delivers."""
+        """Note that the echo to the worker's own channel has arrived, so the subscription works."""
         self._echo_due = False
         if self._echo is not None:
             self._echo.cancel()
             self._echo = None
 
     def renewed(self, sent: float) -> None:
-        """Leases were renewed by a call sent at that loop time, and what is lost is known."""
+        """Note that a call sent at this loop time has renewed the leases and reported the lost ones."""
         if sent > self._broken_at:
             self._broken_at = 0.0
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop claiming."""
+        """True after `stop` or `finish`."""
         return self._stopping
 
     def stop(self) -> None:
-        """Claim nothing more; outcomes are still settled."""
+        """Claim nothing more. Outcomes are still settled."""
         self._stopping = True
         self._stop_asked.set()
         self._event.set()
 
     def finish(self) -> None:
-        """No run is left: `run` returns when every outcome is stored."""
+        """Let `run` return when every outcome is stored. No run is left."""
         self._stopping = self._finishing = True
         self._stop_asked.set()
         self._event.set()
 
     @property
     def settling(self) -> list[Ended]:
-        """Ended runs whose outcome is not stored yet; their leases must be renewed still."""
+        """The runs that have ended and whose outcome is not stored yet. Their leases must still be renewed."""
         return self._in_call + self._ended
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Call whenever there is a reason; returns after `finish`, when every outcome is stored."""
+        """Call whenever there is a reason. Return after `finish`, when every outcome is stored."""
         try:
             while not (self._finishing and self._left and not self._ended):
                 await self._event.wait()
@@ -176,11 +185,11 @@ class ClaimLoop:
                     timer.cancel()
 
     def _must_leave(self) -> bool:
-        # Even without an outcome to settle, one call says that this worker is idle no more.
+        # A stopping worker makes one more call even without an outcome, so that the store does not wake it any more.
         return self._stopping and not self._left
 
     async def _call_safely(self, slots: int) -> None:
-        """Make the call; whatever it raises, the loop goes on and no outcome is dropped."""
+        """Make the call. Any exception is reported; the loop continues and keeps the outcomes."""
         leaving = self._stopping
         try:
             await self._call(slots)
@@ -197,9 +206,9 @@ class ClaimLoop:
         self._left = leaving
 
     def _isolate(self, batch: list[Ended]) -> None:
-        """One outcome of a batch is refused as malformed: settle them one by one, and give up the one that is."""
+        """Settle a batch one by one after the server refused an outcome in it as malformed, and drop only that one."""
         if len(batch) == 1:
-            # Its lease is renewed no more, so the sweep takes the job back.
+            # Its lease is no longer renewed, so the sweep reclaims the job.
             self._settled(batch[0], "malformed")
             return
         self._ended = batch + self._ended
@@ -219,7 +228,7 @@ class ClaimLoop:
         while len(batch) < min(len(ended), MAX_SETTLED):
             size += _weight(ended[len(batch)])
             if size > MAX_BYTES and batch:
-                break  # a large outcome travels alone
+                break  # send a large outcome alone
             batch.append(ended[len(batch)])
         self._ended = ended[len(batch) :]
         return batch
@@ -236,7 +245,7 @@ class ClaimLoop:
         flags = ("e" if self._polling else "") + ("i" if self._registered else "") + ("" if self.subscribed else "u")
         if self._broken_at:
             flags += "v"
-        # Due before the call is sent: the echo has a link of its own and may overtake the reply.
+        # Set before the call is sent: the echo uses another connection and may arrive before the reply.
         self._echo_due = self._echo_due or self._polling
         self._claimable = self._polling = False
         asked = min(slots, self._most)
@@ -270,21 +279,29 @@ class ClaimLoop:
         self._after_call(reply, batch, slots, asked)
 
     def _adapt(self, seconds: float, claimed: int) -> None:
-        """Claim fewer jobs at a time while replies take long, and more again when they do not.
+        """Claim fewer jobs per call while replies are slow, and more when they are fast again.
 
-        The leases of claimed jobs run while the reply is on its way. On a slow link a reply with many payloads would
-        come when they have run out, each time again.
+        The leases of claimed jobs run while the reply is in transit. On a slow connection a reply with many payloads
+        could arrive after they have expired, and the same would happen with every later claim.
         """
         self._most = max(1, claimed // 2) if seconds > self._slow else min(self._most * 2, MAX_CLAIMED)
 
     def _whole_ms(self, verb: Verb) -> int:
-        """Take the whole milliseconds of what was run; the rest is told with a later call, for short jobs add up."""
+        """Take the whole milliseconds of the run time. The rest is added to a later call, so that short jobs count."""
         whole = int(self._ran[verb] * 1000)
         self._ran[verb] -= whole / 1000
         return whole
 
     async def _answer(self, request: SettleRequest) -> SettleReply:
-        """Send the same call until it is answered: it may have been executed, and only its number can tell."""
+        """Send the call until the server replies.
+
+        Suppose the reply is lost. The server has settled our outcomes and claimed jobs for us, and we know neither. A
+        new call would claim other jobs while the first ones wait for their leases to expire. So the same request is
+        sent again, with the same number. If the server has executed this number, it returns the stored reply instead of
+        executing it again; the jobs in that reply are read again if they are still ours. Nothing here gives up, not
+        even when the worker stops: only `Session.release` ends the attempts, and then the sweep of another worker
+        reclaims the jobs.
+        """
         loop = asyncio.get_running_loop()
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
@@ -298,11 +315,12 @@ class ClaimLoop:
                     raise
                 if await self._declare_again(request):
                     continue
-            # A refusal comes back immediately, and would so for ever; an outage has taken its time already.
+            # Count from the start of the attempt. A refusal returns immediately and needs the whole pause; an outage
+            # has already taken its time.
             await self._pause(tried + backoff.next() - loop.time())
 
     async def _pause(self, seconds: float) -> None:
-        """Wait before the next try; only a little when the worker stops meanwhile."""
+        """Wait before the next attempt, but only briefly once the worker stops."""
         if seconds > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -310,7 +328,7 @@ class ClaimLoop:
                     await asyncio.sleep(ERROR_PAUSE)
 
     async def _declare_again(self, request: SettleRequest) -> bool:
-        """Declare the queue, which was made anew, so that its jobs can be claimed; returns whether that worked."""
+        """Declare the queue again after it was recreated, so that its jobs can be claimed. Return False on failure."""
         try:
             await self._client.open_again(request.incarnation)
         except StorageUnavailable as error:
@@ -329,7 +347,7 @@ class ClaimLoop:
         for claimed in reply.jobs:
             job = _job_of(self._client, claimed, reply.now)
             if self._stopping:
-                # Claimed by the call that was in flight when the stop came: it goes back unstarted.
+                # The stop came while this claim was in flight. Release the job without running it.
                 self._ended.append(Ended(Run(job), "b", b"", "", None))
             else:
                 self._start_or_fail(job)
@@ -339,9 +357,10 @@ class ClaimLoop:
         if reply.listeners >= 0:
             self._await_echo(loop, reply.listeners)
         if slots > asked == len(reply.jobs):
-            # There are more slots than this call was to fill.
+            # The call was limited to fewer jobs than there are slots.
             self.wake()
-        # An outcome that is not stored yet may let another job start: an ended run of a key, or a retry.
+        # `found_nothing` means that the worker is idle. Outcomes that are not stored yet contradict that: the end of a
+        # run can make the next job of its key ready, and a retry is a job itself.
         if len(reply.jobs) < slots and not self._claimable and not self._ended:
             self.found_nothing.set()
         else:
@@ -355,10 +374,10 @@ class ClaimLoop:
         if reply.due > reply.now:
             self._wake_at(loop, time.monotonic() + reply.wait)
         elif reply.due:
-            self.wake()  # the call stopped at a bound: there is more
+            self.wake()  # the call reached its limit, so more jobs may be ready
 
     def _wake_at(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
-        """Wake at that monotonic time, and exactly: timers fire late, so the last moment is spun through."""
+        """Wake exactly at this monotonic time. Timers can fire late, so the last moment is a busy loop of callbacks."""
         rest = at - time.monotonic()
         if rest > TIMER_GRAIN:
             self._timer = loop.call_later(rest - TIMER_GRAIN, self._wake_at, loop, at)
@@ -377,7 +396,7 @@ class ClaimLoop:
             self._event.set()
 
     def _rearm_poll(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Rearming a timer for every call would cost more than it is worth: one runs on and looks at the time.
+        # Restarting a timer for every call is too expensive. One timer runs, and checks the time of the last call.
         if self._poll is None and not self._stopping:
             self._poll = loop.call_later(self._poll_interval, self._on_poll)
 
@@ -398,12 +417,12 @@ class ClaimLoop:
 
     def _echo_missing(self) -> None:
         self._echo = None
-        _log.warning("queue %s: the wake-up link is silent, connecting it again", self._client.queue)
+        _log.warning("queue %s: the wake-up subscription does not respond; connecting again", self._client.queue)
         self.reset_subscription()
 
 
 def _weight(ended: Ended) -> int:
-    # The data of a job that fails may be copied to a dead-letter queue.
+    # The data of a failed job may be copied to a dead-letter queue.
     return len(ended.payload) + (ended.run.job.data_size if ended.verb == "f" else 0)
 
 

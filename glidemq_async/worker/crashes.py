@@ -1,4 +1,4 @@
-"""Poison: jobs that end the process they run in, again and again, whatever attempts they have left."""
+"""Poison jobs: jobs that repeatedly kill the process they run in. They fail even if attempts are left."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _MOST_JOBS: Final = 10_000
 
 
 class Crashes:
-    """How often the process of each job has died in this worker; the last 10,000 such jobs are remembered."""
+    """Counts how often each job killed its process in this worker. Remembers the last 10,000 such jobs."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._counts: dict[str, int] = {}
 
     def is_poison(self, job_id: str, error: BaseException) -> bool:
-        """Note how a run failed; whether that was one death of its process more than is allowed."""
+        """Record a failed run. Return True if the job has killed its process more often than allowed."""
         if not isinstance(error, ExecutorError) or error.exit_status is None:
             return False
         count = self._counts.pop(job_id, 0) + 1

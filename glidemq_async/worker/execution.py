@@ -1,4 +1,4 @@
-"""The last word on an outcome: what a worker's `after_execution` function sees, and may change, before it is stored."""
+"""The argument of `after_execution`: a final outcome that the function may change before it is stored."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from glidemq_async.stored.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure
 
 
 class Execution:
-    """How the last run of a job ended, before that is stored. Set an attribute to change what is stored:
+    """The end of the last run of a job, before it is stored. Set an attribute to change the stored value:
 
     - `result`: the return value of a completed job, None for a failed one.
     - `message`, `traceback`: the texts of a failed job's error, "" for a completed one. A new message also replaces
       the old one inside the traceback.
-    - `result_ttl`: how long the record and the result stay, in seconds; None leaves that to the queue's retention.
+    - `result_ttl`: how long the record and the result are kept, in seconds. None means the queue's retention.
 
-    `job`, `state` ("completed" or "failed") and `error` (the exception, None for a completed job) are there to look
-    at: listeners and the type of the stored error keep them.
+    `job`, `state` ("completed" or "failed") and `error` (the exception, None for a completed job) are for reading.
+    Changes to them affect neither listeners nor the type of the stored error.
     """
 
     __slots__ = ("error", "job", "message", "result", "result_ttl", "state", "traceback")
@@ -46,11 +46,14 @@ class Execution:
         return f"<Execution of job {self.job.id}, {self.state}>"
 
     def checked_ttl(self) -> float | None:
-        """Return the time to live. Raises TypeError or ValueError for a bad one. For workers."""
+        """Return the validated time to live. Raises TypeError or ValueError. Used by workers."""
         return optional_positive_seconds("result_ttl", self.result_ttl)
 
     def changed(self, failure: Failure) -> Failure:
-        """Return the failure with the texts of this execution. Raises TypeError for anything but text. For workers."""
+        """Return the failure with the texts of this execution. Raises TypeError unless they are str.
+
+        Used by workers.
+        """
         for name in ("message", "traceback"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} must be a str, not {getattr(self, name)!r}")
@@ -66,7 +69,7 @@ AfterExecution: TypeAlias = Callable[[Execution], "Awaitable[None] | None"]
 
 
 def checked(after_execution: AfterExecution | None) -> AfterExecution | None:
-    """Return the function. Raises TypeError when it is none."""
+    """Return the function. Raises TypeError if it is not callable."""
     if after_execution is not None and not callable(after_execution):
         raise TypeError(f"after_execution must be a function of one Execution, got {after_execution!r}")
     return after_execution

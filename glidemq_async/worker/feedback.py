@@ -1,4 +1,4 @@
-"""What comes back to a worker from the store: wake-ups, revocations, lost leases, settled outcomes."""
+"""Messages from the store to a worker: wake-ups, revocations, lost leases, settled outcomes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Feedback:
-    """Turns what the store says into stopped runs, calls of the claim loop, and worker events."""
+    """Translates messages of the store into stopped runs, calls of the claim loop, and worker events."""
 
     def __init__(self, worker: str, slots: Slots, listeners: Listeners, instruments: Instruments) -> None:
         self._instruments = instruments
@@ -34,12 +34,12 @@ class Feedback:
         self.loop: ClaimLoop | None = None
         self.renew: Callable[[], None] = lambda: None
         self.on_schedule: Callable[[], None] = lambda: None
-        """Called when a slot of a job scheduler was set that no process waits for."""
+        """Called when a fire time was set that no process waits for."""
         self.retries_due = 0.0
-        """Loop time at which the last retry of a job that ran here is due."""
+        """Loop time at which the last retry of a job of this worker is due."""
 
     def on_message(self, message: bytes) -> None:
-        """A message on the worker's own channel; the words are listed in functions/wakeup.lua."""
+        """Handle a message on the worker's own channel. functions/wakeup.lua lists the messages."""
         word, _, detail = message.decode().partition(" ")
         if word == "w" and self.loop is not None:
             self.loop.wake()
@@ -53,46 +53,48 @@ class Feedback:
             self.on_schedule()
 
     def on_link(self, up: bool) -> None:
-        """The subscription was confirmed or lost."""
+        """Handle a confirmed or lost subscription."""
         if self.loop is None:
             return
         self.loop.subscribed = up
         if up:
             if failpoints.armed:
                 failpoints.hit("subscribe.after_confirm")
-            # What was published before the link stood is gone: look once, for jobs and for revocations.
+            # Messages published before the subscription was confirmed are lost, so check once for jobs and revocations.
             self.loop.wake()
             self.renew()
 
     def on_lost(self, entries: list[str]) -> None:
-        """These leases are no longer ours."""
+        """Stop the runs whose leases this worker has lost."""
         self._slots.stop_entries(entries, "lease lost")
 
     def on_revoked(self, entries: list[str]) -> None:
-        """The jobs of these runs were revoked."""
+        """Stop the runs whose jobs were revoked."""
         self._slots.stop_entries(entries, "revoked")
 
     def on_health(self, healthy: bool) -> None:
-        """Whether leases are renewed in time."""
+        """Record whether leases are renewed in time. No job is claimed while they are not."""
         if self.loop is None:
             return
         self.loop.healthy = healthy
         if healthy:
             self.loop.wake()
         else:
-            self.on_error(LeaseLost("the leases of running jobs could not be renewed in time: claiming has stopped"))
+            self.on_error(
+                LeaseLost("leases could not be renewed in time; the worker claims no jobs until a renewal succeeds")
+            )
 
     def on_stalled(self, recovered: list[str], failed: list[str]) -> None:
-        """A sweep of ours found jobs whose lease had run out."""
+        """Report the jobs that a sweep of this worker reclaimed or failed because their leases had expired."""
         self._tell("stalled", recovered, failed)
 
     def on_error(self, error: Exception) -> None:
-        """Something failed that is not a job."""
+        """Report an error that does not belong to a job."""
         self._errors.write((type(error), str(error)), "worker %s: %s", self._worker, error)
         self._tell("error", error)
 
     def on_settled(self, ended: Ended, refused: str | None) -> None:
-        """The store has accepted the outcome of a run, or refused it as "stale" or "missing"."""
+        """Report that the store has accepted the outcome of a run, or refused it as "stale" or "missing"."""
         job = ended.run.job
         if self._instruments:
             self._instruments.settled(job, run_outcome(ended) if refused is None else "lease_lost")
@@ -104,25 +106,26 @@ class Feedback:
             self._tell("completed", job, ended.value)
         elif ended.verb == "f":
             _, cause, reason = ended.option.split(";", 2)
-            about = _about(job)  # of the run that has ended
+            about = _about(job)  # before the fields of the job change
             job.settle_as_failed(cast("FailureCause", cause), reason)
             if ended.value is None:
                 _log.info("job %s (%s) of %s was revoked", job.id, job.name, job.queue, extra=about)
             else:
-                # The stored text, not the exception: its own text may be anything, even what no log can be written in.
+                # Log the stored text, not the exception, whose own text may contain characters that a log cannot
+                # encode.
                 trace = stored_failure(ended.payload, "").traceback.rstrip()
                 _log_failure(job, trace, about)
             self._tell("failed", job, ended.value)
         elif ended.verb == "r":
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
-            # Without a backoff it is ready again already; a claim decides when it runs.
+            # Without a backoff the job is ready again immediately, and the next claim decides when it runs.
             when = f"in {ended.delay:g} s" if ended.delay else "as soon as a worker is free"
             text = "job %s (%s) of %s failed, next run %s: %r"
             _log.info(text, job.id, job.name, job.queue, when, ended.value, extra=_about(job))
             self._tell("retrying", job, ended.value, ended.delay)
         elif (
             ended.verb in {"d", "l"} and not ended.payload
-        ):  # one that waits for another worker is waited for by nobody
+        ):  # `until_empty` does not wait for jobs that another worker must run
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
         elif ended.verb == "b":
             self._tell("returned", job)
@@ -137,10 +140,10 @@ def _log_failure(job: Job[Any, Any], trace: str, about: dict[str, object]) -> No
         *(_log.name, logging.ERROR, path, line, text, (job.id, job.name, job.queue), None, function),
         extra=about,
     )
-    record.exc_text = trace  # where formatters look for a traceback: below the line, or in a field of its own
+    record.exc_text = trace  # formatters print it below the line, or put it into a separate field
     _log.handle(record)
 
 
 def _about(job: Job[Any, Any]) -> dict[str, object]:
-    """The fields of a log record, as JobFilter names them."""
+    """Return the fields of a log record, with the names that JobFilter uses."""
     return {"queue": job.queue, "job_id": job.id, "job_name": job.name, "attempt": job.attempts_made + 1}

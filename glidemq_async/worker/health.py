@@ -1,4 +1,4 @@
-"""Health of a worker: what it is judged by. What is asked for over HTTP is told in health_server.py."""
+"""The health of a worker and its rules. health_server.py serves it over HTTP."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final
 from glidemq_async.worker.claim_loop import ClaimLoop
 
 STUCK_SECONDS: Final = 60.0
-"""How long, beyond its poll interval, the claim loop may call nobody although it could take jobs. A call of its own
-ends after 30 seconds, and is sent again."""
+"""Time in addition to the poll interval for which the claim loop may make no call although it could take jobs. A call
+ends after 30 seconds and is repeated."""
 ANSWER_SECONDS: Final = 5.0
-"""How long a call may stay without an answer before the storage counts as out of reach."""
+"""Time without a reply after which the storage counts as unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a worker is. `problems` says in words why it is not alive or not ready.
+    """The health of a worker. `problems` are texts that explain why it is not alive or not ready.
 
-    - `alive`: its loop turns, and its claim loop called the storage as it should. An answer is not asked for: a
-      worker whose storage is away waits for it, and starting it anew would help nobody.
-    - `ready`: it takes jobs: started, its calls answered, its wake-up link subscribed, not stopping, and no lease in
-      doubt. A paused queue and a full worker are ready.
+    - `alive`: the event loop responds, and the claim loop has called the storage recently. A reply is not required,
+      because restarting a worker does not help while its storage is down.
+    - `ready`: the worker takes jobs. It has started, the storage replies, the wake-up channel is subscribed, leases are
+      renewed in time, and it is not stopping. A worker with a paused queue or without free slots is ready.
     """
 
     alive: bool
@@ -37,7 +37,7 @@ def unstarted(running: int) -> Health:
 
 
 def judge(loop: ClaimLoop, work: asyncio.Task[None], *, poll_interval: float, free: int, running: int) -> Health:
-    """Judge a started worker by its claim loop and the task that runs it."""
+    """Return the health of a started worker, from its claim loop and the task that runs it."""
     now = asyncio.get_running_loop().time()
     fatal = _stuck(loop, work, now, poll_interval, free)
     problems = [*fatal, *_hindrances(loop, now)]
@@ -49,11 +49,11 @@ def _stuck(loop: ClaimLoop, work: asyncio.Task[None], now: float, poll_interval:
         return []
     if work.done():
         return ["its claim loop has ended"]
-    # What is in hand may take for ever; only one that could take jobs has a reason to call.
+    # A worker without free slots need not call, because its jobs may take any time.
     must_call = loop.waiting_since > 0 or (free > 0 and loop.healthy)
     silent = now - (loop.last_try or now)
     if must_call and silent > poll_interval + STUCK_SECONDS:
-        return [f"its claim loop called the storage {silent:.0f} s ago"]
+        return [f"its claim loop last called the storage {silent:.0f} s ago"]
     return []
 
 
@@ -66,7 +66,7 @@ def _hindrances(loop: ClaimLoop, now: float) -> list[str]:
     elif loop.waiting_since and now - loop.waiting_since > ANSWER_SECONDS:
         found.append(f"the storage has not answered for {now - loop.waiting_since:.0f} s")
     if not loop.subscribed:
-        found.append("its wake-up link is not subscribed")
+        found.append("it is not subscribed to its wake-up channel")
     if not loop.healthy:
-        found.append("its leases could not be renewed in time: it claims nothing")
+        found.append("its leases could not be renewed in time, so it claims no jobs")
     return found

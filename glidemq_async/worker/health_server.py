@@ -1,4 +1,4 @@
-"""`GET /healthz` and `/readyz` of the workers of a process, for probes; served in their own loop."""
+"""The endpoints `/healthz` and `/readyz` for the workers of a process. They run in the workers' event loop."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ LAST_PORT: Final = 65_535
 
 
 class Judged(Protocol):
-    """What has a health: a Worker."""
+    """The part of Worker that the endpoints use."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the worker."""
         ...
 
     @property
     def queue(self) -> str:
-        """The name of the queue that it works on."""
+        """The name of the worker's queue."""
         ...
 
     def health(self) -> Health:
-        """How it is now."""
+        """Return the current health."""
         ...
 
 
 class HealthServer(Background):
-    """Answers probes about workers: 200 when all of them are well, else 503; the body is JSON and tells why.
+    """Answers health probes: 200 if all workers are healthy, else 503, with the reasons in a JSON body.
 
-    `/healthz` (also `/livez`) asks `health().alive` of each, `/readyz` asks `ready`. It lives in the loop of the
-    workers, so a loop that does not turn answers nothing, which a probe takes for what it is. `pages` adds others,
-    `{"/metrics": metrics.page}` for a Prometheus: coroutine functions that return a Page. `host` None listens on every
-    address; `port` 0 takes a free one, of the loopback address then. Raises OSError when the port is taken.
+    `/healthz` (also `/livez`) checks `health().alive` of each worker, and `/readyz` checks `ready`. The server runs in
+    the event loop of the workers, so a blocked loop does not answer, which a probe treats as unhealthy. `pages` adds
+    further paths, for example `{"/metrics": metrics.page}` for Prometheus; each is a coroutine function that returns a
+    Page. `host` None listens on every address. `port` 0 uses a free port on the loopback address. Raises OSError when
+    the port is in use.
 
-    `Worker(health_port=...)` and `WorkerPool(health_port=...)` start one by themselves.
+    `Worker(health_port=...)` and `WorkerPool(health_port=...)` start a server automatically.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class HealthServer(Background):
         if whole_number("health_port", port, least=0) > LAST_PORT:
             raise ValueError(f"health_port must be from 0 to {LAST_PORT}, got {port!r}")
         self._workers = workers
-        # Free ports of two address families would be two ports.
+        # With port 0, listening on two address families would result in two different ports.
         address = host or (None if port else "127.0.0.1")
         alive = partial(self._judge, lambda health: health.alive)
         ready = partial(self._judge, lambda health: health.ready)
@@ -65,15 +66,15 @@ class HealthServer(Background):
 
     @property
     def port(self) -> int:
-        """The port it listens on; that asked for before `start`."""
+        """The port of the server; before `start`, the requested port."""
         return self._endpoint.port
 
     async def start(self) -> None:
-        """Listen from now on; idempotent. Raises OSError when the port is taken."""
+        """Start to listen. Idempotent. Raises OSError when the port is in use."""
         await self._endpoint.start()
 
     async def close(self) -> None:
-        """Stop listening and drop every connection; idempotent."""
+        """Stop listening and close every connection. Idempotent."""
         await self._endpoint.close()
 
     async def _judge(self, well: Callable[[Health], bool]) -> Page:

@@ -1,4 +1,4 @@
-"""The thread in which all workers of a process renew their leases: one event loop, one link per storage."""
+"""The thread in which all workers of a process renew their leases, with one event loop and one link per storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from glidemq_async.storage import Storage
 
 
 class LeaseThread:
-    """A daemon thread with an event loop of its own; it lives while somebody uses it."""
+    """A daemon thread with an event loop. It ends with its last user."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -23,7 +23,7 @@ class LeaseThread:
         self._clones: dict[int, tuple[Storage, int]] = {}
 
     def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Run a coroutine in the thread; call `leave` once it has ended."""
+        """Run a coroutine in the thread. Call `leave` after it has ended."""
         with self._lock:
             self._users += 1
             if self._loop is None:
@@ -33,13 +33,13 @@ class LeaseThread:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call a function in the thread soon; nothing happens when the thread has ended."""
+        """Call a function in the thread soon. Does nothing if the thread has ended."""
         with self._lock:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(function)
 
     def leave(self) -> None:
-        """The coroutine of one `start` has ended; the last one ends the thread."""
+        """End one use that began with `start`. The last one ends the thread."""
         with self._lock:
             self._users -= 1
             if self._users or self._loop is None:
@@ -52,7 +52,7 @@ class LeaseThread:
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_forever()
-        # What was cancelled because nobody needs its answer still has to let go of its connections.
+        # Cancelled coroutines still have to close their connections.
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()
@@ -61,13 +61,13 @@ class LeaseThread:
         loop.close()
 
     def borrow(self, storage: Storage) -> Storage:
-        """Return this thread's own link to the place of `storage`, not yet connected; call it in the thread."""
+        """Return this thread's own link to the server of `storage`, not connected yet. Only call this in the thread."""
         clone, users = self._clones.get(id(storage)) or (storage.clone(), 0)
         self._clones[id(storage)] = (clone, users + 1)
         return clone
 
     async def give_back(self, storage: Storage) -> None:
-        """Undo one `borrow`; the last one closes the link."""
+        """End one `borrow`. The last one closes the link."""
         clone, users = self._clones[id(storage)]
         if users > 1:
             self._clones[id(storage)] = (clone, users - 1)
@@ -80,7 +80,7 @@ shared = LeaseThread()
 
 
 def _forget_after_fork() -> None:
-    # Threads do not survive a fork: a child that runs workers starts a thread of its own.
+    # Threads do not survive a fork, so a child that runs workers starts its own thread.
     global shared  # noqa: PLW0603
     shared = LeaseThread()
 

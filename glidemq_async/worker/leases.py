@@ -1,6 +1,8 @@
-"""Renewing the leases of running jobs, from the process's lease thread.
+"""Renews the leases of running jobs, from the lease thread of the process.
 
-A handler that blocks the worker's loop therefore does not lose its jobs (one that holds the interpreter lock does).
+A separate thread is necessary because handlers can block the event loop of the worker. Renewals continue during such a
+handler, unless it also holds the interpreter lock: then no thread runs, the leases expire, and other workers reclaim
+the jobs.
 """
 
 from __future__ import annotations
@@ -18,25 +20,25 @@ from glidemq_async.worker import lease_thread
 from glidemq_async.worker.slots import Held
 
 SAFE_SHARE: Final = 0.8
-"""The share of a lease after which, unrenewed, it is treated as doubtful."""
+"""The part of a lease after which a lease without renewal is no longer trusted."""
 LONGEST_PAUSE: Final = 20.0
-"""Renewing is the worker's sign of life too: however long its leases are, it is heard of so often."""
+"""Longest pause between two renewals. A renewal is also the heartbeat of the worker, however long its leases are."""
 MAX_HELD: Final = 1_000
-"""Leases that one call renews."""
+"""Maximum number of leases that one call renews."""
 CALL_SECONDS: Final = 5.0
-"""How long a renewal may take, of long leases too: it is better asked again than waited for."""
+"""Maximum duration of a renewal call, also for long leases: a new attempt is better than a long wait."""
 STOP_SECONDS: Final = 1.0
-"""How long the renewal that is under way may take when the worker closes."""
+"""Time that the current renewal may take when the worker closes."""
 
 _log = logging.getLogger(__name__)
 
 
 class LeaseRenewer:
-    """Renews every held lease each third of the shortest one, and reports what the server answers.
+    """Renews all leases of a worker every third of the shortest lease, and reports the replies of the server.
 
-    The callbacks run in the worker's loop: `on_lost(entries)` and `on_revoked(entries)` name runs that must stop,
-    `on_health(bool)` says whether leases can be relied on, and `on_renewed(sent)` follows each renewal, with the
-    monotonic time at which it was sent; the losses that it found were reported before.
+    All callbacks run in the worker's loop. `on_lost(entries)` and `on_revoked(entries)` name runs that must stop.
+    `on_health(bool)` reports whether leases can be trusted. `on_renewed(sent)` follows each renewal with the monotonic
+    time at which it was sent; the losses that this renewal found were reported before.
     """
 
     def __init__(
@@ -75,24 +77,24 @@ class LeaseRenewer:
         self._work = self._thread.start(self._main())
 
     def shorten(self, lease: float) -> None:
-        """A job in hand has a shorter lease, in seconds: renew that often from now on."""
+        """Renew often enough for a lease of this duration in seconds, from now on."""
         if lease < self._lease:
             self._lease = lease
             self.hurry()
 
     def hurry(self) -> None:
-        """Renew now, and so learn what became of the jobs in hand."""
+        """Renew now, to learn immediately which jobs were lost or revoked."""
         self._thread.call(self._hurry.set)
 
     async def stop(self) -> None:
-        """Stop renewing, and wait until that is so."""
+        """Stop renewing, and wait for the end of the current renewal."""
         if self._work is None:
             return
         self._stopping = True
         self._thread.call(self._hurry.set)
         _, late = await asyncio.wait([asyncio.wrap_future(self._work)], timeout=STOP_SECONDS)
         if late:
-            # A call that a silent server will not answer: nobody needs its answer any more.
+            # The server does not reply to the current renewal. Its result is no longer needed.
             self._work.cancel()
         self._work = None
         await asyncio.to_thread(self._thread.leave)
@@ -136,7 +138,7 @@ class LeaseRenewer:
                 )
                 self._report_lost(lost, revoked)
         except Exception as error:  # noqa: BLE001 - renewing never ends before its worker
-            _log.warning("leases of %s could not be renewed: %s", self._base, error)
+            _log.warning("could not renew the leases of queue %s; trying again: %s", self._base, error)
             return False
         return True
 

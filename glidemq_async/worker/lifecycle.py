@@ -1,4 +1,4 @@
-"""The life cycle that workers and pools of them share: they start, run until they are told to stop, and close."""
+"""The life cycle of workers and pools: start, run until a stop is requested, close."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ class Runs(Background):
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self.broken: Exception | None = None
-        """Why nothing can be run any more: an executor broke for good. `run` raises it."""
+        """The error after which no job can run any more, for example of a broken executor. `run` raises it."""
 
     async def run(self, *, until_empty: bool = False) -> None:
-        """Work until `stop()`, SIGTERM or SIGINT; then let running jobs end and hand back what is left.
+        """Work until `stop()`, SIGTERM or SIGINT. Then let running jobs end, and release the others.
 
-        A second signal hands back at once what still runs, as `stop(at_once=True)` does. What has not started yet when
-        it is told to stop is cancelled.
-        With `until_empty` it returns when no job waits any more. It waits for jobs that a limit or the pause of their
-        key holds back, for retries of jobs that it ran, and for jobs whose worker may have died, until their leases
-        end. It does not wait for delayed jobs, for jobs of a worker that has just renewed its leases, or while the
-        queue is paused. Raises what `start` raises, and ExecutorError when an executor broke for good.
+        A second signal releases the running jobs immediately, like `stop(at_once=True)`. A start that is not complete
+        when the stop is requested is cancelled.
+
+        With `until_empty` it returns when no job is waiting. It waits for jobs that are held back by a limit or a
+        paused key, for retries of its own jobs, and for jobs of workers that may have died, until their leases expire.
+        It does not wait for delayed jobs, for jobs of a worker that has just renewed its leases, or while the queue is
+        paused. Raises what `start` raises, and ExecutorError when an executor cannot continue.
         """
         with stop_on_signals(self.stop if self._handle_signals else None, partial(self.stop, at_once=True)):
             try:
@@ -48,17 +49,18 @@ class Runs(Background):
             raise self.broken
 
     def break_off(self, error: Exception) -> None:
-        """Stop, and let `run` raise the error. For executors that broke."""
+        """Stop, and make `run` raise the error. Used by executors that cannot continue."""
         if self.broken is None:
             self.broken = error
             self.stop()
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Ask `run` to shut down; returns at once.
+        """Make `run` shut down. Returns immediately.
 
-        With `at_once` what runs is cancelled and handed back instead of waited for, also while it shuts down already.
+        With `at_once` running jobs are cancelled and released instead of awaited, even if a shutdown is already in
+        progress.
         """
-        del at_once  # here nothing runs; who runs jobs says what that means
+        del at_once  # no jobs run here; subclasses use it
         self._stop_requested.set()
         _expire(self._stop_cuts)
 
@@ -66,18 +68,18 @@ class Runs(Background):
 
     @override
     async def start(self) -> None:
-        """Start working in the background; does nothing when it has started.
+        """Start working in the background. Does nothing if it has already started.
 
-        Raises StorageUnavailable, IncompatibleQueueError, OSError when the health port is taken, and QueueClosed after
-        `close`, also when `close` is called during the start.
+        Raises StorageUnavailable, IncompatibleQueueError, and OSError when the health port is in use. Raises
+        QueueClosed after `close`, and when `close` is called during the start.
         """
         self._refuse_closed()
         async with self._starting:
             self._refuse_closed()
             if self._started:
                 return
-            # The bound lets `close` end a start that is under way, wherever it waits. Without it the start would go on
-            # after `close` has returned, and jobs would run that nothing stops.
+            # This scope lets `close` cancel a start that is in progress, whatever it awaits. Without it the start would
+            # continue after `close` has returned, and nothing would stop the jobs that it starts.
             bound = asyncio.timeout(None)
             self._cuts.add(bound)
             try:
@@ -93,15 +95,18 @@ class Runs(Background):
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise self.broken or QueueClosed(f"{self!r} is closed and cannot start; make a new one")
+            raise self.broken or QueueClosed(f"{self!r} is closed and cannot start; create a new one")
 
     @abstractmethod
     async def _start(self) -> None:
-        """Start; called once at a time, and again after it failed. What it raises leaves nothing working."""
+        """Start. Only one call runs at a time; it can be repeated after a failure.
+
+        On an exception nothing keeps running.
+        """
 
     async def _start_unless_stopped(self) -> bool:
-        """Start; false when it was told to stop before or meanwhile. A start may take long, or hang."""
-        if self._stop_requested.is_set() and not self._closed:  # what is closed is refused by its start
+        """Start. Return False if a stop was requested before the start was complete. A start may take long, or hang."""
+        if self._stop_requested.is_set() and not self._closed:  # `start` itself refuses if it is closed
             return False
         bound = asyncio.timeout(None)
         self._stop_cuts.add(bound)
@@ -120,31 +125,31 @@ class Runs(Background):
 
     @override
     async def close(self) -> None:
-        """Stop claiming, let running jobs end for `shutdown_timeout`, hand back the rest, let go; idempotent.
+        """Stop claiming, wait up to `shutdown_timeout` for running jobs, release the others, disconnect. Idempotent.
 
-        A start that is under way is cancelled, and raises QueueClosed.
+        Cancels a start that is in progress, which then raises QueueClosed.
         """
-        # Whoever else closes meanwhile waits for the same end; cancelling one of them cuts nothing off.
+        # Concurrent callers wait for the same close. Cancelling one of them does not cancel the close.
         await asyncio.shield(self._begin_closing())
 
     def _begin_closing(self) -> asyncio.Task[None]:
         if self._closing is None:
             self._closed = True
             self._stop_requested.set()
-            # First those of `run`, which returns then; a start without a run raises.
+            # Cancel the start of `run` first: `run` then returns normally. A start outside of `run` raises.
             _expire(self._stop_cuts)
             _expire(self._cuts)
             self._closing = asyncio.create_task(self._close_started())
         return self._closing
 
     async def _close_started(self) -> None:
-        # A start that was cut off gives back what it has taken before it releases the lock. Every later one is refused.
+        # The cancelled start undoes its work before it releases the lock. Later starts are refused.
         async with self._starting:
             await self._close()
 
     @abstractmethod
     async def _close(self) -> None:
-        """Close; called once, when no start is under way."""
+        """Close. Called once, when no start is in progress."""
 
     @abstractmethod
     async def _run_until_empty(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What a worker tells its own process: listeners by event name. The queue's stored events are another thing."""
+"""Listeners for the events of a worker in its own process. The stored events of a queue are in queues/events.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Listeners:
-    """The functions that want to hear of a worker's events, plain or coroutine functions."""
+    """The listeners of a worker by event: plain or coroutine functions."""
 
     def __init__(self) -> None:
         self._by_event: dict[str, list[Listener]] = {}
@@ -40,16 +40,16 @@ class Listeners:
         self._by_event.setdefault(event, []).append(listener)
 
     def wants(self, event: WorkerEvent) -> bool:
-        """Return whether anybody listens to an event."""
+        """Return whether an event has a listener."""
         return event in self._by_event
 
     def tell(self, event: WorkerEvent, *details: object) -> None:
-        """Call every listener of an event; what one raises is logged and stops nobody."""
+        """Call every listener of an event. An exception from a listener is logged and has no other effect."""
         for listener in self._by_event.get(event, ()):
             try:
                 answer = listener(*details)
             except Exception:  # noqa: BLE001 - a listener must not stop the worker
-                _log.exception("listener of worker event %r raised", event)
+                _log.exception("a listener of the worker event %r raised an exception", event)
                 continue
             if asyncio.iscoroutine(answer):
                 task = asyncio.ensure_future(cast("Awaitable[object]", answer))
@@ -59,4 +59,4 @@ class Listeners:
     def _ended(self, task: asyncio.Future[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("listener of a worker event raised", exc_info=error)
+            _log.error("a listener of a worker event raised an exception", exc_info=error)

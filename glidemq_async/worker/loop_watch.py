@@ -1,7 +1,7 @@
 """Warnings about handlers that block the event loop of their worker.
 
-While a job is running, the lease thread of the process sends a heartbeat into the worker's loop four times a second.
-One that is not answered within a second means that something blocks; the stack of the loop's thread shows where."""
+While a job is running, the lease thread of the process sends a heartbeat to the worker's loop four times a second. If
+the loop does not answer within a second, something blocks it, and the stack of the loop's thread shows the place."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from glidemq_async.worker import lease_thread
 from glidemq_async.worker.runs import Run
 
 BLOCKED_SECONDS: Final = 1.0
-"""A loop that answers no heartbeat for so long is reported."""
+"""Time without a reply to the heartbeat after which a blocked loop is reported."""
 BEAT_SECONDS: Final = 0.25
-_ADVICE: Final = "make it a plain function, which runs in a thread, or call what blocks with asyncio.to_thread"
+_ADVICE: Final = "make it a plain function, which runs in a thread, or run the blocking call with asyncio.to_thread"
 
 _log = logging.getLogger(__name__)
 _OWN: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _FOREIGN: Final = tuple(
     {_OWN, *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib")), *site.getsitepackages()}
 )
-"""Folders whose frames are passed over in search of the user's own line."""
+"""Folders whose frames are skipped to find the line of the user's code."""
 
 
 class LoopWatch:
-    """Watches the event loop it is created in, for all workers of that loop."""
+    """Watches the event loop in which it is created, for all workers of that loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -52,13 +52,13 @@ class LoopWatch:
         self._answered = 0.0
 
     def enter(self, runs: Callable[[], list[Run]]) -> None:
-        """A worker starts; `runs` returns its runs in hand, from any thread."""
+        """Watch for a worker that starts. `runs` returns its current runs and is called from any thread."""
         self._users.append(runs)
         if self._work is None:
             self._work = self._thread.start(self._main())
 
     async def leave(self, runs: Callable[[], list[Run]]) -> None:
-        """The worker of `enter` has ended; the last one ends the watch."""
+        """End the watch for the worker of `enter`. The last worker stops the watch."""
         if runs not in self._users:
             return
         self._users.remove(runs)
@@ -87,7 +87,7 @@ class LoopWatch:
             if is_out and self._answered >= sent:
                 is_out = told = False
             if now - before > BEAT_SECONDS + BLOCKED_SECONDS:
-                # This thread stood still as well: the machine slept, or the process was stopped. Nobody blocked.
+                # This thread was suspended too: the machine slept or the process was stopped. No handler blocked.
                 sent = now
             elif is_out and not told and now - sent >= BLOCKED_SECONDS:
                 told = True
@@ -112,7 +112,7 @@ class LoopWatch:
         blocker = self._name(task)
         self._warnings.write(
             (blocker, place),
-            "%s has blocked the event loop for %.1f s, at %s; no other job of this process goes on: %s",
+            "%s has blocked the event loop for %.1f s, at %s; no other job in this loop can run: %s",
             blocker,
             seconds,
             place,
@@ -125,11 +125,11 @@ class LoopWatch:
             if run.task is task:
                 return f"the handler of job {run.job.name!r} of queue {run.job.queue!r}"
         names = ", ".join(sorted({repr(run.job.name) for run in running})[:3])
-        return f"code outside of the handlers' own tasks (running: {names})"
+        return f"code outside of the handlers' tasks (running: {names})"
 
 
 def _place(frame: FrameType | None) -> str:
-    """Return the innermost line that is neither of the standard library, of a package, nor of this library."""
+    """Return the innermost line that belongs to neither the standard library, nor a package, nor this library."""
     innermost = frame
     while frame is not None:
         path = frame.f_code.co_filename
@@ -144,7 +144,7 @@ _watches: dict[asyncio.AbstractEventLoop, LoopWatch] = {}
 
 
 def watch_of_this_loop() -> LoopWatch:
-    """Return the watch that the workers of the running loop share."""
+    """Return the watch that all workers of the running loop share."""
     loop = asyncio.get_running_loop()
     found = _watches.get(loop)
     if found is None:

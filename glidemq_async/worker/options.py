@@ -1,4 +1,4 @@
-"""The options of a worker that say how it works, checked once and handed on as one."""
+"""The validated options of a worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from glidemq_async.worker.strategies import BackoffStrategy, checked_strategies
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What `Worker` was told, in seconds but for the lease; see there."""
+    """The options of a Worker. Durations are in seconds, except the lease; see Worker."""
 
     concurrency: int
     max_stalled: int
@@ -40,7 +40,7 @@ class WorkerOptions:
         give_up_on: ErrorTypes | None,
         budget: JobBudget | None,
     ) -> WorkerOptions:
-        """Return the options. Raises ValueError or TypeError for bad ones."""
+        """Validate and return the options. Raises ValueError or TypeError."""
         return cls(
             positive_number("concurrency", concurrency),
             whole_number("max_stalled", max_stalled, least=0),

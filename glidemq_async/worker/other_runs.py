@@ -1,4 +1,4 @@
-"""Jobs that other workers run: whether one of them may come back, because its worker has died."""
+"""Jobs that other workers run. `until_empty` waits for those whose worker may have died."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Final
 
 from glidemq_async.functions.callers import Functions
 
-# Longer than any worker stays listed: one that fell silent is what is looked for.
+# Longer than a worker stays listed, so that workers without a heartbeat are included.
 _EVER_MS: Final = 10**12
 
 _log = logging.getLogger(__name__)
 
 
 class OtherRuns:
-    """Tells the jobs of workers that live from those of workers that may be dead.
+    """Distinguishes the jobs of live workers from the jobs of workers that may be dead.
 
-    A worker that lives renews its leases within 20 seconds, or within a third of its shortest lease. So a worker that
-    has renewed since it was first seen here lives. The jobs of all others come back when their leases end, unless
-    their workers renew first.
+    A live worker renews its leases within 20 seconds, or within a third of its shortest lease. So a worker that has
+    renewed since this object first saw it is alive. The jobs of all other workers come back when their leases expire,
+    unless their workers renew first.
     """
 
     def __init__(self, functions: Functions) -> None:
@@ -27,7 +27,7 @@ class OtherRuns:
         self._told = False
 
     async def may_come_back(self) -> bool:
-        """Return whether a running job is in the hands of a worker that may be dead. Raises StorageUnavailable."""
+        """Return whether a worker that may be dead holds a running job. Raises StorageUnavailable."""
         safe = 0
         for worker in await self._functions.list_workers(_EVER_MS):
             if worker.last_seen > self._first_seen.setdefault(worker.name, worker.last_seen):
@@ -35,6 +35,6 @@ class OtherRuns:
         running = (await self._functions.count_jobs())["active"]
         if running > safe and not self._told:
             self._told = True
-            text = "queue %s: %d running jobs are in the hands of workers that may be dead; waiting for them"
+            text = "queue %s: waiting for %d running jobs of workers that may be dead"
             _log.info(text, self._functions.base, running - safe)
         return running > safe

@@ -1,4 +1,4 @@
-"""A worker's part in relaying its queue's outbox: when told that something was posted, and until it is delivered."""
+"""Relays the outbox of a worker's queue after a wake-up, and repeats failed deliveries."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Final
 from glidemq_async.queues.outbox import Outbox
 
 FIRST_PAUSE: Final = 0.5
-"""Seconds after the first error; each further one in a row doubles it."""
+"""Pause in seconds after the first error. Each further error in a row doubles it."""
 LONGEST_PAUSE: Final = 30.0
 
 
 class Relaying:
-    """Relays when woken. After an error it pauses, longer each time; what was posted stays where it is."""
+    """Relays the outbox when woken. After an error it pauses, longer each time.
+
+    Entries stay until they are delivered.
+    """
 
     def __init__(self, outbox: Outbox, on_error: Callable[[Exception], None]) -> None:
         self._outbox = outbox
@@ -23,7 +26,7 @@ class Relaying:
         self._pause = FIRST_PAUSE
 
     def wake(self) -> None:
-        """Something was posted, or a sweep found that something still stands there."""
+        """Relay soon: an entry was added to the outbox, or a sweep found one."""
         self._event.set()
 
     async def run(self) -> None:
@@ -35,7 +38,7 @@ class Relaying:
                 self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     async def finish(self) -> None:
-        """Relay what is left once, after `run` was cancelled."""
+        """Relay the remaining entries once, after `run` was cancelled."""
         if self._event.is_set():
             await self._relay()
 

@@ -14,12 +14,12 @@ from glidemq_async.worker.worker import Worker
 
 
 class WorkerPool(Runs):
-    """Runs workers side by side; give them one Storage to share its connections.
+    """Runs several workers in one process. Give them the same Storage to share its connections.
 
-    The first one that cannot start, SIGTERM, SIGINT or `stop()` shuts all of them down, at the same time. A start that
-    failed closes the pool. Raises ValueError when there is no worker. `handle_signals`: False leaves SIGTERM and SIGINT
-    to the program around it, and what the workers say of it does not count. `health_port` answers probes for all of
-    them; see HealthServer.
+    SIGTERM, SIGINT, `stop()`, or a worker that cannot start shuts all workers down at the same time. A failed start
+    closes the pool. Raises ValueError without workers. `handle_signals=False` leaves SIGTERM and SIGINT to the program
+    around the pool; the option of the single workers is ignored. `health_port` answers probes for all workers; see
+    HealthServer.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class WorkerPool(Runs):
             for worker in self._workers:
                 await worker.start()
         except BaseException:
-            self._closed = True  # its workers are, and cannot be started again
+            self._closed = True  # the workers are closed too and cannot start again
             await self._close()
             raise
 

@@ -1,4 +1,4 @@
-"""The runs of one worker: jobs in hand, and how each ended. Deciding what becomes of an ended run lives here too."""
+"""The runs of one worker, and the decision about the outcome of each run that has ended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Verb: TypeAlias = Literal["c", "r", "f", "d", "b", "l"]
 StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
 
 _NO_FAILURE: Final = Failure("", "", "")
-#: Another run would end the same way; why that is, in a word.
+#: Errors for which another attempt would end the same way, and the cause to store.
 _FINAL: Final[tuple[tuple[type[Exception], FailureCause], ...]] = (
     (PayloadTooLarge, "oversize"),
     (UnrecoverableError, "unrecoverable"),
@@ -44,7 +44,7 @@ _FINAL: Final[tuple[tuple[type[Exception], FailureCause], ...]] = (
 
 
 class Run:
-    """One job in hand, from its claim until its outcome is stored."""
+    """One claimed job, from its claim until its outcome is stored."""
 
     __slots__ = ("begun", "job", "seconds", "stop_reason", "task")
 
@@ -54,27 +54,28 @@ class Run:
         self.stop_reason: StopReason = ""
         self.begun = False
         self.seconds = 0.0
-        """How long it ran."""
+        """The duration of the run in seconds."""
 
     def stopped(self) -> bool:
-        """Return whether the run was told to stop."""
+        """Return whether a stop of the run was requested."""
         return bool(self.stop_reason)
 
     def stop(self, reason: StopReason) -> None:
-        """End the run: set the job's abort signal and cancel the handler. The first reason stays."""
+        """Set the job's abort signal and cancel the handler. The first reason is kept."""
         if self.stop_reason:
             return
         self.stop_reason = reason
         self.job.abort.set(reason)
-        # A task that is cancelled before its first step never runs any of its code: such a run sees the reason itself.
+        # A task that is cancelled before its first step never runs any of its code. Such a run checks the reason
+        # itself.
         if self.task is not None and self.begun:
             self.task.cancel(reason)
 
 
 class Ended(NamedTuple):
-    """How a run ended: what the settle function is told, and what listeners are.
+    """The end of a run, in the form that the settle function and the listeners need.
 
-    `value` is the result or the error; `delay` (seconds) belongs to a retry.
+    `value` is the result or the error. `delay` (in seconds) belongs to a retry.
     """
 
     run: Run
@@ -86,11 +87,11 @@ class Ended(NamedTuple):
 
 
 RunFunction: TypeAlias = Callable[[Run], Awaitable[Ended | None]]
-"""Runs a job to its end; None when the run must not be settled because its lease is lost."""
+"""Runs a job to its end. Returns None if the run must not be settled because its lease is lost."""
 
 
 def policy_text(keep: KeepJobs | None, result_ttl: float | None = None) -> str:
-    """Return a retention policy as the functions read it; "" is the default one, and a time to live stands alone."""
+    """Return a retention policy in the form that the functions read; "" is the default policy."""
     if result_ttl is not None:
         return f" t{round(result_ttl * 1000)}"
     if keep is None:
@@ -100,17 +101,17 @@ def policy_text(keep: KeepJobs | None, result_ttl: float | None = None) -> str:
 
 
 def failed_option(policy: str, cause: str, reason: str) -> str:
-    """Return the option of the verb "f" as the functions read it."""
+    """Return the option of a failure in the form that the functions read."""
     return f"{policy};{cause};{reason}"
 
 
 def _has_executed(ended: Ended) -> bool:
-    """Whether a handler came to a final end; a revoked job has no error of one."""
+    """Return whether the handler itself ended the job. A revoked job has no error of its handler."""
     return ended.verb == "c" or (ended.verb == "f" and ended.value is not None)
 
 
 def run_outcome(ended: Ended) -> RunOutcome:
-    """Return how a run ended as instrumentation is told it."""
+    """Return the end of a run in the terms of instrumentation."""
     if ended.verb == "f" and ended.value is None:
         return "revoked"
     return _OUTCOMES[ended.verb]
@@ -128,7 +129,7 @@ _ERRORS: Final = frozenset({"retrying", "failed", "delayed"})
 
 
 class Runner:
-    """Runs one job after the other through the executor and says how each ended."""
+    """Runs jobs through the executor and decides the outcome of each run."""
 
     def __init__(
         self,
@@ -155,7 +156,7 @@ class Runner:
         self._packed_none = client.payloads.packed_none
 
     async def run(self, run: Run) -> Ended | None:
-        """Run a job to its end; None when the run must not be settled because its lease is lost."""
+        """Run a job to its end. Return None if the run must not be settled because its lease is lost."""
         ended = await self._outcome(run)
         if (meter := run.job.meter) is not None:
             await meter.flush()
@@ -164,7 +165,7 @@ class Runner:
         return await self._reviewed(ended, self._after_execution)
 
     async def run_and_tell(self, run: Run) -> Ended | None:
-        """Do what `run` does, and let the instruments know."""
+        """Do the same as `run`, and report the run to the instrumentation."""
         with self._instruments.running(run.job) as report:
             ended = await self.run(run)
             report.seconds = run.seconds
@@ -175,7 +176,7 @@ class Runner:
 
     async def _outcome(self, run: Run) -> Ended | None:
         run.begun = True
-        # Every run is a task and has a context of its own, so nobody needs to take this back.
+        # Every run is a task with its own context, so the variable does not have to be reset.
         set_current_job(run.job)
         if run.stopped():
             return self._after_stop(run)
@@ -206,7 +207,7 @@ class Runner:
         return Ended(run, "c", payload, policy, value)
 
     async def _reviewed(self, ended: Ended, after_execution: AfterExecution) -> Ended:
-        """Let the worker's function look at a final outcome; whatever goes wrong there, the outcome stands."""
+        """Pass a final outcome to `after_execution`. If that function fails, the outcome is stored unchanged."""
         try:
             error = ended.value if ended.verb == "f" else None
             failure = failure_of(error) if error is not None else _NO_FAILURE
@@ -239,7 +240,7 @@ class Runner:
                 payload=payload, option=policy_text(job.options.keep_completed, ttl), value=execution.result
             )
         changed = execution.changed(failure)
-        # Why it failed stays: the function changes how that is told.
+        # The cause of the failure stays. The function can only change the texts.
         cause = ended.option.split(";")[1]
         option = failed_option(policy_text(job.options.keep_failed, ttl), cause, changed.reason())
         return ended._replace(payload=changed.packed(), option=option)
@@ -253,7 +254,7 @@ class Runner:
             waits_for = one_line(error.waits_for).encode()
             if isinstance(error, RetryLater):
                 return Ended(run, "d", waits_for, str(error.delay_ms), error, error.delay)
-            # One job stops all others: not for longer than its budget allows, whatever it asks for.
+            # A rate-limited job pauses other jobs too, so its budget bounds the pause.
             rest = min(error.delay_ms, self._longest_rest_ms)
             return Ended(run, "l", waits_for, str(rest), error, rest / 1000)
         cause = _final_cause(run.job, error)
@@ -264,21 +265,21 @@ class Runner:
         return self._failed(run, error, cause)
 
     def _gives_up(self, job: Job[Any, Any], error: BaseException) -> bool:
-        """Return whether the rules of the job's task, or else of the worker, allow no other attempt."""
+        """Return whether the rules of the job's task, or else of the worker, exclude another attempt."""
         rules = self._executor.retry_rules(job.name) if isinstance(self._executor, HasRetryRules) else None
         rules = rules or self._rules
         return rules is not None and rules.ends(error)
 
     def _cancelled(self, run: Run, error: BaseException) -> Ended | None:
         if not run.stop_reason:
-            # Nobody of ours cancelled it: the handler cancelled itself, which is a failure like another.
+            # The worker has not cancelled the run, so the handler cancelled itself. That is a failure like any other.
             return self._failed(run, error, "unrecoverable" if self._gives_up(run.job, error) else None)
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
         return self._after_stop(run)
 
     def _after_stop(self, run: Run) -> Ended | None:
-        """What a run comes to that was told to stop and did not return a result."""
+        """Return the outcome of a run that was stopped before it returned a result."""
         if run.stop_reason == "revoked":
             policy = policy_text(run.job.options.keep_failed, run.job.options.result_ttl)
             return Ended(run, "f", b"", failed_option(policy, "revoked", "revoked"), None)
@@ -287,9 +288,9 @@ class Runner:
         return None
 
     def _failed(self, run: Run, error: BaseException, cause: FailureCause | None, delay_ms: int | None = None) -> Ended:
-        """Return the outcome of a failed run. A `cause` means that the job is not retried.
+        """Return the outcome of a failed run. A `cause` means that another attempt cannot succeed, so there is none.
 
-        `delay_ms` is the wait before the next attempt, None to ask the backoff of the job.
+        `delay_ms` is the wait before the next attempt; None means the backoff of the job.
         """
         job, options = run.job, run.job.options
         failure = failure_of(error)

@@ -1,4 +1,4 @@
-"""What a worker is made of between its sign-on and its sign-off: the claim loop, the runs, and what goes on beside."""
+"""The session of a worker between its sign-on and its sign-off: claim loop, runs, and background tasks."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from glidemq_async.worker.slots import Held, Slots
 from glidemq_async.worker.sweeper import Sweeper
 
 HELD_BACK_SECONDS: Final = 0.5
-"""How often a worker that runs until nothing waits looks whether jobs are still held back."""
+"""Pause before a worker with `until_empty` checks again for jobs that were held back."""
 RELEASE_SECONDS: Final = 5.0
-"""How long storing the last outcomes and signing off may take when the server is slow or away."""
+"""Time limit for storing the last outcomes and signing off when the server is slow or unreachable."""
 
 _log = logging.getLogger(__name__)
 
 
 class Session:
-    """Claims jobs for the slots of one worker, runs them with `run`, and keeps their leases; see Worker.
+    """Claims jobs for the slots of one worker, runs them with `run`, and renews their leases; see Worker.
 
-    Made when the client is open. `run` answers None for a run whose lease was lost.
+    Created when the client is open. `run` returns None for a run whose lease was lost.
     """
 
     def __init__(
@@ -101,7 +101,12 @@ class Session:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Listen, then claim. Raises StorageUnavailable; what follows the subscription makes no calls."""
+        """Subscribe, then start the claim loop. Raises StorageUnavailable; only the subscription calls the server.
+
+        The order matters. The subscription is confirmed before the first claim, because a job that becomes ready
+        between an empty claim and a later subscription would wake nobody until the next poll. The renewer runs before
+        the first claim too, so that no job is claimed whose lease cannot be renewed.
+        """
         self._feedback.loop = self.loop
         self._subscription = await self._client.storage.subscribe(
             self._client.keys.base,
@@ -119,13 +124,18 @@ class Session:
 
     @property
     def claiming(self) -> asyncio.Task[None]:
-        """The task of the claim loop. For a started session."""
+        """The task of the claim loop. Only for a started session."""
         return self._tasks[0]
 
     # -- runs -----------------------------------------------------------------------------------------------------
 
     def _held(self) -> list[Held]:
-        """Every lease to renew: of runs in hand, and of ended ones whose outcome is not stored. Any thread."""
+        """Return every lease to renew, from any thread.
+
+        A run that has ended still holds its lease until its outcome is stored. If renewals stopped at the end of the
+        handler, a slow settle call could lose the lease: another worker would run the job again, and the server would
+        refuse the finished result.
+        """
         held = [(run.job.id, run.job.entry) for run in self._slots.runs()]
         return held + [(ended.run.job.id, ended.run.job.entry) for ended in self.loop.settling]
 
@@ -133,11 +143,11 @@ class Session:
         self.loop.renewed(sent)
 
     def _start_run(self, job: Job[Any, Any]) -> None:
-        """Raises SerializationError, and takes no slot, when the job's options cannot be read."""
+        """Start a run. Raises SerializationError, and takes no slot, when the job's options cannot be read."""
         lease = job.options.lock_duration if job.has_options else None
         if self._slots.holds(job.entry):
-            # The group was destroyed and made anew: the store hands out again what runs here already. The slot that
-            # was meant for it is free still.
+            # The consumer group was recreated, and the store returned a job that already runs here. The slot for it is
+            # still free.
             self.loop.wake()
             return
         run = Run(job)
@@ -153,8 +163,11 @@ class Session:
             ended = await self._run(run)
         finally:
             self._slots.give_back(run)
-        # After a failover another worker may hold the same entry. Once the server has said that it is not ours, the
-        # outcome must not be sent, however the handler ended.
+        # Two things can race here. The handler has returned a result, and the renewer may have learned in the same
+        # moment that the lease is lost. After a failover another worker can hold the same entry with the same fencing
+        # token, so the server could accept our outcome for that worker's run. Therefore the report of the renewer wins:
+        # after "lease lost" the outcome is dropped, even if the handler has completed. The `await` above is the last
+        # point at which the reason can change before `end`, because both run in the same loop.
         if ended is not None and run.stop_reason != "lease lost":
             self.loop.end(ended)
         else:
@@ -174,11 +187,11 @@ class Session:
                 continue
             if not wait:
                 break
-            # Asked after the last retry was due: before, "nothing" says little about it.
+            # Only an empty claim that was sent after the last retry was due proves that no retry is left.
             asked_at = self.loop.asked_at
             if await self._client.functions.is_paused():
                 break
-            if not self.loop.found_nothing.is_set():  # something came meanwhile
+            if not self.loop.found_nothing.is_set():  # a job arrived during the call
                 continue
             if asked_at < self._feedback.retries_due:
                 self.loop.found_nothing.clear()
@@ -187,13 +200,16 @@ class Session:
             counts = await self._client.functions.count_jobs()
             if not any(counts[state] for state in WAITING) and not await others.may_come_back():
                 break
-            # A limit, a pause of their key or a run elsewhere holds them back. This worker is woken when it may take
-            # one; it looks by itself too, for others may take them all, and those that live may renew.
+            # A limit, a paused key or a run of another worker holds them back. The store wakes this worker when it can
+            # take one. It also checks itself, because other workers may take all of them without any wake-up.
             self.loop.found_nothing.clear()
             loop.call_later(HELD_BACK_SECONDS, self.loop.wake)
 
     async def release(self) -> None:
-        """Store the last outcomes, hand back what did not end, and sign off; bounded in time. Runs have ended."""
+        """Store the last outcomes, release the unfinished jobs, and sign off, within a time limit.
+
+        All runs have ended.
+        """
         self.loop.finish()
         claiming, *others = self._tasks
         for task in others:
@@ -202,14 +218,14 @@ class Session:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await asyncio.shield(claiming)
                 await asyncio.gather(*others, return_exceptions=True)
-                # What the last outcomes posted. What stays is relayed by the next worker of the queue.
+                # Relay the entries of the last outcomes. If this fails, the next worker of the queue relays them.
                 await self._relaying.finish()
-                # Before signing off: a renewal that came later would enter this worker again.
+                # The renewer must stop before the sign-off, because a later renewal would register this worker again.
                 await self.renewer.stop()
                 await self._client.functions.close_worker(self._worker)
         except (TimeoutError, GlideMQError) as error:
             _log.warning(
-                "worker %s: could not sign off, its jobs return when their leases end: %r", self._worker, error
+                "worker %s: could not sign off; others reclaim its jobs when the leases expire: %r", self._worker, error
             )
         claiming.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Turning SIGTERM and SIGINT into an orderly stop, and a second one into a quick one."""
+"""Handles SIGTERM and SIGINT: the first signal requests an orderly stop, the second an immediate one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 
 
 class _Listener:
-    """One block that listens: what it does at its first signal, and at each later one."""
+    """One active `stop_on_signals` block, with the actions for its first and for its later signals."""
 
     def __init__(self, stop: Act, hurry: Act) -> None:
         self._stop, self._hurry = stop, hurry
@@ -26,7 +26,7 @@ class _Listener:
 
 
 class _Watch:
-    """The signals of one loop, and all who listen to them: several workers may run side by side in it."""
+    """The signal handlers of one loop and their listeners. Several workers may share a loop."""
 
     def __init__(self) -> None:
         self.listeners: list[_Listener] = []
@@ -48,7 +48,7 @@ class _Watch:
     def remove(self, loop: asyncio.AbstractEventLoop) -> None:
         for number, before in self._before.items():
             loop.remove_signal_handler(number)
-            # The loop leaves the default behind; asyncio.run, for one, has its own handler for Ctrl-C.
+            # The loop restores the default handlers, but asyncio.run, for example, installs its own handler for Ctrl-C.
             if before is not None:
                 signal.signal(number, before)
 
@@ -58,11 +58,11 @@ _watches: dict[asyncio.AbstractEventLoop, _Watch] = {}
 
 @contextmanager
 def stop_on_signals(stop: Act | None, hurry: Act | None = None) -> Generator[None]:
-    """Call `stop` in the running loop at SIGTERM or SIGINT while the block runs; None leaves signals alone.
+    """Call `stop` in the running loop on SIGTERM or SIGINT while the block runs. None ignores signals.
 
-    `hurry` is called at every further one instead, where it is given. Each block that listens in a loop is told.
-    Where the loop cannot handle signals (another thread, another platform) nothing is installed: the program that
-    embeds the worker stops it itself.
+    `hurry` is called instead for each further signal, if it is given. Every active block of a loop receives the
+    signals. If the loop cannot handle signals (in another thread, or on another platform), nothing is installed, and
+    the program around the worker must stop it.
     """
     if stop is None:
         yield

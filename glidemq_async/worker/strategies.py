@@ -1,4 +1,4 @@
-"""Custom backoff strategies of a worker: checked when the worker is created, called when a run has failed."""
+"""Custom backoff strategies: checked when the worker is created, called when a run has failed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BackoffStrategy: TypeAlias = Callable[[int, BaseException], float]
 
 
 def checked_strategies(found: Mapping[str, BackoffStrategy] | None) -> dict[str, BackoffStrategy]:
-    """Return the strategies by name. Raises TypeError for anything else than plain functions by name."""
+    """Return the strategies by name. Raises TypeError unless all values are plain functions."""
     given: Any = found
     if given is None:
         return {}
@@ -30,32 +30,33 @@ def checked_strategies(found: Mapping[str, BackoffStrategy] | None) -> dict[str,
             )
         if inspect.iscoroutinefunction(strategy) or inspect.iscoroutinefunction(getattr(strategy, "__call__", None)):  # noqa: B004
             raise TypeError(
-                f"backoff_strategies[{name!r}] is a coroutine function, and a strategy cannot wait: pass a plain "
+                f"backoff_strategies[{name!r}] is a coroutine function, but a strategy cannot await; pass a plain "
                 "function that returns seconds"
             )
     return dict(cast("Mapping[str, BackoffStrategy]", given))
 
 
 def ask(strategies: Mapping[str, BackoffStrategy], name: str, made: int, error: BaseException) -> int | None:
-    """Return the wait in milliseconds, None when the strategy ends the retries.
+    """Return the wait in milliseconds, or None if the strategy ends the retries.
 
-    Raises UnrecoverableError for a strategy that the worker does not have or that does not return seconds, and what
-    the strategy raises.
+    Raises UnrecoverableError if the worker does not have the strategy or if the strategy does not return seconds.
+    Raises the exceptions of the strategy.
     """
     strategy = strategies.get(name)
     if strategy is None:
         known = ", ".join(sorted(strategies)) or "none"
         raise UnrecoverableError(
-            f"the job asks for backoff strategy {name!r}, this worker has {known}: pass it in backoff_strategies"
+            f"the job uses backoff strategy {name!r}, but this worker has {known}; pass it in backoff_strategies"
         )
     answer: Any = strategy(made, error)
     if not isinstance(answer, int | float) or isinstance(answer, bool) or math.isnan(answer):
         if inspect.iscoroutine(answer):
             answer.close()
         raise UnrecoverableError(
-            f"backoff strategy {name!r} returned {answer!r}: return seconds, or a negative number to end the retries"
+            f"backoff strategy {name!r} returned {answer!r}; it must return seconds, or a negative number to "
+            "end the retries"
         )
     if answer < 0:
         return None
-    # The store would overflow with more than the longest delay, and start the job immediately.
+    # A delay above the maximum would overflow in the store, and the job would start immediately.
     return round(min(answer * 1000, MAX_MS))

@@ -1,4 +1,4 @@
-"""Sweeping: jobs of dead workers start elsewhere. Any worker does it; the store lets one at a time do the work."""
+"""Sweeps: reclaim the jobs of dead workers. Every worker tries; the store accepts one sweep per interval."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from glidemq_async._internal import failpoints
 from glidemq_async.functions.callers import Functions
 
 LONGEST_INTERVAL: Final = 1.0
-"""Seconds between two sweeps, however long leases are: a sweep also fails what waited too long."""
+"""Maximum pause between two sweeps in seconds, however long leases are, because a sweep also expires waiting jobs."""
 
 
 class Sweeper:
-    """Sweeps one queue every tenth of a lease (at most every second) and rests longer while somebody else does."""
+    """Sweeps one queue every tenth of a lease (at most every second), and less often while another worker sweeps."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Sweeper:
         while True:
             swept = await self._sweep()
             pause = self._interval if swept else self._rest
-            # Never shorter than the interval: a sweep that comes too early is refused, and the rest is long.
+            # Not shorter than the interval: the store refuses an early sweep, and the pause after a refusal is long.
             await asyncio.sleep(pause * random.uniform(1.02, 1.2))
 
     async def _sweep(self) -> bool:

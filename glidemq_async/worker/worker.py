@@ -1,4 +1,4 @@
-"""The worker: claims jobs of one queue and runs them. What it is made of lives in the modules beside this one."""
+"""The worker: claims jobs of one queue and runs them. The other modules of this folder are its parts."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ from glidemq_async.worker.slots import Slots
 from glidemq_async.worker.strategies import BackoffStrategy
 
 CANCEL_SECONDS: Final = 0.5
-"""How long cancelled handlers may take to end at shutdown before they are left behind."""
+"""Time that cancelled handlers may take to end at shutdown."""
 SIGN_ON_SECONDS: Final = 10.0
-"""How long the call may take by which the store learns of the worker."""
+"""Time limit for the call that registers the worker."""
 SIGN_OFF_SECONDS: Final = 1.0
-"""For a start that failed: whoever is not signed off by then is forgotten by the sweep."""
+"""Time limit for the sign-off after a failed start. After that, the sweep removes the worker from the list."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,37 +59,39 @@ _log = logging.getLogger(__name__)
 class Worker(Runs, Generic[Data, Result]):
     """Runs the jobs of one queue, at most `concurrency` at a time.
 
-    `processor` takes a Job and returns its result. `await worker.run()` works until SIGTERM, SIGINT or `stop()`;
+    `processor` takes a Job and returns its result. `await worker.run()` works until SIGTERM, SIGINT or `stop()`.
     `async with worker` works in the background of the block. `storage`, `prefix`, `mode`, `serializer`, `codecs`,
-    `payload_limit` (bytes, for one result) and `timeout` (of calls to the server, not of jobs) are those of Queue.
-    Durations are seconds:
+    `payload_limit` (bytes, for one result) and `timeout` (of calls to the server, not of jobs) have the same meaning as
+    for Queue. Durations are in seconds:
 
-    - `batch`: the processor takes a list of jobs, at most `batch.size`, and returns a list with one entry per job, in
-      order; an entry that is an exception is what that job raised. None completes all of them, an exception fails all.
+    - `batch`: the processor takes a list of at most `batch.size` jobs, and returns a list with one entry per job, in
+      order. An entry that is an exception fails that job. Returning None completes all jobs; raising fails all of them.
       `concurrency` is then the number of batches at a time.
-    - `executor`: "inline" (the default for coroutine functions), "thread" (for plain ones), "subprocess" (for both,
-      one process per running job), the name of a registered one, or an Executor; see docs/executors.md.
-    - `lock_duration`: the lease of a run, renewed while it runs; a dead worker's jobs start elsewhere after it.
-    - `max_stalled`: how often a job may lose its lease (its worker died) before it is failed as "stalled"; a job whose
-      own process died in this worker more often than that is failed too, whatever attempts it has left.
-    - `poll_interval`: how often an idle worker looks by itself, in case a wake-up was lost.
-    - `shutdown_timeout`: how long running jobs may take to end once the worker stops; what is left is handed back.
+    - `executor`: "inline" (the default for coroutine functions), "thread" (the default for plain functions),
+      "subprocess" (for both, one process per running job), the name of a registered executor, or an Executor; see
+      docs/executors.md.
+    - `lock_duration`: the lease of a run, which is renewed while it runs. After it, other workers run the jobs of a
+      dead worker.
+    - `max_stalled`: how often a job may lose its lease (because its worker died) before it fails as "stalled". A job
+      that kills its own process more often than this fails too, even if attempts are left.
+    - `poll_interval`: how often an idle worker checks for jobs itself, in case a wake-up was lost.
+    - `shutdown_timeout`: how long running jobs may take to end after the worker stops. Then they are released.
     - `backoff_strategies`: plain functions by name, for `Backoff.custom(name)`. Each takes (attempts made, error) and
-      returns seconds until the next attempt, or a negative number to end the retries.
-    - `retry_on`: exception types that are retried while attempts are left; all others fail the job without another
+      returns the seconds until the next attempt, or a negative number to end the retries.
+    - `retry_on`: exception types that are retried while attempts are left; all other types fail the job without another
       attempt. None retries every type. `give_up_on`: exception types that fail the job without another attempt, even
-      if `retry_on` has them too. Types derived from them are meant too.
-    - `budget`: a JobBudget, which bounds what one run may write (log, progress, data) and how long its RateLimited may
-      stop the queue.
-    - `dead_letter_queue`: the name of a queue to which what fails for good is moved as well. It is kept with the
-      queue and holds for all its workers, the last one that starts wins; None leaves what is kept. To end it:
-      `queue.set_dead_letter_queue(None)`.
-    - `after_execution`: a function of an Execution, called when a run was a job's last one, before its outcome is
-      stored; it may change what is stored, and how long. What it raises is told as "error", and changes nothing.
-    - `handle_signals`: False leaves SIGTERM and SIGINT to the program around it.
-    - `instrumentation`: hears of the runs and of the worker's start and end: see glidemq_async.telemetry.
-    - `health_port`: a port for `GET /healthz` and `/readyz`, for Kubernetes and the like; see HealthServer.
-    - `name`: how the worker calls itself, host and process id by default; a random part is added.
+      if `retry_on` includes them. Both include subclasses.
+    - `budget`: a JobBudget, which limits the writes of one run (log, progress, data) and the pauses that its
+      RateLimited may cause.
+    - `dead_letter_queue`: the name of a queue that receives a copy of each job that fails permanently. It is stored
+      with the queue and applies to all its workers; the last worker that starts sets it. None keeps the stored name. To
+      remove it, call `queue.set_dead_letter_queue(None)`.
+    - `after_execution`: a function of an Execution, called after a job's last run, before its outcome is stored. It may
+      change the stored values and the retention. An exception from it is reported as "error" and has no other effect.
+    - `handle_signals`: False leaves SIGTERM and SIGINT to the program around the worker.
+    - `instrumentation`: hooks for the runs and for the start and stop of the worker: see glidemq_async.telemetry.
+    - `health_port`: a port for `GET /healthz` and `/readyz`, for example for Kubernetes; see HealthServer.
+    - `name`: the name of the worker, by default host and process id. A random part is appended.
 
     Raises ValueError or TypeError for bad options.
     """
@@ -162,7 +164,7 @@ class Worker(Runs, Generic[Data, Result]):
         self._feedback = Feedback(self.name, self._slots, self._listeners, self._instruments)
         self._run = self._make_run(cast("Handler", processor), execution.checked(after_execution))
         self.when_broken: Callable[[Exception], None] = lambda _: None
-        """Called when its executor can run nothing any more; the worker closes by itself then. For pools."""
+        """Called when its executor cannot run jobs any more, after which the worker closes itself. Used by pools."""
         self._hurried = asyncio.Event()
         self._session: Session | None = None
         self._instrumented = False
@@ -170,7 +172,7 @@ class Worker(Runs, Generic[Data, Result]):
     def _open_executor(
         self, spec: str | Executor | None, processor: Processor[Data, Result], batch: BatchOptions | None
     ) -> tuple[Batcher | None, Executor]:
-        """What gathers jobs, if there is `batch`, and what runs are given to: this, or the executor itself."""
+        """Return the batcher if `batch` is set, and the object that starts runs: the batcher or the executor."""
         chosen = open_executor(spec, processor, self._options.concurrency)
         if isinstance(chosen, MayBreak):
             chosen.when_broken(self._break)
@@ -201,21 +203,21 @@ class Worker(Runs, Generic[Data, Result]):
 
     @property
     def storage(self) -> Storage:
-        """Where the queue lives."""
+        """The storage of the queue."""
         return self._client.storage
 
     @property
     def running(self) -> int:
-        """How many jobs are in hand."""
+        """The number of current runs."""
         return len(self._slots)
 
     @property
     def last_seen(self) -> float | None:
-        """Loop time of the last answered claim or settle call, None before the first: the sign of life."""
+        """Loop time of the last answered claim or settle call, None before the first one."""
         return self._session.loop.last_call or None if self._session else None
 
     def health(self) -> Health:
-        """Judge the worker: is it alive, does it take jobs, and if not, why. Call it in the worker's loop."""
+        """Return whether the worker is alive and takes jobs, and the problems if not. Only call this in its loop."""
         running = len(self._slots)
         if self._session is None:
             return unstarted(running)
@@ -230,9 +232,9 @@ class Worker(Runs, Generic[Data, Result]):
     def on(self, event: WorkerEvent, listener: Listener) -> None:
         """Call `listener` (a plain or coroutine function) at an event of this worker.
 
-        active(job), completed(job, result), failed(job, error), retrying(job, error, delay), returned(job),
-        lease_lost(job), stalled(recovered ids, failed ids), drained(), error(exception), closing(), closed().
-        `completed`, `failed` and `retrying` are told after the store has accepted the outcome.
+        The events and their arguments are active(job), completed(job, result), failed(job, error), retrying(job, error,
+        delay), returned(job), lease_lost(job), stalled(recovered ids, failed ids), drained(), error(exception),
+        closing() and closed(). `completed`, `failed` and `retrying` follow after the store has accepted the outcome.
         """
         self._listeners.add(event, listener)
 
@@ -257,19 +259,19 @@ class Worker(Runs, Generic[Data, Result]):
             raise
 
     async def _start_session(self) -> None:
-        # Whatever fails here, the worker can be started again.
+        # After any failure here the worker can be started again.
         await self._client.open()
         await self._start_instruments()
-        # Before anybody hears of this worker: what it cannot do, it must not claim.
+        # Start the executor before the worker is registered, because a worker must not claim jobs that it cannot run.
         await self._held.start(self._wake)
         session = self._make_session()
         try:
-            # Once this returns, get_workers tells of the worker.
+            # When this returns, get_workers lists the worker.
             await self._client.functions.renew_leases(self.name, self._info(), [], SIGN_ON_SECONDS)
             self._client.keep_time()
             await session.start()
         except BaseException:
-            await self._sign_off()  # it may be entered, whatever became of the answer
+            await self._sign_off()  # the registration may have succeeded even if its reply was lost
             raise
         self._session = session
         _log.info("worker %s works on queue %s of %s", self.name, self.queue, self.storage.url)
@@ -338,12 +340,12 @@ class Worker(Runs, Generic[Data, Result]):
     async def until_empty(self, *, wait: bool = True) -> None:
         """Wait until a started worker finds nothing to claim, or is stopped; see `run`.
 
-        With `wait=False` that is all: jobs that a limit holds back and retries are left alone like delayed ones.
-        Raises RuntimeError when the worker was not started.
+        With `wait=False` it does not wait for retries or for jobs that a limit holds back. Raises RuntimeError if the
+        worker has not been started.
         """
         if self._session is None:
             raise RuntimeError(
-                f"asked to wait until queue {self.queue!r} is empty, found worker {self.name} not started: "
+                f"worker {self.name} of queue {self.queue!r} has not been started; "
                 "call start() first, or run(until_empty=True), which starts it"
             )
         if self._batcher is not None:
@@ -356,13 +358,13 @@ class Worker(Runs, Generic[Data, Result]):
         try:
             await self._stop_working()
         finally:
-            # The last to go: until then a probe hears that the worker is stopping.
+            # Close the health server last, so that probes see that the worker is stopping.
             if self._health_server is not None:
                 await self._health_server.close()
 
     async def _stop_working(self) -> None:
         session = self._session
-        if session is None:  # never started, or not to the end
+        if session is None:  # never started, or the start failed
             await self._let_go()
             return
         self._listeners.tell("closing")
@@ -388,12 +390,12 @@ class Worker(Runs, Generic[Data, Result]):
         left = self._slots.runs()
         if not left:
             return
-        why = "was told to stop at once" if self._hurried.is_set() else "its time is over"
-        _log.warning("worker %s %s: %d running jobs are handed back", self.name, why, len(left))
+        why = "was stopped immediately" if self._hurried.is_set() else "has reached its shutdown_timeout"
+        _log.warning("worker %s %s; %d running jobs are released", self.name, why, len(left))
         for run in left:
             run.stop("shutdown")
         if tasks := [run.task for run in left if run.task]:
-            # What a run started elsewhere has ended before its job is handed back.
+            # Runs in other processes must end before their jobs are released. Otherwise two runs would overlap.
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS + grace_of(self._executor))
 
     async def _let_go(self) -> None:

@@ -97,7 +97,7 @@ async def test_nothing_works_after_a_close_during_the_start(made: Callable[[Held
             await queue.add("n", 1)
             assert await queue.get_workers() == []
         await soon(runs.close())
-        with pytest.raises(QueueClosed, match="make a new one"):
+        with pytest.raises(QueueClosed, match="create a new one"):
             await runs.start()
 
 

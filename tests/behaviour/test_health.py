@@ -70,7 +70,7 @@ async def test_a_worker_that_works_is_alive_and_ready() -> None:
 async def test_what_is_no_probe_is_told_so() -> None:
     port = free_port()
     async with worker_at(port, "memory://"):
-        assert await ask(port, "/", "GET") == (404, "there is /healthz, /livez, /readyz\n")
+        assert await ask(port, "/", "GET") == (404, "the pages are /healthz, /livez, /readyz\n")
         assert (await ask(port, "/healthz", "POST"))[0] == 405
         for rubbish in (b"\x16\x03\x01\r\n\r\n", b"x" * 10_000):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -172,7 +172,7 @@ async def test_a_claim_loop_that_should_call_and_does_not_is_dead(
     port = free_port()
     async with worker_at(port, server.url):
         server.pause()
-        await becomes(port, "/healthz", 503, "its claim loop called the storage")
+        await becomes(port, "/healthz", 503, "its claim loop last called the storage")
         server.resume()
         await becomes(port, "/healthz", 200)
 

@@ -81,7 +81,7 @@ def test_add_look_iterate_and_close_without_a_loop() -> None:
 
 def test_what_is_not_awaited_is_not_in_the_facade() -> None:
     queue = Queue[Any, Any]("q", "memory://")
-    with pytest.raises(AttributeError, match=r"Queue\.sync has only what Queue awaits"):
+    with pytest.raises(AttributeError, match=r"Queue\.sync has only coroutine methods"):
         _ = queue.sync.storage  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
@@ -136,11 +136,11 @@ async def test_what_sync_has_opened_is_not_closed_by_another_loop() -> None:
     async with standalone() as server:
         queue = Queue[Any, Any]("q", server.url)
         assert queue.sync.add("n").outcome == "added"
-        with pytest.raises(RuntimeError, match=r"belongs to another event loop.*sync"):
+        with pytest.raises(RuntimeError, match=r"opened in another event loop.*sync"):
             await queue.close()
-        with pytest.raises(RuntimeError, match=r"belongs to another event loop.*sync"):
+        with pytest.raises(RuntimeError, match=r"opened in another event loop.*sync"):
             await queue.storage.close()
-        with pytest.raises(RuntimeError, match=r"belongs to another event loop.*sync"):
+        with pytest.raises(RuntimeError, match=r"opened in another event loop.*sync"):
             await queue.count()
         assert queue.sync.count() == 1
         queue.sync.close()
@@ -151,7 +151,7 @@ async def test_events_that_sync_reads_are_not_ended_by_another_loop() -> None:
     async with standalone() as server:
         queue, events = Queue[Any, Any]("q", server.url), QueueEvents("q", server.url)
         events.sync.connect()
-        with pytest.raises(RuntimeError, match=r"belongs to another event loop.*sync"):
+        with pytest.raises(RuntimeError, match=r"opened in another event loop.*sync"):
             await events.close()
         queue.sync.add("n")
         [first] = itertools.islice(events.sync, 1)
@@ -184,9 +184,9 @@ def test_an_object_of_a_loop_that_has_ended_is_refused() -> None:
     queue = Queue[Any, Any]("q", "memory://")
     with asyncio.Runner() as runner:
         runner.run(queue.connect())
-        with pytest.raises(RuntimeError, match="does not run any more"):
+        with pytest.raises(RuntimeError, match="has ended"):
             queue.sync.add("n")
-        with pytest.raises(RuntimeError, match=r"does not run any more.*make new ones"):
+        with pytest.raises(RuntimeError, match=r"has ended.*create new ones"):
             asyncio.run(queue.count())
         runner.run(queue.close())
     with pytest.raises(QueueClosed):
@@ -459,4 +459,4 @@ async def test_a_loop_that_is_blocked_is_told(
     finally:
         logging.getLogger(blocking.__name__).removeHandler(heard)
     (message,) = caplog.messages
-    assert "waits for Queue.add, which the event loop has not begun" in message
+    assert "waits for Queue.add, which the event loop has not started" in message

@@ -58,8 +58,8 @@ worker = Worker("q", process, health_port={port})
 
 
 TAKEN = (
-    "the {purpose} port {port} ({host}) cannot be used: address already in use: choose another port, or end what "
-    "listens there"
+    "the {purpose} port {port} ({host}) cannot be used: address already in use; choose another port, or stop the "
+    "program that uses it"
 )
 
 

@@ -193,10 +193,13 @@ async def test_what_a_processor_raises_fails_all_of_them(queue: AnyQueue) -> Non
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ([1], "ValueError: a batch processor must return one entry per job, .* given 3 jobs and returned 1 entries"),
-        ([1, 2, 3, 4], "given 3 jobs and returned 4 entries"),
+        ([1], "ValueError: a batch processor must return one entry per job, .* returned 1 entries for 3 jobs"),
+        ([1, 2, 3, 4], "returned 4 entries for 3 jobs"),
         ([], "returned 0 entries"),
-        ({"a": 1}, "TypeError: a batch processor must return a list with one entry per job, or None: .* dict"),
+        (
+            {"a": 1},
+            "TypeError: a batch processor must return a list with one entry per job, or None, but it returned dict",
+        ),
         ("abc", "TypeError: .* it returned str"),
     ],
 )

@@ -66,7 +66,7 @@ async def test_several_bursts_at_once(queue: AnyQueue) -> None:
 @pytest.mark.only_on("memory")
 async def test_a_worker_that_was_not_started_says_so(queue: AnyQueue) -> None:
     worker = worker_of(queue, echo)
-    with pytest.raises(RuntimeError, match=r"not started: call start\(\)"):
+    with pytest.raises(RuntimeError, match=r"has not been started; call start\(\)"):
         await worker.until_empty()
     await worker.close()
 

@@ -78,7 +78,7 @@ async def test_what_was_closed_does_not_run_again(queue: AnyQueue, pooled: bool)
     worker = worker_of(queue, echo)
     runs = WorkerPool([worker], handle_signals=False) if pooled else worker
     await runs.close()
-    with pytest.raises(QueueClosed, match="make a new one"):
+    with pytest.raises(QueueClosed, match="create a new one"):
         await soon(runs.run())
 
 

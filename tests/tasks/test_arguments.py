@@ -280,7 +280,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     (Visit, Visit("/", "noon"), r"\.at must be datetime"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     (Page[Decimal], Page([1]), r"\.items \[0\] must be Decimal"),
     (Vague, Vague(NOON), "is a Vague, .* annotations cannot be resolved: name 'Nowhere' is not defined"),
-    (Salted, Salted("a", "b"), "cannot be made again .*: its __init__ also takes 'salt'"),
+    (Salted, Salted("a", "b"), "cannot be rebuilt .*: its __init__ also takes 'salt'"),
     (tuple[int, Decimal], (1,), "must be a tuple of 2"),
     (Scan, Scan(content=b"\xff"), "has no JSON form: .*utf-8"),
     (list[Scan], [Scan(content=b"\xff")], r"\[0\] has no JSON form"),

@@ -39,18 +39,18 @@ class Callable_:  # noqa: N801
 REFUSED: list[tuple[Callable[..., Any], dict[str, Any], type[Exception], str]] = [
     (coroutine, {"attemps": 2}, TypeError, "attempts"),
     (coroutine, {"attempts": 0}, ValueError, "attempts"),
-    (coroutine, {"job_id": "1"}, ValueError, "job_id='1' is an option of one job"),
+    (coroutine, {"job_id": "1"}, ValueError, "job_id='1' applies to a single job"),
     (coroutine, {"queue": "a:b"}, ValueError, "queue name"),
     (coroutine, {"name": ""}, ValueError, "task name"),
     (coroutine, {"version": 0}, ValueError, "version"),
     (coroutine, {"aliases": "old"}, TypeError, "aliases must be a list"),
     (coroutine, {"aliases": ["coroutine"]}, ValueError, "two tasks"),
-    (coroutine, {"executor": "thread"}, TypeError, "threads run plain functions"),
+    (coroutine, {"executor": "thread"}, TypeError, "threads run only plain functions"),
     (function, {"executor": "inline"}, TypeError, "block the event loop"),
     (function, {"executor": 3}, TypeError, "executor must be"),
     (function, {"executor": "thread", "permissions": Permissions()}, TypeError, "cannot enforce permissions"),
     (provided, {"executor": "subprocess"}, TypeError, "in the worker's process"),
-    (Callable_(), {}, TypeError, "made of a function"),
+    (Callable_(), {}, TypeError, "must be a function"),
     (generator, {}, TypeError, "generator function.*return a list"),
     (async_generator, {}, TypeError, "generator function.*return a list"),
 ]
@@ -74,7 +74,7 @@ def test_what_cannot_be_a_cron() -> None:
         mq.cron("@daily")(needs)
     with pytest.raises(ValueError, match="cron"):
         mq.cron("nonsense")
-    with pytest.raises(ValueError, match="tz belongs into the schedule"):
+    with pytest.raises(ValueError, match="tz cannot be combined with a Schedule"):
         mq.cron(Schedule(every=3), tz="UTC")
     with pytest.raises(TypeError, match="timezone"):
         mq.cron("@daily", timezone="UTC")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
@@ -86,7 +86,7 @@ def test_two_tasks_of_one_name_and_queues_without_tasks() -> None:
     with pytest.raises(ValueError, match="no tasks"):
         mq.worker()
     mq.task(coroutine)
-    with pytest.raises(ValueError, match=r"two tasks would run jobs called 'coroutine': tests\.tasks"):
+    with pytest.raises(ValueError, match=r"the job name 'coroutine' is used by two tasks: tests\.tasks"):
         mq.task(coroutine)
     with pytest.raises(ValueError, match="no task of this app belongs to queue 'emials'; its queues are default"):
         mq.worker(["emials"])
@@ -113,7 +113,7 @@ def test_a_task_shows_what_it_is() -> None:
     )
     assert (send.__doc__, send.function.__name__, repr(send)) == ("Send it.", "send", "<Task 'send' of queue 'emails'>")
     assert send("a", db="y") == "a y"
-    with pytest.raises(TypeError, match="workers provide 'db'"):
+    with pytest.raises(TypeError, match="so 'db' has no provider"):
         send("a")
 
 

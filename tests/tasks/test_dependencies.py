@@ -269,14 +269,14 @@ def test_what_cannot_be_provided_is_refused_at_the_declaration() -> None:
     def longer(a: str = Depends(of_worker, scope="worker")) -> None: ...
 
     for function, message in (
-        (before, "put the dependency 'a' behind 'b'"),
+        (before, "move the dependency 'a' after 'b'"),
         (lacking, "needy needs 'a'"),
-        (circle, "in a circle: .*one -> .*two -> .*one"),
-        (longer, "kept for the whole worker and cannot need session"),
+        (circle, "form a cycle: .*one -> .*two -> .*one"),
+        (longer, "has the scope 'worker' and cannot depend on session"),
     ):
         with pytest.raises(TypeError, match=message):
             mq.task(function)
-    with pytest.raises(TypeError, match="needs a function"):
+    with pytest.raises(TypeError, match="must be a function or class"):
         Depends(3)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     with pytest.raises(ValueError, match="scope must be"):
         Depends(settings, scope="app")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]

@@ -32,7 +32,7 @@ async def test_state_is_there_while_workers_run(storage: Storage, name: str) -> 
         return mq.state + 1
 
     async with mq:
-        with pytest.raises(RuntimeError, match="no worker of it runs here"):
+        with pytest.raises(RuntimeError, match="none of its workers runs in this process"):
             _ = mq.state
         job = await answer.add()
         assert log == [], "whoever only adds jobs needs no state"
@@ -101,7 +101,7 @@ async def test_a_worker_of_the_app_that_could_not_start_says_so_again(storage: S
         worker = mq.worker(health_port=taken.sockets[0].getsockname()[1])
         with pytest.raises(OSError, match="in use"):
             await worker.start()
-        with pytest.raises(QueueClosed, match="make a new one"):
+        with pytest.raises(QueueClosed, match="create a new one"):
             await worker.start()
 
 

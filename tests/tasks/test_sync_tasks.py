@@ -47,7 +47,7 @@ async def test_a_notebook_takes_an_app_from_one_loop_to_the_other(app: GlideMQ) 
     double = app.task(_double)
     job = double.sync.add(1)
     for use in (double.add(2), app.connect(), app.close(), app.__aenter__()):
-        with pytest.raises(RuntimeError, match=r"belongs to another event loop.*sync"):
+        with pytest.raises(RuntimeError, match=r"opened in another event loop.*sync"):
             await use
     assert job.sync.get_state() == double.sync.add(2).sync.get_state() == "waiting"
     app.sync.close()

@@ -153,7 +153,7 @@ async def test_a_job_of_an_unknown_task_fails_after_the_grace_and_its_attempts(s
     queue = mq.queue(known.queue)
     job = await queue.add("os.system", {"a": ["true"], "k": {}}, attempts=2)
     async with mq, mq.worker():
-        with pytest.raises(JobFailed, match=r"'os\.system'.* this app has known") as caught:
+        with pytest.raises(JobFailed, match=r"'os\.system'.* but this app has known") as caught:
             await job.result(PATIENCE)
     assert caught.value.error_type == "UnknownTaskError"
     await job.refresh()
@@ -180,7 +180,7 @@ async def test_a_job_of_an_unknown_task_waits_for_a_newer_worker(
             await older.run_worker(until_empty=True)
         await job.refresh()
         assert (job.state, job.attempts_made) == ("delayed", 0)
-        assert str(job.failed_reason).startswith("waits for a worker with task 'fresh': import the module")
+        assert str(job.failed_reason).startswith("waits for a worker with task 'fresh'; import the module")
         warnings = [each.getMessage() for each in caplog.records if each.name.endswith("routing")]
         assert len(warnings) == 1, "one warning for all jobs of a task"
         assert "this app has no task 'fresh'" in warnings[0]
@@ -209,7 +209,7 @@ async def test_renamed_tasks_and_versions_run_what_was_added_under_the_old_names
             for name in ("resize", "resize@2", "shrink")
         ]
     assert results == ["old a", "a 0", "a 0"]
-    with pytest.raises(ValueError, match="two tasks would run jobs called 'shrink'"):
+    with pytest.raises(ValueError, match="the job name 'shrink' is used by two tasks"):
         mq.task(name="shrink")(resize_1.function)
 
 
@@ -394,7 +394,7 @@ async def test_a_closed_worker_starts_no_more(mq: GlideMQ) -> None:
     worker = mq.worker()
     async with worker:
         await worker.start()
-    with pytest.raises(QueueClosed, match="make a new one"):
+    with pytest.raises(QueueClosed, match="create a new one"):
         await worker.run()
 
 

@@ -234,6 +234,6 @@ async def test_an_executor_of_the_worker_that_cannot_run_a_task_is_refused(stora
     @app.task
     async def provided(number: int = Depends(lambda: 1)) -> None: ...
 
-    with pytest.raises(TypeError, match=r"number would be made .*executor='elsewhere' of the worker"):
+    with pytest.raises(TypeError, match=r"number would be created .*the worker's executor='elsewhere'"):
         app.worker(executor="elsewhere")
     await app.close()

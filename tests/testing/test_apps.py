@@ -50,7 +50,7 @@ async def test_it_goes_back_where_it_was_when_the_harness_closes() -> None:
     async with Harness() as harness:
         assert harness.use(mq) is mq
         await add.add(1, 2)
-        with pytest.raises(RuntimeError, match="found it open"):
+        with pytest.raises(RuntimeError, match="the app is open"):
             mq.relocate("memory://")
     assert mq.relocate("memory://") == "redis://127.0.0.1:1/0"
     mq.relocate("redis://127.0.0.1:1/0")

@@ -140,7 +140,7 @@ def test_a_stored_schedule_is_read_as_it_was(schedule: Schedule) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\xc0", b"\x80", b"\x81\xa1a\x01", b"\xff", b"\x93\x01\x02\x03"])
 def test_what_is_no_stored_schedule_is_refused(data: bytes) -> None:
-    with pytest.raises(SerializationError, match="not a stored schedule"):
+    with pytest.raises(SerializationError, match="stored schedule"):
         Schedule.from_wire(data)
 
 
@@ -178,19 +178,19 @@ def test_the_next_slot_for_users() -> None:
         ({"every": -1}, ValueError, "every must not be negative"),
         ({"every": float("nan")}, ValueError, "every must be a finite number"),
         ({"every": "5"}, TypeError, "every must be seconds"),
-        ({"every": 5, "tz": "Europe/Madrid"}, ValueError, "concerns cron only"),
-        ({"every": 5, "tz": "UTC"}, ValueError, "concerns cron only"),
-        ({"every": 5, "tz": ""}, ValueError, "concerns cron only"),
-        ({"every": 5, "catch_up": 5}, ValueError, "catch_up=5 concerns missed='fire-all' only, got missed='skip'"),
-        ({"cron": "@daily", "missed": "fire-once", "catch_up": 100}, ValueError, "catch_up=100 concerns"),
-        ({"cron": "@daily", "tz": ""}, ValueError, "tz='' is not known"),
-        ({"cron": "@daily", "tz": "Europe/Atlantis"}, ValueError, "tz='Europe/Atlantis' is not known"),
-        ({"cron": "@daily", "tz": "../etc/passwd"}, ValueError, "is not known"),
+        ({"every": 5, "tz": "Europe/Madrid"}, ValueError, "applies only to cron="),
+        ({"every": 5, "tz": "UTC"}, ValueError, "applies only to cron="),
+        ({"every": 5, "tz": ""}, ValueError, "applies only to cron="),
+        ({"every": 5, "catch_up": 5}, ValueError, "catch_up=5 applies only to missed='fire-all', not to missed='skip'"),
+        ({"cron": "@daily", "missed": "fire-once", "catch_up": 100}, ValueError, "catch_up=100 applies only"),
+        ({"cron": "@daily", "tz": ""}, ValueError, "tz='' is not a known time zone"),
+        ({"cron": "@daily", "tz": "Europe/Atlantis"}, ValueError, "tz='Europe/Atlantis' is not a known time zone"),
+        ({"cron": "@daily", "tz": "../etc/passwd"}, ValueError, "is not a known time zone"),
         ({"cron": "@daily", "tz": 2}, TypeError, "tz must be the IANA name"),
         ({"every": 5, "start": datetime(2026, 1, 1)}, ValueError, "start must carry a time zone"),  # noqa: DTZ001
         ({"every": 5, "end": "tomorrow"}, TypeError, "end must be a datetime"),
         ({"every": 5, "start": NOON, "end": NOON - timedelta(1)}, ValueError, "end must not be before start"),
-        ({"cron": "@yearly", "start": NOON, "end": NOON}, ValueError, "there is no slot from start"),
+        ({"cron": "@yearly", "start": NOON, "end": NOON}, ValueError, "there is no fire time from start"),
         ({"every": 5, "limit": 0}, ValueError, "limit must be from 1"),
         ({"every": 5, "limit": True}, TypeError, "limit must be an int"),
         ({"every": 5, "missed": "never"}, ValueError, "missed must be one of 'skip', 'fire-once', 'fire-all'"),

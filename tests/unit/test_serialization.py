@@ -352,7 +352,7 @@ def test_no_bytes_raise_anything_else(serializer: Serializer, data: bytes) -> No
 def test_the_limit_is_on_encoded_bytes() -> None:
     payloads = Payloads("glide:{q}", MSGPACK, (), 10)
     assert payloads.encode("a" * 9, "data", "n", "") == b"\xa9" + b"a" * 9
-    with pytest.raises(PayloadTooLarge, match="data is 11 bytes when encoded, the limit is 10") as caught:
+    with pytest.raises(PayloadTooLarge, match="data is 11 bytes when encoded, but the limit is 10") as caught:
         payloads.encode("a" * 10, "data", "n", "")
     assert (caught.value.size, caught.value.limit) == (11, 10)
 
