@@ -1,12 +1,12 @@
--- access: whether the caller's user may run what the functions run. Functions run with the permissions of their caller,
--- and a command that is refused in the middle of one would leave half of a change.
---   check(base) raises ACCESS with the missing ACL rules, before anything is written; answers the missing rules that
---   cost a wake-up and nothing else: those of the channels.
+-- access: checks that the caller's user may run every command of the functions. Functions run with the permissions of
+-- their caller. If the server refused a command in the middle of a function, half of a change would remain.
+--   check(base)  raises ACCESS with the missing ACL rules before anything is written. Returns the missing rules for
+--                channels: without them wake-ups are lost, but nothing else fails.
 
 local access = {}
 
--- One use of each command that stands in these files; "k" stands for a key. tests/unit/test_lua.py holds this list
--- against the text.
+-- One use of each command in the function library; "k" is the place of a key. tests/unit/test_lua.py compares this list
+-- with the source.
 local COMMANDS = {
   'EXISTS k', 'GET k', 'HDEL k f', 'HEXISTS k f', 'HGET k f', 'HGETALL k', 'HINCRBY k f 1', 'HMGET k f',
   'HSET k f v', 'HSETNX k f v', 'HSTRLEN k f', 'HLEN k', 'INCR k', 'INCRBY k 1', 'LLEN k', 'LRANGE k 0 0',
@@ -21,12 +21,12 @@ local COMMANDS = {
 local CONTAINERS = {MEMORY = true, XGROUP = true, XINFO = true}
 
 local function allowed(words)
-  -- It raises for a command that the server does not know, which an ACL cannot help.
+  -- acl_check_cmd raises an error for a command that the server does not know. ACL rules cannot change that.
   local known, answer = pcall(redis.acl_check_cmd, unpack(words))
   return not known or answer
 end
 
--- The rule that allows a command: "+zadd", "+xgroup|create".
+-- Return the rule that allows a command, for example "+zadd" or "+xgroup|create".
 local function rule_of(words)
   return '+' .. string.lower(words[1] .. (CONTAINERS[words[1]] and '|' .. words[2] or ''))
 end
@@ -49,7 +49,7 @@ local function missing_channels(base)
   local rules, channel = {}, base .. ':wake:'
   if not allowed({'SPUBLISH', channel, ''}) then rules[1] = '+spublish' end
   if not allowed({'SSUBSCRIBE', channel}) then rules[#rules + 1] = '+ssubscribe' end
-  -- Both at once: it is the channels that are missing, as for each new user, and not two commands.
+  -- If both are missing, the user lacks the channels (as every new user does), not the two commands.
   if rules[2] then rules = {'&' .. string.match(base, '^[^{]*') .. '*'} end
   return rules
 end

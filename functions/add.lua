@@ -1,24 +1,24 @@
--- add: the only way in.
---   addJob    lane number n { id name data opts extra }*n incarnation -> { now, first, ids, outcomes }
---     id      '' for a generated one; extra: '', or 'k' and a key if that is all, or cmsgpack { delay | at, ttl, reply,
---             priority, lifo, key, cost, dedup }, ms, a reply channel, thousandths of a token, { id, ttl, mode } (see
---             dedup.lua)
---     first   the first generated id when all generated ids follow each other; else '' and `ids` lists them in order
---     outcomes  flat { position, word, id }: positions (from 1) that were not added: "duplicate" or "completed", and
---             the job that stands in the way; and those that were added and wait for the end of another job: "held"
--- O(n). Refused as a whole when memory is full; nothing is written before every argument has been read.
+-- add: adds jobs. No other code creates a job.
+--   addJob    channel number n { id name data opts extra }*n incarnation -> { now, first, ids, outcomes }
+--     id      '' for a generated one; extra: '', or 'k' and a key if that is the only option, or cmsgpack { delay | at,
+--             ttl, reply, priority, lifo, key, cost, dedup }, ms, a reply channel, thousandths of a token, { id, ttl,
+--             mode } (see dedup.lua)
+--     first   the first generated id when all generated ids are consecutive; otherwise '' and `ids` lists them in order
+--     outcomes  flat { position, status, id }: positions (from 1) that were not added: "duplicate" or "completed", with
+--               the id of the existing job; and added jobs that wait for the end of another job: "held"
+-- O(n). The whole call is refused when memory is full. Nothing is written before every argument has been read.
 
 local add = {}
 local FIELDS = 5
 local KEY_ALONE = 107            -- 'k'; packed options begin with a byte above 127
 
--- The options of one add, nil for ''.
+-- Return the options of one add, nil for ''.
 function add.extra(text)
   if string.byte(text) == KEY_ALONE then return {key = string.sub(text, 2), alone = true} end
   return text ~= '' and cmsgpack.unpack(text) or nil
 end
 
--- Read an argument list that holds, from args[from] on, n { id name data opts extra }*n incarnation.
+-- Read an argument list that contains, from args[from] on, n { id name data opts extra }*n incarnation.
 function add.parse(args, from)
   local n = integer('count', args[from])
   local over = #args - from - n * FIELDS    -- 1 with the incarnation
@@ -35,7 +35,7 @@ function add.parse(args, from)
     end
     local text = args[at + 5]
     if text ~= '' then
-      -- Jobs of a kind are added together, and mostly in the same words.
+      -- Jobs of one kind are mostly added together, with the same text.
       if text ~= last then last, extra = text, add.extra(text) end
       extras[i] = extra
     end
@@ -43,8 +43,8 @@ function add.parse(args, from)
   return {args = args, from = from, n = n, extras = extras, generated = generated, numeric = numeric}
 end
 
--- Reserve generated ids. They are consecutive unless a custom id that looks like one was ever used.
--- numeric: the set of such ids in this call, nil if there is none; ever_numeric: whether an earlier call had one.
+-- Reserve generated ids. They are consecutive unless a custom id that looks like a generated one was ever used.
+-- numeric: the set of such ids in this call, nil if there are none; ever_numeric: an earlier call had one.
 local function allocate(base, n, numeric, ever_numeric)
   if n == 0 then return '', nil end
   local last = redis.call('INCRBY', base .. ':id', n)
@@ -57,7 +57,7 @@ local function allocate(base, n, numeric, ever_numeric)
       ids[#ids + 1] = id
     else
       misses = misses + 1
-      -- A long run of taken ids is jumped over in growing steps: walking it would be work without a bound.
+      -- Skip a long run of used ids in growing steps. Checking each of them would be unbounded work.
       if misses % 64 == 0 then
         last = redis.call('INCRBY', base .. ':id', 2 ^ (misses / 64 + 5))
         candidate = last
@@ -68,7 +68,7 @@ local function allocate(base, n, numeric, ever_numeric)
   return '', ids
 end
 
--- The word for an add whose own id is taken already, or nil.
+-- Return the status of an add whose own id is in use, or nil.
 local function is_taken(base, id)
   local state = record.place(base, id)
   if (state == 'completed' or state == 'failed') and finish.remove_over(base, id) then state = nil end
@@ -79,7 +79,7 @@ local function is_taken(base, id)
   return state == 'completed' and 'completed' or 'duplicate'
 end
 
--- The word for an add whose deduplication id has an owner in the way, and that owner. No word and an owner: the job
+-- Return the status of an add whose deduplication id has an owner, and that owner. An owner without a status is the job
 -- that the add replaces.
 local function is_duplicate(base, wanted, call)
   local owner = dedup.owner(base, wanted, call.now)
@@ -90,15 +90,15 @@ local function is_duplicate(base, wanted, call)
     return 'duplicate', owner
   end
   if not locations.is_unstarted(state) and state ~= 'active' then return nil end
-  -- Too late to start, and only not yet failed for it.
+  -- The job has expired, but no sweep has failed it yet.
   local late = call.seen.expiry and redis.call('ZSCORE', base .. ':expiry', owner)
   if late and tonumber(late) <= call.now then return nil end
   if wanted.mode == 'simple' then return 'duplicate', owner end
   return nil, not record.has_started(base, owner) and owner or nil
 end
 
--- The word for an add that another job stands in the way of, and that job; or nil, and what it replaces is gone. id:
--- the add's own one or ''. Of mode keep_last also the job that the added one has to follow.
+-- Return the status of an add that an existing job blocks, and that job; or nil, after removing the job that the add
+-- replaces. id: the add's own id or ''. For mode keep_last also return the job that the added one has to follow.
 local function in_the_way(base, id, extra, call, name, data)
   local word, owner
   local wanted = extra and extra.dedup
@@ -115,7 +115,7 @@ local function in_the_way(base, id, extra, call, name, data)
   return nil
 end
 
--- The time of the call, as records tell it.
+-- Return the time of the call in the form that records contain.
 local function added_at(call)
   local added = call.added
   if not added then
@@ -125,14 +125,14 @@ local function added_at(call)
   return added
 end
 
--- Write a job that waits in the line of its key and has no options.
+-- Write a job that waits in the line of its key and has no other options.
 local function store_keyed(base, id, name, data, extra, call)
   local place, route = keyed.enter_first(base, id, extra, added_at(call), call, 'i')
   redis.call('HSET', base .. ':job:' .. id, 'name', name, 'data', data, 'place', place, 'route', route)
 end
 
--- Write a job that is not the plainest: its record with one command. Answers whether it is delayed. first: the job
--- that it has to follow, if there is one.
+-- Write a job with options: its record takes one command. Return true if it is delayed. first: the job that it has to
+-- follow, if there is one.
 local function store_with_extra(base, id, name, data, opts, extra, call, first)
   local key, now = base .. ':job:' .. id, call.now
   local due = extra.at or (extra.delay and now + extra.delay)
@@ -159,7 +159,7 @@ local function store_with_extra(base, id, name, data, opts, extra, call, first)
   else
     place, route = routes.enter_first(base, id, extra, added, call, opts == '' and 'i' or 'o')
   end
-  -- Written out for the commonest: putting a list of arguments together costs more than the rest of this.
+  -- The most common case is written out: building an argument list costs more than the rest of this function.
   if route and opts == '' and not (delayed or deduped or extra.key) then
     redis.call('HSET', key, 'name', name, 'data', data, 'place', place, 'route', route, 'added', added)
     return false
@@ -198,7 +198,7 @@ local function store(base, id, name, data, opts, extra, call, first)
 end
 
 -- Add one job from within another function: { id, name, data, opts, extra } as above, extra a table or nil. The caller
--- ends with wakeup.finish. Answers the job's id and "added", or the id of the job in the way and the word.
+-- ends with wakeup.finish. Return the job's id and "added", or the id of the existing job and the status.
 function add.one(base, job, call)
   local id, extra = job.id, job.extra
   local word, owner, first = in_the_way(base, id, extra, call, job.name, job.data)
@@ -211,7 +211,7 @@ function add.one(base, job, call)
   return id, 'added'
 end
 
--- A queue of mode "keyed" takes only jobs with a key, one of mode "global" none with a key.
+-- A queue of mode "keyed" accepts only jobs with a key, one of mode "global" only jobs without a key.
 function add.check_mode(mode, n, extras)
   if not mode then return end
   for i = 1, n do
@@ -223,16 +223,16 @@ function add.check_mode(mode, n, extras)
   end
 end
 
--- Add the jobs of a parsed list but for those at the positions in `known`; quiet: no event tells of duplicates; new:
--- the caller knows that all have ids of their own under which there is no job, and that no id comes twice.
--- Answers the call, which the caller ends with wakeup.finish, and first, ids and outcomes as told above.
+-- Add the jobs of a parsed list, except those at the positions in `known`. quiet: write no events for duplicates. new:
+-- the caller knows that all jobs have their own ids, that these are free, and that no id occurs twice. Return the call,
+-- which the caller ends with wakeup.finish, and first, ids and outcomes as described above.
 function add.all(base, jobs, known, quiet, new)
   local args, from, n, extras = jobs.args, jobs.from, jobs.n, jobs.extras
   local call, outcomes = {now = clock.now(), lines = {}, startable = 0}, {}
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
   incarnation.check(args[from + 1 + n * FIELDS], meta[4])
   add.check_mode(meta[3], n, extras)
-  -- A plain add needs to know nothing else of its queue.
+  -- A plain add needs no other flags of its queue.
   call.seen = next(extras) and queue_flags.at(base) or {paused = meta[1] == '1', limits = meta[5] == '1'}
   local first, ids = allocate(base, jobs.generated, jobs.numeric, meta[2] == '1')
   local counter, nth, text_of = tonumber(first), 0, counting()

@@ -1,15 +1,17 @@
--- base: the ground every other file of the library stands on.
+-- base: constants and helpers that all other files of the library use.
 --
 -- Calling contract of all functions
---   KEYS[1]   the queue's base key, "<prefix>:{<queue>}"; every other key is derived from it and shares its slot.
---   ARGV[1,2] for functions that change something and are not idempotent by nature: caller lane and request
---             number (see request.lua). All further arguments are flat and positional.
---   errors    "GLIDEMQ <CODE> <text>", raised before the first write.
--- Rules: parse and check, then read, then write; no fallible command after the first write; bounded work per call.
+--   KEYS[1]    the queue's base key, "<prefix>:{<queue>}". Every other store key derives from it and has its cluster
+--              slot.
+--   ARGV[1,2]  request channel and request number (see request.lua), for functions that change something and are not
+--              idempotent. The headers call them `channel number`. All further arguments are flat and positional.
+--   errors     "GLIDEMQ <CODE> <text>", raised before the first write.
+-- A `status` in a header is a short reply code such as "ok", "missing" or "stale".
+-- Rules: parse and check, then read, then write. No fallible command after the first write. Bounded work per call.
 
 local GROUP = 'workers'          -- the one consumer group of `stream` and `lane`
 local SEP = '\31'                -- unit separator: ids and names never hold control characters
-local RS = '\30'                 -- record separator, between the parts of one word
+local RS = '\30'                 -- record separator, between the parts of one detail
 
 local function fail(code, text)
   return error({err = 'GLIDEMQ ' .. code .. ' ' .. text})

@@ -1,8 +1,8 @@
--- budget: how much one call may do. A function that walks through many things asks between two of them whether its
--- budget is spent, answers how far it came, and the client calls again.
+-- budget: limits the work of one call. A function that walks through many items checks its budget between two of them.
+-- When the budget is spent, it returns the position it has reached, and the client calls again.
 
 local budget = {}
--- Seconds, and bytes: memory that is freed costs time later than the clock shows.
+-- Seconds, and bytes: freeing memory costs time after the clock has been read.
 local ENOUGH = 0.002
 local HEAVY = 8388608
 local ANSWER = 524288
@@ -10,7 +10,8 @@ local ANSWER = 524288
 do
   local asked_for_clock, processor_time
 
-  -- Seconds since an unknown instant. Inside a function most servers stop TIME, and those that do not have no os.clock.
+  -- Return seconds since an unknown instant. Inside a function most servers freeze TIME. Those that do not have no
+  -- os.clock.
   local function seconds()
     if not asked_for_clock then
       asked_for_clock = true
@@ -22,12 +23,12 @@ do
     return t[1] + t[2] / 1000000
   end
 
-  -- A new budget. The caller adds to `bytes`; most: how many are too many.
+  -- Return a new budget. The caller adds to `bytes`; most: the limit of bytes.
   function budget.new(most)
     return {began = seconds(), bytes = 0, most = most or HEAVY}
   end
 
-  -- The budget of a function that answers with payloads, of which each byte costs again when it is sent.
+  -- Return the budget of a function that returns payloads. Each byte costs time again when it is sent.
   function budget.of_answer()
     return budget.new(ANSWER)
   end

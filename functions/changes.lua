@@ -1,10 +1,10 @@
--- changes: another priority or another delay for a job that has not started.
---   changePriority  lane number id priority -> word
---   changeDelay     lane number id delay_ms -> word     0 = startable now
--- word: "ok", "missing", or "state <state>" when the job runs or has ended. O(log N).
+-- changes: changes the priority or the delay of a job that has not started.
+--   changePriority  channel number id priority -> status
+--   changeDelay     channel number id delay_ms -> status     0 = startable now
+-- status: "ok", "missing", or "state <state>" when the job runs or has ended. O(log N).
 
--- The route of a job after its priority changed. A keyed job keeps its place among equals in its key's line; one that
--- was LIFO keeps to that only at priority 0.
+-- Return the route of a job after its priority changed. A keyed job keeps its position among jobs of equal priority in
+-- its key's line. A LIFO job remains LIFO only with priority 0.
 local function route_with(route, priority)
   local kind = route and string.sub(route, 1, 1)
   if kind == 'k' then
@@ -16,7 +16,7 @@ local function route_with(route, priority)
   return kind == 'l' and route or nil
 end
 
--- The state, when it fits; else nil and the word.
+-- Return the state if the job can be changed; otherwise nil and the status.
 local function changeable(base, id)
   local state = record.place(base, id)
   if not state then return nil, 'missing' end
@@ -44,7 +44,7 @@ request.register('changePriority', function(base, args)
   return 'ok'
 end)
 
--- A keyed job that is put off gives up its place in the line, unless it rests there for its next attempt.
+-- A keyed job that is delayed loses its position in the line, unless it rests there for its next attempt.
 local function give_up_place(base, id, key)
   local route = redis.call('HGET', key, 'route')
   if not route or string.sub(route, 1, 1) ~= 'k' then return end

@@ -1,15 +1,15 @@
--- checking: the self-check of the stored data, in bounded steps and without a write.
+-- checking: verifies the integrity of the stored data, in bounded steps and without a write.
 --   checkPlaces   structure cursor count -> { next cursor | '', flat { invariant, id, text } }
---     Every member of the structure has a record whose place names this structure. structure: returned, scheduled,
+--     Every member of the structure has a record whose location names this structure. structure: returned, scheduled,
 --     completed, failed, lifo, prioritized, keyed, stream, lane.
 --   checkKey      key cursor -> { next cursor | '', flat { invariant, subject, text } }
---     The lines of one key agree with the records, and it stands in `ready` or `sleeping` exactly if it should.
+--     The lines of one key agree with the records, and the key is in `ready` or `sleeping` exactly if it should be.
 --   checkRecords  id… -> { number of records looked at, flat { invariant, id, text } }
---     Every record stands in exactly the structure its place names, and its fields fit its state.
+--     Every record is in exactly the structure that its location names, and its fields fit its state.
 --   checkQueue    cursor -> { next cursor | '', flat { invariant, subject, text } }
---     Counted runs, marks, and jobs both completed and failed.
--- Invariant numbers are those of ARCHITECTURE.md. Each function sees one instant, so what it finds is true. A call ends
--- early when its budget is spent, and the caller goes on from the answered cursor.
+--     Counts of running jobs, marks, and jobs that are both completed and failed.
+-- ARCHITECTURE.md numbers the invariants. Each function sees one instant, so its findings are
+-- exact. A call ends early when its budget is spent, and the caller continues from the returned cursor.
 
 local checking = {}
 local STATE_OF = {returned = 'waiting', lifo = 'waiting', prioritized = 'prioritized', keyed = 'key-waiting',
@@ -56,7 +56,7 @@ local function check_stream(base, structure, cursor, count, report)
     local state, at = record.place(base, id)
     local expected = is_pending(stream, entry[1]) and 'active' or 'waiting'
     if structure == 'lane' and expected == 'waiting' then
-      found(report, 'I4', id, 'lane entry ' .. entry[1] .. ' is pending for nobody')
+      found(report, 'I4', id, 'lane entry ' .. entry[1] .. ' is not pending for any consumer')
     end
     if not state then
       found(report, 'I2', id, structure .. ' entry ' .. entry[1] .. ' has no record')
@@ -85,7 +85,7 @@ local function stands(base, id, state, entry)
   return holder == id and full == entry and is_pending(stream, raw) == (state == 'active')
 end
 
--- Whether there is a job with this id, standing where its record says.
+-- Return true if there is a job with this id, in the structure that its record names.
 function checking.stands(base, id)
   local state, entry = record.place(base, id)
   return state and stands(base, id, state, entry) or false
@@ -103,7 +103,7 @@ local function check_record(base, id, report)
     found(report, 'I2', id, 'a record without name or data')
   end
   if not stands(base, id, state, entry) then
-    found(report, 'I1', id, 'its place is ' .. state .. ' ' .. entry .. ' but it does not stand there')
+    found(report, 'I1', id, 'its place is ' .. state .. ' ' .. entry .. ' but it is not there')
   end
   local over = state == 'completed' or state == 'failed'
   if over and not fields[3] then found(report, 'I5', id, state .. ' without a time of ending') end
@@ -142,7 +142,7 @@ local function check_members(base, key, members, state, report)
   end
 end
 
--- A job that rests and was taken out of its turn (put off by hand) counts like any that waits for an instant.
+-- A job that rests and was delayed by hand counts like any job that waits for an instant.
 local function check_ready(base, key, report)
   local waiting = redis.call('ZCARD', base .. ':keyq:' .. key)
   local call = {now = clock.now(), seen = queue_flags.at(base)}
@@ -174,7 +174,7 @@ register('checkKey', function(base, args)
   return {'', report}
 end, {'no-writes'})
 
--- As many runs of each key are counted as stand in `lane`, if it is short enough to look at.
+-- The counted runs of each key equal its entries in `lane`, if `lane` is short enough to read.
 local function check_running(base, report)
   local lane, runs = base .. ':lane', {}
   if redis.call('XLEN', lane) > 1000 or redis.call('HLEN', base .. ':running') > 1000 then return end
@@ -186,14 +186,14 @@ local function check_running(base, report)
   for i = 1, #counted, 2 do
     local key, count = counted[i], tonumber(counted[i + 1])
     if count ~= runs[key] then
-      found(report, 'I6', key, count .. ' runs are counted and ' .. (runs[key] or 0) .. ' stand in lane')
+      found(report, 'I6', key, count .. ' runs are counted and ' .. (runs[key] or 0) .. ' are in lane')
     end
     runs[key] = nil
   end
-  for key, count in pairs(runs) do found(report, 'I6', key, count .. ' runs stand in lane and none is counted') end
+  for key, count in pairs(runs) do found(report, 'I6', key, count .. ' runs are in lane and none is counted') end
 end
 
--- Marks beside the records point to jobs that still need them. Each is asked about one id.
+-- Marks outside of the records point to jobs that still need them. Each function checks one id.
 local mark = {}
 
 local function has_record(name)
@@ -220,7 +220,7 @@ function mark.revoking(base, id, report)
   if state ~= 'active' then found(report, 'I9', id, 'in revoking but not active') end
 end
 
--- One step through a zset or, for `revoking`, a set. Answers where to go on, nil at the end.
+-- Take one step through a zset or, for `revoking`, a set. Return where to continue, nil at the end.
 local function check_marks(base, name, at, report)
   local key, it = base .. ':' .. name, budget.new()
   if name == 'revoking' then

@@ -1,27 +1,28 @@
--- claim: hand startable jobs to a worker that can start them now.
--- Every claimed job becomes a pending entry: of `stream` if it stood there, else of `lane`, where it is appended and
--- made pending in the same call (XCLAIM FORCE; `lane` is never read with XREADGROUP).
+-- claim: gives startable jobs to a worker that can start them now.
+-- Every claimed job becomes a pending entry: of `stream` if it waited there, otherwise of `lane`, the active stream. A
+-- job is appended to `lane` and made pending in the same call (XCLAIM FORCE; `lane` is never read with XREADGROUP).
 -- Order: `returned`; then `stream`, `lifo` and the lines of keys in turn, so that none of them starves another; then,
--- when none of these has a job that can start, `prioritized`. Bounded by slots, by bytes, and by jobs that cannot be
--- started (expired ones, say).
---   meta  hash  turn: which of TURNS came first in the last claim that met several of them
+-- when none of these has a job that can start, `prioritized`. A claim is limited by slots, by bytes, and by the number
+-- of jobs that cannot start (for example expired ones).
+--   meta  hash  turn: the source in TURNS that came first in the last claim that found several of them
 
 local claim = {}
 local FIRST_STEP = 8
 local LARGEST_STEP = 512
 local MAX_BYTES = 1048576
-local REFUSED_BYTES = 4096       -- what a job that is not started counts for, so that a call never walks many of them
-local PROGRESS = 10              -- where a job with a history has it; it may be as large as the data
+-- the size that a job counts for if it does not start, so that a call never walks many of them
+local REFUSED_BYTES = 4096
+local PROGRESS = 10              -- position of the progress of a job with a history; it may be as large as the data
 local TURNS = {'stream', 'lifo', 'ready'}
 
--- The fields of a claimed job as its worker gets them, with id and entry; what: see record.lua. Answers nil when
--- there is no record, else also the job's last claim.
+-- Each function reads the fields of a claimed job as its worker receives them, with id and entry. The name is the read
+-- hint, see record.lua. Returns nil when there is no record, otherwise also the job's last claim.
 local read = {}
 
 function read.i(key, id, entry)
   local job = redis.pcall('HMGET', key, 'name', 'data')
   if not (job[1] and job[2]) then return nil end
-  -- A table made at its size: growing the reply's own would cost more than making another.
+  -- A table constructor with all fields: growing the reply's table would cost more than a new one.
   return {job[1], job[2], false, '1', id, entry}
 end
 
@@ -41,7 +42,7 @@ function read.h(key, id, entry)
     job[10]}, before
 end
 
--- The same fields as by read.h of a job that waited outside of the stream: mostly it never ran, and has no history.
+-- The same fields as read.h for a job that waited outside of the stream: mostly it never ran and has no history.
 function read.w(key, id, entry)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'added', 'route', 'letter')
   if not (job[1] and job[2]) then return nil end
@@ -49,7 +50,7 @@ function read.w(key, id, entry)
   return {job[1], job[2], job[3], '1', id, entry, false, false, job[5], false, job[6], job[7]}
 end
 
--- A keyed job that never ran: as by read.i and read.o, and its route.
+-- A keyed job that never ran: the same as read.i and read.o, and its route.
 function read.fi(key, id, entry)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'route')
   if not (job[1] and job[2]) then return nil end
@@ -62,7 +63,7 @@ function read.fo(key, id, entry)
   return {job[1], job[2], job[3], '1', id, entry, job[4]}
 end
 
--- The lease of a job that asks for one of its own (opts, "l"), else the worker's; as text.
+-- Return the lease of a job that has a lease option (opts, "l"), otherwise the worker's; as text.
 local function lease_of(opts, lock)
   if not string.find(opts, '\161l', 1, true) then return lock end
   local readable, options = pcall(cmsgpack.unpack, opts)
@@ -70,7 +71,7 @@ local function lease_of(opts, lock)
   return own and digits(own) or lock, own
 end
 
--- Mark one job as running; since: " <started ms> ". Answers nil when it has no record.
+-- Mark one job as running; since: " <started ms> ". Return nil when it has no record.
 local function start(base, what, id, entry, order, since, lock, call)
   local key = base .. ':job:' .. id
   local job = (read[what] or read.h)(key, id, entry)
@@ -85,8 +86,8 @@ local function start(base, what, id, entry, order, since, lock, call)
   return job
 end
 
--- The ids among these whose time to live is over, as a set; nil when no job of the queue has one. All of them start
--- or fail now, so none has to be watched any more.
+-- Return the set of those ids whose time to live is over; nil when no job of the queue has one. All of the ids start or
+-- fail now, so none needs to be watched any more.
 local function expired_among(base, ids, now, seen)
   local key = base .. ':expiry'
   if #ids == 0 or not seen.expiry then return nil end
@@ -98,7 +99,7 @@ local function expired_among(base, ids, now, seen)
   return expired
 end
 
--- A job that cannot be started: its time is over, there is no record, or one that somebody damaged.
+-- Handle a job that cannot start: it has expired, it has no record, or its record was damaged by hand.
 local function refuse(base, id, entry, key, expired, call)
   if key then
     keyed.release(base, {key}, call)
@@ -113,9 +114,9 @@ local function refuse(base, id, entry, key, expired, call)
   end
 end
 
--- Start the jobs that are now pending under these entries; bad ones are dropped from the batch, never wedge it.
--- batch: { ids, entries } and, as far as the source has them, { whats, orders, keys }, each by position; `what` holds
--- for all.
+-- Start the jobs that are now pending under these entries. Bad jobs are dropped from the batch and never block it.
+-- batch: { ids, entries } and, if the source has them, { whats, orders, keys }, all by position; `what` applies to all
+-- jobs.
 local function start_batch(base, batch, call, out)
   local ids, lock = batch.ids, digits(call.lock)
   local whats, orders, keys = batch.whats, batch.orders, batch.keys
@@ -148,7 +149,7 @@ local function read_new(base, consumer, count)
   return reply and reply[1][2] or {}
 end
 
--- Append jobs to `lane` and make them pending for this consumer. Answers their entries.
+-- Append jobs to `lane` and make them pending for this consumer. Return their entries.
 local function enter_lane(base, consumer, ids, keys)
   local lane, made, letter, n = base .. ':lane', {}, keys and 'k' or 'l', #ids
   local command = {'XCLAIM', lane, GROUP, consumer, 0}
@@ -165,7 +166,7 @@ local function enter_lane(base, consumer, ids, keys)
   return made
 end
 
--- The sources. Each starts up to `count` jobs, and answers how many it took and their bytes.
+-- The sources. Each starts up to `count` jobs, and returns how many it took and their bytes.
 local source = {}
 
 function source.stream(base, consumer, count, call, out)
@@ -211,12 +212,12 @@ function source.ready(base, consumer, count, call, out)
   keyed.review(base, call)
   local batch = keyed_claim.pop(base, count, call)
   local found, bytes = start_in_lane(base, consumer, batch, call, out)
-  -- A job that was refused leaves its place in its key to the next one.
+  -- A job that could not start makes room in its key for the next one.
   return call.touched and count or found, bytes
 end
 
--- Take from one source in growing steps, so that large payloads stop it early, until it is dry or `upto` jobs are
--- claimed. Answers the bytes so far and whether the source is dry.
+-- Take from one source in growing steps, so that large payloads stop it early, until it is empty or `upto` jobs are
+-- claimed. Return the bytes so far, and true if the source is empty.
 local function take_from(name, base, consumer, upto, bytes, call, out)
   local step = FIRST_STEP
   while #out < upto and bytes < MAX_BYTES do
@@ -229,7 +230,7 @@ local function take_from(name, base, consumer, upto, bytes, call, out)
   return bytes, false
 end
 
--- Several sources have jobs: each gets its share, beginning after the one that came first the last time.
+-- Several sources have jobs. Each gets its share, starting after the source that came first in the last claim.
 local function take_turns(base, consumer, slots, bytes, call, out)
   local last, names, at, first = call.seen.turn, {}, 1, nil
   for i = last, last + 2 do
@@ -248,9 +249,9 @@ local function take_turns(base, consumer, slots, bytes, call, out)
   return bytes
 end
 
--- Claim up to `slots` jobs. Answers them and whether it stopped early, at a bound: then the caller should call again.
--- call: with lock, the caller's lease; behind, if there may be due jobs that were not promoted yet: one of them may go
--- before those of `prioritized`.
+-- Claim up to `slots` jobs. Return them, and true if the claim stopped early because of its size: then the caller
+-- should claim again. call: with lock, the caller's lease; behind, if some due jobs may not be promoted yet: one of
+-- them may come before the jobs of `prioritized`.
 function claim.take(base, consumer, slots, call)
   local out, bytes, seen = {}, 0, call.seen
   if seen.returned then bytes = take_from('returned', base, consumer, slots, bytes, call, out) end
@@ -268,8 +269,8 @@ function claim.take(base, consumer, slots, call)
   return out, bytes >= MAX_BYTES and #out < slots
 end
 
--- The jobs of an earlier claim that are still running under their entries: the answer to a claim sent twice.
--- claimed: flat { id, entry }.
+-- Return the jobs of an earlier claim that still run under their entries, as the reply to a repeated claim. claimed:
+-- flat { id, entry }.
 function claim.reread(base, claimed)
   local out = {}
   for i = 1, #claimed, 2 do

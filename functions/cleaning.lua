@@ -1,24 +1,26 @@
--- cleaning: remove many jobs, or start many anew, in steps that the client repeats with the answered cursor until that
--- is ''. The first step gets cursor ''. What a later step must know (since when, how many so far) is in the cursor.
---   drainJobs   lane number cursor delayed count -> { cursor, removed }
---     Jobs that wait, with delayed "1" also those in `scheduled`. All that waited when the first step came go; later
---     ones may stay. The last step tells the event `drained`.
---   cleanJobs   lane number cursor state grace_ms limit count -> { cursor, ids }
---     Jobs that had ended so at least grace_ms before the first step, the oldest first. The last step tells `cleaned`.
---   cleanUnstarted  lane number cursor state grace_ms limit count -> { cursor, ids }
---     Jobs that wait in this state (waiting, prioritized, key-waiting with the rate-limited ones, delayed) and had been
---     added at least grace_ms before the first step, in the order in which they would start.
---   promoteJobs lane number cursor limit count -> { cursor, number }
---     Let jobs start now that were delayed when the first step came, those that are due next first. limit -1 = all.
---   retryJobs   lane number cursor state limit count -> { cursor, number }
---     Start anew what had ended so when the first step came, the newest first. limit -1 = all.
---   obliterateQueue  lane number cursor force count { name }… -> { cursor, removed, refused }
---     Remove every job. Claims are paused by the first step, which changes nothing and answers how many jobs run in
---     `refused` if any do, unless force is "1": then they are fenced off and their workers told. The last step but one
---     tells `obliterated`; the last one removes the keys of the queue that have these names, all at once.
+-- cleaning: removes many jobs, or starts many anew, in steps. The client repeats the call with the returned cursor
+-- until that is ''. The first step gets cursor ''. The cursor contains the state of the operation (its start, the count
+-- so far).
+--   drainJobs   channel number cursor delayed count -> { cursor, removed }
+--     Remove waiting jobs, with delayed "1" also those in `scheduled`. All jobs that waited at the first step are
+--     removed; later ones may stay. The last step writes the event `drained`.
+--   cleanJobs   channel number cursor state grace_ms limit count -> { cursor, ids }
+--     Remove jobs that had ended in this state at least grace_ms before the first step, the oldest first. The last step
+--     writes the event `cleaned`.
+--   cleanUnstarted  channel number cursor state grace_ms limit count -> { cursor, ids }
+--     Remove jobs that wait in this state (waiting, prioritized, key-waiting with the rate-limited ones, delayed) and
+--     were added at least grace_ms before the first step, in the order in which they would start.
+--   promoteJobs channel number cursor limit count -> { cursor, number }
+--     Start the jobs now that were delayed at the first step, in the order of their due times. limit -1 = all.
+--   retryJobs   channel number cursor state limit count -> { cursor, number }
+--     Start the jobs anew that had ended in this state at the first step, the newest first. limit -1 = all.
+--   obliterateQueue  channel number cursor force count { name }… -> { cursor, removed, refused }
+--     Remove every job. The first step pauses claims. If jobs are running, it changes nothing and returns their number
+--     in `refused`, unless force is "1": then they lose their leases and their workers are notified. The last step but
+--     one writes `obliterated`. The last one removes the keys of the queue with these names, all together.
 --   sweepRemains  { name }… -> removed
---     Keys, found by a scan after that. What a new queue of the same name may own already is not removed.
--- One step meets at most `count` jobs (1 to 500), and ends early when its budget is spent, see budget.lua.
+--     Remove keys that a scan found after that. Keys that a new queue of the same name may own already are kept.
+-- One step handles at most `count` jobs (1 to 500), and ends early when its budget is spent, see budget.lua.
 
 do
   local FIRST_PIECE, LARGEST_PIECE, MOST = 8, 32, 500
@@ -31,7 +33,8 @@ do
     return step
   end
 
-  -- Call take(n), which answers how many it met, until it met less than n: true; or the step is long enough: false.
+  -- Call take(n), which returns how many it handled, until it handles less than n (true) or the step is long enough
+  -- (false).
   local function in_pieces(step, take)
     local piece = FIRST_PIECE
     while step.left > 0 and not budget.is_spent(step.budget) and (not step.most or step.removed < step.most) do
@@ -44,7 +47,7 @@ do
     return false
   end
 
-  -- Jobs that have left their places go.
+  -- Remove jobs that have left their locations.
   local function remove(base, ids, step)
     if #ids == 0 then return end
     for _, id in ipairs(ids) do
@@ -60,8 +63,8 @@ do
   local EXPECTED = {scheduled = '^delayed ', lifo = '^waiting i$', prioritized = '^prioritized ',
     keyed = '^key%-waiting ', returned = '^waiting r$', completed = '^completed ', failed = '^failed '}
 
-  -- What becomes of a member: "go" if its job stands there and was added by then (bound: ms or nil), else "stay"; or
-  -- "stray" if the record says something else: only the member goes; or "lost" if there is no record.
+  -- Return how to handle a member: "go" if its job is there and was added by then (bound: ms or nil), otherwise "stay";
+  -- "stray" if the record names another location: remove only the member; "lost" if there is no record.
   local function judge(base, structure, id, bound)
     local found = redis.call('HMGET', base .. ':job:' .. id, 'place', 'added', 'route')
     if not found[1] then return 'lost' end
@@ -71,14 +74,14 @@ do
     return 'go'
   end
 
-  -- What a job that leaves one of these structures leaves besides its member.
+  -- Removes the traces of a job in one of these structures besides its member.
   local leaving = {}
 
   function leaving.scheduled(base, id, step) keyed.wake_up(base, id, step) end
 
   function leaving.keyed(base, id, step) keyed.leave(base, id, step) end
 
-  -- Remove what these members of a zset stand for. Answers how many stay, and the ids of the jobs that went.
+  -- Remove the jobs of these members of a zset. Return how many stay, and the ids of the removed jobs.
   local function take_members(base, structure, members, bound, step)
     local going, ids, staying = {}, {}, 0
     for _, member in ipairs(members) do
@@ -99,8 +102,8 @@ do
     return staying, ids
   end
 
-  -- Where a walk stands in a zset between two steps: "<score> <member>" of the last one that it passed over, '' before
-  -- the first. (A number would lead beyond others when some of those that it counts have left.)
+  -- Return the position of a walk in a zset between two steps: "<score> <member>" of the last member that it passed, ''
+  -- before the first. (A rank would skip members if some of the counted members have been removed.)
   local function position_at(key, passed, reversed)
     if passed == 0 then return '' end
     local at = digits(passed - 1)
@@ -108,11 +111,11 @@ do
     return last[2] .. ' ' .. last[1]
   end
 
-  -- How many members stand up to that position now.
+  -- Return the number of members up to that position now.
   local function passed_at(key, position, reversed)
     local score, member = string.match(position, '^(%S+) (.*)$')
     if not score then return 0 end
-    local mark = member .. SEP    -- stands directly behind it
+    local mark = member .. SEP    -- sorts directly after the member
     redis.call('ZADD', key, score, mark)
     local passed = redis.call(reversed and 'ZREVRANK' or 'ZRANK', key, mark)
     redis.call('ZREM', key, mark)
@@ -120,7 +123,7 @@ do
     return passed
   end
 
-  -- Walk through a zset from a position on. Answers where to go on, nil at the end.
+  -- Walk through a zset from a position on. Return where to continue, nil at the end.
   local function walk_zset(base, structure, at, bound, step)
     local key = base .. ':' .. structure
     local passed = passed_at(key, at, false)
@@ -132,7 +135,7 @@ do
     return not over and position_at(key, passed, false) or nil
   end
 
-  -- Walk through the entries of `stream` that wait; at: the last entry there was.
+  -- Walk through the waiting entries of `stream`; at: the last entry that existed.
   local function walk_stream(base, _, at, _, step)
     local stream = base .. ':stream'
     if at == '' then
@@ -156,8 +159,8 @@ do
     return not over and at or nil
   end
 
-  -- Walk through the entries of `stream` that wait, and leave those that were added later than `bound`; at: the last
-  -- one that was looked at.
+  -- Walk through the waiting entries of `stream`, and keep those that were added later than `bound`; at: the last one
+  -- that was looked at.
   local function sift_stream(base, _, at, bound, step)
     local stream = base .. ':stream'
     at = at ~= '' and at or reading.last_delivered(stream)
@@ -180,7 +183,7 @@ do
     return not over and at or nil
   end
 
-  -- Walk through the runs of a stream: fence them off and tell their workers.
+  -- Walk through the runs of a stream: end their leases and notify their workers.
   local function walk_runs(base, structure, _, _, step)
     local stream = base .. ':' .. structure
     local over = in_pieces(step, function(n)
@@ -205,9 +208,9 @@ do
     return not over and '-' or nil
   end
 
-  -- Go through the structures [at…] of a list of { walk, structure } as far as the step allows. A job moves along the
-  -- list at most: who waits by its due time comes before who is ready, and who was handed back comes last.
-  -- Answers the number of the structure to go on with and the position in it; nil when all are done.
+  -- Walk through the structures [at…] of a list of { walk, structure } as far as the step permits. Jobs move only
+  -- forward along this list: delayed jobs come before ready ones, and returned jobs come last. Return the number of the
+  -- structure to continue with and the position in it; nil when all are done.
   local function walk_all(base, walks, at, position, bound, step)
     for number = at, #walks do
       local rest = walks[number][1](base, walks[number][2], position, bound, step)
@@ -284,7 +287,7 @@ do
     local key, step, promoted = base .. ':scheduled', begin(base, args[5]), 0
     local bound, left, skip = string.match(args[3], '^(%d+) (%d+) (%d+)$')
     if not bound then
-      -- What is put off later has a higher number.
+      -- Jobs that are delayed later have a higher number.
       local limit, there = integer('limit', args[4]), redis.call('ZCARD', key)
       bound, left, skip = order.next(base, step), limit < 0 and there or math.min(limit, there), 0
     end
@@ -298,7 +301,7 @@ do
         if sequence > bound then
           skip = skip + 1
         elseif select(2, record.place(base, id)) ~= sequence then
-          redis.call('ZREM', key, member)    -- its record is elsewhere or nowhere
+          redis.call('ZREM', key, member)    -- its record is elsewhere or missing
         else
           locations.leave(base, id, step)
           redis.call('HSET', base .. ':job:' .. id, 'place', routes.enter_again(base, id, step))
@@ -321,7 +324,7 @@ do
     local key = base .. ':' .. state
     local bound, left, position = string.match(args[3], '^(%d+) (%d+) (.*)$')
     if not bound then
-      -- The number keeps a job that ends again within the same millisecond from starting for ever.
+      -- The count keeps a job that ends again within the same millisecond from starting for ever.
       local limit, there = integer('limit', args[5]), redis.call('ZCARD', key)
       bound, left, position = step.now, limit < 0 and there or math.min(limit, there), ''
     end
@@ -334,7 +337,7 @@ do
       for _, id in ipairs(ids) do
         local ended = redis.call('HGET', base .. ':job:' .. id, 'ended')
         if record.place(base, id) ~= state then
-          redis.call('ZREM', key, id)    -- its record is elsewhere or nowhere
+          redis.call('ZREM', key, id)    -- its record is elsewhere or missing
         elseif ended and tonumber(ended) > bound then
           passed = passed + 1            -- it ended again since
         elseif not finish.remove_over(base, id) then
@@ -351,7 +354,7 @@ do
     return {more and digits(bound) .. ' ' .. digits(left) .. ' ' .. position_at(key, passed, true) or '', retried}
   end)
 
-  -- The number of jobs in any place, and of entries of runs.
+  -- Return the number of jobs in any location, and of entries of runs.
   local function size(base)
     local n = 0
     for _, name in ipairs({'stream', 'lane'}) do n = n + redis.call('XLEN', base .. ':' .. name) end
@@ -359,7 +362,7 @@ do
     return n
   end
 
-  -- Nothing stands anywhere: remove the keys of the queue. Who waits for work asks again, and finds a new queue.
+  -- Nothing is left in any location: remove the keys of the queue. Idle workers claim again and find a new queue.
   local function remove_keys(base, args)
     local idle, keys = redis.call('ZRANGE', base .. ':idle', 0, 999), {}
     for i = 6, #args do keys[#keys + 1] = base .. ':' .. args[i] end
@@ -381,7 +384,7 @@ do
       return {'', 0, 0}
     end
     before = before or told or 0
-    -- Without a bound: what arrives meanwhile goes too.
+    -- No bound: jobs that arrive during the obliteration are removed too.
     local number, rest = walk_all(base, ALL, tonumber(at) or 1, position or '', nil, step)
     local total = digits(before + step.removed)
     if not number then events.note(step.lines, 'obliterated', '', total) end
@@ -397,7 +400,7 @@ do
     for _, name in ipairs(args) do
       local kind, rest = string.match(name, '^([^:]*):(.*)$')
       local free = unused or ALWAYS[kind]
-      -- A kept answer may be of the queue that has begun since: without it a call that is sent again would be executed
+      -- A stored reply may belong to the queue that has begun since. Without it, a repeated call would be executed
       -- twice. It expires by itself.
       if kind == 'call' then free = not begun end
       if kind == 'job' or kind == 'logs' then free = not checking.stands(base, rest) end

@@ -1,33 +1,33 @@
--- dead_letters: jobs that failed for good, and why.
---   job:{id}  cause   one word: retries_exhausted, unrecoverable, stalled, expired, revoked, malformed, oversize
---             letter  of a job that was moved here from another queue, cmsgpack { its queue, its id there, cause,
---                     reason, attempts made, failed ms, route }
---   meta      dead_letter  the queue that dead letters of this queue are moved to as well; '' or absent: none
--- The `failed` set is itself the place of a queue's dead letters (but for the revoked, which are somebody's wish), so
--- that failing and becoming one are the same write. To a named dead-letter queue they go through the outbox, written in
--- that same call, since it may lie in another slot; the failed record stays as its retention says.
+-- dead_letters: jobs that failed for good, and the cause.
+--   job:{id}  cause   one of: retries_exhausted, unrecoverable, stalled, expired, revoked, malformed, oversize
+--             letter  the origin, of a job that was moved here from another queue: cmsgpack { its queue, its id there,
+--                     cause, reason, attempts made, failed ms, route }
+--   meta      dead_letter  the queue that receives copies of this queue's dead letters; '' or absent: none
+-- The `failed` set contains a queue's dead letters, so failing and becoming a dead letter are the same write. (Revoked
+-- jobs are in the set too, but are not dead letters: a user wanted their end.) A named dead-letter queue receives
+-- copies through the outbox, which the same call writes, because that queue may be in another cluster slot. The failed
+-- record stays for as long as its retention says.
 --   setDeadLetter  name | '' -> "ok"
 --   getDeadLetter  -> name | ''
 
 local dead_letters = {}
 
 do
-  local LONGEST_ID = 480           -- an id may have 512 bytes, and the entry of the outbox comes behind it
+  local LONGEST_ID = 480           -- an id may have 512 bytes, and the id of the outbox entry is appended to it
 
-  -- The job's id over there: who it was, so that it can be told from all others.
+  -- Return the id that the copy has in the dead-letter queue. It names the queue and the job, so it is unique.
   local function moved_id(queue, id)
     local name = queue .. '/' .. id .. '/'
     if #name <= LONGEST_ID then return name end
     return queue .. '/' .. redis.sha1hex(id) .. '/'
   end
 
-  -- Post a job that has just failed for good, its record written and not yet removed by its retention.
-  -- call: { now, lines, seen }.
+  -- Post a copy of a job that has just failed for good. Its record is written and not yet removed by its retention.
   function dead_letters.move(base, id, cause, reason, call)
     local target, seen = call.seen.dead_letter, call.seen
     if not target or cause == 'revoked' or outbox.full(base, seen) then return end
     local job = redis.call('HMGET', base .. ':job:' .. id, 'name', 'data', 'opts', 'failures', 'letter', 'route')
-    -- What fails again where it was moved stays there: else two queues could send it to and fro for ever.
+    -- A dead letter that fails again stays in its queue. Otherwise two queues could move it back and forth for ever.
     if job[5] then return end
     local prefix, queue = string.match(base, '^(.*):{(.*)}$')
     local letter = cmsgpack.pack({queue, id, cause, reason, tonumber(job[4] or 0), call.now, job[6] or ''})

@@ -1,34 +1,35 @@
 -- dedup: of several adds with the same deduplication id, one job.
---   dedup:{d}  string  "<instant it ends, 0 = none> <id of the job that owns it>", and SEP and the id of the job that
---                      comes after that one, if there is one: see successors.lua. With a ttl the first word is
---                      "<instant it ends>-<instant it was taken>"
+--   dedup:{d}  string  "<end in ms, 0 = none> <id of the owner>". The owner is the job that has the deduplication id.
+--              SEP and an id follow if a successor waits for the owner, see successors.lua. With a ttl the first field
+--              is "<end in ms>-<start in ms>".
 --   deduped    hash    id -> d, of owners whose end frees d (all modes but throttle), and of their successors; or SEP
---                      and a job scheduler whose next slot comes after the end of this job, see schedulers.lua
--- Modes   simple     a duplicate while the owner has not ended (at most ttl)
---         throttle   a duplicate until ttl after the owner's add, whatever became of it
---         debounce   replaces the owner while that has not started; else a new owner
---         keep_last  gives its data to the owner while that has not started; else to its successor
---   job:{id}   field dedup  the same text with d instead of the id, of a job that may own d again when it starts anew
--- The stored instant decides; the key's own expiry only collects what nobody asks for again.
+--              and a scheduler whose next fire time depends on the end of this job, see schedulers.lua
+-- Modes   simple     an add is a duplicate until the owner has ended (at most for ttl)
+--         throttle   an add is a duplicate for ttl after the owner's add, even if the owner has ended
+--         debounce   an add replaces the owner if that has not started; otherwise it becomes the new owner
+--         keep_last  an add passes its data to the owner if that has not started; otherwise to its successor
+--   job:{id}   field dedup  the same text with d instead of the id, of a job that may own d again when it is started
+--              anew
+-- The stored end decides. The expiry of the store key only removes windows that no call looks at any more.
 
 local dedup = {}
 local KEPT_LONGER_MS = 60000
 local SCHEDULER = 31              -- SEP
 
--- The instant when a stored window ends (0: it does not end by time), and the rest of the text.
+-- Return the end of a stored window in ms (0: it does not end by time), and the rest of the text.
 local function parse(text, now)
   local ends, taken, rest = string.match(text, '^(%d+)%-?(%d*) (.*)$')
-  -- Taken at an instant that lies ahead: the clock was set back since, and the window is over.
+  -- A start in the future means that the clock was set back. The window counts as over.
   if taken ~= '' and clock.is_ahead(tonumber(taken), now) then return now, rest end
   return tonumber(ends), rest
 end
 
--- The first word of a stored window.
+-- Return the first field of a stored window.
 local function window(ends, call)
   return ends == 0 and '0' or digits(ends) .. '-' .. digits(call.now)
 end
 
--- When it ends, the owner, and the successor or nil; nil when nobody owns d.
+-- Return the end of the window, its owner and the successor or nil. Return nil when d has no owner.
 local function kept(base, d, now)
   local text = redis.call('GET', base .. ':dedup:' .. d)
   if not text then return nil end
@@ -37,7 +38,7 @@ local function kept(base, d, now)
   return ends, owner, successor ~= '' and successor or nil
 end
 
--- The owner has ended: its successor owns d now and may start, or d is free.
+-- The owner has ended. Its successor becomes the owner and may start; without a successor d is free.
 local function pass_on(base, d, successor, call)
   local key = base .. ':dedup:' .. d
   if successor and dedup.start_next(base, successor, call) then
@@ -47,7 +48,7 @@ local function pass_on(base, d, successor, call)
   end
 end
 
--- Owners that end or go away free their id; so do successors theirs.
+-- Free the deduplication ids of owners that end or are removed, and of successors likewise.
 function dedup.forget(base, ids, call)
   local marks, owned = base .. ':deduped', {}
   for _, id in ipairs(ids) do
@@ -66,14 +67,14 @@ function dedup.forget(base, ids, call)
       end
     end
   end
-  -- Only now: an owner and its successor may go together.
+  -- This must come after the loop, because an owner and its successor may both be in `ids`.
   for _, d in ipairs(owned) do
     local _, _, successor = kept(base, d, call.now)
     pass_on(base, d, successor, call)
   end
 end
 
--- The owner that stands in the way of an add and its successor, or nil. wanted: { id, ttl, mode }.
+-- Return the owner that blocks an add and its successor, or nil. wanted: { id, ttl, mode }.
 function dedup.owner(base, wanted, now)
   local ends, owner, successor = kept(base, wanted.id, now)
   if not ends or (ends ~= 0 and ends <= now) then return nil end
@@ -85,7 +86,7 @@ local function mark(base, d, id, call)
   call.seen.deduped = true
 end
 
--- Nobody comes after a job whose id another one takes over: a successor that waits for it starts.
+-- Another job becomes the owner. The previous owner has no successor any more: a successor that waits for it starts.
 local function take(base, d, ends, id, call)
   local key = base .. ':dedup:' .. d
   local before = redis.call('SET', key, window(ends, call) .. ' ' .. id, 'GET')
@@ -97,8 +98,8 @@ local function take(base, d, ends, id, call)
   if ends ~= 0 then redis.call('PEXPIRE', key, digits(ends - call.now + KEPT_LONGER_MS)) end
 end
 
--- The job that is being added owns its deduplication id. Answers its record's field, nil for a throttle: that one lasts
--- whatever becomes of the job.
+-- Make the job that is being added the owner. Return the field for its record, nil for throttle: that window continues
+-- whatever happens to the job.
 function dedup.own(base, wanted, id, call)
   local ends = wanted.ttl and wanted.mode ~= 'debounce' and call.now + wanted.ttl or 0
   take(base, wanted.id, ends, id, call)
@@ -107,7 +108,7 @@ function dedup.own(base, wanted, id, call)
   return window(ends, call) .. ' ' .. wanted.id
 end
 
--- The job that is being added comes after the owner, whatever ended the id before. Answers its record's field.
+-- Make the job that is being added the successor of the owner. Return the field for its record.
 function dedup.follow(base, d, owner, id, call)
   redis.call('SET', base .. ':dedup:' .. d, '0 ' .. owner .. SEP .. id)
   mark(base, d, owner, call)
@@ -115,7 +116,7 @@ function dedup.follow(base, d, owner, id, call)
   return '0 ' .. d
 end
 
--- A job that had ended starts anew: it owns its id again, unless its time is over or another one owns it.
+-- A job that had ended is started anew. It owns its id again, unless the window is over or another job owns it.
 function dedup.own_again(base, id, call)
   local text = redis.call('HGET', base .. ':job:' .. id, 'dedup')
   if not text then return end
@@ -125,7 +126,7 @@ function dedup.own_again(base, id, call)
   mark(base, d, id, call)
 end
 
--- Free d although its owner has not ended. Answers whether somebody owned it.
+-- Free d although its owner has not ended. Return true if d had an owner.
 function dedup.release(base, d, call)
   local ends, owner, successor = kept(base, d, call.now)
   if not ends then return false end

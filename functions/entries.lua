@@ -1,8 +1,8 @@
--- entries: what stands in the two streams. A running job is a pending entry of one of them.
+-- entries: the entries of the two streams. A running job is a pending entry of one of them.
 --   "s<id>"  entry of `stream`
---   "l<id>"  entry of `lane`: field "h", the job's id
---   "k<id>"  entry of `lane` of a keyed job: field "k<key>", the job's id. (One field, for each argument of a command
---            costs.)
+--   "l<id>"  entry of `lane`, the active stream: field "h", the job's id
+--   "k<id>"  entry of `lane` of a keyed job: field "k<key>", the job's id. It is one field, because each argument of a
+--            command costs time.
 
 local entries = {}
 
@@ -10,7 +10,7 @@ function entries.stream_of(base, entry)
   return base .. (string.sub(entry, 1, 1) == 's' and ':stream' or ':lane'), string.sub(entry, 2)
 end
 
--- Acknowledge entries of one stream. Answers how many were pending.
+-- Acknowledge entries of one stream. Return how many of them were pending.
 function entries.acknowledge(stream, raw)
   return #raw > 0 and in_chunks('XACK', stream, GROUP, raw) or 0
 end
@@ -24,13 +24,13 @@ function entries.drop(stream, raw)
   entries.delete(stream, raw)
 end
 
--- The key of what stands in an entry of `lane`, nil if it has none.
+-- Return the key in the fields of an entry of `lane`, nil if it has none.
 function entries.key_of(fields)
   local field = fields[1]
   return string.sub(field, 1, 1) == 'k' and string.sub(field, 2) or nil
 end
 
--- The job of an entry, its key if it has one, and the entry with its letter; nil when there is no such entry.
+-- Return the job of an entry, its key if it has one, and the entry with its letter. nil: there is no such entry.
 function entries.find(stream, raw)
   local found = redis.call('XRANGE', stream, raw, raw)[1]
   if not found then return nil end
@@ -40,7 +40,7 @@ function entries.find(stream, raw)
   return fields[2], key, (key and 'k' or 'l') .. raw
 end
 
--- Whether one entry's id comes before another's. (Their milliseconds have 13 digits until the year 2286.)
+-- Return true if one entry id comes before another. (Their milliseconds have 13 digits until the year 2286.)
 function entries.before(a, b)
   if #a == #b or string.sub(a, 1, 13) ~= string.sub(b, 1, 13) then return a < b end
   return #a < #b
@@ -49,8 +49,9 @@ end
 do
   local before = entries.before
 
-  -- The keys of those entries of keyed jobs that still stand, one for each. What is settled together was mostly claimed
-  -- together: one range finds it, and only what runs of others stand between is asked for one by one.
+  -- Return the keys of those entries of keyed jobs that still exist, one for each entry. Runs that are settled together
+  -- were mostly claimed together: one range finds them. Only entries with many runs of other workers between them are
+  -- read one by one.
   function entries.keys_of(lane, raw)
     local keys, found, first, last = {}, {}, raw[1], raw[1]
     if #raw > 1 then
@@ -70,14 +71,14 @@ do
   end
 end
 
--- The consumer under whose name a running job is pending, or nil.
+-- Return the consumer under whose name a running job is pending, or nil.
 function entries.consumer_of(base, entry)
   local stream, raw = entries.stream_of(base, entry)
   local rows = redis.pcall('XPENDING', stream, GROUP, raw, raw, 1)
   return not rows.err and rows[1] and rows[1][2] or nil
 end
 
--- How many entries are pending. (The summary of XPENDING would list every consumer.)
+-- Return the number of pending entries. (The summary form of XPENDING would list every consumer.)
 function entries.pending_count(stream)
   local groups = redis.pcall('XINFO', 'GROUPS', stream)
   for _, group in ipairs(groups.err and {} or groups) do

@@ -1,20 +1,21 @@
--- events: what happened, as a capped stream that readers can resume and count their losses on.
+-- events: the history of a queue as a capped stream. Readers can resume, and can count the events that they missed.
 --   events  stream  one entry per call: seq (number of its first event), n, t (ms), e (the events).
---     e: a line per kind, in the order of KINDS: kind SEP id SEP id …
+--     e: one line per kind, in the order of KINDS: kind SEP id SEP id …
 --        kinds with a detail: kind SEP id SEP detail SEP …; the detail of `added` is the name, or name RS key
---   meta    hash    `events`: how many events were ever written.
--- Ids and details hold no control characters. Trimmed from the head only, by number of events and by bytes, never by
--- XDEL: readers count what they missed. Readers that hold their events are noted in `positions`, see history.lua.
+--   meta    hash    `events`: the number of events ever written.
+-- Ids and details contain no control characters. Old events are trimmed from the head only, by number and by size, and
+-- never with XDEL: otherwise readers could not count what they missed. `positions` (history.lua) keeps the readers that
+-- hold back the trimming.
 
 local events = {}
 local MAX_EVENTS = 100000
 local MAX_BYTES = 16 * 1024 * 1024
-local CHECK_EVENTS = 1024          -- how often the caps are looked at, in events
-local LARGE = 65536                -- and after each entry of so many bytes
-local HELD = 4                     -- for a reader that holds them, at most so many times as much is kept
-local FORGET_MS = 604800000        -- a reader that was not heard of for so long holds nothing any more: a week
+local CHECK_EVENTS = 1024          -- number of events between two checks of the caps
+local LARGE = 65536                -- size in bytes of an entry that causes a check too
+local HELD = 4                     -- a reader that holds events keeps at most this multiple of the caps
+local FORGET_MS = 604800000        -- a reader that was silent for a week holds nothing any more
 
--- The catalogue; true: the kind has a detail. What a job can only do after another thing stands after it.
+-- The catalogue of kinds. true: the kind has a detail. A kind comes after the kinds that always precede it for a job.
 local DETAIL = {added = true, failed = true, ['dead-lettered'] = true, retrying = true, stalled = true, waiting = true,
   removed = true, dropped = true, limited = true, changed = true, duplicate = true, ['key-paused'] = true,
   ['key-resumed'] = true, drained = true, cleaned = true, obliterated = true, skipped = true,
@@ -23,7 +24,7 @@ local KINDS = {'paused', 'resumed', 'key-paused', 'key-resumed', 'skipped', 'add
   'waiting', 'completed', 'failed', 'dead-lettered', 'retrying', 'returned', 'limited', 'revoking', 'changed', 'active',
   'progress', 'updated', 'removed', 'dropped', 'drained', 'cleaned', 'written', 'obliterated'}
 
--- Note one event; `lines` is the collection of one call, by kind.
+-- Note one event. `lines` collects the events of one call by kind.
 function events.note(lines, kind, id, detail)
   local line = lines[kind]
   if not line then
@@ -35,14 +36,14 @@ function events.note(lines, kind, id, detail)
   if DETAIL[kind] then line[n + 2] = detail or '' end
 end
 
--- The first entry from this id on, and the number of its first event; nil when there is none.
+-- Return the first entry at or after this id, and the number of its first event. nil: there is none.
 function events.first_from(key, id)
   local found = redis.call('XRANGE', key, id, '+', 'COUNT', 1)[1]
   if found then return found[1], tonumber(found[2][2]) end
 end
 
 do
-  -- Halve the range of one part of the ids: the highest number whose first entry from there on is not beyond `seq`.
+  -- Bisect one part of the ids: return the highest number whose first entry from there on is not beyond `seq`.
   local function highest(key, low, high, id_of, part, seq)
     while low < high do
       local middle = math.ceil((low + high) / 2)
@@ -56,8 +57,8 @@ do
   local function ms_of(entry) return tonumber(string.match(entry, '^%d+')) end
   local function number_of(entry) return tonumber(string.match(entry, '%d+$')) end
 
-  -- The entry that holds the event of this number, and the number of its first event; the oldest entry if that is
-  -- younger, nil if no such event was written yet. Looks at a few dozen entries at most.
+  -- Return the entry that contains the event of this number, and the number of its first event. If that entry was
+  -- trimmed, return the oldest entry; if the event was not written yet, nil. Looks at a few dozen entries at most.
   function events.entry_of(key, seq)
     local first, number = events.first_from(key, '-')
     local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
@@ -68,14 +69,14 @@ do
     local from = number_of(events.first_from(key, text .. '-0'))
     local upto = number_of(redis.call('XREVRANGE', key, text, '-', 'COUNT', 1)[1][1])
     local function id_of(n) return text .. '-' .. digits(n) end
-    -- What stands in a later millisecond is no entry of this one.
+    -- An entry of a later millisecond does not count.
     local function within(entry) return ms_of(entry) == ms and number_of(entry) or nil end
     return events.first_from(key, id_of(highest(key, from, upto, id_of, within, seq)))
   end
 end
 
--- The number of the first event that a reader holds, nil if none does. Readers that have not been heard of for long
--- are forgotten.
+-- Return the number of the first event that a reader holds, nil if no reader holds any. Readers that were silent for a
+-- week are forgotten.
 local function first_held(base, now)
   local first, gone, key = nil, {}, base .. ':positions'
   local flat = redis.call('HGETALL', key)
@@ -94,7 +95,7 @@ end
 local function trim(base, key, total, now)
   local _, oldest = events.first_from(key, '-')
   if not oldest then return end
-  -- Of all nodes: entries differ in size, and the oldest few say nothing about the others.
+  -- Sample all nodes: entries differ in size, and the oldest few say nothing about the others.
   local bytes = redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0)
   local over = math.max((total - oldest) / MAX_EVENTS, bytes / MAX_BYTES)
   if over <= 1 then return end
@@ -125,7 +126,7 @@ local function joined(lines)
   return table.concat(texts, '\n'), n
 end
 
--- Append what one call noted as one entry.
+-- Append the events of one call as one entry.
 function events.write(base, lines, now)
   if not next(lines) then return end
   local text, n = joined(lines)

@@ -1,23 +1,23 @@
--- finish: final states, their retention, and the answer to whoever waits for a result.
+-- finish: final states, their retention, and the notification of clients that wait for a result.
 --   completed, failed  zset  id -> finished ms; a job is in at most one of them
---   waiters  hash  id -> reply channels, joined by spaces; of an ended job those that have not confirmed the answer.
---                  "<base>:reply:<name>" (sharded) gets "<state> <id length> <id><payload>", the payload only up to
---                  64 KiB, else "<state>? …"
---   held     zset  id -> instant until which the record stays although its policy says less; with `drop` it ends then
+--   waiters  hash  id -> reply channels, joined by spaces; for an ended job, those that have not confirmed the reply.
+--            "<base>:reply:<name>" (sharded) gets "<state> <id length> <id><payload>", the payload only up to 64 KiB,
+--            otherwise "<state>? …"
+--   held     zset  id -> instant until which the record is held although its policy says less; with `drop` it ends then
 --   meta  hash  keep_completed, keep_failed: the policy that was last applied to the set
--- Retention policy text: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default. The job
--- that ends applies its policy to the whole set. With " t<ms>" behind it (or behind '') the job itself has a time to
--- live: its record stays exactly so long, and no policy is applied, neither to it nor by it.
--- Scores: a job with a time to live stands in its set at the instant when that ends, which is later than now; all
--- others stand there at their time of ending. So policies, which look at scores up to now, pass it by. Once its
--- instant has come it counts as gone (finish.is_over), whether a sweep has removed it yet or not.
+-- Text of a retention policy: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default. The job
+-- that ends applies its policy to the whole set. A suffix " t<ms>" (also after '') gives the job its own time to live:
+-- its record is kept for exactly that time, and no policy is applied to it or by it.
+-- Scores: a job with its own time to live has the instant of its removal as its score, which is later than now. All
+-- other jobs have their time of ending. Policies look only at scores up to now, so they skip jobs with a time to live.
+-- Once its instant has come, such a job counts as removed (finish.is_over), even if no sweep has removed it yet.
 
 local finish = {}
 local DEFAULT_POLICY = {completed = '1000 86400000', failed = '10000 2592000000'}
 local HOLD_MS = 60000
 local REPLIES_MAX = 1000
 local PUBLISH_MAX = 65536
-local TRIM_STEP = 500            -- a call that ends n jobs removes n and so many older ones at most
+local TRIM_STEP = 500            -- a call that ends n jobs removes at most n and this many older ones
 
 local function policy_of(state, policy)
   local text = policy == '' and DEFAULT_POLICY[state] or policy
@@ -25,7 +25,7 @@ local function policy_of(state, policy)
   return tonumber(count), tonumber(age)
 end
 
--- Check a policy argument while nothing has been written.
+-- Check a policy argument before anything is written.
 function finish.check_policy(policy)
   if policy == '' then return end
   local kept = string.gsub(policy, ' t%d+$', '')
@@ -42,12 +42,12 @@ local function answer(base, channels, state, id, payload)
     text = state .. ' ' .. #id .. ' ' .. id .. payload
   end
   for channel in string.gmatch(channels, '%S+') do
-    -- After writes, so it must not raise: who waits also looks at the record.
+    -- This comes after writes, so it must not raise. Clients that wait also read the record.
     redis.pcall('SPUBLISH', base .. ':reply:' .. channel, text)
   end
 end
 
--- Publish the end of these jobs to their waiters. Answers the ids that had any, as a list and a set; nil when nobody
+-- Publish the end of these jobs to their waiters. Return the ids that had any, as a list and a set; nil when no client
 -- waits in this queue.
 function finish.answer_waiters(base, state, ids, payloads, seen)
   local key = base .. ':waiters'
@@ -64,7 +64,7 @@ function finish.answer_waiters(base, state, ids, payloads, seen)
   return waited
 end
 
--- Remove the oldest finished jobs, but for those whose record somebody may still be reading.
+-- Remove the oldest finished jobs, except those whose record is held for a client.
 local function remove_finished(base, state, ids, seen)
   if #ids == 0 then return end
   local held = base .. ':held'
@@ -84,8 +84,8 @@ local function remove_finished(base, state, ids, seen)
   record.unlink(base, ids)
 end
 
--- End the hold of records; those that nothing else keeps are removed. received: it ends because the answers have been
--- received, which concerns no time to live. Answers how many holds ended.
+-- Stop holding records, and remove those that nothing else keeps. received: because the replies have arrived, which
+-- does not end a time to live. Return the number of records that are no longer held.
 local function release(base, ids, received)
   local ending, gone = {}, {completed = {}, failed = {}}
   for _, id in ipairs(ids) do
@@ -105,7 +105,7 @@ local function release(base, ids, received)
   return #ending
 end
 
--- Release at most `limit` records whose hold is over. Answers how many were.
+-- Release at most `limit` records that were held long enough. Return their number.
 function finish.release_held(base, now, limit)
   local ids = redis.call('ZRANGEBYSCORE', base .. ':held', '-inf', now, 'LIMIT', 0, limit)
   release(base, ids)
@@ -121,9 +121,9 @@ local function put(key, ids, instant)
   in_chunks('ZADD', key, nil, members)
 end
 
--- A publish that counts a receiver can still be lost with the receiver's connection, so the record stays until each
--- channel confirms the answer (or for a minute). The oldest of too many are given up: clients that went away must not
--- fill the memory.
+-- A message that was counted as received can still be lost with the receiver's connection. So the record is held until
+-- each channel confirms the reply (or for a minute). If too many are held, the oldest are released: clients that are
+-- gone must not fill the memory.
 local function await_receipts(base, waited, now)
   local key = base .. ':held'
   put(key, waited, now + HOLD_MS)
@@ -132,7 +132,7 @@ local function await_receipts(base, waited, now)
   release(base, redis.call('ZRANGEBYSCORE', key, now, '+inf', 'LIMIT', 0, math.min(over, REPLIES_MAX)), true)
 end
 
--- The reply channels of a list but one.
+-- Return a list of reply channels without one of them.
 function finish.without(channels, channel)
   local rest = {}
   for word in string.gmatch(channels, '%S+') do
@@ -141,13 +141,13 @@ function finish.without(channels, channel)
   return rest
 end
 
--- A channel has received the answers of these jobs, at most 1,000. Answers how many records are held for nobody any
--- more.
+-- A channel has received the replies of these jobs, at most 1,000. Return the number of records that are no longer held
+-- for any client.
 function finish.confirm(base, channel, ids)
   local key, received = base .. ':waiters', {}
   local held, lists = redis.call('ZMSCORE', base .. ':held', unpack(ids)), redis.call('HMGET', key, unpack(ids))
   for i, id in ipairs(ids) do
-    -- One that is not held runs again: who waits now waits for its next end.
+    -- A job that is not held runs again, and its waiters wait for its next end.
     local rest = held[i] and lists[i] and finish.without(lists[i], channel)
     if rest and #rest > 0 then
       redis.call('HSET', key, id, table.concat(rest, ' '))
@@ -158,14 +158,14 @@ function finish.confirm(base, channel, ids)
   return release(base, received, true)
 end
 
--- Whether an ended job counts as gone: its time is over, and only the sweep has not come by yet.
+-- Return true if an ended job counts as removed: its time to live is over, but no sweep has removed it yet.
 function finish.is_over(base, id)
   local until_ms = redis.call('ZSCORE', base .. ':held', id)
   if not until_ms or tonumber(until_ms) > clock.now() then return false end
   return redis.call('HEXISTS', base .. ':job:' .. id, 'drop') == 1
 end
 
--- Remove an ended job that counts as gone; answers whether it did.
+-- Remove an ended job that counts as removed. Return true if it did.
 function finish.remove_over(base, id)
   if not finish.is_over(base, id) then return false end
   redis.call('ZREM', base .. ':held', id)
@@ -175,13 +175,13 @@ function finish.remove_over(base, id)
   return true
 end
 
--- How many jobs of a set are subject to policies; what is over and not removed yet must cost none its place.
+-- Return the number of jobs of a set that policies apply to. A job whose time to live is over must not count.
 local function ordinary(base, key, now, seen)
   if not seen.held then return redis.call('ZCARD', key) end
   return redis.call('ZCOUNT', key, '-inf', now) - redis.call('ZCOUNT', base .. ':held', '-inf', now)
 end
 
--- Apply one policy to a whole set, of which at most `most` jobs go. Answers how many were looked at to go.
+-- Apply one policy to a whole set and remove at most `most` jobs. Return the number of candidates.
 local function trim(base, state, count, age, now, seen, most)
   local key, met = base .. ':' .. state, 0
   if count >= 0 then
@@ -199,8 +199,8 @@ local function trim(base, state, count, age, now, seen, most)
   return met
 end
 
--- Remove at most `most` jobs that have become too many or too old, by the policies that were last applied. Answers how
--- many were.
+-- Remove at most `most` jobs that are too many or too old by the policies that were last applied. Return the number of
+-- candidates.
 function finish.trim_all(base, now, seen, most)
   local met = 0
   for _, state in ipairs({'completed', 'failed'}) do
@@ -210,14 +210,14 @@ function finish.trim_all(base, now, seen, most)
   return met
 end
 
--- Note the policy that now holds for the set, if it is another one.
+-- Store the policy that now applies to the set, if it is another one.
 local function adopt_policy(base, state, policy, seen)
   if seen.keep[state] == policy then return end
   seen.keep[state] = policy
   redis.call('HSET', base .. ':meta', 'keep_' .. state, policy)
 end
 
--- Policy "keep nothing": only a record that was asked for stays, for as long as it is held.
+-- Apply the policy "keep nothing": keep only records that a client waits for, for as long as they are held.
 local function keep_waited(base, ids, waited)
   local kept, dropped = {}, {}
   for _, id in ipairs(ids) do
@@ -229,14 +229,14 @@ local function keep_waited(base, ids, waited)
   return kept
 end
 
--- Let the records of ended jobs stay until an instant.
+-- Keep the records of ended jobs until an instant.
 local function keep_until(base, state, ids, instant)
   for _, id in ipairs(ids) do redis.call('HSET', base .. ':job:' .. id, 'drop', 't') end
   put(base .. ':' .. state, ids, instant)
   put(base .. ':held', ids, instant)
 end
 
--- Give an ended job a time to live from now on, in ms; nil: back to the policy of its set.
+-- Give an ended job a time to live in ms from now on; nil: the policy of its set applies again.
 function finish.change_ttl(base, id, state, now, ttl)
   local key = base .. ':job:' .. id
   if ttl then return keep_until(base, state, {id}, now + ttl) end
@@ -248,7 +248,7 @@ function finish.change_ttl(base, id, state, now, ttl)
   put(base .. ':' .. state, {id}, found[2] or now)
 end
 
--- left: how many older jobs this call may still remove. Answers how many are left then.
+-- left: how many older jobs this call may still remove. Return the rest of that number.
 local function store_group(base, group, now, seen, left)
   local state, ids = group.state, group.ids
   local waited = finish.answer_waiters(base, state, ids, group.payloads, seen)
@@ -264,12 +264,12 @@ local function store_group(base, group, now, seen, left)
   if waited and waited[1] then await_receipts(base, waited, now) end
   if count == 0 then return left end
   adopt_policy(base, state, group.policy, seen)
-  -- Age alone can wait for the next sweep; the default one does, which saves a command.
+  -- Age alone can wait for the next sweep. The default policy does, which saves a command.
   if left == 0 then return 0 end
   return left - trim(base, state, count, group.policy ~= '' and age or -1, now, seen, left)
 end
 
--- Collect a job that has ended, its record already written with place and `ended`.
+-- Collect a job that has ended. Its record already has its location and `ended`.
 function finish.note(done, state, policy, id, payload)
   local name = state .. policy
   local group = done[name]
@@ -282,14 +282,14 @@ function finish.note(done, state, policy, id, payload)
   group.payloads[n] = payload
 end
 
--- Store what was collected, in the order in which the policies came: the last one is the one that holds. run_ms: how
--- long the runs of each state took together, if there were any.
+-- Store the collected jobs in the order of their policies; the last policy is the one that remains. run_ms: the total
+-- duration of the runs of each state, if there were any.
 function finish.store(base, done, call, run_ms)
   local now, seen, counts, ended = call.now, call.seen, {}, 0
   for _, group in ipairs(done) do ended = ended + #group.ids end
-  -- Who adds to it also clears it: sweeps alone might not keep up.
+  -- The function that adds to `held` also clears it: sweeps alone might not keep up.
   if seen.held and #done > 0 then finish.release_held(base, now, 10 + 2 * ended) end
-  -- Together, for every job may have a policy of its own.
+  -- One limit for all groups, because every job may have its own policy.
   local left = ended + TRIM_STEP
   for _, group in ipairs(done) do
     record.forget_marks(base, group.ids, call)
@@ -299,8 +299,8 @@ function finish.store(base, done, call, run_ms)
   for state, n in pairs(counts) do metrics.count(base, state, n, run_ms and run_ms[state] or 0, now) end
 end
 
--- The policy of a job that the server itself fails, as its worker would say it: by its options the time to live ("r")
--- or what is kept of failed jobs ("f"), else the default.
+-- Return the policy of a job that the server itself fails, in the form that its worker would send: the time to live
+-- ("r") or the retention of failed jobs ("f") from its options, otherwise the default.
 function finish.own_policy(base, id)
   local opts = redis.call('HGET', base .. ':job:' .. id, 'opts')
   if not opts or not string.find(opts, '\161[rf]') then return '' end
@@ -312,14 +312,14 @@ function finish.own_policy(base, id)
   return count and age and digits(count) .. ' ' .. digits(age) or ''
 end
 
--- The reason of a job that the server fails: the cause, and of a revoked job what was said when it was revoked.
+-- Return the reason for a job that the server fails: the cause or, for a revoked job, the reason of the revocation.
 function finish.reason_of(base, id, cause)
   local said = cause == 'revoked' and redis.call('HGET', base .. ':job:' .. id, 'revoked')
   return said and 'revoked: ' .. said or cause
 end
 
--- Fail a job that has just left its place, for a reason of the server's. The record must exist. later: what was
--- collected so far, if the caller stores it.
+-- Fail a job that has just left its location, for a cause found by the server. The record must exist. later: the jobs
+-- collected so far, if the caller stores them.
 function finish.fail(base, id, entry, cause, call, later)
   local reason = finish.reason_of(base, id, cause)
   record.keep_added(base, id, entry)

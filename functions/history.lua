@@ -1,20 +1,21 @@
--- history: where events stand in their stream, how far its readers have come, and what they missed.
+-- history: finds positions in the events, and stores how far readers have come and which events they missed.
 --   locateEvents  { kind value }… -> { incarnation, total, first, seq, last, { entry, seq }… }
---     incarnation '' without an open queue; total: events ever written; first, seq: the oldest entry that is kept, and
---     the number of its first event ('' and total without one); last: the newest entry, '0-0' without one
---     kind 'n': the entry that holds the event of this number, or the oldest one if that is younger
+--     incarnation '' without an open queue; total: events ever written; first, seq: the oldest entry, and the number of
+--     its first event ('' and total without one); last: the newest entry, '0-0' without one
+--     kind 'n': the entry that contains the event of this number, or the oldest entry if that is younger
 --     kind 't': the first entry of this time (ms) or a later one      kind 'i': the first entry from this id on
---     each is answered as the entry and the number of its first event, '' and total when there is none
---   noteReader    name incarnation n hold -> "ok"      a reader has done with all events before number n; hold "1":
---                 events from there on are kept for it longer than others are, see events.lua
---   noteLoss      name why incarnation from upto -> "ok"    events a reader missed; upto '' = nobody knows how many
+--     Each result is the entry and the number of its first event, '' and total when there is none.
+--   noteReader    name incarnation n hold -> "ok"      a reader has processed all events before number n; hold "1":
+--                 later events are kept longer for it, see events.lua
+--   noteLoss      name why incarnation from upto -> "ok"    events that a reader missed; upto '' = the number is
+--                 unknown
 --   listReaders   -> { { name, incarnation, n, ms }… }
 --   listLosses    -> { { ms, name, why, incarnation, from, upto }… }    the oldest first
--- A position of another incarnation is left out, and what is noted of a queue that is gone. Noting again changes
--- nothing; of two losses of one reader that begin at the same event the longer one stays.
---   positions  hash  reader -> incarnation SEP n SEP ms SEP hold; of at most 1,000 readers, and none that was not heard
---                    of for a week when events are trimmed
---   losses     zset  name SEP why SEP incarnation SEP from SEP upto, by the time it was noted; the last 1,000
+-- Results contain no position of another incarnation and no note of a queue that was deleted. A repeated note changes
+-- nothing. Of two losses of one reader that begin at the same event, the longer one remains.
+--   positions  hash  reader -> incarnation SEP n SEP ms SEP hold; of at most 1,000 readers, without those that were
+--              silent for a week when events are trimmed
+--   losses     zset  name SEP why SEP incarnation SEP from SEP upto, by the time of the note; the last 1,000
 
 local KEPT_LOSSES = 1000
 local MOST_READERS = 1000
@@ -55,7 +56,7 @@ register('locateEvents', function(base, args)
   return answer
 end, {'no-writes'})
 
--- The reader that was not heard of for the longest time makes room.
+-- Remove the reader that was silent for the longest time.
 local function forget_oldest(key)
   local flat, oldest, since = redis.call('HGETALL', key), nil, math.huge
   for i = 1, #flat, 2 do
@@ -82,7 +83,7 @@ register('noteLoss', function(base, args)
     local words = string.sub(noted, 1, #own) == own and split(noted) or {}
     if words[1] == args[1] and words[3] == args[3] and words[4] == args[4] then
       if (tonumber(words[5]) or math.huge) >= upto then return 'ok' end
-      redis.call('ZREM', key, noted)   -- it was trimmed further before the batch was read again
+      redis.call('ZREM', key, noted)   -- events were trimmed further before the batch was read again
     end
   end
   redis.call('ZADD', key, digits(clock.now()), table.concat(args, SEP))

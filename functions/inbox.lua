@@ -1,20 +1,21 @@
--- inbox: the receiving end of another queue's outbox.
---   deliverJobs  lane number n { token id name data opts extra letter }*n -> flat { position, word }
---     Adds jobs as `addJob` does, each token once, whoever sends it and however often. word: why a position (from 1)
---     was not added: "seen", or what addJob says. letter: '' or what a dead letter carries, see dead_letters.lua.
---   inbox  zset  token -> when it came, ms, and never less than that of the token before it: the last 10,000, and
---                those of the last hour up to 100,000
+-- inbox: receives the entries of other queues' outboxes.
+--   deliverJobs  channel number n { token id name data opts extra letter }*n -> flat { position, status }
+--     Adds jobs as `addJob` does, each token once, however often and by whichever worker it is sent. status: why a
+--     position (from 1) was not added: "seen", or the status of addJob. letter: '' or the origin of a dead letter, see
+--     dead_letters.lua.
+--   inbox  zset  token -> arrival, ms, never less than the arrival of the token before it: the last 10,000, and those
+--          of the last hour up to 100,000
 --   moved  zset  id -> failed ms: dead letters of other queues that have not ended here; the newest 100,000
 
 local inbox = {}
 do
   local FIELDS = 7
   local MOST_TOKENS, MOST_OF_LAST_HOUR, HOUR_MS = 10000, 100000, 3600000
-  local MOST_FORGOTTEN = 1000    -- at once; a call brings no more than MOST_JOBS
+  local MOST_FORGOTTEN = 1000    -- per call; a call adds at most MOST_JOBS
   local MOST_MOVED = 100000
   local MOST_JOBS = 100
 
-  -- Which of these tokens came before, by position.
+  -- Return which of these tokens arrived before, by position.
   function inbox.known(base, tokens)
     local known, met = redis.call('ZMSCORE', base .. ':inbox', unpack(tokens)), {}
     for i, token in ipairs(tokens) do
@@ -24,7 +25,8 @@ do
     return known
   end
 
-  -- Whoever is cut off between two steps of a replay calls again, and must find its tokens; so the newest stay long.
+  -- A client that was interrupted between two steps of a replay calls again and must find its tokens, so the newest are
+  -- kept longest.
   local function forget_old(key, last)
     local over = redis.call('ZCARD', key) - MOST_TOKENS
     if over <= 0 then return end
@@ -35,7 +37,7 @@ do
 
   function inbox.remember(base, tokens, now)
     local key, members = base .. ':inbox', {}
-    -- The oldest are forgotten first. After the clock was set back these must not be the ones that came just now.
+    -- The oldest are removed first. After the clock was set back, these must not be the ones that have just arrived.
     local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
     local last = math.max(now, tonumber(newest[2] or 0))
     for i, token in ipairs(tokens) do
@@ -45,7 +47,7 @@ do
     forget_old(key, last)
   end
 
-  -- Delete moved letters that nobody works on. Answers how many.
+  -- Delete dead letters of other queues that have not started here. Return their number.
   function inbox.drop_letters(base, ids, call)
     local dropped = 0
     for _, id in ipairs(ids) do
@@ -60,7 +62,7 @@ do
     return dropped
   end
 
-  -- Keep the newest; those that are being worked on end by themselves.
+  -- Keep the newest. Those that run here end by themselves.
   local function cap(base, call)
     local key = base .. ':moved'
     local over = math.min(redis.call('ZCARD', key) - MOST_MOVED, MOST_JOBS)
@@ -70,7 +72,7 @@ do
     in_chunks('ZREM', key, nil, oldest)
   end
 
-  -- Where every job needs a key a dead letter keeps the one it had; without one, the letters of a queue share theirs.
+  -- In a queue of mode "keyed" a dead letter keeps its key. Dead letters without a key get one key per queue of origin.
   local function with_key(job)
     local letter, extra = cmsgpack.unpack(job.letter), job.extra or {}
     local wanted = routes.extra_of(letter[7] or '')
@@ -97,7 +99,7 @@ do
     return tokens, list
   end
 
-  -- Note where an added job comes from.
+  -- Store the origin of an added job.
   local function mark(base, id, job, call)
     redis.call('HSET', base .. ':job:' .. id, 'letter', job.letter)
     redis.call('ZADD', base .. ':moved', digits(job.failed_at), id)
@@ -120,7 +122,7 @@ do
     end
     inbox.remember(base, tokens, call.now)
     if marked then
-      -- Claims read the whole record then, letter included.
+      -- Claims then read the whole record, including the origin.
       redis.call('HSET', base .. ':meta', 'touched', '1')
       cap(base, call)
     end

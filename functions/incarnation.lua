@@ -1,9 +1,10 @@
--- incarnation: a queue can go, with its keys, and begin again while clients have it open. What they declared when they
--- opened it (its mode, a worker's dead-letter queue) is gone then, and they do not know.
---   meta  incarnation  a mark that the client made which opened this queue first
--- openQueue answers it. Calls that add or claim bring the one their client knows as their last argument; with another
--- one they are refused, nothing is written, and the client opens the queue again. '' or no argument: a caller that
--- declares nothing.
+-- incarnation: detects that a queue was deleted with its keys and created again while clients have it open. The
+-- settings that those clients made when they opened it (mode, dead-letter queue of a worker) are gone, and the clients
+-- do not know.
+--   meta  incarnation  an identity chosen by the client that opened this queue first
+-- openQueue returns it. Calls that add or claim send the incarnation that their client knows as the last argument. If
+-- it differs, the call is refused before any write, and the client opens the queue again. '' or no argument: the caller
+-- has no settings to lose.
 
 local incarnation = {}
 

@@ -1,14 +1,14 @@
--- job_waiters: ask to be told when a job ends.
---   awaitJob   id channel -> { "waiting" | state | "missing", flat record when it has ended }
---   forgetReply id channel -> "ok"
---   confirmReplies channel { id }* -> "ok"    the channel has received the answers of these jobs: their records are no
---                                             longer kept for it, and the retention of the queue is applied
--- Each of them does the same when sent twice, so they carry no request number. At most 1,000 ids.
+-- job_waiters: notifies clients when a job ends.
+--   awaitJob   id reply_channel -> { "waiting" | state | "missing", flat record when the job has ended }
+--   forgetReply id reply_channel -> "ok"
+--   confirmReplies reply_channel { id }* -> "ok"    the client has received the ends of these jobs: their records are
+--                                                   no longer held for it, and the retention of the queue applies again
+-- A repeated call has no second effect, so these calls carry no request number. At most 1,000 ids.
 
 local TRIM_STEP = 200
 
--- Where a channel stands in a list of them: the first and the last place, nil if it does not. The list may have
--- thousands: it is searched as a whole, and not word by word.
+-- Return the first and the last position of a channel in a list, nil if it is not in the list. The list may have
+-- thousands of channels, so one search over the text is faster than splitting it.
 local function find(channels, channel)
   return string.find(' ' .. channels .. ' ', ' ' .. channel .. ' ', 1, true)
 end
@@ -31,7 +31,7 @@ end, {'allow-oom'})
 register('forgetReply', function(base, args)
   local id, channel = args[1], args[2]
   if redis.call('ZSCORE', base .. ':held', id) then
-    finish.confirm(base, channel, {id})    -- it has ended
+    finish.confirm(base, channel, {id})    -- the job has ended
     return 'ok'
   end
   local channels = redis.call('HGET', base .. ':waiters', id)
@@ -40,7 +40,7 @@ register('forgetReply', function(base, args)
   if channels == channel then
     redis.call('HDEL', base .. ':waiters', id)
   else
-    -- The blank before it goes too, or the one behind the first of all.
+    -- Remove the blank before the channel as well, or the one after it if the channel is the first.
     local rest = string.sub(channels, 1, math.max(0, from - 2)) .. string.sub(channels, from == 1 and upto or upto - 1)
     redis.call('HSET', base .. ':waiters', id, rest)
   end

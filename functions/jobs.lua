@@ -1,13 +1,13 @@
--- jobs: what a user does to one job.
---   removeJob   lane number id -> word     a running job's run is fenced off and told to stop
---   retryJob    lane number id -> word     completed or failed -> waiting, with fresh attempts
---   revokeJob   lane number id [reason] -> word     "revoked": it will never run; "revoking": its worker is told to
---     cancel it
---   promoteJob  lane number id -> word     delayed -> waiting now
--- word: "ok" (or as above), "missing", or "state <state>" when the job is in a state the operation does not fit.
+-- jobs: the operations of a user on one job.
+--   removeJob   channel number id -> status     a running job loses its lease, and its worker is notified
+--   retryJob    channel number id -> status     completed or failed -> waiting, with fresh attempts
+--   revokeJob   channel number id [reason] -> status     "revoked": it will never run; "revoking": its worker is
+--               notified to cancel it
+--   promoteJob  channel number id -> status     delayed -> waiting now
+-- status: "ok" (or as above), "missing", or "state <state>" when the operation does not fit the state of the job.
 
--- Tell the worker that runs this entry. The words name the entry and not the job: a word that arrives late would
--- otherwise stop the job's next run.
+-- Notify the worker that runs this entry. The message names the entry and not the job: otherwise a late message would
+-- stop the job's next run.
 local function tell_run(base, entry, word)
   local consumer = entries.consumer_of(base, entry)
   if consumer then wakeup.tell(base, consumer, word) end

@@ -1,18 +1,19 @@
--- key_limits: the limits of the queue and of its keys, set by an explicit call and never by an add.
---   setLimits     lane number { name value }*  -> "ok"            of the queue; value '' removes
+-- key_limits: sets and reads the limits of the queue and of its keys. Only these calls change limits; an add never
+-- does.
+--   setLimits     channel number { name value }*  -> "ok"         of the queue; value '' removes a limit
 --                 names: concurrency, rate ("<max> <ms>")
 --   getLimits     -> { concurrency | '', rate_max | '', rate_ms | '', gate | '' }
---   setKeyLimits  lane number key { name value }* -> "ok"         key '' = of keys without their own; value '' removes
+--   setKeyLimits  channel number key { name value }* -> "ok"      key '' = the default of all keys; value '' removes
 --                 names: concurrency, rate ("<max> <ms>"), bucket ("<capacity> <refill a second>", thousandths)
---   getKeyLimits  key -> { concurrency | '', rate_max, rate_ms, capacity, refill, paused_until } own ones
---   pauseKey      lane number key ms -> "ok"                      0 ends a pause
---   reviewKeys    lane number cursor -> next cursor | ''          after the default limits of keys have changed
--- A change holds at once: keys are looked at again, and workers woken if more may start now.
+--   getKeyLimits  key -> { concurrency | '', rate_max, rate_ms, capacity, refill, paused_until } without the defaults
+--   pauseKey      channel number key ms -> "ok"                   0 ends a pause
+--   reviewKeys    channel number cursor -> next cursor | ''       after the default limits of keys have changed
+-- A change applies immediately: the affected keys are reviewed, and workers wake up if more jobs may start now.
 
 local STEP = 50
 local FIELDS = {concurrency = {'concurrency'}, rate = {'rate_max', 'rate_ms'}, bucket = {'capacity', 'refill'}}
 
--- Write the named limits into a hash: every one is checked before the first is written.
+-- Write the named limits into a hash. All of them are checked before the first one is written.
 local function set(key, args, from)
   local writes = {}
   for i = from, #args, 2 do
@@ -49,7 +50,7 @@ register('getLimits', function(base)
   return all_of(base .. ':limits', {'concurrency', 'rate_max', 'rate_ms', 'gate'})
 end, {'no-writes'})
 
--- What is known of a key's last starts must not end sooner than its limits ask.
+-- Keep the known starts and tokens of a key for as long as its new limits need them.
 local function keep_known(base, key, call)
   local limits_now = keyed.limits_of(base, key, call)
   limits.keep_starts(base .. ':keyrate:' .. key, limits_now.length)
@@ -90,8 +91,8 @@ request.register('pauseKey', function(base, args)
   return 'ok'
 end, {'allow-oom'})
 
--- Every key with a waiting job is looked at again, a step of the waiting jobs at a time. Jobs that come later see the
--- new limits by themselves.
+-- Review every key with a waiting job, one step of the waiting jobs per call. Jobs that arrive later use the new limits
+-- anyway.
 request.register('reviewKeys', function(base, args)
   local call = queue_flags.call(base)
   local step = redis.call('ZRANGEBYSCORE', base .. ':keyed', '(' .. digits(integer('cursor', args[3])), '+inf',

@@ -1,30 +1,40 @@
--- keyed: jobs of one key start in order, and no more of them at once than the key allows (1 unless told otherwise).
---   keyq:{k}     zset  waiting jobs of the key: <16 digits of sequence><letter><id> -> priority inside the key;
---                      letter: what a claim has to read, see record.lua
---   running      hash  key -> how many jobs of it run; none of a key that is not in it
---   keyrest:{k}  set   jobs of the key that wait, in `scheduled`, for the next attempt; `resting` hash: id -> key
+-- keyed: jobs of one ordering key. They start in order, and no more of them run at the same time than the key allows
+-- (default: 1).
+--   keyq:{k}     zset  the line of the key, its waiting jobs: <16 digits of sequence><read hint><id> -> priority inside
+--                the key; read hint: see record.lua
+--   running      hash  key -> number of its running jobs; a key without running jobs is absent
+--   keyrest:{k}  set   jobs of the key that wait, in `scheduled`, for their next attempt; `resting` hash: id -> key
 --   keyed        zset  all waiting keyed jobs: id -> sequence
---   ready        zset  keys of which a job can start now -> turn; served in turns, a served key goes to the end
---   sleeping     zset  keys of which a job could start but for an instant -> that instant
+--   ready        zset  keys that can start a job now -> turn; served in turns, a served key goes to the end
+--   sleeping     zset  keys that can start a job at a later instant -> that instant
 --   pauses       zset  paused keys -> end of the pause
---   meta         hash  key_limits: 1 once a key had limits, until none has any and no keyed job runs: without it no key
---                      runs more than one
+--   meta         hash  key_limits: 1 from the first limit of a key until no key has limits and no keyed job runs.
+--                Without it, no key runs more than one job.
 --   key:{k}      hash  limits of the key (concurrency, rate_max, rate_ms, capacity, refill; the last two in thousandths
---                      of tokens); `key:` those of keys without their own; `limited` set: which of these exist
---   keyrate:{k}, keybucket:{k}  the starts of the last window; the tokens left (collect themselves)
--- Readiness: k stands in `ready` exactly if a job of it waits, it runs fewer than its limit, no pause, window or bucket
--- holds it, and, if it runs one at a time, none of it rests. In `sleeping` exactly if only pause, window or bucket do.
--- Whatever changes one of these says keyed.touch, and every function that may have, ends with keyed.review: no path can
--- forget a key. A record's route is "k <priority> <sequence, 0 before it first waits> <cost in thousandths> <added at,
--- ms> <key>".
+--                of tokens); `key:` the default for keys without their own limits; `limited` set: the keys that have
+--                such a hash
+--   keyrate:{k}, keybucket:{k}  the starts in the last window; the tokens left (both expire)
+-- A record's route is "k <priority> <sequence, 0 before it first waits> <cost in thousandths> <added at, ms> <key>".
+--
+-- The index and how it stays correct. Claims read only `ready` and `sleeping`, never the lines of all keys. A key that
+-- is missing there is a key whose jobs never start, so this is the invariant of the file:
+--   ready     contains k exactly if a job of it waits, fewer of its jobs run than its limit, no pause, window or bucket
+--             holds it back, and, if it runs one job at a time, none of its jobs waits for its next attempt.
+--   sleeping  contains k exactly if only a pause, a window or a bucket holds it back.
+-- Many paths change one of these conditions: adds, claims, settles, retries, removals, lost leases, changed limits.
+-- None of them updates the index itself. Each calls keyed.touch for the key, and every function that may have touched a
+-- key ends with keyed.review, which derives the right place of each touched key from the stored data. To add a path,
+-- touch the key and end with the review; do not write `ready` or `sleeping` directly. (A claim pops keys from `ready`.
+-- It touches those that can start more jobs; the others are touched when their run ends.)
 
 local keyed = {}
 local KEYS_A_STEP = 200
 local MOST_TOUCHED = 25
 local MEMBER = 18                -- where the id begins in a member of a line
 local PLACE = {i = 'key-waiting i', o = 'key-waiting o', h = 'key-waiting h'}
--- Longer than any list may hold: a small structure is a list, and walked for each member that a call names. One long
--- member makes it a table, and that it stays. No key can have this name, for names hold no control characters.
+-- This name is longer than any list encoding may hold. The server stores a small structure as a list and walks it for
+-- each member that a call names. One long member converts it to a table, and it stays a table. No key can have this
+-- name, because names contain no control characters.
 keyed.WIDENER = SEP .. '--------------------------------------------------------------------------------'
 
 function keyed.parse(route)
@@ -32,7 +42,7 @@ function keyed.parse(route)
   return {priority = priority, sequence = sequence, cost = cost, added = added, key = key}
 end
 
--- When a keyed job was added, by its route; nil for any other.
+-- Return when a keyed job was added, from its route; nil for any other job.
 function keyed.added_of(route)
   return string.match(route, '^k %d+ %d+ %d+ (%d+) ')
 end
@@ -41,14 +51,14 @@ function keyed.format(route)
   return 'k ' .. route.priority .. ' ' .. route.sequence .. ' ' .. route.cost .. ' ' .. route.added .. ' ' .. route.key
 end
 
--- The route of a keyed job; nil for any other and for one without a record.
+-- Return the parsed route of a keyed job; nil for any other job and for one without a record.
 function keyed.route_of(base, id)
   local text = redis.call('HGET', base .. ':job:' .. id, 'route')
   return text and string.sub(text, 1, 1) == 'k' and keyed.parse(text) or nil
 end
 
--- A key is to be looked at. waits: a job has just entered its line, which the review then need not ask; of a new one
--- its sequence, which will do for the key's turn.
+-- Mark a key for the next review. waits: a job has just entered its line, so the review need not check that; for a new
+-- job, its sequence, which also serves as the key's turn.
 function keyed.touch(call, key, waits)
   local touched = call.touched
   if not touched then
@@ -80,8 +90,8 @@ do
     }
   end
 
-  -- The limits that hold for a key, as numbers or nil; what the key does not say, the default does. No call changes
-  -- limits after it has asked for one, so each is read once a call.
+  -- Return the limits of a key, as numbers or nil. The default applies where the key has no limit. No call changes
+  -- limits after it has read them, so each is read once per call.
   function keyed.limits_of(base, key, call)
     if not call.seen.limited then return NONE end
     local known = call.key_limits
@@ -98,14 +108,14 @@ do
   end
 end
 
--- What the start of the first job in a line takes from its key's bucket.
+-- Return the tokens that the first job in a line takes from its key's bucket.
 function keyed.cost_of_first(base, queue)
   local first = redis.call('ZRANGE', queue, 0, 0)[1]
   local route = keyed.route_of(base, string.sub(first, MEMBER))
   return route and tonumber(route.cost) or 0
 end
 
--- The first instant at which pause, window and bucket let the first waiting job start.
+-- Return the first instant at which pause, window and bucket let the first waiting job start.
 local function open_at(base, key, limits_now, call)
   local at = call.now
   if call.seen.pauses then at = math.max(at, tonumber(redis.call('ZSCORE', base .. ':pauses', key) or 0)) end
@@ -120,7 +130,7 @@ local function open_at(base, key, limits_now, call)
   return at
 end
 
--- How many more jobs of the key may run beside those that do.
+-- Return how many more jobs of the key may run in addition to the running ones.
 function keyed.room(base, key, limits_now, call)
   local concurrency = limits_now.concurrency or 1
   local left = concurrency - (call.seen.running and redis.call('HGET', base .. ':running', key) or 0)
@@ -131,7 +141,8 @@ end
 do
   local AT_ONCE = 16
 
-  -- Note which of the touched keys have waiting jobs. Mostly all of them do or none, which one EXISTS tells of many.
+  -- Note which of the touched keys have waiting jobs. Mostly either all of them do or none, and then one EXISTS answers
+  -- for many keys.
   local function note_waiting(base, touched)
     local unknown, names = {}, {}
     for i = 1, #touched do
@@ -147,7 +158,7 @@ do
     end
   end
 
-  -- The touched keys of which a job runs, each true; empty when none does. released: keys of which none does any more.
+  -- Return the touched keys that have running jobs, as a set. released: the keys that have none any more.
   local function running_among(base, touched, released, call)
     local asked, found = {}, {}
     if not call.seen.running then return found end
@@ -160,7 +171,7 @@ do
     return found
   end
 
-  -- How many more jobs of a key that has waiting ones may start now or, second answer, from when on; 0 for none.
+  -- Return how many more jobs of a key may start now (0: none) and, as the second value, from when on.
   local function start_of(base, key, call)
     local limits_now = keyed.limits_of(base, key, call)
     local left = keyed.room(base, key, limits_now, call)
@@ -176,8 +187,8 @@ do
     seen.ready = true
   end
 
-  -- Look at every key that was touched and put it where it belongs: `ready`, `sleeping` or neither. The last thing a
-  -- function does before it wakes workers or claims.
+  -- Put every touched key into `ready`, `sleeping` or neither. A function calls this last, before it wakes workers or
+  -- claims.
   function keyed.review(base, call)
     local touched, seen = call.touched, call.seen
     if not touched then return end
@@ -221,7 +232,7 @@ do
   end
 end
 
--- Give a job that waits for the first time its sequence. Answers whether it got one.
+-- Give a job that waits for the first time its sequence. Return true if it got one.
 function keyed.arrive(base, route, call)
   if route.sequence ~= '0' then return false end
   route.sequence = order.next(base, call)
@@ -240,20 +251,20 @@ local function join_line(base, id, key, priority, sequence, call, letter)
   return PLACE[letter]
 end
 
--- Let a job wait in its key's line; a job that was there before takes its old place. Answers its place.
+-- Put a job into its key's line. A job that was in the line before gets its old position. Return its location.
 function keyed.enter(base, id, route, call, letter)
   keyed.touch(call, route.key, true)
   return join_line(base, id, route.key, route.priority, route.sequence, call, letter)
 end
 
--- The route of a job that is being added, by its options.
+-- Return the route of a job that is being added, from its options.
 function keyed.first_route(extra, sequence, added)
   local priority, cost = extra.priority, extra.cost
   return 'k ' .. (priority and digits(priority) or '0') .. ' ' .. sequence .. ' ' .. (cost and digits(cost) or '1000')
     .. ' ' .. added .. ' ' .. extra.key
 end
 
--- Let such a job wait. Answers its place and its route.
+-- Put a job that is being added into its line. Return its location and its route.
 function keyed.enter_first(base, id, extra, added, call, letter)
   local sequence, key = order.next(base, call), extra.key
   keyed.touch(call, key, sequence)
@@ -261,7 +272,7 @@ function keyed.enter_first(base, id, extra, added, call, letter)
     extra.alone and 'k 0 ' .. sequence .. ' 1000 ' .. added .. ' ' .. key or keyed.first_route(extra, sequence, added)
 end
 
--- `keyed` is written once a call, by its review or before a job leaves its line.
+-- Write `keyed` once per call: in its review, or before a job leaves its line.
 function keyed.write_entered(base, call)
   if call.entered then in_chunks('ZADD', base .. ':keyed', nil, call.entered) end
   call.entered = nil
@@ -278,7 +289,7 @@ function keyed.leave(base, id, call)
 end
 
 do
-  -- Without limits every key that runs runs one job.
+  -- Without limits, a key with running jobs has exactly one.
   local function release_all(base, keys, call)
     local released = call.released or {}
     call.released = released
@@ -290,15 +301,15 @@ do
     call.seen.running = exists(base .. ':running')
   end
 
-  -- Without limits no key runs several jobs from here on.
+  -- Without limits, no key runs several jobs from here on.
   local function forget_limits(base, call)
     if exists(base .. ':limited') or exists(base .. ':running') then return end
     redis.call('HDEL', base .. ':meta', 'key_limits')
     call.seen.limited, call.seen.running = nil, nil
   end
 
-  -- Runs of these keys are over, however they ended. A key stands there as often as runs of it have ended; the caller
-  -- has made sure that each of them was running.
+  -- Runs of these keys are over, for any reason. `keys` names a key once for each run. The caller has verified that
+  -- each of these runs was running: a release too many would let two jobs of a key run at the same time.
   function keyed.release(base, keys, call)
     if not call.seen.limited then return release_all(base, keys, call) end
     local hash, ended, names = base .. ':running', {}, {}
@@ -319,7 +330,7 @@ do
   end
 end
 
--- A job of the key that was taken cannot start: what it was charged goes back.
+-- A claimed job of the key cannot start. Refund its tokens and its start in the window.
 function keyed.refund(base, id, key, call)
   local limits_now = keyed.limits_of(base, key, call)
   if limits_now.max then redis.call('ZPOPMAX', base .. ':keyrate:' .. key) end
@@ -327,7 +338,7 @@ function keyed.refund(base, id, key, call)
   if route then redis.call('HINCRBY', base .. ':keybucket:' .. key, 'tokens', route.cost) end
 end
 
--- The job waits in `scheduled` for its next attempt, and at one at a time its key with it.
+-- The job waits in `scheduled` for its next attempt. If its key runs one job at a time, the key waits with it.
 function keyed.rest(base, id, key, call)
   redis.call('SADD', base .. ':keyrest:' .. key, id)
   redis.call('HSET', base .. ':resting', id, key)
@@ -335,7 +346,7 @@ function keyed.rest(base, id, key, call)
   keyed.touch(call, key)
 end
 
--- A job leaves `scheduled`: if it rested, it does no more.
+-- A job leaves `scheduled`. If it rested there for its next attempt, it does not any more.
 function keyed.wake_up(base, id, call)
   local key = call.seen.resting and redis.call('HGET', base .. ':resting', id)
   if not key then return end
@@ -344,7 +355,8 @@ function keyed.wake_up(base, id, call)
   keyed.touch(call, key)
 end
 
--- Keys whose instant has come; they stand in `ready` after the next review. Answers whether there may be more of them.
+-- Touch the keys whose instant has come; the next review puts them into `ready`. Return true if there may be more of
+-- them.
 function keyed.promote(base, call)
   if not call.seen.sleeping then return false end
   local keys = redis.call('ZRANGEBYSCORE', base .. ':sleeping', '-inf', digits(call.now), 'LIMIT', 0, KEYS_A_STEP)

@@ -1,11 +1,11 @@
--- keyed_claim: jobs leave the lines of their keys for a claim; what each structure holds is told in keyed.lua.
+-- keyed_claim: takes jobs out of the lines of their keys for a claim. keyed.lua describes the structures.
 
 local keyed_claim = {}
 local KEYS_AT_ONCE = 64
-local LETTER, MEMBER = 17, 18    -- where letter and id begin in a member of a line
+local LETTER, MEMBER = 17, 18    -- where the read hint and the id begin in a member of a line
 local READ = {i = 'fi', o = 'fo', h = 'h'}
 
--- A member that left its line.
+-- Record a member that left its line.
 local function note_taken(out, member, key)
   local n = #out.ids + 1
   out.ids[n], out.keys[n], out.whats[n] = string.sub(member, MEMBER), key, READ[string.sub(member, LETTER, LETTER)]
@@ -14,7 +14,7 @@ end
 local take_first
 
 do
-  -- Keys of which none ran run one job each.
+  -- Without limits, none of these keys had a running job; now each has one.
   local function note_started(base, keys, call)
     local hash, started = base .. ':running', {}
     for i, key in ipairs(keys) do started[2 * i - 1], started[2 * i] = key, '1' end
@@ -24,7 +24,7 @@ do
     call.seen.running = true
   end
 
-  -- The first job of each of these keys, which have no limits: each then waits for the end of that run.
+  -- Take the first job of each of these keys, which have no limits. Each key then waits for the end of that run.
   function take_first(base, popped, call, out)
     local started = {}
     for i = 1, #popped, 2 do
@@ -41,7 +41,7 @@ do
   end
 end
 
--- Up to n jobs of a key with limits that is ready, moved to its running ones.
+-- Take up to n jobs of a ready key with limits, and count them as running.
 local function take(base, key, n, call, out)
   local limits_now = keyed.limits_of(base, key, call)
   local queue = base .. ':keyq:' .. key
@@ -57,7 +57,7 @@ local function take(base, key, n, call, out)
       if limits.affordable_at(paid, bucket, cost, call.now) > call.now then break end
       limits.pay(paid, bucket, cost, call.now)
     end
-    -- Without a bucket all are taken at once.
+    -- Without a bucket, one command takes all of them.
     local popped = redis.call('ZPOPMIN', queue, bucket and 1 or n)
     for i = 1, #popped, 2 do
       note_taken(out, popped[i], key)
@@ -72,11 +72,11 @@ local function take(base, key, n, call, out)
   if limits_now.max and taken > 0 then
     limits.note_starts(base, base .. ':keyrate:' .. key, taken, limits_now.length, call)
   end
-  -- A key that runs one at a time waits for the end of that run.
+  -- A key that runs one job at a time waits for the end of that run.
   if limits_now.concurrency or taken == 0 then keyed.touch(call, key) end
 end
 
--- Take up to `count` jobs, key by key in turn. Answers { ids, keys, whats }, for each the reading of its record.
+-- Take up to `count` jobs, key by key in turn. Return { ids, keys, whats }; whats: how to read each record.
 function keyed_claim.pop(base, count, call)
   local out = {ids = {}, keys = {}, whats = {}}
   while #out.ids < count do

@@ -1,18 +1,18 @@
--- lease: a running job stays its worker's while the worker renews it.
+-- lease: gives a running job to one worker for as long as the worker renews it.
 --   renewLeases  consumer info { id entry }*n -> { lost entries, revoked entries }
--- Renewing proves a claim, it never makes one: only entries that are pending for this very consumer are renewed. Sent
--- twice it does the same, so it carries no request number. O(n).
+-- Renewing verifies a claim and never creates one: only entries that are pending for this consumer are renewed. A
+-- repeated call has no second effect, so it carries no request number. O(n).
 --   alive    zset  consumer -> last renewal ms;  workers  hash  consumer -> info
 --   meta     hash  seen_at: last sign of life of any worker; gap: a time without one that counts as an outage, ms;
---                  settled_since, away: when the last outage ended, and how long it was; server: the run id of the
---                  server that the last sweep met; set_back: by how many ms the clock was set back, until a sweep
---                  has taken note of it
--- A renewed entry has a delivery count of 2: that proves that its worker received the claim (see stalled.lua).
+--            settled_since, away: when the last outage ended, and its length; server: the run id of the server that the
+--            last sweep found; set_back: by how many ms the clock was set back, until a sweep has corrected the stored
+--            instants
+-- A renewed entry has a delivery count of 2. That proves that its worker received the claim (see stalled.lua).
 
 local lease = {}
 local RENEWED = 2
 
--- The run id of this server, and since when it runs. Nothing where the user may not ask (INFO is @dangerous).
+-- Return the run id of this server, and since when it runs. Returns nothing if the user may not run INFO (@dangerous).
 local function server_of(now)
   local info = redis.pcall('INFO', 'server')
   if type(info) ~= 'string' then return nil, nil end
@@ -20,14 +20,16 @@ local function server_of(now)
   return id, uptime and now - uptime * 1000
 end
 
--- When an outage ended in which workers that live could not renew; nil when there was none.
+-- Return when an outage ended in which live workers could not renew; nil when there was none.
 --
--- Nobody gave a sign of life for some time. Three things may have happened, and they ask for different answers:
--- 1. A worker was there and could not reach the server: the server was down or hung, the machine slept, the clock was
---    set forward. Nobody could renew, so no lease may be judged by that time. The caller knows: it was there before.
--- 2. No worker was there. Their leases ran out as they should, and the caller, who has just come, may take them.
--- 3. No worker was there when the server went down, or failed over. Then the run id is another one. A server that was
---    started meanwhile was there since its start; of one that took over nobody knows since when it serves.
+-- No worker gave a sign of life for some time. There are three possible causes, and each needs another result:
+-- 1. A worker was present and could not reach the server: the server was down or hung, the machine slept, or the clock
+-- was set forward. No worker could renew, so this time must not count against any lease. The caller knows, because it
+-- was present before.
+-- 2. No worker was present. The leases expired as they should, and the caller, which is new, may reclaim the jobs.
+-- 3. No worker was present when the server went down or failed over. Then the run id has changed. A server that was
+-- restarted has been reachable since its start. Of a replica that took over, nobody knows since when it has been the
+-- primary.
 local function end_of_outage(seen, now, newcomer, server, started, before)
   if not newcomer then return now end
   if server and server == before then return nil end
@@ -35,9 +37,9 @@ local function end_of_outage(seen, now, newcomer, server, started, before)
   return now
 end
 
--- A sign of life: a renewal, or a sweep (which brings its gap_ms, see stalled.lua). Renewals count as much as sweeps
--- do, for a worker whose loop is blocked sweeps late; and whichever comes first after an outage notes its end.
--- newcomer: the caller was not there before. Answers the last outage, for lease.counted.
+-- Note a sign of life: a renewal, or a sweep (which passes its gap_ms, see stalled.lua). Renewals count as much as
+-- sweeps, because a worker whose loop is blocked sweeps late. The first sign of life after an outage notes its end.
+-- newcomer: the caller was not present before. Return the last outage, for lease.counted.
 function lease.sign_of_life(base, now, gap, newcomer)
   local meta = base .. ':meta'
   local known = redis.call('HMGET', meta, 'seen_at', 'settled_since', 'gap', 'away', 'server')
@@ -45,13 +47,13 @@ function lease.sign_of_life(base, now, gap, newcomer)
   local limit, server, started = gap or tonumber(known[3] or nil), nil, nil
   if gap or newcomer then server, started = server_of(now) end
   if not seen or not since then
-    since, away = now, 0         -- the queue has just begun
+    since, away = now, 0         -- the queue is new
   elseif clock.is_ahead(seen, now) then
     redis.call('HINCRBY', meta, 'set_back', digits(seen - now))
   elseif limit and now - seen > limit then
     local ended = end_of_outage(seen, now, newcomer, server, started, known[5])
     if ended then
-      -- The server was back for so short a time that not everybody could renew: it is the same outage.
+      -- The server was back for so short a time that not every worker could renew: it is the same outage.
       local began = seen - since < limit and since - (away or 0) or seen
       since, away = ended, ended - began
     end
@@ -63,8 +65,8 @@ function lease.sign_of_life(base, now, gap, newcomer)
   return {settled = now - since, away = away}
 end
 
--- How much of the time since an entry was renewed counts against its lease: all but the part of the last outage in it,
--- and never more than that outage's own length is left out. So a lease runs out however often outages come.
+-- Return how much of the time since a renewal counts against the lease: all but the part in the last outage. At most
+-- the length of that outage is left out, so a lease expires however often outages occur.
 function lease.counted(idle, outage)
   return idle - math.min(math.max(0, idle - outage.settled), outage.away)
 end
@@ -76,8 +78,8 @@ local function report_alive(base, consumer, info, now)
   if newcomer then redis.call('HSET', base .. ':workers', consumer, info) end
 end
 
--- Of the named entries those that are pending for this consumer, without their letter. After a failover that lost a
--- claim the entry may be somebody else's, and XCLAIM would take it from them.
+-- Return those of the named entries that are pending for this consumer, without their letter. After a failover that
+-- lost a claim, the entry may belong to another consumer, and XCLAIM would take it from that consumer.
 local function own(stream, consumer, named)
   local first, last, held, found = string.sub(named[1], 2), string.sub(named[1], 2), {}, {}
   for _, entry in ipairs(named) do
@@ -99,7 +101,7 @@ local function own(stream, consumer, named)
   return held
 end
 
--- Renew entries of one stream; `mine` gets those that are still the consumer's, without their letter.
+-- Renew entries of one stream. `mine` receives those that still belong to the consumer, without their letter.
 local function renew(stream, consumer, named, mine)
   if #named == 0 then return end
   local held = own(stream, consumer, named)

@@ -1,39 +1,40 @@
--- limits: how many jobs may run at once, and how many may start in a time; of the whole queue, and the arithmetic that
--- keyed.lua uses for each key.
---   limits  hash  of the queue: concurrency; rate_max, rate_ms (starts in any window of that length); gate (nothing
---                 starts before that instant: a handler said RateLimited)
---   rate    zset  the last starts: number -> started ms. Those in the window, and some before it, as many and as long
---                 as KEPT and KEPT_MS say: a longer window that is set later must know them
+-- limits: how many jobs may run at the same time, and how many may start in a window of time, for the whole queue.
+-- keyed.lua uses the same arithmetic for each key.
+--   limits  hash  of the queue: concurrency; rate_max, rate_ms (starts in any window of that length); gate (no job
+--           starts before that instant, because a handler raised RateLimited)
+--   rate    zset  the last starts: number -> started ms. It holds the starts in the window and, within KEPT and
+--           KEPT_MS, older ones: a longer window that is set later counts them.
 --   meta    hash  limits: 1 while the first of these exists
--- A limited job is not claimed; it never stands among the running while it waits.
+-- A job that a limit holds back is not claimed. It is never among the running jobs while it waits.
 
 local limits = {}
 local KEPT = {queue = 1000, key = 50}
-local KEPT_MS = 86400000         -- of the queue; what is known of a key must end with its window, for keys are many
-local MOST_FORGOTTEN = 2000      -- at once; a call starts no more than 1,000
-local LONGEST_MS = 1e14    -- of what a rate may ask for; a server takes no much later instant
+-- of the queue. The starts of a key are kept for its window only, because there may be many keys.
+local KEPT_MS = 86400000
+local MOST_FORGOTTEN = 2000      -- per call; a call starts at most 1,000
+local LONGEST_MS = 1e14    -- maximum length of a rate's window; servers accept no much later instant
 
--- How many more may start in the window, and when the next one may if that is none. The window holds its last instant
--- and not its first: a start at 0 ms leaves a window of 100 ms at 100 ms. kept: how many starts before the window stay.
--- Starts that lie ahead were noted before the clock was set back; they count no more.
+-- Return how many more jobs may start in the window and, if none, when the next one may. The window includes its last
+-- instant and not its first: a start at 0 ms leaves a window of 100 ms at 100 ms. kept: how many starts before the
+-- window to keep. Starts in the future were noted before the clock was set back and do not count.
 function limits.window(key, max, length, now, kept)
   local before = redis.call('ZCOUNT', key, '-inf', digits(now - length))
   local started, ahead = redis.call('ZCARD', key) - before, 0
   local over = before - (kept or KEPT.key)
-  -- Not for each one: that would be a command more for every call.
+  -- Only in larger steps: otherwise every call would need one more command.
   if over > 100 then redis.call('ZREMRANGEBYRANK', key, 0, math.min(over, MOST_FORGOTTEN) - 1) end
   if started >= max then
     ahead = redis.call('ZCOUNT', key, '(' .. digits(now + clock.SLACK_MS), '+inf')
     started = started - ahead
   end
   if started < max then return max - started end
-  -- After a lowered limit several starts must leave the window before the next one.
+  -- After the limit was lowered, several starts must leave the window before the next job may start.
   local at = -max - ahead
   local leaving = redis.call('ZRANGE', key, at, at, 'WITHSCORES')
   return 0, tonumber(leaving[2]) + length
 end
 
--- A window became longer, and what is known of its starts must not end with the old one.
+-- The window became longer. Keep the known starts longer than the old window did.
 function limits.keep_starts(key, length)
   if length then redis.call('PEXPIRE', key, digits(length + 1000), 'GT') end
 end
@@ -48,21 +49,22 @@ function limits.note_starts(base, key, n, length, call)
   redis.call('PEXPIRE', key, length + 1000)
 end
 
--- The tokens in a bucket by now, in thousandths.
+-- Return the tokens in a bucket at `now`, in thousandths.
 local function tokens_in(key, bucket, now)
   local kept = redis.call('HMGET', key, 'tokens', 'at')
   if not kept[1] or clock.is_ahead(kept[2] + 0, now) then return bucket.capacity end
   return math.min(bucket.capacity, tonumber(kept[1]) + math.floor(math.max(0, now - kept[2]) * bucket.refill / 1000))
 end
 
--- When the bucket can pay `cost`: `now`, or later. A cost above the capacity is paid by a full bucket, into debt: so
--- no job waits for ever and the rate still holds. bucket: { capacity, refill }, thousandths of a token (a second).
+-- Return when the bucket can pay `cost`: `now`, or later. A full bucket pays a cost above its capacity by going into
+-- debt: no job waits for ever, and the rate still holds. bucket: { capacity, refill }, thousandths of a token (per
+-- second).
 function limits.affordable_at(key, bucket, cost, now)
   local missing = math.min(cost, bucket.capacity) - tokens_in(key, bucket, now)
   return missing <= 0 and now or now + math.min(math.ceil(missing * 1000 / bucket.refill), LONGEST_MS)
 end
 
--- A bucket is forgotten when it is full again.
+-- Let the bucket expire when it is full again.
 local function expire_when_full(key, bucket, tokens)
   local until_full = math.min(math.ceil((bucket.capacity - tokens) * 1000 / bucket.refill), LONGEST_MS)
   redis.call('PEXPIRE', key, digits(until_full + 1000))
@@ -74,13 +76,13 @@ function limits.pay(key, bucket, cost, now)
   expire_when_full(key, bucket, left)
 end
 
--- A bucket is filled more slowly, or holds more, and what it lacks must not be forgotten when the old one would have
--- been full.
+-- The bucket refills more slowly now, or has a larger capacity. It must not expire when the old bucket would have been
+-- full.
 function limits.keep_tokens(key, bucket, now)
   if bucket and exists(key) then expire_when_full(key, bucket, tokens_in(key, bucket, now)) end
 end
 
--- An add looks at nothing but `meta`: there it finds whether it has to look at limits.
+-- Note in `meta` that the queue has limits. An add reads only `meta` to learn this.
 function limits.note_use(base)
   if exists(base .. ':limits') then
     redis.call('HSET', base .. ':meta', 'limits', '1')
@@ -89,8 +91,8 @@ function limits.note_use(base)
   end
 end
 
--- How many of `slots` jobs the queue's own limits let start now. Notes in `call`: open_at, when more may start; or
--- full, if only the end of a run makes room.
+-- Return how many of `slots` jobs the queue's own limits let start now. Sets in `call`: open_at, when more may start;
+-- or full, if only the end of a run makes room.
 function limits.allowance(base, slots, call)
   call.open_at, call.full = nil, nil
   if not call.seen.limits then return slots end
@@ -113,19 +115,19 @@ function limits.allowance(base, slots, call)
   return allowed
 end
 
--- The end of runs makes room under a limit of the queue: that is worth waking workers for.
+-- The end of runs makes room under a limit of the queue, so idle workers should wake up.
 function limits.freed(n, call)
   if call.seen.limits then call.startable = call.startable + n end
 end
 
--- Count what was claimed under the queue's rate.
+-- Count the claimed jobs under the queue's rate.
 function limits.started(base, n, call)
   if n == 0 or not call.seen.limits then return end
   local length = redis.call('HGET', base .. ':limits', 'rate_ms')
   if length then limits.note_starts(base, base .. ':rate', n, math.max(tonumber(length), KEPT_MS), call) end
 end
 
--- A handler was told by somebody outside to wait: nothing of the queue starts before then.
+-- A handler raised RateLimited. No job of the queue starts before `at`.
 function limits.close_gate(base, at, call)
   local key = base .. ':limits'
   local before = tonumber(redis.call('HGET', key, 'gate') or 0)
@@ -134,7 +136,7 @@ function limits.close_gate(base, at, call)
   call.seen.limits = true
 end
 
--- A gate that is open again need not be looked at by every claim.
+-- Remove a gate that is open again, so that claims do not read it any more.
 function limits.forget_gate(base, call)
   local gate = tonumber(redis.call('HGET', base .. ':limits', 'gate') or nil)
   if not gate or gate > call.now then return end

@@ -1,8 +1,9 @@
--- locations: the table of states. Each state has exactly one structure; here a job is taken out of whichever holds it.
+-- locations: the table of states. Each state has exactly one structure. These functions take a job out of its
+-- structure.
 --   waiting      "s…"  undelivered entry of `stream`     "r" member of `returned`     "i" member of `lifo`
 --   prioritized  "<16 digits>"  member of `prioritized`, with these digits before the id
---   key-waiting  "i" "o" "h"  member of its key's line, with this letter before the id, and of `keyed`. The first of
---                      a key in `sleeping` is told to users as rate-limited: only the key's pause or rate holds it.
+--   key-waiting  "i" "o" "h"  member of its key's line, with this read hint before the id, and of `keyed`. Users see
+--                the first job of a key in `sleeping` as rate-limited: only the key's pause or rate holds it back.
 --   active       "s…"  pending entry of `stream`         "l…" "k…" pending entry of `lane`
 --   delayed      "<16 digits>"  member of `scheduled`, with these digits before the id
 --   completed, failed  member of the zset of that name
@@ -12,7 +13,7 @@ local locations = {}
 do
   local NUMBERED = {prioritized = true, scheduled = true}
 
-  -- The id in a member of one of the structures.
+  -- Return the id in a member of one of the structures.
   function locations.id_of(structure, member)
     return NUMBERED[structure] and string.sub(member, 17) or member
   end
@@ -22,13 +23,13 @@ function locations.is_final(state)
   return state == 'completed' or state == 'failed'
 end
 
--- Whether a job in this state has still to start; nil is no state.
+-- Return true if a job in this state has not started yet. nil means no job.
 function locations.is_unstarted(state)
   return state and state ~= 'active' and not locations.is_final(state)
 end
 
--- Give up an entry without a settle: what its run held goes too. Answers its job and the entry with its letter, nil
--- when there is no such entry.
+-- Remove an entry whose run is not settled, with everything the run held. Return its job and the entry with its letter,
+-- nil when there is no such entry.
 function locations.give_up(base, stream, raw, call)
   local id, key, entry = entries.find(stream, raw)
   entries.drop(stream, {raw})
@@ -76,14 +77,14 @@ function leave.failed(base, id)
   redis.call('ZREM', base .. ':failed', id)
 end
 
--- Take an existing job out of its structure. Answers the entry it had. The caller writes the new place.
+-- Take an existing job out of its structure. Return the entry it had. The caller writes the new location.
 function locations.leave(base, id, call)
   local state, entry = record.place(base, id)
   leave[state](base, id, entry, call)
   return entry
 end
 
--- How many jobs could be claimed now, at least: of a ready key one is counted.
+-- Return how many jobs could be claimed now, as a lower bound: each ready key counts as one.
 function locations.ready_count(base)
   local stream = base .. ':stream'
   return redis.call('XLEN', stream) - entries.pending_count(stream) + redis.call('ZCARD', base .. ':returned')

@@ -1,8 +1,8 @@
--- metrics: how many jobs ended in each minute of the last day, and how long they ran.
---   metrics:<state>:<hour>  hash  "<minute>:n" jobs that ended so, "<minute>:ms" their runs' total; state: completed or
---                                 failed; hour: since 1970; minute: 0 to 59. It collects itself after 25 hours.
+-- metrics: the number of jobs that ended in each minute of the last day, and the duration of their runs.
+--   metrics:<state>:<hour>  hash  "<minute>:n" number of jobs that ended, "<minute>:ms" total duration of their runs;
+--                           state: completed or failed; hour: since 1970; minute: 0 to 59. It expires after 25 hours.
 --   getMetrics  state from to -> { minute since 1970, n, ms }…   from and to in ms, both minutes included; '' = the
---                                                               last 24 hours; only minutes in which a job ended
+--               last 24 hours; only minutes in which a job ended
 
 local metrics = {}
 
@@ -13,7 +13,7 @@ do
     return base .. ':metrics:' .. state .. ':' .. digits(hour)
   end
 
-  -- Count n jobs that ended now; run_ms: how long their last runs took together, 0 for those that did not run.
+  -- Count n jobs that ended now; run_ms: the total duration of their last runs, 0 for jobs that did not run.
   function metrics.count(base, state, n, run_ms, now)
     local minute = math.floor(now / MINUTE_MS)
     local key, field = key_of(base, state, math.floor(minute / 60)), digits(minute % 60)

@@ -1,13 +1,13 @@
--- order: the order of arrival of jobs that wait outside of the stream, and the turns of keys.
---   sequence  string  how many blocks of numbers have been given to calls
--- Numbers are texts of 16 digits, so that they sort as texts and as scores alike; exact below 2^53. One INCR serves a
--- call.
+-- order: sequence numbers for jobs that wait outside of the stream, and for the turns of keys.
+--   sequence  string  the number of blocks of numbers that calls have received
+-- Numbers are texts of 16 digits, so they sort equally as texts and as scores. They are exact below 2^53. One INCR
+-- serves a whole call.
 
 local order = {}
 local PER_CALL = 1000            -- the last three digits
-local FIRST = 1e12               -- the first 13 of the numbers from here on
+local FIRST = 1e12               -- from here on, the first 13 digits of the numbers
 
--- A number above every one given before.
+-- Return a number above every earlier one.
 function order.next(base, call)
   local nth = call.nth
   if not nth or nth == PER_CALL then

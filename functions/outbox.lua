@@ -1,15 +1,15 @@
--- outbox: what must reach another queue, which may lie in another cluster slot.
---   outbox  stream  to (the target's base key) id name data opts extra letter: what its `deliverJobs` takes, see
---                   inbox.lua
---     id  one that ends with "/" gets the entry's own id behind it, so that each entry has a name of its own
---   meta  hash  relaying: "<until ms> <holder>", who relays at present; outbox_last: the last entry of an outbox that
---               is gone
--- The entry is written by the call that decides on it; any worker of the queue relays it afterwards: it adds to the
--- target, then takes the entry out. The target refuses what it was given before, so a relay that died between the two,
--- or two at once, add nothing twice. The key is gone when there is nothing to relay.
+-- outbox: jobs that must be added to another queue, which may be in another cluster slot.
+--   outbox  stream  to (the target's base key) id name data opts extra letter: the arguments of the target's
+--           `deliverJobs`, see inbox.lua
+--     id  if it ends with "/", the entry's own id is appended, so that each entry has a unique id
+--   meta  hash  relaying: "<until ms> <holder>", the worker that relays now; outbox_last: the last entry of an outbox
+--         that was deleted because it was empty
+-- The call that decides on an entry also writes it. Any worker of the queue relays it afterwards: it adds the job to
+-- the target, then removes the entry. The target ignores entries that it has received before. So nothing is added
+-- twice, even if a relay dies between the two steps or two workers relay at the same time. An empty outbox is deleted.
 --   relayOutbox  holder after n entry*n -> { last entry | '', flat { entry to id name data opts extra letter } }
---     Takes out the n entries that were delivered and reads the ones that stand after `after` ('' = all), up to 100 or
---     1 MiB. Nothing comes at the end of the outbox, and while somebody else relays. Sent twice it does the same.
+--     Removes the n delivered entries and reads those after `after` ('' = all), up to 100 or 1 MiB. The result is empty
+--     at the end of the outbox, and while another worker relays. A repeated call has no second effect.
 
 local outbox = {}
 
@@ -20,13 +20,13 @@ do
   local STEP_BYTES = 1048576
   local HOLD_MS = 5000
 
-  -- Whether another entry would be one too many: a target that cannot be reached must not fill the memory.
+  -- Return true if the outbox must not grow: a target that cannot be reached must not fill the memory.
   function outbox.full(base, seen)
     return seen.outbox and redis.call('XLEN', base .. ':outbox') >= MOST
   end
 
-  -- The entry that the first one of a new outbox gets: never one that an earlier outbox gave, even when both stood in
-  -- the same millisecond or the clock was set back. Targets would take it for one they know.
+  -- Return the id for the first entry of a new outbox. It is above every id of an earlier outbox, even within one
+  -- millisecond or after the clock was set back. Otherwise targets would ignore the entry as a known one.
   local function first_entry(base, now)
     local last = redis.call('HGET', base .. ':meta', 'outbox_last')
     if not last then return '*' end
@@ -34,7 +34,7 @@ do
     return tonumber(ms) < now and '*' or ms .. '-' .. digits(sequence + 1)
   end
 
-  -- Append one entry; values in the order of FIELDS. seen.posted counts the bytes: the reply of the call tells its
+  -- Append one entry; values in the order of FIELDS. seen.posted counts the bytes: the reply of the call informs its
   -- worker that there is something to relay, and a call that posts much ends earlier.
   function outbox.push(base, values, call)
     local fields, bytes, seen = {}, 0, call.seen

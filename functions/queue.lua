@@ -1,14 +1,15 @@
--- queue: opening a queue, and pausing it.
+-- queue: opens and pauses a queue.
 --   openQueue  mode mark dead_letter [access] -> { layout, mode, paused, schedulers, incarnation [rules] }   idempotent
---     mode '' = whatever the queue is; mark: what a queue that begins with this call is called, see incarnation.lua;
---     dead_letter: the queue that dead letters are moved to as well, '' = as it is; access "1": also answer which ACL
---     rules for channels the user lacks. A user who lacks a rule for a command or the keys is refused with ACCESS.
---   setPaused  lane number "1" | "0" -> "ok"
--- A `meta` that is not ours, of another layout or mode, is refused with INCOMPATIBLE and nothing is written.
+--     mode '' = the mode of the queue; mark: the incarnation of a queue that begins with this call, see
+--     incarnation.lua; dead_letter: the queue that receives copies of dead letters, '' = unchanged; access "1": also
+--     return the ACL rules for channels that the user lacks. If the user lacks a rule for a command or the store keys,
+--     the call is refused with ACCESS.
+--   setPaused  channel number "1" | "0" -> "ok"
+-- A `meta` of another program, layout or mode is refused with INCOMPATIBLE, and nothing is written.
 --   meta  hash  owner, layout, incarnation, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once
---               used), limits and key_limits (while there are), events, keep_completed, keep_failed, turn (which source
---               of a claim came first), schedulers (once used), the state of the sweep, and of the outbox: dead_letter,
---               relaying, outbox_last; planned (see writes.lua)
+--         used), limits and key_limits (while there are any), events, keep_completed, keep_failed, turn (the source of
+--         a claim that came first), schedulers (once used), the state of the sweep and of the outbox: dead_letter,
+--         relaying, outbox_last; planned (see writes.lua)
 
 local OWNER = 'glidemq_async'
 local LAYOUT = '1'
@@ -38,7 +39,7 @@ local function check_meta(base, mode)
   end
   if kind ~= 'hash' then refuse(base, 'a queue of ' .. OWNER, 'a ' .. kind .. ' at ' .. key) end
   local meta = redis.call('HMGET', key, 'owner', 'layout', 'mode')
-  -- After FLUSHALL or an obliteration our own calls may make it anew, without an owner but with one of these fields.
+  -- After FLUSHALL or an obliteration, other calls may create it again, without an owner but with one of these fields.
   local is_ours = meta[1] == OWNER or (not meta[1] and has_field_of_ours(key))
   if not is_ours then
     refuse(base, 'a queue of ' .. OWNER, 'data of ' .. (meta[1] or 'another library'))

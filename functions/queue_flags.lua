@@ -1,13 +1,13 @@
--- queue_flags: what a call must know of its queue before it works, learned with two commands.
+-- queue_flags: which features a queue uses, read with two commands at the start of a call.
 -- Every command inside a function costs a microsecond or more, so a feature that a queue does not use must not cost
--- one: its structure does not exist then, and one EXISTS tells so for all of them.
+-- any. The structure of an unused feature does not exist. One EXISTS over all of them finds that out.
 
 local queue_flags = {}
 local STRUCTURES = {'waiters', 'expiry', 'revoking', 'held', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
   'sleeping', 'resting', 'pauses', 'limits', 'deduped', 'timer', 'outbox', 'moved',
   'running'}
 
--- Note which of keys[from..upto] exist. Few of them do, so halving finds them with few commands.
+-- Note which of keys[from..upto] exist. Few of them do, so bisecting needs few commands.
 local function look(base, keys, from, upto, seen)
   local count = redis.call('EXISTS', unpack(keys, from, upto))
   if count == 0 then return end
@@ -20,8 +20,9 @@ local function look(base, keys, from, upto, seen)
   look(base, keys, middle + 1, upto, seen)
 end
 
--- Answers { paused, touched, turn, dead_letter, incarnation, limited, keep = { completed, failed }, <structure> = true
--- if it exists }; limited: keys have limits, see keyed.lua. A call notes here what it creates itself.
+-- Return { paused, touched, turn, dead_letter, incarnation, limited, keep = { completed, failed }, <structure> = true
+-- if it exists }. limited: keys have limits, see keyed.lua. A function that creates one of the structures updates this
+-- table.
 function queue_flags.at(base)
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched',
     'dead_letter', 'turn', 'incarnation', 'key_limits')
@@ -34,18 +35,19 @@ function queue_flags.at(base)
   return seen
 end
 
--- What one call of a function carries along:
+-- The state of one function call:
 --   now, past  ms, and the microseconds beyond them
---   seen       see above
---   lines      events noted so far, see events.lua
---   startable  how many jobs became startable, see wakeup.lua
---   touched, released, entered, key_limits, slept   of keyed.lua: keys to look at again, those of them that run no
---              more, jobs not yet in `keyed`, limits read so far, whether a key went to sleep
+--   seen       the table of queue_flags.at
+--   lines      the events noted so far, see events.lua
+--   startable  the number of jobs that became startable, see wakeup.lua
+--   touched, released, entered, key_limits, slept   of keyed.lua: keys to review, those of them without running jobs,
+--                                                   jobs not yet in `keyed`, limits read so far, and true if a key went
+--                                                   to sleep
 --   added      `now` as text, for records
---   block, nth   the numbers given so far, see order.lua
---   open_at, full   when more may start, or that only the end of a run makes room, see limits.lua
---   behind     due jobs or keys may be left, see scheduled.lua
---   lock, longest  of a claim: the caller's lease, and the longest that a claimed job has of its own, ms
+--   block, nth   the sequence numbers used so far, see order.lua
+--   open_at, full   when more jobs may start, or that only the end of a run makes room, see limits.lua
+--   behind     there may be more due jobs or keys, see scheduled.lua
+--   lock, longest  of a claim: the caller's lease, and the longest lease option of a claimed job, ms
 function queue_flags.call(base)
   local now, past = clock.now()
   return {now = now, past = past, seen = queue_flags.at(base), lines = {}, startable = 0}

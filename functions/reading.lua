@@ -1,21 +1,21 @@
--- reading: what is there. Every function is `no-writes`, so it also runs when memory is full.
+-- reading: returns stored data. Every function is `no-writes`, so it also runs when memory is full.
 --   version    -> text
 --   countJobs  -> flat { state, count }
---   getRecords id… -> { flat record | {} }…    at most 1,000 ids; fewer records than ids when the budget was
---              spent: the caller asks again for the rest
---   getHeads   id… -> { flat record | {} }…    the same without data, opts, result and error; with `size`, how many
---              bytes the data have
+--   getRecords id… -> { flat record | {} }…    at most 1,000 ids; fewer records than ids when the budget was spent: the
+--                                              caller asks again for the rest
+--   getHeads   id… -> { flat record | {} }…    the same without data, opts, result and error; with `size`, the size of
+--              the data in bytes
 --   getOutlines id… -> { flat record | {} }…   the same without data; with `size`
 --   listJobs   state cursor count backwards -> { next cursor | '', ids }   at most 1,000 a step; '' starts. Jobs come
---              in the order in which they start, ended ones newest first; if backwards is 1, the other way round. A
---              walk keeps to one direction, for a cursor is a position in that direction.
---   listWorkers  silent_ms -> { name, last seen ms, info, running }…   heard of within so many ms; at most 1,000
---   getLogs    id start stop -> { count, lines, next | '' }     next: where to go on when the budget was spent
+--              in the order in which they start, ended jobs with the newest first; backwards "1" reverses the order. A
+--              cursor is a position in one direction, so all steps of a walk must have the same direction.
+--   listWorkers  silent_ms -> { name, last seen ms, info, running }…   seen within `silent_ms`; at most 1,000
+--   getLogs    id start stop -> { count, lines, next | '' }     next: where to continue when the budget was spent
 --   isPaused   -> 0 | 1
 --   lastEvent  -> { entry, number of events ever written }   where a reader that starts now begins
 
 local reading = {}
-reading.DEEP_STEP = 300          -- of jobs that cost several commands each
+reading.DEEP_STEP = 300          -- for jobs that cost several commands each
 local DEEP_STEP = reading.DEEP_STEP
 local LOG_STEP = 20
 
@@ -41,7 +41,7 @@ local function limit(text)
   return count
 end
 
--- Entries after the group's last delivered one are exactly those that wait.
+-- Entries after the group's last delivered one are exactly the waiting jobs.
 function reading.last_delivered(stream)
   local groups = redis.pcall('XINFO', 'GROUPS', stream)
   if groups.err or not groups[1] then return '0' end
@@ -51,7 +51,7 @@ function reading.last_delivered(stream)
   return '0'
 end
 
--- A step of a zset; `cut`: how many characters stand before the id.
+-- Take one step through a zset; `cut`: the number of characters before the id.
 local function by_rank(key, reverse, cursor, count, ids, cut)
   local from = cursor == '' and 0 or integer('cursor', cursor)
   local found = redis.call(reverse and 'ZREVRANGE' or 'ZRANGE', key, from, from + count - 1)
@@ -86,7 +86,7 @@ function walk_waiting.i(base, backwards, cursor, count, ids)
   return by_rank(base .. ':lifo', not backwards, cursor, count, ids)
 end
 
--- A step ends with its structure, unless that had nothing.
+-- A step ends with its structure, unless that was empty.
 function list.waiting(base, cursor, count, ids, backwards)
   local letter = cursor == '' and (backwards and 'i' or 'r') or string.sub(cursor, 1, 1)
   local rest = string.sub(cursor, 2)
@@ -120,7 +120,7 @@ list['key-waiting'] = function(base, cursor, wanted, ids, backwards)
   return next_cursor
 end
 
--- The first job of each key that a pause or a rate holds back, the one that may start soonest first.
+-- The first job of each key that a pause or a rate holds back, in the order in which they may start.
 list['rate-limited'] = function(base, cursor, wanted, ids, backwards)
   local keys, count = {}, math.min(wanted, DEEP_STEP)
   local next_cursor = by_rank(base .. ':sleeping', backwards, cursor, count, keys)
@@ -182,7 +182,7 @@ local function whole(key)
   return redis.call('HGETALL', key)
 end
 
--- What a record holds besides its payload.
+-- The fields of a record without its payload.
 local OUTLINE = {'name', 'opts', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'error',
   'cause', 'letter', 'progress', 'result', 'dedup', 'drop'}
 

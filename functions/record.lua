@@ -1,28 +1,30 @@
--- record: one job's hash, and where the job stands.
+-- record: the hash of one job, and the job's location.
 --   job:{id} hash
 --     name, data, opts     written by `add` (opts only when not the default)
---     place                "<state> <entry>": the only word on where the job stands, see locations.lua. A running job's
---                          entry is its lease token; a finished job keeps the entry of its last run.
---     route                how the job waits when it is ready, see routes.lua; absent for a plain one
---     (A letter beside the id of a waiting job, in its stream entry or its key's line, tells what a claim has to read:
---     "i" name and data alone, "o" options too, "h" a job with a history. Each field less saves its share of every
---     claim.)
---     claim                "<fence> <started ms> <lock ms> [<order>]" of the last claim ("0 0 0" before the first one
---                          of a job that was added with a delay); order: see returned.lua. A job without it was never
---                          claimed: of the fields below it can only have what a user wrote or ended.
---     added                created at, ms; absent while the first stream entry still tells it, and of a keyed job: its
---                          route does
---     failures, stalls     runs that ended in failure; leases that ran out
+--     place                "<state> <entry>": the location of the job, see locations.lua. No other field repeats it.
+--                          The entry of a running job is its lease token. A finished job keeps the entry of its last
+--                          run.
+--     route                how the job waits when it is ready, see routes.lua; absent for a plain job
+--     claim                "<fencing token> <started ms> <lease ms> [<order>]" of the last claim ("0 0 0" before the
+--                          first claim of a job that was added with a delay); order: see returned.lua. A job without
+--                          this field was never claimed. Of the fields below it can have only those that a user writes,
+--                          or that its end writes.
+--     added                creation time, ms. Absent while the id of the first stream entry contains it, and for keyed
+--                          jobs, whose route contains it.
+--     failures, stalls     number of runs that failed; number of leases that expired
 --     ended, result, reason, error, progress
---     revoked              why somebody revoked it, if that was said
---     cause, letter        why it failed for good; where it was moved here from: see dead_letters.lua
---     dedup                the deduplication id that it owns or owned, see dedup.lua
---     after                of a job that starts when another has ended: when it is due then, see successors.lua
---     drop                 the record ends when its hold does, see `held` in finish.lua. "1": only somebody who may
---                          still read the result keeps it; "t": it has a time to live of its own
+--     revoked              why the job was revoked, if a reason was given
+--     cause, letter        why the job failed for good; the origin of a dead letter: see dead_letters.lua
+--     dedup                the deduplication id that the job owns or owned, see dedup.lua
+--     after                of a job that starts when another has ended: its due time then, see successors.lua
+--     drop                 the record is removed when the hold ends, see `held` in finish.lua. "1": it stays
+--                          only because a client may still read the result; "t": the job has its own time to live
 --   logs:{id} list
--- Only `add` creates a record: every other write is made where the record is known to exist, or is taken back
--- (`undone` in settle.lua).
+-- Read hint: a waiting job's stream entry, or its member in a key's line, carries a letter that says which fields a
+-- claim must read. "i": name and data. "o": options too. "h": a job with a history, all fields. Every field that a
+-- claim does not read saves server time.
+-- Only `add` creates a record. Every other write happens where the record is known to exist, or is undone (`undone` in
+-- settle.lua).
 
 local record = {}
 
@@ -30,7 +32,7 @@ function record.key(base, id)
   return base .. ':job:' .. id
 end
 
--- State and entry, or nil when there is no such job.
+-- Return state and entry, or nil when there is no such job.
 function record.place(base, id)
   local place = redis.call('HGET', base .. ':job:' .. id, 'place')
   if not place then return nil end
@@ -38,13 +40,13 @@ function record.place(base, id)
   return string.sub(place, 1, at - 1), string.sub(place, at + 1)
 end
 
--- Whether the job was ever claimed.
+-- Return true if the job was ever claimed.
 function record.has_started(base, id)
   local last = redis.call('HGET', base .. ':job:' .. id, 'claim')
   return last and last ~= '0 0 0'
 end
 
--- Keep the time of creation before the entry that told it is given up.
+-- Store the creation time in the record, before the stream entry whose id contains it is deleted.
 function record.keep_added(base, id, entry)
   if string.sub(entry, 1, 1) == 's' then
     redis.call('HSETNX', base .. ':job:' .. id, 'added', string.match(entry, '^s(%d+)-'))
@@ -57,14 +59,14 @@ local function unlink_all(prefix, ids)
   in_chunks('UNLINK', nil, nil, keys)
 end
 
--- Remove the records and all that hangs on them; the caller has taken the jobs out of their places.
+-- Remove records and logs. The caller has removed the jobs from their locations.
 function record.unlink(base, ids)
   if #ids == 0 then return end
   unlink_all(base .. ':job:', ids)
   if redis.call('HEXISTS', base .. ':meta', 'logs') == 1 then unlink_all(base .. ':logs:', ids) end
 end
 
--- Drop the marks that features keep beside the record. Each costs nothing while the feature is unused.
+-- Remove the marks that features keep outside of the record. A feature that is not in use costs nothing here.
 function record.forget_marks(base, ids, call)
   local seen = call.seen
   if seen.expiry then in_chunks('ZREM', base .. ':expiry', nil, ids) end
@@ -73,7 +75,7 @@ function record.forget_marks(base, ids, call)
   if seen.deduped then dedup.forget(base, ids, call) end
 end
 
--- Somebody deleted the record by hand, and its place is given up now: what stood beside it goes too.
+-- The record was deleted by hand, and the caller removes the job from its location. Remove its marks too.
 function record.lost(base, id, call)
   redis.call('ZREM', base .. ':expiry', id)
   redis.call('SREM', base .. ':revoking', id)

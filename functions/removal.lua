@@ -1,13 +1,13 @@
--- removal: a job goes, with all that belongs to it; or what its runs left goes, and it starts anew.
+-- removal: removes a job with everything that belongs to it, or clears the traces of its runs and starts it anew.
 
 local removal = {}
 
--- Remove all that belongs to jobs which have left their places.
+-- Remove everything that belongs to jobs which have left their locations.
 function removal.strip(base, ids, call)
   record.forget_marks(base, ids, call)
   local waited = ids
   if call.seen.held then
-    -- What is held has ended, and its waiters were told so.
+    -- A held record belongs to a job that has ended, and its waiters have been notified.
     waited = {}
     for from = 1, #ids, CHUNK do
       local upto = math.min(from + CHUNK - 1, #ids)
@@ -24,7 +24,8 @@ function removal.strip(base, ids, call)
   record.unlink(base, ids)
 end
 
--- Remove an existing job in any state. detail: for the event. A run must have been told to stop before.
+-- Remove an existing job in any state. detail: for the event. The caller has already notified the worker of a running
+-- job.
 function removal.remove(base, id, detail, call)
   locations.leave(base, id, call)
   removal.strip(base, {id}, call)
@@ -35,7 +36,7 @@ end
 function removal.start_anew(base, id, how, call)
   local key, entry = base .. ':job:' .. id, locations.leave(base, id, call)
   record.keep_added(base, id, entry)
-  -- What is held has ended, and its waiters were told so.
+  -- A held record belongs to a job that has ended, and its waiters have been notified.
   if call.seen.held and redis.call('ZREM', base .. ':held', id) == 1 then redis.call('HDEL', base .. ':waiters', id) end
   redis.call('HDEL', key, 'failures', 'stalls', 'undelivered', 'revoked', 'ended',
     'result', 'reason', 'cause', 'error', 'progress', 'drop')

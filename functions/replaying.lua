@@ -1,17 +1,19 @@
--- replaying: looking at dead letters, and running them again with fresh attempts.
+-- replaying: lists dead letters, and runs them again with fresh attempts.
 --   listDeadLetters  which cursor count cause -> { next cursor | '', ids }        newest first
---     which: "failed", what failed in this queue, without the revoked; "moved", what came from other queues
---   replayFailed     lane number skip left count cause -> { skip, left, replayed }
---     One step over what failed here, oldest first: up to `count` of those with this cause ('' = any) start again under
---     their ids.
+--     which: "failed", jobs that failed in this queue, without the revoked; "moved", jobs that came from other queues
+--   replayFailed     channel number skip left count cause -> { skip, left, replayed }
+--     One step over the jobs that failed here, oldest first: up to `count` of those with this cause ('' = any) start
+--     again under their ids.
 --   readMoved        skip left count cause -> { skip, left, flat { id letter name data opts } }
---     One step over what came from elsewhere and nobody works on, oldest first, at most 1 MiB.
---   reviveJobs       lane number n { token id failed_ms name data opts route }*n -> words    in the queue of origin
---     "ok": the failed record started again, or there was none and the job was added anew; "seen": that has been done
---     before; "superseded": the job exists and did not fail then, so it is not touched
---   dropMoved        lane number id… -> number of dead letters deleted
--- `skip` counts what a step left standing: what is replayed leaves its place, so the next step begins behind the rest.
--- `left` is how many are still to be looked at, '' at the first step: what fails again meanwhile is not one of them.
+--     One step over the jobs from other queues that have not started here, oldest first, at most 1 MiB.
+--   reviveJobs       channel number n { token id failed_ms name data opts route }*n -> statuses    in the queue of
+--                    origin
+--     "ok": the failed record started again, or there was none and the job was added anew; "seen": a call did so
+--     before; "superseded": the job exists and did not fail then, so it is unchanged
+--   dropMoved        channel number id… -> number of dead letters deleted
+-- `skip` counts the jobs that a step left in place: replayed jobs leave the set, so the next step begins after the
+-- others. `left` is the number of jobs still to look at, '' in the first step. Jobs that fail again during the replay
+-- are not among them.
 
 do
   local STEP = 200
@@ -47,8 +49,8 @@ do
     return {#found == count and digits(from + count) or '', ids}
   end, {'no-writes'})
 
-  -- One step of a set, oldest first: calls each(id) for what fits, until it answers "stop" or the budget is spent;
-  -- "skip" leaves it standing. Answers the new skip, and how many are left to look at.
+  -- Take one step through a set, oldest first. Call each(id) for jobs with this cause until it returns "stop" or the
+  -- budget is spent; "skip" leaves the job in place. Return the new skip, and the number of jobs left to look at.
   local function walk(base, which, skip, left, cause, each)
     local key, it = base .. ':' .. which, budget.new()
     left = left == '' and redis.call('ZCARD', key) or integer('left', left)
@@ -114,7 +116,7 @@ do
     return tokens, list
   end
 
-  -- What must be added anew has to fit a queue that was given a mode since.
+  -- A job that must be added anew has to fit the mode of the queue, which may have changed.
   local function check_modes(base, list)
     local mode = redis.call('HGET', base .. ':meta', 'mode')
     for _, job in ipairs(mode and list or {}) do

@@ -1,47 +1,55 @@
--- request: a call that is sent twice happens once.
+-- request: executes a repeated call only once.
 --
--- A caller lane has one call in flight and numbers its calls upwards. The key "call:<lane>" keeps the number and the
--- answer of the last call, so the same call sent again (its reply was lost) is answered from there.
---   call:<lane>  string  "<number> <cmsgpack answer>", collected ten minutes after the lane's last call,
---                       that of a claim not before the longest of its leases has ended: a worker repeats a claim until
---                       it is answered, and is answered with its jobs as long as they can be its own.
+-- A client whose connection breaks does not know if the server executed its last call. It therefore sends the same call
+-- again, with the same number. A request channel has one call in flight and numbers its calls upwards, so it is enough
+-- to keep the number and the reply of its last call:
+--   same number     the call was executed and its reply was lost: return the stored reply.
+--   next number     a new call: execute it.
+--   higher number   a new call, but the server lacks the call before it: a failover lost writes. See settle.lua.
+--   lower number    a delayed copy of an old call: refuse it, because its effect may be outdated.
+-- The reply is stored by the same function that makes the change, so no crash can separate the two.
+--   call:<channel>  string  "<number> <cmsgpack reply>". It expires ten minutes after the channel's last call. The
+--                   reply of a claim is kept until the longest of its leases has ended: a worker repeats a claim until
+--                   it gets a reply, and must get the same jobs for as long as it can own them. Each channel has its
+--                   own string, because fields of a hash do not expire on Redis 7 and channels of clients that are gone
+--                   must not remain.
 
 local request = {}
-local KEEP_MS, LEAST_MS = '600000', 600000     -- as text: a number would be formatted by every call
+local KEEP_MS, LEAST_MS = '600000', 600000     -- text, so that calls need not format a number
 
--- The kept answer if this call has been made before, else nil and whether the server knows the lane's call before it.
--- It does not after a failover that lost writes. Raises REPLAY for a number older than the last one.
-function request.replay(base, lane, number)
-  local kept = redis.call('GET', base .. ':call:' .. lane)
+-- Return the stored reply if this call has been executed before. Otherwise return nil, and true if the server knows the
+-- previous call of the channel. Raises REPLAY for a number older than the last one.
+function request.replay(base, channel, number)
+  local kept = redis.call('GET', base .. ':call:' .. channel)
   if not kept then return nil, number == '1' end
   local at = string.find(kept, ' ', 1, true)
   local last = string.sub(kept, 1, at - 1)
   if last == number then return cmsgpack.unpack(string.sub(kept, at + 1)) end
   local ahead = number - last
   if ahead < 0 then
-    fail('REPLAY', 'call ' .. number .. ' of lane ' .. lane .. ' is older than its last call ' .. last)
+    fail('REPLAY', 'call ' .. number .. ' of request channel ' .. channel .. ' is older than its last call ' .. last)
   end
   return nil, ahead == 1
 end
 
--- For how long to keep an answer that matters for so many ms: ten minutes at least. As text.
+-- Return how long to keep a reply that matters for `ms`, as text: at least ten minutes.
 function request.keep_ms(ms)
   return ms > LEAST_MS and digits(ms) or KEEP_MS
 end
 
--- keep_ms: for how long, as text; nil: ten minutes.
-function request.remember(base, lane, number, answer, keep_ms)
-  redis.call('SET', base .. ':call:' .. lane, number .. ' ' .. cmsgpack.pack(answer), 'PX', keep_ms or KEEP_MS)
+-- Store the reply of a call. keep_ms: how long to keep it, as text (default: ten minutes).
+function request.remember(base, channel, number, answer, keep_ms)
+  redis.call('SET', base .. ':call:' .. channel, number .. ' ' .. cmsgpack.pack(answer), 'PX', keep_ms or KEEP_MS)
   return answer
 end
 
--- Register a function whose whole answer is kept: callback(base, args) runs at most once per (lane, number).
+-- Register a function whose reply is stored: callback(base, args) runs at most once per channel and number.
 function request.register(name, callback, flags)
   register(name, function(base, args)
-    local lane, number = args[1], args[2]
+    local channel, number = args[1], args[2]
     integer('request number', number)
-    local kept = request.replay(base, lane, number)
+    local kept = request.replay(base, channel, number)
     if kept ~= nil then return kept end
-    return request.remember(base, lane, number, callback(base, args))
+    return request.remember(base, channel, number, callback(base, args))
   end, flags)
 end

@@ -1,6 +1,6 @@
--- result_ttl: how long the result of an ended job stays.
---   setResultTtl  lane number id ttl -> word     ttl: ms from now on, or '' = back to the retention of its set
---     word   "ok", "missing", or "state <state>" when the job has not ended
+-- result_ttl: how long the result of an ended job is kept.
+--   setResultTtl  channel number id ttl -> status     ttl: ms from now on, or '' = the retention of its set again
+--     status  "ok", "missing", or "state <state>" when the job has not ended
 
 request.register('setResultTtl', function(base, args)
   local id = args[3]

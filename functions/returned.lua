@@ -1,6 +1,6 @@
--- returned: jobs that were running and come back unfinished, in their original order; claimed before all others.
+-- returned: jobs that were running and return unfinished, in their original order. Claims take them before all others.
 --   returned  zset  id -> order: ms * 4096 + sequence of the job's first stream entry (exact below 2^53)
--- A keyed job goes back to its place in its key's line instead: its key's limits hold for it too.
+-- A keyed job returns to its position in its key's line instead, because the limits of its key apply to it too.
 
 local returned = {}
 

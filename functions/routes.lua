@@ -1,15 +1,15 @@
--- routes: how a job that is ready waits for its claim. Whatever makes a job ready (an add, its due time, a retry, a
--- promotion) calls routes.enter, so that each kind is written once.
+-- routes: how a ready job waits for its claim. Every path that makes a job ready (an add, its due time, a retry, a
+-- promotion) calls routes.enter, so each kind of waiting exists once.
 --   record's route   absent          plain: `stream`, first in, first out
---                    "p <priority>"  `prioritized` zset: <16 digits of sequence><id> -> priority; the lowest first,
---                                    and only while no plain, LIFO or keyed job can start
+--                    "p <priority>"  `prioritized` zset: <16 digits of sequence><id> -> priority; the lowest first, and
+--                                    only while no plain, LIFO or keyed job can start
 --                    "l"             `lifo` zset: id -> sequence; the last one first
---                    "k …"           its key's line, see keyed.lua
+--                    "k …"           the line of its key, see keyed.lua
 -- Plain, LIFO and keyed jobs take turns.
 
 local routes = {}
 
--- The route that options of an add ask for, nil for a plain job.
+-- Return the route for the options of an add, nil for a plain job.
 function routes.of(extra, added)
   if extra.key then return keyed.first_route(extra, '0', added) end
   if extra.lifo then return 'l' end
@@ -17,7 +17,7 @@ function routes.of(extra, added)
   return nil
 end
 
--- The options of an add that ask for this route, nil for a plain job's.
+-- Return the options of an add that lead to this route, nil for a plain job.
 function routes.extra_of(route)
   local kind = string.sub(route, 1, 1)
   if kind == 'k' then
@@ -51,15 +51,15 @@ function enter.k(base, id, text, call, what)
   return keyed.enter(base, id, route, call, what)
 end
 
--- Let a job wait that is ready. Answers its place, for the caller to write. what: the letter of a plain or keyed job
--- that tells what a claim has to read, see record.lua.
+-- Let a ready job wait. Return its location, which the caller writes. what: the read hint of a plain or keyed job, see
+-- record.lua.
 function routes.enter(base, id, route, call, what)
   if route then return enter[string.sub(route, 1, 1)](base, id, route, call, what or 'h') end
   call.startable = call.startable + 1
   return 'waiting s' .. redis.call('XADD', base .. ':stream', '*', what or 'h', id)
 end
 
--- The same for a job that is being added, whose record is yet to be written: answers its place and its route.
+-- The same for a job that is being added, before its record exists. Return its location and its route.
 function routes.enter_first(base, id, extra, added, call, what)
   if extra.key then return keyed.enter_first(base, id, extra, added, call, what) end
   local route = routes.of(extra, added)

@@ -1,10 +1,10 @@
 -- scheduled: delayed jobs by due time, and their promotion.
---   scheduled  zset  <16 digits of sequence><id> -> due ms; what is due at one instant comes in order of arrival
+--   scheduled  zset  <16 digits of sequence><id> -> due ms; jobs with the same due time start in order of arrival
 
 local scheduled = {}
 local PROMOTE_STEP = 200
 
--- Answers the job's place, for the caller to write.
+-- Return the job's location, which the caller writes.
 function scheduled.push(base, id, due, call)
   local sequence = order.next(base, call)
   redis.call('ZADD', base .. ':scheduled', digits(due), sequence .. id)
@@ -12,7 +12,7 @@ function scheduled.push(base, id, due, call)
   return 'delayed ' .. sequence
 end
 
--- Take a delayed job out, whatever else it waits for.
+-- Remove a delayed job from `scheduled`, and from no other structure.
 function scheduled.take_out(base, id)
   local _, sequence = record.place(base, id)
   redis.call('ZREM', base .. ':scheduled', sequence .. id)
@@ -21,7 +21,7 @@ end
 local function promote_job(base, sequence, id, call)
   local job = base .. ':job:' .. id
   local kept = redis.call('HMGET', job, 'place', 'route')
-  -- The record was deleted by hand, and maybe a job of the same id added since.
+  -- The record was deleted by hand, and a job with the same id may have been added since.
   if kept[1] and kept[1] ~= 'delayed ' .. sequence then return end
   keyed.wake_up(base, id, call)
   if not kept[1] then
@@ -33,8 +33,7 @@ local function promote_job(base, sequence, id, call)
   events.note(call.lines, 'waiting', id)
 end
 
--- Let due jobs wait for a claim, and keys whose instant has come; a bounded number per call. call.behind: there may be
--- more of them.
+-- Promote due jobs, and keys whose instant has come; a bounded number per call. call.behind: there may be more of them.
 function scheduled.promote(base, call)
   call.behind = keyed.promote(base, call)
   if call.seen.scheduled then

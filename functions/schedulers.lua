@@ -1,43 +1,44 @@
--- schedulers: jobs that a queue adds by itself. Cron is computed by clients; here slots are compared, fired and stored,
--- so that each fires once however many processes try.
---   schedules        zset  id -> next slot, ms; +inf: it has ended, and stays for its history
---   scheduler:<id>   hash  rev (another one at each upsert); spec (the schedule, opaque here), limit, overlap ("1":
---                          pass over a slot while the last job has not ended; "a<ms>[ <end>]": the next slot comes
---                          so long after the end of the last job, not after `end`); paused ("1"); the template: name,
---                          data, opts, extra, wait; the history: fired, skipped, last_slot, last_job, triggered
+-- schedulers: rules by which a queue adds jobs itself. Clients compute cron expressions. The functions compare, fire
+-- and store the fire times, so each fire time adds one job however many processes try.
+--   schedules        zset  id -> next fire time, ms; +inf: the scheduler has ended and is kept for its history
+--   scheduler:<id>   hash  rev (changes with each upsert); spec (the schedule, opaque here), limit, overlap ("1": skip
+--                    a fire time while the last job has not ended; "a<ms>[ <end>]": the next fire time is this long
+--                    after the end of the last job, and not after `end`); paused ("1"); the template: name, data, opts,
+--                    extra, wait; the history: fired, skipped, last_slot, last_job, triggered
 --   deduped          hash  the last job of a scheduler "a<ms>" -> SEP and the scheduler's id, until it ends
---   schedules_timer  hash  first, second: the processes that come at the next slot by themselves, the second one a
---                          little later in case the first one died; first_by, second_by: when they come at the latest;
---                          since: since when a process has been present; until: until when one has promised to be
+--   schedules_timer  hash  first, second: the processes that call at the next fire time, the second one a little later
+--                    in case the first one died; first_by, second_by: when they call at the latest; since: since when a
+--                    process has been present; until: until when a process has promised to call
 --   meta  hash  schedulers: the last rev
---   upsertScheduler  lane number process id rev next { spec limit overlap name data opts extra wait } new_next
---                    -> { "ok" | "moved", now, at }        rev, next: as they were read, '' for none
---   removeScheduler  lane number id -> 0 | 1
---   pauseScheduler   lane number id -> 0 | 1
---   resumeScheduler  lane number process id rev next -> { "ok" | "moved", now, at }
---   fireSchedulers   lane number n { id rev slot next skipped count slots… }*n -> { now, done… }
---     slot: the stored next slot that the caller saw; next: the one to store, '' when the schedule has ended
---     done: how many of the slots are over with, or "moved", or the error of a scheduler that cannot be read. If fewer
---     than all are, the next one of them is the stored next slot. The budget of the call was spent before the
---     schedulers without an answer, which are as they were.
---   triggerScheduler lane number id -> { now, job id, word, name, data, opts } | {}     word: "added", or why not
+--   upsertScheduler  channel number process id rev next { spec limit overlap name data opts extra wait } new_next
+--                    -> { "ok" | "moved", now, at }        rev, next: as the caller read them, '' for none
+--   removeScheduler  channel number id -> 0 | 1
+--   pauseScheduler   channel number id -> 0 | 1
+--   resumeScheduler  channel number process id rev next -> { "ok" | "moved", now, at }
+--   fireSchedulers   channel number n { id rev slot next skipped count slots… }*n -> { now, done… }
+--     slot: the stored next fire time that the caller saw; next: the one to store, '' when the schedule has ended
+--     done: the number of fire times that are done, or "moved", or the error of a scheduler that cannot be read. If
+--     fewer than all are done, the first of the rest is the stored next fire time. Schedulers without an entry in the
+--     reply are unchanged, because the budget of the call was spent before them.
+--   triggerScheduler channel number id -> { now, job id, status, name, data, opts } | {}     status: "added", or why
+--       not
 --   takeSchedules    process slot id spread -> { now, role, at, due { id, rev, slot, spec, wait }…, since }
---     slot, id: only what comes after this scheduler, '' for all; spread: '' for the oldest of what is due, or any
---     number, by which another part is chosen unless the process is first: so two do not fire the same
---     role: 1 first, 2 second, 0 neither; at: when to come again, ms, 0: nothing is scheduled
+--     slot, id: only schedulers after this one, '' for all; spread: '' for the oldest due ones, or any number that
+--     selects another part of them unless the process is first, so that two processes do not fire the same
+--     role: 1 first, 2 second, 0 neither; at: when to call again, ms, 0: nothing is scheduled
 --     since: since when a process has been present without a gap, ms
---   leaveSchedules   process -> "ok"       a process goes away and gives up its role
---   listSchedulers   cursor -> { next cursor | '', ids }      an id may come twice
+--   leaveSchedules   process -> "ok"       a process signs off and gives up its role
+--   listSchedulers   cursor -> { next cursor | '', ids }      an id may occur twice
 --   getSchedulers    ids… -> { now, { next, flat record } | {} … }    at most 20; fewer when the budget was spent
--- A job of a slot has the id "<scheduler id>@<slot>".
+-- The job of a fire time has the id "<scheduler id>@<fire time>". The code calls a fire time a slot.
 
 local schedulers = {}
 do
   local PATROL_MS = 60000
   local BEHIND_MS = 200
   local LATE_MS = 1000
-  local PROMPT_MS = 5000           -- a promise to come is kept if it is broken by no more than this
-  local FIRING_MS = 90000          -- who was handed something to fire counts as present for so long
+  local PROMPT_MS = 5000           -- how much later than promised a process may call
+  local FIRING_MS = 90000          -- how long a process counts as present after it received something to fire
   local PAGE = 20
   local MOST_DUE = 100
   local MOST_SLOTS = 100
@@ -61,7 +62,7 @@ do
     return found[2] and found[2] ~= 'inf' and tonumber(found[2]) or nil
   end
 
-  -- The next slot of all, nil when nothing is scheduled.
+  -- Return the earliest next fire time, nil when nothing is scheduled.
   function schedulers.next(base)
     return due_at(base, 0)
   end
@@ -72,13 +73,13 @@ do
     return score == 'inf' and '' or digits(tonumber(score))
   end
 
-  -- Give a process the role that is free or its own; `first`: it knows of an earlier slot than whoever is first.
-  -- Answers the role, when to come again, and since when a process has been present.
+  -- Give a process the free role or its own. `first`: it knows of an earlier fire time than the first process does.
+  -- Return the role, when to call again, and since when a process has been present.
   local function take_role(base, process, now, due, first)
     local timer = base .. ':schedules_timer'
     local found = redis.call('HMGET', timer, 'first', 'first_by', 'second', 'second_by', 'since', 'until')
     local function free(holder, by)
-      -- An instant beyond the patrol was told by a clock that has been set back since.
+      -- An instant beyond the patrol interval was noted before the clock was set back.
       return not holder or holder == process or now > tonumber(by) + LATE_MS or tonumber(by) > now + 2 * PATROL_MS
     end
     local promised = tonumber(found[6] or 0)
@@ -138,34 +139,34 @@ do
     return state and state ~= 'completed' and state ~= 'failed'
   end
 
-  -- For a scheduler whose next slot comes after the end of its last job: the wait in ms, and the end of the schedule or
-  -- nil; else nil.
+  -- For a scheduler whose next fire time depends on the end of its last job: return the wait in ms, and the end of the
+  -- schedule or nil; otherwise return nil.
   local function after_end(overlap)
     local wait, last = string.match(overlap or '', '^a(%d+) ?(%d*)$')
     if wait then return tonumber(wait), tonumber(last) end
   end
 
-  -- When the next slot comes if the last job ends now, nil if that is after the end of the schedule.
+  -- Return the next fire time if the last job ends now, nil if that is after the end of the schedule.
   local function slot_after(wait, last, now)
     local slot = now + wait
     if last and slot > last then return nil end
     return slot
   end
 
-  -- The next slot comes when this job has ended.
+  -- Set the next fire time when this job has ended.
   local function wait_for(base, id, job, call)
     redis.call('HSET', base .. ':deduped', job, SEP .. id)
     call.seen.deduped = true
   end
 
-  -- Let a process come and see what is scheduled now.
+  -- Make the first process look at the schedules again.
   local function tell_timekeeper(base)
     for _, consumer in ipairs(redis.call('ZREVRANGE', base .. ':alive', 0, 9)) do
       if wakeup.tell(base, consumer, 's') then return end
     end
   end
 
-  -- A job has ended whose scheduler waits for that.
+  -- A job has ended, and its scheduler waits for that.
   function dedup.reschedule(base, id, job, call)
     local stored = redis.pcall('HMGET', key_of(base, id), 'overlap', 'last_job', 'limit', 'fired', 'paused')
     local wait, last = after_end(stored[1])
@@ -190,7 +191,7 @@ do
     local stored = redis.call('HMGET', key, 'rev', 'paused', 'overlap', 'last_job')
     if not next_of(base, id) or not stored[2] or stored[1] ~= args[5] then return {'moved', now, 0} end
     redis.call('HDEL', key, 'paused')
-    -- The end of its last job lets it go on.
+    -- The end of its last job sets its next fire time.
     if after_end(stored[3]) and has_not_ended(base, stored[4]) then
       redis.call('HSET', base .. ':deduped', stored[4], SEP .. id)
       return {'ok', now, 0}
@@ -200,7 +201,8 @@ do
     return {'ok', now, due and select(2, take_role(base, process, now, due, true)) or 0}
   end
 
-  -- Read the slots [from…] of one scheduler, as texts, nil if the clock was set back and one has not come yet.
+  -- Read the fire times [from…] of one scheduler, as texts. nil: the clock was set back, and one of them is in the
+  -- future.
   local function slots_of(args, from, n, now, next_slot)
     local slots, last = {}, 0
     if n < 0 then fail('ARGUMENT', 'a number of slots cannot be ' .. n) end
@@ -213,7 +215,7 @@ do
     return last <= now and slots or nil
   end
 
-  -- Read and check what is to be fired.
+  -- Read and check the arguments of fireSchedulers.
   local function firings_of(args, now)
     local n, at, firings, total = integer('count', args[3]), 4, {}, 0
     if n < 1 or n > MOST_DUE then fail('ARGUMENT', 'count must be 1 to ' .. MOST_DUE .. ', found ' .. n) end
@@ -229,12 +231,12 @@ do
     return firings
   end
 
-  -- A number that spreads the slots of schedulers: the same for the same slot, whoever asks.
+  -- Return a number that spreads the fire times of schedulers: always the same for the same fire time.
   local function spread(id, most)
     return tonumber(string.sub(redis.sha1hex(id), 1, 12), 16) % (most + 1)
   end
 
-  -- Add one job of the template, that of a slot later by up to its jitter. Answers what add.one does.
+  -- Add one job of the template, delayed by a random part of its jitter. Returns what add.one returns.
   local function add_job(base, id, template, call)
     local extra = template.extra
     if extra and extra.jitter and id ~= '' then
@@ -249,7 +251,7 @@ do
     return found, word
   end
 
-  -- The stored scheduler, checked and its extra unpacked; {} when there is none.
+  -- Return the stored scheduler, checked and with its extra unpacked; {} when there is none.
   local function read(base, id, mode)
     local flat, stored = redis.call('HGETALL', key_of(base, id)), {}
     for i = 1, #flat, 2 do stored[flat[i]] = flat[i + 1] end
@@ -262,14 +264,14 @@ do
     return stored
   end
 
-  -- Add the jobs of one scheduler's slots and move on to the next one. Answers how many slots are over with.
+  -- Add the jobs of one scheduler's fire times and store the next one. Return the number of fire times that are done.
   local function fire_one(base, firing, stored, call, it)
     local id, key, slots = firing.id, key_of(base, firing.id), firing.slots
     local limit, fired, last_job = tonumber(stored.limit), tonumber(stored.fired or 0), stored.last_job or ''
     local last_slot, alone, next_slot = stored.last_slot or '', stored.overlap == '1', firing.next
     local busy, done = alone and has_not_ended(base, stored.triggered), #slots
     local wait, last = after_end(stored.overlap)
-    if wait and has_not_ended(base, last_job) then    -- it was changed while its last job ran
+    if wait and has_not_ended(base, last_job) then    -- the scheduler was changed while its last job ran
       wait_for(base, id, last_job, call)
       redis.call('ZADD', base .. ':schedules', ENDED, id)
       return done
@@ -312,8 +314,7 @@ do
     local call, answer = queue_flags.call(base), {now}
     for i, firing in ipairs(firings) do
       if i > 1 and budget.is_spent(it) then break end
-      -- A scheduler that was damaged by hand must not keep the others from being fired: it is read before anything is
-      -- written for it.
+      -- A scheduler that was damaged by hand must not stop the others. It is read before anything is written for it.
       local readable, stored = pcall(read, base, firing.id, mode)
       if not readable then
         answer[i + 1] = type(stored) == 'table' and stored.err or tostring(stored)
@@ -337,7 +338,7 @@ do
     return {call.now, id, word, stored.name, stored.data, stored.opts}
   end
 
-  -- The rank from which on schedulers come after this one.
+  -- Return the rank of the first scheduler after this one.
   local function rank_after(base, slot, id)
     if slot == '' then return 0 end
     local zset = base .. ':schedules'
@@ -352,7 +353,7 @@ do
     local ids = redis.call('ZRANGE', base .. ':schedules', from, from + MOST_DUE - 1, 'WITHSCORES')
     for i = 1, #ids, 2 do
       if ids[i + 1] == 'inf' or tonumber(ids[i + 1]) > now then break end
-      -- pcall: what was damaged by hand must not keep the others from being fired.
+      -- pcall: a scheduler that was damaged by hand must not stop the others.
       local spec = redis.pcall('HMGET', key_of(base, ids[i]), 'rev', 'spec', 'wait')
       rows[#rows + 1] = {ids[i], spec[1] or '', digits(tonumber(ids[i + 1])), spec[2] or '', spec[3] or ''}
     end
@@ -379,7 +380,7 @@ do
     local found = redis.call('HMGET', timer, 'first', 'second')
     if found[1] == args[1] then redis.call('HDEL', timer, 'first', 'first_by') end
     if found[2] == args[1] then redis.call('HDEL', timer, 'second', 'second_by') end
-    -- Nobody is left who has promised to come: what becomes due from now on is missed unless somebody does.
+    -- No process is left that has promised to call. Fire times from now on are missed until one does.
     if (found[1] or found[2]) and (not found[1] or found[1] == args[1]) and (not found[2] or found[2] == args[1]) then
       redis.call('HSET', timer, 'until', digits(clock.now()))
     end

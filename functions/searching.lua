@@ -1,7 +1,7 @@
--- searching: the jobs of a name, in bounded steps.
+-- searching: finds jobs by name, in bounded steps.
 --   searchJobs  state cursor count name backwards -> { next cursor | '', ids }
---     One step looks at up to `count` (at most 300) jobs of a state, in the order of `listJobs`, and answers those of
---     that name. A step may answer none and still have a next one.
+--     One step looks at up to `count` (at most 300) jobs of a state, in the order of `listJobs`, and returns those with
+--     that name. A step may return no ids and still have a next cursor.
 
 register('searchJobs', function(base, args)
   local count = math.min(integer('count', args[3]), reading.DEEP_STEP)

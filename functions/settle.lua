@@ -1,42 +1,50 @@
--- settle: end N runs and claim M jobs in one call.
---   settleAndClaim  lane number consumer slots lock flags ran n { verb id entry payload option }*n
+-- settle: ends N runs and claims M jobs in one call.
+--   settleAndClaim  channel number consumer slots lock flags ran n { verb id entry payload option }*n
 --                   incarnation
 --       -> { now, refused, jobs, due, listeners, posted, past }
 --     verb     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
 --              f fail     (payload: error, option: "<policy>;<cause>;<reason>", see dead_letters.lua)
---              d delay    (option: "<delay ms>": again later, no attempt is counted; payload: why, or '')
---              b back     (hand back unfinished: no attempt is counted)
---              l limited  (option: "<delay ms>": back, and its key, or for an unkeyed job the queue, starts nothing
---                         until then; no attempt is counted)
+--              d delay    (option: "<delay ms>": run again later, no attempt is counted; payload: the reason, or '')
+--              b release  (return the job unfinished: no attempt is counted)
+--              l limited  (option: "<delay ms>": return the job. Its key, or for an unkeyed job the queue, starts
+--                         nothing until then; no attempt is counted)
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
---     flags    letters: "e" echo to the caller's own channel, to prove that its link delivers;
---              "u" the caller is not subscribed: do not count on waking it; "i" it may stand in `idle`;
---              "v" verify that the caller holds the entries of the runs it settles, see below
---     ran      "<ms> <ms>": how long the runs that are now completed took together, and those that are now failed
---     entry    of a keyed job with its key behind it, "k<entry> <key>", which saves looking it up; it may be left out
---     refused  flat { position, word } of runs that were not settled: "stale" or "missing"
---     jobs     claimed: name data opts fence id entry; of a keyed job that never ran also its route; and if the job is
---              not fresh: failures stalls added progress route letter
---     due      when an idle caller should claim again by itself (ms; 0 = never, it will be woken)
---     listeners  how many received the echo; -1: none was asked for, or the caller may not publish
+--     lock     the caller's lease, ms
+--     flags    letters: "e" echo to the caller's own channel, to verify that its connection delivers; "u" the caller is
+--              not subscribed: do not count on waking it; "i" it may be in `idle`; "v" verify that the caller owns the
+--              entries of the runs it settles, see below
+--     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones
+--     entry    of a keyed job with its key after it, "k<entry> <key>", which saves a lookup; the key may be omitted
+--     refused  flat { position, status } of runs that were not settled: "stale" or "missing"
+--     jobs     claimed: name data opts fence id entry; for a keyed job that never ran also its route; for a job with a
+--              history also: failures stalls added progress route letter
+--     due      when an idle caller should claim again (ms; 0 = never, it will be woken)
+--     listeners  the number of receivers of the echo; -1: none was requested, or the caller may not publish
 --     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
---     posted   1: the call wrote to the outbox, which is to be relayed; 2 more: the server does not know the caller's
---              call before this one, see below
--- The fence: an entry that XACK still finds pending is the job's present lease, for a reclaimed, returned or removed
--- job has lost its entry. One count over the batch proves all; only if it is short is each record asked.
--- After a failover that lost a claim this is not enough: the job waits again as the same entry of `stream`, another
--- worker claims it, and XACK does not ask whose it is. Replication keeps the order of writes. So a server that knows
--- the caller's call before this one also knows every claim before that. One that does not asks for the consumer of each
--- entry, and answers so. The caller then sends "v" until it has renewed its leases, and so learnt which ones it lost.
--- O(n + slots), both bounded by the caller.
+--     posted   1: the call wrote to the outbox, which should be relayed; plus 2: the server does not know the caller's
+--              previous call, see below
+-- O(n + slots), both limited by the caller.
+--
+-- The fence. A worker that lost its lease must not settle: the job may already run elsewhere, or may have ended there.
+-- Checking each record before each settle would cost a read per job. But a reclaimed, returned or removed job has lost
+-- its entry in the stream, so an entry that XACK still finds pending is the job's present lease. Therefore the
+-- acknowledgement is the check: release_entries acknowledges the whole batch and compares one count. Only if the count
+-- is short does `release` read each record to find the runs that were stale. The order matters: acknowledge before any
+-- outcome is written, and write no outcome for a run in `refused`.
+--
+-- After a failover that lost a claim this is not enough. The job waits again under the same entry of `stream`, another
+-- worker claims it, and XACK does not check which consumer owns an entry. Replication keeps the order of writes. So a
+-- server that knows the caller's previous call also knows every claim before it. A server that does not know it checks
+-- the consumer of each entry (`disown`) and reports this in `posted`. From then on the caller sends "v", until it has
+-- renewed its leases and so knows which of them it lost.
 
 local settle = {fenced = true}
 local FIELDS = 5
 local HEAD = 8
 local MAX_BATCH = 1000
 
--- Verb, id, entry, payload and option of the i-th run. (No table per run: they would cost more than the reading.)
+-- Return verb, id, entry, payload and option of the i-th run. (A table for each run would cost more than reading them.)
 local function run_at(args, i)
   local at = HEAD + (i - 1) * FIELDS
   return args[at + 1], args[at + 2], args[at + 3], args[at + 4], args[at + 5]
@@ -56,7 +64,7 @@ check.l = check.d
 
 function check.b() end
 
--- Part a token from the key behind it.
+-- Split a token from the key after it.
 local function split(args, i, entry)
   local token, key = string.match(entry, '^(k%d+%-%d+) (.+)$')
   if not token then fail('ARGUMENT', 'not a lease token: ' .. entry) end
@@ -83,18 +91,17 @@ local function parse(args)
   return n
 end
 
--- The entries of the lane's last claim. For the sweep: these may not have reached their worker.
+-- Return the entries of the channel's last claim. The sweep uses them: these jobs may not have reached their worker.
 function settle.claimed_last(base, consumer)
   local kept, tokens = redis.call('GET', base .. ':call:' .. consumer), {}
-  -- The sweep has written already: an answer that somebody damaged must not end it.
+  -- The sweep has already written, so a stored reply that was damaged by hand must not raise.
   local readable, answer = pcall(cmsgpack.unpack, kept and string.match(kept, '^%d+ (.*)$') or '')
   local claimed = readable and type(answer) == 'table' and answer[2] or {}
   for i = 2, #claimed, 2 do tokens[#tokens + 1] = claimed[i] end
   return tokens
 end
 
--- Acknowledge and delete the entries of all runs, and release their keys. Answers whether every one of them was still
--- pending.
+-- Acknowledge and delete the entries of all runs, and release their keys. Return true if every entry was still pending.
 local function release_entries(base, args, n, call)
   local stream, lane, of_keys, keys, known = {}, {}, {}, {}, args.keys or {}
   for i = 1, n do
@@ -105,7 +112,7 @@ local function release_entries(base, args, n, call)
     if letter == 'k' then of_keys[#of_keys + 1], keys[#keys + 1] = raw, known[i] end
   end
   local valid = entries.acknowledge(base .. ':stream', stream) + entries.acknowledge(base .. ':lane', lane) == n
-  -- The keys that runs name are taken at their word only if every one of them holds its lease.
+  -- The keys that the caller sent are trusted only if every run holds its lease.
   if not valid or #keys < #of_keys then keys = of_keys[1] and entries.keys_of(base .. ':lane', of_keys) or {} end
   entries.delete(base .. ':stream', stream)
   entries.delete(base .. ':lane', lane)
@@ -113,7 +120,7 @@ local function release_entries(base, args, n, call)
   return valid
 end
 
--- Take the entries that another consumer holds out of the call: an id that no entry has is refused like a lost lease.
+-- Replace the entries that another consumer owns with an id that no entry has. They are then refused like a lost lease.
 local function disown(base, args, n)
   for i = 1, n do
     local at = HEAD + (i - 1) * FIELDS + 3
@@ -123,7 +130,7 @@ local function disown(base, args, n)
   end
 end
 
--- Free what the runs held. Answers, by position, the runs whose entry was no longer theirs.
+-- Free what the runs held. Return the runs whose entry was no longer theirs, by position.
 local function release(base, args, n, call)
   local refused, settled = {}, {}
   if release_entries(base, args, n, call) or not settle.fenced then return refused end
@@ -136,16 +143,16 @@ local function release(base, args, n, call)
   return refused
 end
 
--- Final fields are written first and looked at afterwards: if every field was new there was no record (it was deleted
--- by hand), and what the write made is taken back. That saves a read per job.
+-- Final fields are written first and checked afterwards. If every field was new, there was no record (it was deleted by
+-- hand), and the record that the write created is removed. That saves a read per job.
 local function undone(key, written, fields)
   if written < fields then return nil end
   redis.call('UNLINK', key)
   return 'missing'
 end
 
--- Each verb answers nil, or why the run was refused. `now` comes as text: formatting a number per write costs more than
--- the write's own share. The run's entry is gone and its key released.
+-- Each verb returns nil, or why the run was refused. `now` is a text: formatting a number for every write would cost
+-- more than the write itself. The run's entry is already deleted and its key released.
 local apply = {}
 
 function apply.c(base, now, call, done, id, entry, payload, option)
@@ -170,7 +177,7 @@ function apply.f(base, now, call, done, id, entry, payload, option)
   dead_letters.move(base, id, cause, reason, call)
 end
 
--- Again after a while; a keyed job keeps its place in its key's line.
+-- Return the location of a job that runs again later. A keyed job keeps its position in its key's line.
 local function put_off(base, id, entry, delay, call)
   local place = scheduled.push(base, id, call.now + delay, call)
   local route = string.sub(entry, 1, 1) == 'k' and keyed.route_of(base, id)
@@ -213,14 +220,14 @@ function apply.l(base, _, call, _, id, entry, _, option)
   events.note(call.lines, 'limited', id, option)
 end
 
--- What a run that was revoked meanwhile comes to: it does not come back, unless it is done.
+-- Return the outcome of a run whose job was revoked: it fails, unless it completed.
 local function after_revocation(base, id, verb, option)
   if verb == 'c' then return verb, option end
   local policy = verb == 'f' and string.match(option, '^[^;]*') or finish.own_policy(base, id)
   return 'f', policy .. ';revoked;' .. finish.reason_of(base, id, 'revoked')
 end
 
--- Settle the runs. Answers the refused ones, flat.
+-- Settle the runs. Return the refused ones, flat.
 local function settle_runs(base, args, n, call)
   if n == 0 then return {} end
   local refused, done, seen = release(base, args, n, call), {}, call.seen
@@ -246,23 +253,23 @@ local function settle_runs(base, args, n, call)
   return answer
 end
 
--- The caller has no slot left. Wake others for what is left of the jobs that became startable: it may have taken jobs
--- that it was woken for. Under limits of the queue more may start because an instant has come, which only this call
--- sees.
+-- The caller has no free slot left. Wake other workers for the rest of the startable jobs, because the caller may have
+-- taken jobs that others were woken for. Under limits of the queue, more jobs may start because an instant has come,
+-- and only this call notices that.
 local function pass_on(base, startable, call)
   if startable == 0 and not (call.seen.limits and exists(base .. ':idle')) then return end
   local ready = locations.ready_count(base)
   wakeup.wake(base, call.seen.limits and limits.allowance(base, ready, call) or math.min(startable, ready))
 end
 
--- Claim, or register as idle, or leave. Answers the claimed jobs and the next due instant.
+-- Claim, or register as idle, or leave. Return the claimed jobs and the next due instant.
 local function claim_or_wait(base, caller, call)
   local consumer, slots, seen = caller.consumer, caller.slots, call.seen
   scheduled.promote(base, call)
   if seen.paused then return {}, wakeup.settle_down(base, caller, slots, call) end
   local allowed = limits.allowance(base, slots, call)
   if slots == 0 then
-    -- A worker that goes away may have been woken for jobs it will not take: pass the word on.
+    -- A worker that stops may have been woken for jobs that it will not take. Wake others for them.
     wakeup.leave(base, consumer, call)
     wakeup.wake(base, math.max(call.startable, locations.ready_count(base)))
     return {}, 0
@@ -274,7 +281,7 @@ local function claim_or_wait(base, caller, call)
   if call.behind and #jobs < slots then more = true end
   local due = call.now
   if more then
-    redis.call('ZREM', base .. ':idle', consumer)    -- it calls again at once
+    redis.call('ZREM', base .. ':idle', consumer)    -- it calls again immediately
   else
     due = wakeup.settle_down(base, caller, slots - #jobs, call)
   end
@@ -289,7 +296,7 @@ local function first_call(base, args, unbroken)
   local lock = integer('lock', args[5])
   local n = parse(args)
   local call = queue_flags.call(base)
-  -- A worker that claims nothing has no use for a new queue: the runs of the old one are refused in any case.
+  -- A worker that claims nothing need not know about a new queue: the runs of the old one are refused in any case.
   if caller.slots > 0 then incarnation.check(args[HEAD + n * FIELDS + 1], call.seen.incarnation) end
   call.lock = lock
   if n > 0 and (not unbroken or string.find(flags, 'v', 1, true)) then disown(base, args, n) end

@@ -1,17 +1,18 @@
--- stalled: jobs whose lease ran out start elsewhere; one that stalls too often is failed.
---   sweep  lane number max_stalled interval_ms gap_ms resume -> { more, recovered ids, failed ids, outbox, next } | {}
---     next: in how many ms the next slot of a scheduler comes, '' without one.
---     Any process may sweep at any time. It does nothing (and answers {}) when the last sweep is younger than the
---     interval, unless it resumes one (`more` was 1). One call does as much as its budget allows. A later one goes on
+-- stalled: reclaims jobs whose lease expired. A job that stalls too often is failed.
+--   sweep  channel number max_stalled interval_ms gap_ms resume -> { more, recovered ids, failed ids, outbox, next } |
+--          {}
+--     next: in how many ms the next fire time of a scheduler comes, '' without one.
+--     Any process may sweep at any time. The call does nothing (and returns {}) when the last sweep is younger than the
+--     interval, unless it resumes one (`more` was 1). One call does as much as its budget allows. A later one continues
 --     with the pending entries from a cursor, and with the rest: retention, expired jobs, dead consumers. outbox: 1
---     when something is to be relayed.
---   closeWorker  lane number consumer -> { more, returned }
---     Hand back whatever is pending under a consumer that holds nothing any more, then forget the consumer.
---   meta  hash  swept_at; sweep_stream, sweep_lane (cursors); sweep_rest (1: a part of the rest is left to do);
---               lane_lost (entries of `lane` up to this end of a range lost their group, and are to be returned); for
---               gap_ms and outages see lease.lua
--- Two counters end a job that brings down its workers: `stalls`, of runs whose lease ran out, up to max_stalled; and
--- `undelivered`, of claims whose reply a worker that lives did not receive, up to MOST_UNDELIVERED.
+--     when there is something to relay.
+--   closeWorker  channel number consumer -> { more, returned }
+--     Return all jobs that are pending under a consumer that stops, then remove the consumer.
+--   meta  hash  swept_at; sweep_stream, sweep_lane (cursors); sweep_rest (1: a part of the rest is not done yet);
+--               lane_lost (the entries of `lane` up to this id lost their group and must be returned); for gap_ms and
+--               outages see lease.lua
+-- Two counters end a job that crashes its workers: `stalls` counts runs whose lease expired, up to max_stalled;
+-- `undelivered` counts claims whose reply did not reach a worker that is alive, up to MOST_UNDELIVERED.
 
 local stalled = {}
 local STEP = 100
@@ -20,7 +21,7 @@ local SHORTEST_LEASE_MS = 1000
 local POSTED_BYTES = 1048576
 local FORGET_AFTER_MS = 300000
 local MOST_UNDELIVERED = 20
-local HEARD_OF_MS = 60000        -- by then every worker that lives has renewed; most do each 20 seconds
+local HEARD_OF_MS = 60000        -- by then every live worker has renewed; most renew every 20 seconds
 
 local function pending(stream, from, consumer)
   local reply
@@ -32,13 +33,13 @@ local function pending(stream, from, consumer)
   return reply.err and {} or reply
 end
 
--- Whether a call has done enough. Every byte that it posted costs again when it is relayed.
+-- Return true if a call has done enough. Every byte that it posted costs time again when it is relayed.
 local function is_enough(it, call)
   return keyed.has_touched_many(call) or (call.seen.posted or 0) > POSTED_BYTES or budget.is_spent(it)
 end
 
--- A group that was destroyed takes the pending list with it. The stream is delivered again by itself; what stands in
--- `lane` must go back, for nobody reads it. lost: `lane_lost`. Answers whether nothing is left to go back.
+-- When a consumer group is destroyed, its pending list is lost. The server delivers `stream` again, but no call reads
+-- `lane`, so its jobs must return to the waiting ones. lost: `lane_lost`. Return true if nothing is left to return.
 local function mend_lane(base, lost, call, it)
   local lane = base .. ':lane'
   if redis.pcall('XPENDING', lane, GROUP, '-', '+', 1).err then
@@ -60,19 +61,20 @@ local function mend_lane(base, lost, call, it)
   return true
 end
 
--- When the job was claimed, and its lease; both in ms.
+-- Return when the job was claimed, and its lease; both in ms.
 local function claim_of(base, id)
   local text = redis.call('HGET', base .. ':job:' .. id, 'claim')
   local started, lock = string.match(text or '', '^%d+ (%d+) (%d+)')
   return tonumber(started or 0), tonumber(lock or SHORTEST_LEASE_MS)
 end
 
--- Whether the reply to the claim never reached its worker, so that no run began.
+-- Return true if the reply to the claim never reached its worker, so that no run began.
 --
--- A worker that received it names the entry when it renews (which leaves a mark, see lease.lua), and its next call has
--- another number. One that did not repeats the call, while its lease thread goes on to renew other entries, or none.
--- A worker that fell silent proves nothing: it may have died of the very job, so that counts as a stall. That is why
--- it must have given a sign of life half a lease after the claim: it renews each third.
+-- A worker that received the reply names the entry when it renews (which leaves a mark, see lease.lua), and its next
+-- call has another number. A worker that did not receive it repeats the call, while its lease thread renews other
+-- entries or none. A worker that fell silent proves nothing: the job itself may have crashed it, so that counts as a
+-- stall. Therefore a sign of life at least half a lease after the claim is required: workers renew every third of a
+-- lease.
 local function was_undelivered(base, row, entry, started, lock, now)
   local consumer, deliveries = row[2], row[4]
   if deliveries >= lease.RENEWED then return false end
@@ -95,7 +97,7 @@ local function fail_or_return(base, id, entry, cause, call, report, list)
   end
 end
 
--- One job whose lease ran out: back to its old place in the order, or failed.
+-- Handle one job whose lease expired: return it to its old position in the order, or fail it.
 local function recover(base, id, entry, undelivered, max_stalled, call, report)
   local key = base .. ':job:' .. id
   if undelivered then
@@ -109,11 +111,11 @@ local function recover(base, id, entry, undelivered, max_stalled, call, report)
   end
 end
 
--- Look at one row of XPENDING, of an entry that was not renewed for `idle` ms that count.
+-- Check one row of XPENDING, of an entry that was not renewed for `idle` ms that count.
 local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
   local raw = row[1]
   local id, _, entry = entries.find(stream, raw)
-  -- pcall: a key of another type, put there by hand, must not stop the sweep of all others.
+  -- pcall: a store key of another type, created by hand, must not stop the sweep of all other entries.
   local place = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
   local active = id and place == 'active ' .. entry
   local undelivered = false
@@ -126,7 +128,7 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
   if active then
     recover(base, id, entry, undelivered, max_stalled, call, report)
   elseif id and place == 'waiting ' .. entry then
-    -- Pending and never marked: a claim was cut off in the middle. The run never began.
+    -- Pending but never marked: a claim was interrupted. The run never began.
     returned.push(base, id, entry, call)
     events.note(call.lines, 'returned', id)
     report.recovered[#report.recovered + 1] = id
@@ -136,7 +138,7 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
   end
 end
 
--- Look at one step of a stream's pending list. Answers the cursor of the next step, '' at the end.
+-- Check one step of a stream's pending list. Return the cursor of the next step, '' at the end.
 local function sweep_stream(base, stream, from, outage, max_stalled, call, report, it)
   local rows = pending(stream, from)
   for _, row in ipairs(rows) do
@@ -145,16 +147,16 @@ local function sweep_stream(base, stream, from, outage, max_stalled, call, repor
       sweep_entry(base, stream, row, idle, max_stalled, call, report)
       if is_enough(it, call) then return '(' .. row[1] end
     elseif row[3] == 0 then
-      -- Delivered this very millisecond; or at an instant that lies in the future since the clock was set back, which
-      -- the server tells as 0 too. Either way its time counts from now.
+      -- Delivered in this millisecond, or at an instant that is in the future because the clock was set back: the
+      -- server reports that as 0 too. In both cases its time counts from now.
       redis.pcall('XCLAIM', stream, GROUP, row[2], 0, row[1], 'JUSTID')
     end
   end
   return #rows == STEP and '(' .. rows[STEP][1] or ''
 end
 
--- Consumers that have nothing pending and gave no sign of life for long do not stay. After an outage those that live
--- have to be heard of first: one that is forgotten is not woken any more.
+-- Remove consumers that have nothing pending and gave no sign of life for long. After an outage, wait until the live
+-- ones have renewed: a removed consumer is not woken any more.
 local function forget_dead(base, outage, call)
   if outage.settled < HEARD_OF_MS then return end
   local dead = redis.call('ZRANGEBYSCORE', base .. ':alive', '-inf', call.now - FORGET_AFTER_MS, 'LIMIT', 0, STEP)
@@ -173,7 +175,8 @@ function stalled.forget(base, consumer, call)
   wakeup.leave(base, consumer, call)
 end
 
--- What is collected in `later` is stored whenever the policy changes: the last job's policy is the one that holds.
+-- Fail one expired job. The jobs in `later` are stored whenever the policy changes: the last job's policy is the one
+-- that remains.
 local function expire(base, id, later, call)
   finish.fail(base, id, locations.leave(base, id, call), 'expired', call, later)
   if #later < 2 then return later end
@@ -182,7 +185,7 @@ local function expire(base, id, later, call)
   return {last, [last.state .. last.policy] = last}
 end
 
--- Expire some jobs nobody came for. Answers whether none is left.
+-- Fail some expired jobs that no worker claimed. Return true if none is left.
 local function expire_waiting(base, call, it)
   local ids = redis.call('ZRANGEBYSCORE', base .. ':expiry', '-inf', call.now, 'LIMIT', 0, STEP)
   local later, over = {}, #ids < STEP
@@ -201,7 +204,7 @@ local function expire_waiting(base, call, it)
   return over
 end
 
--- The rest, piece by piece. Answers whether all was done.
+-- Do the rest in pieces. Return true if all of it is done.
 local function housekeeping(base, outage, call, it)
   repeat
     if is_enough(it, call) then return false end

@@ -1,18 +1,18 @@
--- successors: deduplication of mode "keep_last". While the owner of a deduplication id has not started, an add gives it
--- its data. Once the owner has started, the first add makes a successor: a delayed job that starts when the owner has
--- ended for good, and owns the id then. Later adds give their data to the successor. So at most one job runs and one
--- waits, and the last data always run.
+-- successors: deduplication of mode "keep_last". While the owner of a deduplication id has not started, an add replaces
+-- its data. After the owner has started, the first add makes a successor: a delayed job that starts when the owner has
+-- ended for good, and owns the id then. Later adds replace the data of the successor. So at most one job runs and one
+-- waits, and the latest data are always processed.
 --   job:{id}   field after  when the successor is due once the owner has ended: "+<delay ms>" or "@<due ms>"
---   scheduled  the successor stands there at NEVER
--- An owner that ends, or whose record goes, in whatever way, frees its marks (record.forget_marks, record.lost): its
--- successor starts there, so no path can forget it. Retries, hand-backs and lost leases are no end.
+--   scheduled  contains the successor with the score NEVER
+-- An owner that ends, or whose record is removed, for any reason frees its marks (record.forget_marks, record.lost).
+-- The successor is started there, so no path can forget it. A retry, a release or a lost lease is not an end.
 --   getDeduplication      d -> owner | ''
---   releaseDeduplication  lane number d -> 0 | 1     later adds make a new job; a successor starts
+--   releaseDeduplication  channel number d -> 0 | 1     later adds make a new job; a successor starts
 
 local successors = {}
 successors.NEVER = 253402300799000    -- the last second of the year 9999
 
--- Whether a job can still take another one's data: it has never started, and is not too late to.
+-- Return true if a job can still take the data of another one: it has never started and has not expired.
 local function can_take(base, id, state, call)
   if not locations.is_unstarted(state) or record.has_started(base, id) then return false end
   local late = call.seen.expiry and redis.call('ZSCORE', base .. ':expiry', id)
@@ -24,33 +24,33 @@ local function give(base, id, name, data)
   return 'duplicate', id
 end
 
--- An add of mode keep_last whose own id is free. Answers the word and the job that took its data; or nil, and the job
--- that the added one has to follow if there is one.
+-- Handle an add of mode keep_last whose own id is free. Return the status and the job that took its data; or nil, and
+-- the job that the added one has to follow, if there is one.
 function successors.meet(base, wanted, name, data, call)
   local owner, successor = dedup.owner(base, wanted, call.now)
   local state = owner and record.place(base, owner)
   if not state or locations.is_final(state) then return nil end
   if can_take(base, owner, state, call) then return give(base, owner, name, data) end
-  if state ~= 'active' and not record.has_started(base, owner) then return nil end    -- too late to start
+  if state ~= 'active' and not record.has_started(base, owner) then return nil end    -- expired
   local next_state = successor and record.place(base, successor)
   if next_state and can_take(base, successor, next_state, call) then return give(base, successor, name, data) end
-  -- Somebody promoted the successor: it runs beside the owner, and what is added now has to come after it.
+  -- The successor was promoted: it runs at the same time as the owner, and the new job has to follow it.
   local runs = next_state and not locations.is_final(next_state) and record.has_started(base, successor)
   return nil, nil, runs and successor or owner
 end
 
--- The place of a successor that is being added, and its field `after`.
+-- Return the location of a successor that is being added, and its field `after`.
 function successors.put_off(base, id, extra, call)
   local after = extra.at and '@' .. digits(extra.at) or '+' .. digits(extra.delay or 0)
   return scheduled.push(base, id, successors.NEVER, call), after
 end
 
--- Whether a job stands in `scheduled` as a successor. entry: of its place.
+-- Return true if a job is in `scheduled` as a successor. entry: the entry of its location.
 function successors.is_held(base, id, entry)
   return tonumber(redis.call('ZSCORE', base .. ':scheduled', entry .. id) or 0) == successors.NEVER
 end
 
--- Whether a delayed job that once was a successor stands there with good reason.
+-- Return true if a delayed job that was once a successor is in `scheduled` for a valid reason.
 function successors.is_expected(base, id, entry)
   if not successors.is_held(base, id, entry) then return true end
   local d = redis.call('HGET', base .. ':deduped', id)
@@ -58,8 +58,8 @@ function successors.is_expected(base, id, entry)
   return successor == id
 end
 
--- Let a job start that waited for the end of another, unless somebody moved it since. Answers whether there is such a
--- job that has not ended.
+-- Start a job that waited for the end of another, unless it was moved since. Return true if the job exists and has not
+-- ended.
 function dedup.start_next(base, id, call)
   local state, entry = record.place(base, id)
   if not state or locations.is_final(state) then return false end
@@ -74,7 +74,8 @@ function dedup.start_next(base, id, call)
   end
   redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
   events.note(call.lines, 'waiting', id, 'followed')
-  call.behind = true               -- a claim that ends a job in passing has looked at this line already
+  -- a claim that ends this job as a side effect has already passed the line that it enters
+  call.behind = true
   return true
 end
 

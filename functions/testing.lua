@@ -1,7 +1,7 @@
--- testing: switches that only a test build of the library has. Never part of what servers for users load.
+-- testing: switches of a test build of the library. Servers for users never load this file.
 --   testControl  name value -> "ok"    clock_shift: ms added to the server's time; unfenced: "1" switches fencing off
---   testAdvance  ms -> { ms left, base… }    move the clock, but not past the next slot of a job scheduler: then the
---                                            rest is left, and these queues have one to fire. Wakes all idle workers.
+--   testAdvance  ms -> { ms left, base… }    move the clock forward, but not past the next fire time of a job
+--                scheduler: then the rest is left, and these queues have one to fire. Wakes all idle workers.
 --   testNow -> ms
 --   <base>:test  hash  the switches of one queue
 
@@ -19,8 +19,8 @@ register('testControl', function(base, args)
   return 'ok'
 end)
 
--- Stream entries keep the real time, which must not be taken for the time at which a job was added. What a later add of
--- the same call replaced has no record any more.
+-- Stream entries have the real time, which must not count as the creation time of a job. A job that a later add of the
+-- same call replaced has no record any more.
 local finish_call = wakeup.finish
 
 function wakeup.finish(base, call)
@@ -35,7 +35,7 @@ end
 
 register('testNow', function() return (clock.now()) end)
 
--- A test has a server of its own, so all queues may be looked for by the one structure each of them has.
+-- A test has its own server, so all queues can be found by the one structure that each of them has.
 local function queues()
   local bases = {}
   for _, key in ipairs(redis.call('KEYS', '*:meta')) do bases[#bases + 1] = string.sub(key, 1, -6) end

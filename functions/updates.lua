@@ -1,16 +1,16 @@
--- updates: what a running handler (or a user) writes into a record.
---   updateJob  lane number id entry kind value [consumer] -> word
+-- updates: writes of a running handler (or a user) to a record.
+--   updateJob  channel number id entry kind value [consumer] -> status
 --     entry  the lease token of the run that writes, or '' for a user outside of a run
---     consumer  whose run it is: after a failover another worker may hold the same entry, see settle.lua
+--     consumer  the worker of the run: after a failover another worker may own the same entry, see settle.lua
 --     kind   "progress" and "data" (value: a payload), "log" (value: one line)
---     word   "ok", "missing", or "stale": the run is no longer the job's, nothing was written
+--     status "ok", "missing", or "stale": the run has lost the job, nothing was written
 
 local LOG_LINES = 1000
 
 local write = {}
 
 function write.progress(base, id, value, entry)
-  -- A user may write before the first claim, which would take the record for a fresh one without progress.
+  -- A user may write before the first claim, which otherwise would read the record as one without a history.
   if entry == '' then redis.call('HSET', base .. ':meta', 'touched', '1') end
   redis.call('HSET', base .. ':job:' .. id, 'progress', value)
   return 'progress'

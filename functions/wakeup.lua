@@ -1,18 +1,18 @@
--- wakeup: push, not poll. Workers with free slots stand in `idle`; who makes jobs startable wakes just enough of them.
---   idle   zset  consumer -> free slots, written by the claim that found nothing, removed by the wake
---   timer  hash  first, second: the idle workers that sleep until the next due instant; due: until when the first does
+-- wakeup: pushes wake-ups, so that workers need not poll. Workers with free slots are members of `idle`. A call that
+-- makes jobs startable wakes only as many of them as it needs.
+--   idle   zset  consumer -> free slots; a claim that found nothing adds its worker, a wake-up removes it
+--   timer  hash  first, second: the idle workers that sleep until the next due instant; due: when the first wakes up
 --   channel "<base>:wake:<consumer>" (sharded): "w" claim now, "x <entry>" that lease is gone, "r <entry>" the job of
---   that run was revoked, "e" echo, "s" a slot of a job scheduler
---   was set
--- A publish that nobody received means a dead worker: it is dropped and the next one is woken.
--- A publish that is refused (the caller's user has no channels) costs the wake-up and nothing else: the worker stays in
--- `idle` and finds the job when it polls. It comes after writes, so it must not raise.
+--   that run was revoked, "e" echo, "s" a fire time of a job scheduler was set
+-- A publish without a receiver means a dead worker: it is removed from `idle`, and the next one is woken.
+-- A publish that the server refuses (the caller's user lacks the channels) costs only the wake-up: the worker stays in
+-- `idle` and finds the job at its next poll. The publish comes after writes, so it must not raise.
 
 local wakeup = {}
 local SECOND_LATER_MS = 100
-local MOST_DEAD = 200            -- workers that one call finds dead; the next call goes on
+local MOST_DEAD = 200            -- maximum number of dead workers that one call finds; the next call continues
 
--- Answers how many received the word; nil when the caller may not publish.
+-- Publish a message to a worker. Return the number of receivers; nil when the caller may not publish.
 function wakeup.tell(base, consumer, word)
   local heard = redis.pcall('SPUBLISH', base .. ':wake:' .. consumer, word)
   if type(heard) == 'number' then return heard end
@@ -24,7 +24,7 @@ function wakeup.paused(base)
   return redis.call('HGET', base .. ':meta', 'paused') == '1'
 end
 
--- Wake workers with at least n free slots between them, those with most of them first.
+-- Wake workers with at least n free slots in total, those with the most slots first.
 function wakeup.wake(base, n)
   local key, dead = base .. ':idle', 0
   while n > 0 and dead < MOST_DEAD do
@@ -48,8 +48,8 @@ local function head(key)
   return first[2] and tonumber(first[2])
 end
 
--- The next instant at which a claim could find what it does not find now, or nil. In a paused queue: at which something
--- is to be promoted, for a pause stops claims only.
+-- Return the next instant at which a claim could find more than it does now, or nil. A paused queue returns the next
+-- instant of a promotion, because a pause stops only claims.
 function wakeup.next_due(base, call)
   local seen = call.seen
   if call.full then return nil end
@@ -61,13 +61,13 @@ function wakeup.next_due(base, call)
   return due and math.max(due, open_at or due) or nil
 end
 
--- Register a worker that found nothing; answers the instant it should wake itself (0: somebody else does).
+-- Register a worker that found nothing. Return the instant at which it should wake itself (0: it will be woken).
 function wakeup.register(base, consumer, slots, call)
   redis.call('ZADD', base .. ':idle', slots, consumer)
   local due = wakeup.next_due(base, call)
   local timer = base .. ':timer'
   if not due then
-    -- A name that stays there would stand for an alarm that nobody has set.
+    -- A name that stayed here would claim a timer that no worker has set.
     if call.seen.timer then redis.call('UNLINK', timer) end
     return 0
   end
@@ -85,7 +85,7 @@ function wakeup.register(base, consumer, slots, call)
   return 0
 end
 
--- A timer must be set or set anew: wake one idle worker, the holder if it is there, so that it registers again.
+-- A timer must be set or moved. Wake one idle worker, preferably the holder, so that it registers again.
 local function retime(base, consumer)
   local holder = redis.call('HGET', base .. ':timer', 'first')
   if (holder and holder == consumer) or (is_idle(base, holder) and tell(base, holder, 'w') ~= 0) then return end
@@ -95,7 +95,7 @@ local function retime(base, consumer)
   end
 end
 
--- The next due instant may have moved forward: see that an idle worker sleeps until then and no longer. consumer: the
+-- The next due instant may be earlier now. Make sure that an idle worker sleeps until then and no longer. consumer: the
 -- caller, if it claims and registers in this call.
 function wakeup.due_changed(base, consumer, call)
   local due = wakeup.next_due(base, call)
@@ -105,33 +105,34 @@ function wakeup.due_changed(base, consumer, call)
   retime(base, consumer)
 end
 
--- The worker has no free slot (or goes away): it is not idle, and a timer it held passes on.
+-- The worker has no free slot (or goes away). It is not idle, and another worker takes over its timer.
 function wakeup.leave(base, consumer, call)
   redis.call('ZREM', base .. ':idle', consumer)
   local seen = call.seen
   if not (seen.timer or seen.scheduled or seen.sleeping or seen.limits) then return end
   local timer = base .. ':timer'
   local holder = redis.call('HGET', timer, 'first')
-  -- The one that was told to take over may be leaving too: whoever leaves last sees to it that somebody holds it.
+  -- The worker that was woken to take over may be leaving too. The last worker to leave makes sure that one holds the
+  -- timer.
   if holder and holder ~= consumer and is_idle(base, holder) then return end
   redis.call('UNLINK', timer)
   if wakeup.next_due(base, call) then retime(base, consumer) end
 end
 
--- After a claim that left the caller this many free slots: idle with them, or not idle at all.
+-- Register the caller as idle with the slots that its claim left free, or as not idle.
 function wakeup.settle_down(base, caller, free, call)
   if free > 0 and caller.subscribed then return wakeup.register(base, caller.consumer, free, call) end
   if caller.registered then wakeup.leave(base, caller.consumer, call) end
   return free > 0 and wakeup.next_due(base, call) or 0
 end
 
--- What a function that changed something does last, unless it claims: keys are looked at, workers woken for what became
--- startable and may start, a timer set for what will be, and what happened is told.
+-- The last step of a function that changed something and does not claim: review keys, wake workers for startable jobs,
+-- set the timer for future ones, and write the events.
 function wakeup.finish(base, call)
   keyed.review(base, call)
   events.write(base, call.lines, call.now)
   local seen = call.seen
-  -- While limits of the queue let nothing start, one worker's timer for the opening is all that is needed.
+  -- While limits of the queue let nothing start, a timer for the opening is all that is needed.
   if not seen.paused then
     wakeup.wake(base, call.startable > 0 and limits.allowance(base, call.startable, call) or 0)
   end

@@ -1,46 +1,47 @@
--- writes: many jobs from one writer (a Spark job, a backfill) that is many tasks, each of which may run again.
---   planWrite   lane number -> order
---     The order of a run that is planned now: of two runs of a write the one with the greater order is the newer.
---   openWrite   lane number id token ttl app version [label [order]] -> word
---     Begin a write, or go on with one of this id: whoever opens it with another token takes it over, and calls with
---     the old one are fenced off. word: "open", or "done" when there is nothing to do: the write is committed, or the
---     application `app` has committed this version or a later one. app '' = none. ttl: ms for which ids are remembered.
---     label: by which its writer finds it again. order: of the run that the token stands for, 0 = the newest; a run
---     older than the one that opened the write last is refused with WRITEFENCED.
---   addToWrite  lane number id token rate quiet marks n { id name data opts extra }*n incarnation
+-- writes: bulk writes, many jobs from one writer (a Spark job, a backfill) that consists of many tasks, each of which
+-- may run again.
+--   planWrite   channel number -> order
+--     The order of a run that is planned now. Of two runs of a write, the one with the greater order is newer.
+--   openWrite   channel number id token ttl app version [label [order]] -> status
+--     Begin or continue a write. A call with another token takes the write over, and calls with the old token are
+--     refused. status: "open", or "done" when nothing is left to do: the write is committed, or the application `app`
+--     has committed this version or a later one. app '' = none. ttl: ms for which ids are remembered. label: by which
+--     its writer finds it again. order: of the run that the token belongs to, 0 = the newest; a run older than the one
+--     that opened the write last is refused with WRITEFENCED.
+--   addToWrite  channel number id token rate quiet marks n { id name data opts extra }*n incarnation
 --       -> { now, depth, wait, inserted, replayed, duplicate, first duplicate }
---     Jobs as for addJob, n may be 0. An id that this write has met is `replayed` and nothing else happens; one that
---     belongs to another job is `duplicate`. quiet "1": duplicates are remembered too, and no event tells of them; "2":
---     no event, and not remembered.
+--     Jobs as for addJob, n may be 0. An id that this write has added before counts as `replayed` and has no other
+--     effect. An id of any other job counts as `duplicate`. quiet "1": duplicates are remembered too, without an event;
+--     "2": neither an event nor remembered.
 --     marks: cmsgpack list, one mark for each row that its writer refused. rate: thousandths of a row per second for
---     the whole write, 0 = any; wait: ms until its next call. depth: jobs that wait, delayed ones not counted.
---   probeWrite  lane number id token quiet n id…n incarnation -> { replayed, duplicate, missing }
---     Count those of the rows that addToWrite would count as replayed or duplicate, and tell which it must be sent:
---     missing holds a letter per row, "1" for each of these. What it would add, or tell of, is left to it: an id whose
---     job has outlived its result's ttl; without quiet whatever is not in the ledger. Not for rows with a
---     deduplication, which may replace the job of their own id.
---   endWrite    lane number id token state partitions -> { word, state }
---     state: committed | aborted, only from open. word "ok", "missing", "fenced" (another token; '' ends it anyway), or
---     "state" when it had ended otherwise.
+--     the whole write, 0 = unlimited; wait: ms until its next call. depth: number of waiting jobs, without delayed
+--     ones.
+--   probeWrite  channel number id token quiet n id…n incarnation -> { replayed, duplicate, missing }
+--     Count the rows that addToWrite would count as replayed or duplicate, and return which rows must be sent: missing
+--     contains one letter per row, "1" for a row to send. A row is also sent if addToWrite would add it or write an
+--     event for it: an id whose job has outlived the ttl of its result; without quiet, any id that is not in the
+--     ledger. Not for rows with a deduplication, which may replace the job of their own id.
+--   endWrite    channel number id token state partitions -> { status, state }
+--     state: committed | aborted, only from open. status "ok", "missing", "fenced" (another token; '' ends it anyway),
+--     or "state" when it had ended otherwise.
 --   getWrites   id… -> { flat | {} }…                            at most 100
 --   listWrites  cursor count -> { next cursor | '', ids }         the newest first
 --   getTransaction  app -> { version | '', write id | '' }
 --   getDepth    -> depth
--- addToWrite and probeWrite are refused with WRITEFENCED unless the write is open under this token: nothing is added
+-- addToWrite and probeWrite are refused with WRITEFENCED unless the write is open under this token, so nothing is added
 -- after an abort.
 --   write:<id>        hash    state, token, began, ended, ttl, incarnation, runs, inserted, replayed, duplicate,
---                             rejected, partitions, app, version, label, order, next (when the rate lets the next
---                             row in, ms)
---   written:<id>      set     ids (and marks) that this write has met; none with a ttl of 0
+--                     rejected, partitions, app, version, label, order, next (when the rate permits the next row, ms)
+--   written:<id>      set     the ledger: ids (and marks) that this write has added or counted; none with a ttl of 0
 --   transaction:<app> string  "<version> <write id>" of the last commit
 --   writes            zset    write id -> began; the newest 1,000
---   meta              hash    planned: the last order that was given
--- Every one of these expires.
+--   meta              hash    planned: the last order that planWrite returned
+-- All of these except `meta` and `writes` expire.
 
 local writes = {}
 do
   local DAY = 86400000
-  local LEAST_KEPT = 7 * DAY       -- of the numbers of a write, whatever its ttl
+  local LEAST_KEPT = 7 * DAY       -- of the figures of a write, for any ttl
   local LONGEST = 90 * DAY
   local MOST_LISTED = 1000
   local MOST_JOBS = 500
@@ -75,7 +76,7 @@ do
     redis.call('PEXPIRE', key, digits(LONGEST))
   end
 
-  -- The order of a run: greater than any before, also after the queue was obliterated, as time goes on.
+  -- Return the order of a run: greater than any before, also after an obliteration, because time advances.
   local function next_order(base)
     local meta = base .. ':meta'
     local order = math.max(clock.now(), tonumber(redis.call('HGET', meta, 'planned') or 0) + 1)
@@ -99,7 +100,7 @@ do
     local known = tonumber(found[3] or 0)
     if order > 0 and order < known then fenced(id, 'belongs to a newer run of it') end
     if found[1] == 'aborted' and found[2] == token then fenced(id, 'was aborted') end
-    -- Not below its own former order, even if the clock was set back and the queue obliterated.
+    -- Not below its own former order, even if the clock was set back and the queue was obliterated.
     if order == 0 then order = math.max(next_order(base), known) end
     local now = clock.now()
     if not found[1] then
@@ -116,7 +117,7 @@ do
     return 'open'
   end)
 
-  -- How many jobs wait for a worker, delayed ones not counted.
+  -- Return the number of waiting jobs, without delayed ones.
   local function depth(base)
     local stream, n = base .. ':stream', 0
     for _, name in ipairs({'returned', 'lifo', 'prioritized', 'keyed'}) do
@@ -130,7 +131,7 @@ do
     return redis.call('SMISMEMBER', ledger, unpack(members))
   end
 
-  -- Which of the jobs this write has met, by position, and how many.
+  -- Return which of the jobs are in the ledger, by position, and their number.
   local function replayed(ledger, args, from, n, ttl)
     local ids, at_position, known, met, count = {}, {}, {}, {}, 0
     for i = 1, n do
@@ -148,7 +149,7 @@ do
     return known, count
   end
 
-  -- Remember what this call has met. Answers how many marks are new.
+  -- Add the ids and marks of this call to the ledger. Return the number of new marks.
   local function remember(ledger, args, from, n, known, left_out, marks, ttl)
     if ttl == 0 then return #marks end
     local members = {}
@@ -160,8 +161,8 @@ do
     return #marks > 0 and in_chunks('SADD', ledger, nil, marks) or 0
   end
 
-  -- When the next row may come, if rows come no faster than the rate; and in how many ms that is. kept: what the call
-  -- before stored, "<when the next row may come> <when that was said>".
+  -- Return when the next row may come if rows come no faster than the rate, and in how many ms that is. kept: the value
+  -- that the previous call stored, "<when the next row may come> <when that was computed>".
   local function paced(kept, rate, rows, now)
     if rate == 0 then return '0', 0 end
     local at, said = string.match(kept or '', '^(%S+) ?(%d*)$')
@@ -182,17 +183,17 @@ do
 
   local NOTHING = {}
 
-  -- Whether none of the jobs, with ids of their own and nothing special about them, stands in the queue: one command
-  -- tells it, where looking at each takes one per job. An id that looks generated must be noted, one by one.
+  -- Return true if none of the jobs exists, for jobs with their own ids and no options. One command checks all of them,
+  -- where checking each takes one command per job. An id that looks generated must be noted individually.
   local function all_new(base, args, from, jobs)
     if jobs.generated > 0 or jobs.numeric or next(jobs.extras) then return false end
     local keys, prefix = {}, base .. ':job:'
     for i = 1, jobs.n do keys[i] = prefix .. args[from + 1 + (i - 1) * FIELDS] end
-    if exists(keys[1]) then return false end    -- most likely a rerun, and so do the others
+    if exists(keys[1]) then return false end    -- most likely a rerun, whose other jobs exist too
     return redis.call('EXISTS', unpack(keys)) == 0
   end
 
-  -- The positions that were not added, how many, and the job in the way of the first.
+  -- Return the positions that were not added, their number, and the existing job that blocks the first one.
   local function count_outcomes(outcomes)
     local left_out, n, sample = {}, 0, ''
     for k = 1, #outcomes, 3 do
@@ -232,7 +233,7 @@ do
     return {now, depth(base), wait, inserted, again, foreign, sample}
   end)
 
-  -- The ids of a probe, each once.
+  -- Return the distinct ids of a probe.
   local function distinct(args, from, n)
     local ids, seen = {}, {}
     for i = 1, n do
@@ -246,7 +247,7 @@ do
     return ids
   end
 
-  -- Those of the ids that have a job which an add would find in its way.
+  -- Return those of the ids for which an existing job would block an add.
   local function standing(base, ids)
     if #ids == 0 then return NOTHING end
     local keys, found, prefix = {}, {}, base .. ':job:'
@@ -269,7 +270,7 @@ do
     return true
   end
 
-  -- What an add of each id would be counted as, nil for one that has to be sent, and the ids to be remembered.
+  -- Return how an add of each id would be counted (nil: the row must be sent), and the ids to add to the ledger.
   local function foreseen(base, is_met, ids, quiet)
     local words, unmet = {}, {}
     for k, id in ipairs(ids) do
@@ -358,7 +359,7 @@ do
 
   register('getDepth', depth, {'no-writes'})
 
-  -- Whether a key of a write, `kind:name`, belongs to this very queue and not to one that was obliterated.
+  -- Return true if a store key of a write, `kind:name`, belongs to this queue and not to one that was obliterated.
   function writes.stands(base, kind, name)
     local id = name
     if kind == 'transaction' then id = select(2, transaction(base, name)) end
