@@ -1,1 +1,1 @@
-"""The server-side function library (Lua by concern) and its typed Python callers."""
+"""The function library of the server (one Lua file for each feature) and its typed Python callers."""

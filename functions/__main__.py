@@ -1,4 +1,4 @@
-"""`python -m glidemq_async.functions`: note the present text as the release of its version."""
+"""`python -m glidemq_async.functions`: record the current text as the release of its version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def main() -> None:
     known, mark = loader.released(), loader.fingerprint(loader.source())
     if known.get(loader.VERSION, mark) != mark:
         raise SystemExit(
-            f"version {loader.VERSION} of the functions was released with another text: raise VERSION in "
+            f"version {loader.VERSION} of the functions was released with a different text; raise VERSION in "
             "functions/loader.py"
         )
     path = Path(__file__).with_name("released.json")

@@ -1,6 +1,6 @@
-"""Typed callers of the function library: one method per function, wire shapes in, plain Python out.
+"""Typed callers of the function library: one method per function, which takes and returns plain Python.
 
-No policy lives here: what to send and what an answer means is decided by the queue and the worker.
+The callers contain no policy. The queue and the worker decide what to send and how to handle a reply.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ __all__ = [
 ]
 
 ClaimedJob: TypeAlias = list[bytes | None]
-"""name, data, opts, fence, id, entry; of a keyed job that never ran also route.
+"""name, data, opts, fencing token, id, entry. A keyed job that never ran also has its route.
 
-Unless the job is fresh: failures, stalls, added, progress, route, letter instead.
+A job with a history has instead: failures, stalls, added, progress, route, letter.
 """
 
 
 class AddRequest(NamedTuple):
-    """One job of an `addJob` call; id "" asks for a generated one, `extra` is as `JobOptions.pack_extra` makes it."""
+    """One job of an `addJob` call. id "" requests a generated id; `JobOptions.pack_extra` makes `extra`."""
 
     id: str
     name: str
@@ -71,9 +71,9 @@ class AddRequest(NamedTuple):
 
 
 class AddReply(NamedTuple):
-    """What `addJob` answered: the server's time (ms), an id for each job, and the outcome of those not added.
+    """Reply of `addJob`: the server's time (ms), an id for each job, and the outcome of jobs that were not added.
 
-    The id of a job that was not added is that of the job in its way.
+    For a job that was not added, `ids` has the id of the existing job that blocked it.
     """
 
     now: int
@@ -83,7 +83,7 @@ class AddReply(NamedTuple):
 
 @dataclass(slots=True)
 class SettleRequest:
-    """One settleAndClaim call, kept as it is so that it can be sent again with the same request number."""
+    """One `settleAndClaim` call. It is kept unchanged, so that a repeated call has the same request number."""
 
     lane: Lane
     number: int
@@ -91,12 +91,12 @@ class SettleRequest:
 
     @property
     def incarnation(self) -> str:
-        """Of the queue that the call is meant for."""
+        """The incarnation of the queue that the call is meant for."""
         return cast("str", self.args[-1])
 
 
 class SettleReply(NamedTuple):
-    """What `settleAndClaim` answered; `due` is the instant (server ms) at which to claim again, 0 = when woken.
+    """Reply of `settleAndClaim`. `due` is the instant (server ms) at which to claim again, 0: after a wake-up.
 
     `posted`: the call wrote to the outbox. `past`: microseconds beyond `now`.
     """
@@ -109,41 +109,41 @@ class SettleReply(NamedTuple):
     posted: bool
     past: int
     is_broken: bool = False
-    """The server does not know the lane's call before this one: a failover lost it, and maybe its claims."""
+    """The server does not know the channel's previous call: a failover lost it, and maybe its claims."""
 
     @property
     def wait(self) -> float:
-        """Seconds from the answer until `due`."""
+        """Seconds from the reply until `due`."""
         return (self.due - self.now) / 1000 - self.past / 1e6
 
 
 class SweepReply(NamedTuple):
-    """What `sweep` answered; `posted`: something stands in the outbox."""
+    """Reply of `sweep`. `posted`: the outbox is not empty."""
 
     more: bool
     recovered: list[str]
     failed: list[str]
     posted: bool
     next_slot: float | None
-    """In how many seconds the next slot of a job scheduler comes, None without one."""
+    """Seconds until the next fire time of a job scheduler, None without one."""
 
 
 class QueueState(NamedTuple):
-    """What `openQueue` answered."""
+    """Reply of `openQueue`."""
 
     layout: str
     mode: str | None
     paused: bool
     has_schedulers: bool
-    """Whether the queue ever had a job scheduler."""
+    """True if the queue ever had a job scheduler."""
     incarnation: str
-    """What tells this queue from one of the same name before or after it."""
+    """Distinguishes this queue from an earlier or later one of the same name."""
     missing_rules: tuple[str, ...] = ()
     """ACL rules for channels that the server's user lacks."""
 
 
 class Finding(NamedTuple):
-    """One broken invariant (its number in ARCHITECTURE.md), whom it concerns, and what was seen."""
+    """A violated invariant (its number in ARCHITECTURE.md), the job or key concerned, and a description."""
 
     invariant: str
     subject: str
@@ -156,12 +156,12 @@ def _findings(flat: object) -> list[Finding]:
 
 
 class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, HistoryCalls, InspectionCalls, WriteCalls):
-    """Every function of one queue; those of a feature with a file of its own are in its base class."""
+    """The callers of one queue. The base classes contain the callers of the larger features."""
 
     async def open_queue(self, mode: str | None, dead_letter_queue: str | None = None) -> QueueState:
-        """Check that the stored queue is ours, make it ready, and declare what is given.
+        """Check that the stored queue belongs to this library, create it if needed, and store the given settings.
 
-        From then on adds and claims are meant for this queue: they are refused as UNDECLARED when it is gone.
+        Later adds and claims are meant for this incarnation: they are refused as UNDECLARED when it is gone.
         """
         args: list[Arg] = [mode or "", uuid.uuid4().hex[:16], dead_letter_queue or "", 1]
         *reply, rules = cast("list[object]", await self._storage.call("openQueue", self._base, args))
@@ -177,7 +177,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         )
 
     async def add_jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
-        """Add jobs in one call; returns one id and outcome per input, in order."""
+        """Add jobs in one call. Return one id and outcome per input, in order."""
         args: list[Arg] = [len(jobs)]
         for job in jobs:
             args += job
@@ -205,8 +205,8 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
     ) -> SettleRequest:
         """Prepare a settleAndClaim call.
 
-        settled: flat verb, id, entry, payload, option of `runs` ended runs; ran_ms: how long those took together that
-        are completed by it, and those that are failed.
+        settled: flat verb, id, entry, payload, option of `runs` ended runs. ran_ms: total duration of the runs that
+        this call completes, and of those that it fails.
         """
         number = lane.next()
         ran = f"{ran_ms[0]} {ran_ms[1]}"
@@ -214,7 +214,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         return SettleRequest(lane, number, [*head, *settled, self.incarnation])
 
     def readdress(self, request: SettleRequest) -> None:
-        """Let a call that was refused as UNDECLARED be meant for the queue that is open now."""
+        """Change the incarnation of a call that was refused as UNDECLARED to the one that is open now."""
         request.args[-1] = self.incarnation
 
     async def settle_and_claim(self, request: SettleRequest) -> SettleReply:
@@ -229,7 +229,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
     async def renew_leases(
         self, consumer: str, info: bytes, held: Sequence[tuple[str, str]], timeout: float
     ) -> tuple[list[str], list[str]]:
-        """Renew the leases of (id, entry); returns the entries that are lost and those whose jobs were revoked."""
+        """Renew the leases of (id, entry). Return the lost entries, and the entries of revoked jobs."""
         args: list[Arg] = [consumer, info]
         for pair in held:
             args += pair
@@ -237,7 +237,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         return texts(lost), texts(revoked)
 
     async def sweep(self, max_stalled: int, interval_ms: int, gap_ms: int, *, resume: bool) -> SweepReply | None:
-        """Recover stalled jobs and tidy up, one bounded step; None when somebody has just swept."""
+        """Reclaim stalled jobs and clean up, in one bounded step. Return None if another process has just swept."""
         reply = await self.once("sweep", [max_stalled, interval_ms, gap_ms, int(resume)])
         if not reply:
             return None
@@ -246,7 +246,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         return SweepReply(more == 1, texts(recovered), texts(failed), posted == 1, next_slot)
 
     async def close_worker(self, consumer: str) -> int:
-        """Hand back all that is pending for a consumer that holds nothing any more, and forget it."""
+        """Return all jobs that are pending for a consumer that stops, and remove the consumer."""
         returned = 0
         while True:
             more, count = cast("list[int]", await self.once("closeWorker", [consumer]))
@@ -257,45 +257,45 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
     async def change_job(
         self, function: Literal["removeJob", "retryJob", "revokeJob", "promoteJob"], job_id: str
     ) -> str:
-        """Do one thing to one job; returns the function's word."""
+        """Apply one operation to one job. Return the status."""
         return text(await self.once(function, [job_id]))
 
     async def revoke_job(self, job_id: str, reason: str) -> str:
-        """Revoke a job, with a reason or ""; returns the function's word."""
+        """Revoke a job, with a reason or "". Return the status."""
         return text(await self.once("revokeJob", [job_id, reason]))
 
     async def set_result_ttl(self, job_id: str, ttl_ms: int | None) -> str:
-        """Let an ended job's record stay so long from now on, None: as its set's retention says; the word."""
+        """Keep an ended job's record for `ttl_ms` from now on; None: the retention applies again. Return the status."""
         return text(await self.once("setResultTtl", [job_id, "" if ttl_ms is None else ttl_ms]))
 
     async def change_priority(self, job_id: str, priority: int) -> str:
-        """Give a job that has not started another priority; returns the function's word."""
+        """Change the priority of a job that has not started. Return the status."""
         return text(await self.once("changePriority", [job_id, priority]))
 
     async def change_delay(self, job_id: str, delay_ms: int) -> str:
-        """Let a job that has not started wait so long from now on; returns the function's word."""
+        """Delay a job that has not started by `delay_ms` from now on. Return the status."""
         return text(await self.once("changeDelay", [job_id, delay_ms]))
 
     async def update_job(
         self, job_id: str, entry: str, kind: Literal["progress", "data", "log"], value: bytes | str
     ) -> str:
-        """Write progress, data or a log line; entry "" is a user outside of a run."""
+        """Write progress, data or a log line. Return the status. entry "": a user outside of a run."""
         args: list[Arg] = [job_id, entry, kind, value]
         if entry and self.consumer:
             args.append(self.consumer)
         return text(await self.once("updateJob", args))
 
     async def await_job(self, job_id: str, channel: str) -> tuple[str, Record]:
-        """Ask to be told on a reply channel when a job ends; returns its record if it has ended."""
+        """Request a message on a reply channel when a job ends. Return the state, and the record if it has ended."""
         reply = cast("list[object]", await self._storage.call("awaitJob", self._base, [job_id, channel]))
         return text(reply[0]), record(reply[1]) if len(reply) > 1 else {}
 
     async def forget_reply(self, job_id: str, channel: str) -> None:
-        """Take back `await_job`."""
+        """Cancel `await_job`."""
         await self._storage.call("forgetReply", self._base, [job_id, channel])
 
     async def confirm_replies(self, channel: str, job_ids: Sequence[str]) -> None:
-        """Report that a reply channel has received how these jobs ended: their records need not stay for it."""
+        """Confirm that a reply channel has received the ends of these jobs, so that their records need not stay."""
         await self._storage.call("confirmReplies", self._base, [channel, *job_ids])
 
     async def set_paused(self, paused: bool) -> None:
@@ -303,7 +303,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         await self.once("setPaused", [int(paused)])
 
     async def is_paused(self) -> bool:
-        """Return whether claiming is paused."""
+        """Return True if claiming is paused."""
         return await self.read("isPaused") == 1
 
     async def count_jobs(self) -> dict[str, int]:
@@ -311,20 +311,20 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         return counts(await self.read("countJobs"))
 
     async def get_records(self, ids: Sequence[str]) -> list[Record]:
-        """Return the record of each id, {} where there is none. At most 1,000 ids."""
+        """Return the record of each id, {} for an unknown id. At most 1,000 ids."""
         return await self.read_all("getRecords", ids)
 
     async def iter_records(self, ids: Sequence[str]) -> AsyncIterator[list[tuple[str, Record]]]:
-        """Iterate over the records in the pieces in which the server answers them."""
+        """Iterate over the records in the pieces in which the server returns them."""
         async for piece in self.pieces("getRecords", ids):
             yield [(job_id, record(flat)) for job_id, flat in piece]
 
     async def get_outlines(self, ids: Sequence[str]) -> list[Record]:
-        """Return each record without its data, and their `size`; {} where there is none."""
+        """Return each record without its data but with their `size`; {} for an unknown id."""
         return await self.read_all("getOutlines", ids)
 
     async def get_heads(self, ids: Sequence[str]) -> list[Record]:
-        """Return what is small of each record, and the `size` of its data; {} where there is none. At most 1,000."""
+        """Return the small fields of each record, and the `size` of its data; {} for an unknown id. At most 1,000."""
         return await self.read_all("getHeads", ids)
 
     async def list_jobs(self, state: str, cursor: str, count: int, *, backwards: bool = False) -> tuple[str, list[str]]:
@@ -336,7 +336,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         return text(cursor_bytes), texts(ids)
 
     async def get_logs(self, job_id: str, start: int, stop: int) -> tuple[int, list[str]]:
-        """Return the number of log lines of a job, and those from start to stop (inclusive, as LRANGE)."""
+        """Return the number of log lines of a job, and the lines from start to stop (inclusive, as in LRANGE)."""
         found: list[str] = []
         while True:
             count, lines, following = cast("list[object]", await self.read("getLogs", [job_id, start, stop]))
@@ -348,21 +348,21 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
             start = int(text(following))
 
     async def last_event(self) -> tuple[str, int]:
-        """Return the last entry of the event stream and how many events were ever written."""
+        """Return the last entry of the event stream and the number of events ever written."""
         entry, count = cast("list[object]", await self.read("lastEvent"))
         return text(entry), cast("int", count)
 
     async def check_places(self, structure: str, cursor: str, count: int) -> tuple[str, list[Finding]]:
-        """Check one step of a structure's members; returns the next cursor and what is broken."""
+        """Check one step of a structure's members. Return the next cursor and the findings."""
         reply = cast("list[object]", await self.read("checkPlaces", [structure, cursor, count]))
         return text(reply[0]), _findings(reply[1])
 
     async def check_key(self, key: str) -> list[Finding]:
-        """Check that the lines of one key agree with the records, and with its readiness."""
+        """Check that the lines of one key agree with the records and with the readiness of the key."""
         return await self._walk("checkKey", [key])
 
     async def check_records(self, ids: Sequence[str]) -> list[Finding]:
-        """Check that records stand where they say."""
+        """Check that records are in the locations that they name."""
         found: list[Finding] = []
         at = 0
         while at < len(ids):
@@ -372,7 +372,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         return found
 
     async def check_queue(self) -> list[Finding]:
-        """Check the marks beside the records, and that no job is both completed and failed."""
+        """Check the marks outside of the records, and that no job is both completed and failed."""
         return await self._walk("checkQueue", [])
 
     async def _walk(self, function: str, args: Sequence[str]) -> list[Finding]:

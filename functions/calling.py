@@ -1,6 +1,6 @@
-"""What every caller of a function needs: lanes of numbered calls, replies as plain Python, one base class.
+"""Base class of the callers, request channels with numbered calls, and replies as plain Python.
 
-A call that changes something happens once however often it is sent; functions/request.lua tells how.
+A call that changes something has one effect, however often it is sent; request.lua explains how.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeAlias, cast
 
 Arg: TypeAlias = bytes | str | int
 Wait: TypeAlias = Literal["default", "replicated", "fsync"]
+"""The durability that a call waits for: the reply of the primary, a copy on a replica, or a sync of its disk."""
 Record: TypeAlias = dict[bytes, bytes]
 
 _MOST_IDS = 500
@@ -34,7 +35,9 @@ class FunctionStore(Protocol):
 
 
 class Lane:
-    """A numbered sequence of calls of which at most one is in flight; what makes a repeated call recognisable."""
+    """A request channel: a sequence of numbered calls, of which at most one is in flight.
+
+    The number lets the server recognize a repeated call."""
 
     __slots__ = ("name", "number")
 
@@ -49,7 +52,7 @@ class Lane:
 
 
 class Lanes:
-    """The lanes of one client: as many as calls were ever in flight at once."""
+    """The request channels of one client. Their number is the highest number of calls that were ever in flight."""
 
     def __init__(self) -> None:
         self._client = uuid.uuid4().hex
@@ -57,14 +60,18 @@ class Lanes:
         self._free: list[Lane] = []
 
     def acquire(self) -> Lane:
-        """Return a lane with no call in flight; give it back with `release`."""
+        """Return a request channel without a call in flight. Return it to the pool with `release`."""
         if self._free:
             return self._free.pop()
         self._count += 1
         return Lane(f"{self._client}.{self._count}")
 
     def release(self, lane: Lane) -> None:
-        """Give a lane back after its call was answered. A lane whose call was cut off must not come back."""
+        """Return a request channel to the pool after its call has a reply.
+
+        A channel whose call was interrupted must not return: its call may still reach the server, and would have the
+        number of a later call.
+        """
         self._free.append(lane)
 
 
@@ -91,14 +98,14 @@ def counts(flat: object) -> dict[str, int]:
 
 
 class Caller:
-    """The functions of one queue; the methods come from its subclasses."""
+    """Base class of the callers of one queue. Subclasses add one method for each function."""
 
     def __init__(self, storage: FunctionStore, base: str, lanes: Lanes | None = None) -> None:
         self._storage = storage
         self._base = base
         self._lanes = lanes or Lanes()
         self.consumer = ""
-        """The worker that makes the calls, "" for clients that run no jobs."""
+        """The worker that makes the calls, "" for clients that do not run jobs."""
 
     @property
     def base(self) -> str:
@@ -108,7 +115,7 @@ class Caller:
     async def once(
         self, function: str, args: Sequence[Arg], *, timeout: float | None = None, wait: Wait = "default"
     ) -> object:
-        """Make a call that happens once however often it is sent."""
+        """Make a call that has one effect, however often it is sent."""
         lane = self._lanes.acquire()
         reply = await self._storage.call(
             function, self._base, [lane.name, lane.next(), *args], timeout=timeout, wait=wait
@@ -121,16 +128,16 @@ class Caller:
         return await self._storage.call(function, self._base, args, readonly=True)
 
     async def pieces(self, function: str, ids: Sequence[str]) -> AsyncIterator[list[tuple[str, object]]]:
-        """Read something about each id. The server answers fewer at once when they are large."""
+        """Yield the reply for each id, in pieces. The server returns fewer of them per call when they are large."""
         at, step = 0, _MOST_IDS
         while at < len(ids):
             asked = ids[at : at + step]
             rows = cast("list[object]", await self.read(function, list(asked)))
             yield list(zip(asked, rows, strict=False))
             at += len(rows)
-            # A request that names many more ids than are answered is sent in vain.
+            # The server ignores ids beyond its budget, so a request should not name many more than it answers.
             step = min(_MOST_IDS, 2 * len(rows))
 
     async def read_all(self, function: str, ids: Sequence[str]) -> list[Record]:
-        """Return the flat record of each id that a function answers, {} where there is none."""
+        """Return the record of each id, {} for an id without a record."""
         return [record(flat) async for piece in self.pieces(function, ids) for _, flat in piece]

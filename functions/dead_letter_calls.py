@@ -1,4 +1,7 @@
-"""Typed callers of dead letters and of what carries them: dead_letters, replaying, outbox and inbox.lua."""
+"""Typed callers of the functions that move and replay dead letters.
+
+On the server: `dead_letters.lua`, `replaying.lua`, `outbox.lua` and `inbox.lua`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class Posted(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A job for another queue; `token` makes it happen once however often it is delivered."""
+    """A job for another queue. Its `token` makes repeated deliveries have one effect."""
 
     token: str
     id: bytes
@@ -34,7 +37,7 @@ class Delivery(NamedTuple):
 
 
 class MovedLetter(NamedTuple):
-    """A dead letter as it stands in the queue it was moved to."""
+    """A dead letter in the queue that it was moved to."""
 
     id: str
     letter: bytes
@@ -44,7 +47,7 @@ class MovedLetter(NamedTuple):
 
 
 class Revival(NamedTuple):
-    """A dead letter on its way back to the queue of its origin; `failed_ms` is when it failed there."""
+    """A dead letter that returns to its queue of origin; `failed_ms` is when it failed there."""
 
     token: str
     id: str
@@ -56,7 +59,7 @@ class Revival(NamedTuple):
 
 
 class ReplayStep(NamedTuple):
-    """One step of replaying what failed: where the next one goes on ("" or 0 left: it was the last), how many ran."""
+    """One step of a replay: where the next step continues (0 left: this was the last), and how many jobs started."""
 
     skip: int
     left: int
@@ -64,7 +67,7 @@ class ReplayStep(NamedTuple):
 
 
 class MovedStep(NamedTuple):
-    """One step of reading what was moved here, and where the next one goes on."""
+    """One step of reading dead letters that were moved here, and where the next step continues."""
 
     skip: int
     left: int
@@ -72,25 +75,25 @@ class MovedStep(NamedTuple):
 
 
 class DeadLetterCalls(Caller):
-    """The part of `Functions` that these functions make up."""
+    """Callers of the functions for dead letters and the outbox."""
 
     async def set_dead_letter_queue(self, name: str) -> None:
-        """Say to which queue dead letters are moved; "" is none."""
+        """Set the queue that receives copies of dead letters; "": none."""
         await self._storage.call("setDeadLetter", self._base, [name])
 
     async def get_dead_letter_queue(self) -> str:
-        """Return to which queue dead letters are moved, "" for none."""
+        """Return the queue that receives copies of dead letters, "" for none."""
         return text(await self.read("getDeadLetter"))
 
     async def relay_outbox(self, holder: str, after: str, done: Sequence[str]) -> tuple[str, list[Posted]]:
-        """Take delivered entries out of the outbox and read a step of the rest; [] at the end, or if another relays."""
+        """Remove delivered entries from the outbox and read some of the rest; [] at the end, or if another relays."""
         reply = await self._storage.call("relayOutbox", self._base, [holder, after, len(done), *done])
         last, flat = cast("tuple[bytes, list[bytes]]", reply)
         rows = [flat[at : at + 8] for at in range(0, len(flat), 8)]
         return last.decode(), [Posted(row[0].decode(), row[1].decode(), *row[2:]) for row in rows]
 
     async def deliver_jobs(self, deliveries: Sequence[Delivery]) -> dict[int, str]:
-        """Add jobs that another queue posted, each token once; returns why a position was not added. At most 100."""
+        """Add jobs that another queue posted, each token once. Return why positions were not added. At most 100."""
         args: list[Arg] = [len(deliveries)]
         for delivery in deliveries:
             args += delivery
@@ -105,24 +108,24 @@ class DeadLetterCalls(Caller):
         return text(reply[0]), texts(reply[1])
 
     async def replay_failed(self, skip: int, left: int | None, count: int, cause: str) -> ReplayStep:
-        """Start up to `count` of a step of what failed here again; left None is the first step."""
+        """Start up to `count` jobs that failed here again; left=None is the first step."""
         args: list[Arg] = [skip, "" if left is None else left, count, cause]
         return ReplayStep(*cast("list[int]", await self.once("replayFailed", args)))
 
     async def read_moved(self, skip: int, left: int | None, count: int, cause: str) -> MovedStep:
-        """Read up to `count` of a step of what was moved here; left None is the first step."""
+        """Read up to `count` dead letters that were moved here; left=None is the first step."""
         args: list[Arg] = [skip, "" if left is None else left, count, cause]
         skip, left, flat = cast("tuple[int, int, list[bytes]]", await self.read("readMoved", args))
         rows = [flat[at : at + 5] for at in range(0, len(flat), 5)]
         return MovedStep(skip, left, [MovedLetter(row[0].decode(), *row[1:]) for row in rows])
 
     async def revive_jobs(self, revivals: Sequence[Revival]) -> list[str]:
-        """Run up to 100 dead letters again in the queue of their origin, this one; returns the words."""
+        """Run up to 100 dead letters again in this queue, from which they came. Return the statuses."""
         args: list[Arg] = [len(revivals)]
         for revival in revivals:
             args += revival
         return texts(await self.once("reviveJobs", args))
 
     async def drop_moved(self, ids: Sequence[str]) -> int:
-        """Delete dead letters that were moved here and that nobody works on; returns how many."""
+        """Delete dead letters that were moved here and have not started. Return their number."""
         return cast("int", await self.once("dropMoved", list(ids)))

@@ -1,4 +1,4 @@
-"""Typed callers of history.lua: where events stand, how far readers have come, and what they missed."""
+"""Typed callers of `history.lua`: positions of events, progress of readers, and the events that they missed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Sought: TypeAlias = tuple[Literal["n", "t", "i"], int | str]
 
 
 class Bounds(NamedTuple):
-    """What is kept of a queue's events; `first` is "" and `last` "0-0" when nothing is."""
+    """The range of stored events of a queue; `first` is "" and `last` "0-0" when there are none."""
 
     incarnation: str
     total: int
-    """How many events were ever written; the number that the next one gets."""
+    """The number of events ever written, which is also the number of the next event."""
     first: str
     first_seq: int
     last: str
@@ -32,7 +32,7 @@ class Located(NamedTuple):
 
 
 class ReaderRow(NamedTuple):
-    """A reader that tells how far it has come: all events before number n of this incarnation."""
+    """The stored progress of a reader: it has read all events before number n of this incarnation."""
 
     name: str
     incarnation: str
@@ -41,7 +41,7 @@ class ReaderRow(NamedTuple):
 
 
 class LossRow(NamedTuple):
-    """Events from `first` up to and without `upto` that a reader did not get; None: nobody knows how many."""
+    """Events from `first` up to but not including `upto` that a reader missed; None: their number is unknown."""
 
     noted_ms: int
     reader: str
@@ -52,10 +52,10 @@ class LossRow(NamedTuple):
 
 
 class HistoryCalls(Caller):
-    """The part of `Functions` that these functions make up."""
+    """Callers of the functions in `history.lua`."""
 
     async def locate_events(self, sought: Sequence[Sought] = ()) -> tuple[Bounds, list[Located]]:
-        """Return what is kept of the events, and where each sought one stands, in one instant."""
+        """Return the range of stored events and the position of each sought event, both at one instant."""
         reply = cast("list[object]", await self.read("locateEvents", [word for pair in sought for word in pair]))
         incarnation, total, first, seq, last, *found = reply
         bounds = Bounds(text(incarnation), cast("int", total), text(first), cast("int", seq), text(last))
@@ -63,21 +63,21 @@ class HistoryCalls(Caller):
         return bounds, [Located(entry.decode(), number) for entry, number in pairs]
 
     async def note_reader(self, name: str, incarnation: str, n: int, *, hold: bool) -> None:
-        """Tell how far a reader has come; `hold` keeps what it has not read for longer."""
+        """Store the progress of a reader. `hold` keeps the events that it has not read for longer."""
         await self._storage.call("noteReader", self._base, [name, incarnation, n, int(hold)])
 
     async def note_loss(self, name: str, why: str, incarnation: str, first: int, upto: int | None) -> None:
-        """Note events that a reader missed; the same loss is noted once."""
+        """Store events that a reader missed. The same loss is stored once."""
         args: list[str | int] = [name, why, incarnation, first, "" if upto is None else upto]
         await self._storage.call("noteLoss", self._base, args)
 
     async def list_readers(self) -> list[ReaderRow]:
-        """Return the readers that tell how far they have come."""
+        """Return the readers whose progress is stored."""
         rows = cast("list[list[object]]", await self.read("listReaders"))
         return [ReaderRow(text(name), text(mark), cast("int", n), cast("int", ms)) for name, mark, n, ms in rows]
 
     async def list_losses(self) -> list[LossRow]:
-        """Return the last 1,000 losses that readers noted, the oldest first."""
+        """Return the last 1,000 losses of readers, the oldest first."""
         rows = cast("list[list[object]]", await self.read("listLosses"))
         return [_loss(cast("int", ms), [text(word) for word in words]) for ms, *words in rows]
 

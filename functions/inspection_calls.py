@@ -1,4 +1,4 @@
-"""Typed callers of the functions that look: reading.lua, searching.lua, metrics.lua."""
+"""Typed callers of the functions that only read: `reading.lua`, `searching.lua`, `metrics.lua`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["InspectionCalls", "MinuteRow", "WorkerRow"]
 
 
 class MinuteRow(NamedTuple):
-    """What `getMetrics` answers of one minute: its number since 1970, jobs that ended, and their runs' total."""
+    """Figures of one minute: its number since 1970, the jobs that ended, and the total duration of their runs."""
 
     minute: int
     jobs: int
@@ -18,7 +18,7 @@ class MinuteRow(NamedTuple):
 
 
 class WorkerRow(NamedTuple):
-    """What `listWorkers` answers of one worker; `info` is what it wrote about itself."""
+    """One worker of `listWorkers`. `info` is the description that the worker wrote."""
 
     name: str
     last_seen: int
@@ -27,28 +27,28 @@ class WorkerRow(NamedTuple):
 
 
 class InspectionCalls(Caller):
-    """The part of `Functions` that these functions make up."""
+    """Callers of the functions that only read."""
 
     async def search_jobs(
         self, state: str, cursor: str, count: int, name: str, *, backwards: bool = False
     ) -> tuple[str, list[str]]:
-        """Look at `count` jobs of a state; returns the cursor of the next step and the ids of those of that name."""
+        """Look at `count` jobs of a state. Return the next cursor and the ids of the jobs with that name."""
         args: list[Arg] = [state, cursor, count, name, int(backwards)]
         cursor_bytes, ids = cast("list[object]", await self.read("searchJobs", args))
         return text(cursor_bytes), texts(ids)
 
     async def get_deduplication(self, dedup_id: str) -> str:
-        """Return the id of the job that owns a deduplication id, "" when none does."""
+        """Return the id of the job that owns a deduplication id, "" if it has no owner."""
         return text(await self.read("getDeduplication", [dedup_id]))
 
     async def get_metrics(self, state: str, start: int | None, end: int | None) -> list[MinuteRow]:
-        """Return the minutes from start to end (ms) in which a job ended so; None: the last 24 hours."""
+        """Return the minutes from start to end (ms) in which a job reached the state; None: the last 24 hours."""
         bounds = ["" if bound is None else bound for bound in (start, end)]
         rows = cast("list[list[int]]", await self.read("getMetrics", [state, *bounds]))
         return [MinuteRow(*row) for row in rows]
 
     async def list_workers(self, silent_ms: int) -> list[WorkerRow]:
-        """Return the workers that gave a sign of life within so many milliseconds."""
+        """Return the workers that gave a sign of life within `silent_ms`."""
         rows = cast("list[list[object]]", await self.read("listWorkers", [silent_ms]))
         return [
             WorkerRow(text(name), cast("int", seen), cast("bytes", info), cast("int", running))

@@ -8,7 +8,7 @@ from glidemq_async.functions.calling import Caller, text, texts
 
 
 class QueueLimits(NamedTuple):
-    """What `getLimits` answered: None where nothing is set; durations and instants in ms."""
+    """Reply of `getLimits`. None means no limit; durations and instants are in ms."""
 
     concurrency: int | None
     rate_max: int | None
@@ -17,7 +17,7 @@ class QueueLimits(NamedTuple):
 
 
 class KeyLimits(NamedTuple):
-    """What `getKeyLimits` answered: None where nothing is set; tokens in thousandths, the rest in ms."""
+    """Reply of `getKeyLimits`. None means no limit; tokens are in thousandths, durations and instants in ms."""
 
     concurrency: int | None
     rate_max: int | None
@@ -28,10 +28,10 @@ class KeyLimits(NamedTuple):
 
 
 class LimitCalls(Caller):
-    """The part of `Functions` that these functions make up."""
+    """Callers of the functions in `key_limits.lua`."""
 
     async def set_limits(self, **limits: str) -> None:
-        """Set limits of the queue: concurrency, rate ("<max> <ms>"); "" removes one."""
+        """Set limits of the queue: concurrency, rate ("<max> <ms>"). "" removes a limit."""
         await self.once("setLimits", _flat(limits))
 
     async def get_limits(self) -> QueueLimits:
@@ -39,19 +39,19 @@ class LimitCalls(Caller):
         return QueueLimits(*_numbers(await self.read("getLimits")))
 
     async def set_key_limits(self, key: str, **limits: str) -> None:
-        """Set limits of a key ("" = of all without their own): concurrency, rate, bucket; "" removes one."""
+        """Set limits of a key ("": the default of all keys): concurrency, rate, bucket. "" removes a limit."""
         await self.once("setKeyLimits", [key, *_flat(limits)])
 
     async def get_key_limits(self, key: str) -> KeyLimits:
-        """Return what was set for a key itself ("" = for all without their own)."""
+        """Return the limits that were set for a key ("": the default of all keys)."""
         return KeyLimits(*_numbers(await self.read("getKeyLimits", [key])))
 
     async def pause_key(self, key: str, length_ms: int) -> None:
-        """Let no job of a key start for `length_ms` from now on; 0 ends a pause."""
+        """Start no job of a key for `length_ms` from now on. 0 ends a pause."""
         await self.once("pauseKey", [key, length_ms])
 
     async def review_keys(self) -> None:
-        """Look at every key with a waiting job again, in bounded steps."""
+        """Apply changed limits to every key with a waiting job, in bounded steps."""
         cursor = "0"
         while cursor:
             cursor = text(await self.once("reviewKeys", [cursor]))

@@ -1,7 +1,7 @@
 """The server-side function library as one source text, its name and its version.
 
-The Lua files are joined in dependency order; each is readable by itself and starts with its calling contract.
-Loading the text into servers is the storage layer's work.
+The Lua files are joined in dependency order. Each of them starts with its calling contract.
+The storage layer loads the text into servers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ FILES: Final = (
     "searching",
     "cleaning",
 )
-"""The Lua files in the order in which they are joined: a file uses only what stands above it."""
+"""The Lua files in the order in which they are joined. A file uses only names of the files before it."""
 
 
 def fingerprint(text: str) -> str:
@@ -91,8 +91,8 @@ def released() -> dict[str, str]:
 def build_version(*, testing: bool = False) -> str:
     """Return the version of this text: `1.1.0` once it is released, `1.1.0.dev<ms>` before.
 
-    A text under development has no number that grows. Its build is the time at which one of its files was last written:
-    whoever edits the functions, or checks out other ones, has the newer build. `+testing` marks the switches of tests.
+    A text under development has no version number that grows. Its build is the time of the last change to one of its
+    files, so an edit or a checkout makes a newer build. `+testing` marks a build with the switches for tests.
     """
     version = VERSION
     if version not in released():
@@ -117,7 +117,7 @@ def function_name(short: str) -> str:
 def source(*, testing: bool = False) -> str:
     """Return the whole library as the text of one ``FUNCTION LOAD``.
 
-    ``testing=True`` adds switches for a shifted clock and for fencing; meant for servers that a test starts for itself.
+    ``testing=True`` adds switches for a shifted clock and for fencing. Use it only for servers that a test starts.
     """
     folder = _folder()
     names = (*FILES, "testing") if testing else FILES
@@ -133,7 +133,7 @@ def _folder() -> Traversable:
 def _block(name: str, text: str) -> str:
     """Return a file as a block whose only name outside is the table of its own name.
 
-    Lua allows 200 local names side by side, and all files together have more. `base` is the common ground of all.
+    Lua allows 200 local names in one block, and the files together have more. `base` stays outside: all files use it.
     """
     if name == "base":
         return text

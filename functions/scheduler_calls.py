@@ -1,4 +1,4 @@
-"""Typed callers of the functions of job schedulers: schedulers.lua."""
+"""Typed callers of the functions for job schedulers: `schedulers.lua`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from glidemq_async.functions.calling import Arg, Caller, Record, Wait, record, t
 
 
 class StoredScheduler(NamedTuple):
-    """A stored scheduler; `next` is its next slot in ms, None when it has ended."""
+    """A stored scheduler; `next` is its next fire time in ms, None when it has ended."""
 
     id: str
     next: int | None
@@ -17,7 +17,7 @@ class StoredScheduler(NamedTuple):
 
 
 class SchedulerTemplate(NamedTuple):
-    """What an upsert stores: the schedule in its wire form, and the job as `addJob` takes it."""
+    """The content of an upsert: the schedule in its wire form, and the job as for `addJob`."""
 
     spec: bytes
     limit: int | None
@@ -28,11 +28,11 @@ class SchedulerTemplate(NamedTuple):
     extra: bytes
     wait: Wait
     after: str = ""
-    """Of a schedule that counts from the end of the last job: "a<ms>" or "a<ms> <end ms>"."""
+    """For a schedule that counts from the end of the last job: "a<ms>" or "a<ms> <end ms>"."""
 
 
 class DueScheduler(NamedTuple):
-    """A scheduler whose next slot has come."""
+    """A scheduler whose next fire time has come."""
 
     id: str
     rev: str
@@ -42,10 +42,10 @@ class DueScheduler(NamedTuple):
 
 
 class DueReply(NamedTuple):
-    """What `takeSchedules` answered.
+    """Reply of `takeSchedules`.
 
-    `at` is when to come again (server ms), 0 when nothing is scheduled. `since` is the instant since which a process
-    has been present without a gap.
+    `at` is when to call again (server ms), 0 when nothing is scheduled. A process has been present without a gap since
+    `since`.
     """
 
     now: int
@@ -57,7 +57,7 @@ class DueReply(NamedTuple):
 
 
 class Firing(NamedTuple):
-    """What to do about a due scheduler: add the jobs of these slots, count the skipped ones, go on with `next`."""
+    """The jobs to add for a due scheduler: its fire times, the number of skipped ones, and the next fire time."""
 
     due: DueScheduler
     slots: tuple[int, ...]
@@ -65,19 +65,19 @@ class Firing(NamedTuple):
     next: int | None
 
     def upto(self, count: int) -> Firing:
-        """Return the same for the first slots only."""
+        """Return the same for the first fire times only."""
         if len(self.slots) <= count:
             return self
         return self._replace(slots=self.slots[:count], next=self.slots[count])
 
     def after(self, done: int) -> Firing | None:
-        """Return what is left once so many slots are over with, None when nothing is."""
+        """Return the rest after `done` fire times, None when nothing is left."""
         left = self.slots[done:]
         return Firing(self.due._replace(slot=left[0]), left, 0, self.next) if left else None
 
 
 class TriggerReply(NamedTuple):
-    """The job that `triggerScheduler` added, or the one in its way; `outcome` is that of an add."""
+    """The job that `triggerScheduler` added, or the one that blocked it; `outcome` is the same as for an add."""
 
     now: int
     id: str
@@ -88,7 +88,7 @@ class TriggerReply(NamedTuple):
 
 
 class SchedulerCalls(Caller):
-    """The part of `Functions` that these functions make up."""
+    """Callers of the functions in `schedulers.lua`."""
 
     async def upsert_scheduler(
         self,
@@ -98,7 +98,7 @@ class SchedulerCalls(Caller):
         template: SchedulerTemplate,
         next_slot: int | None,
     ) -> tuple[int, int] | None:
-        """Store a scheduler if it is still as it was seen; returns (now, when to come again), None if it is not."""
+        """Store a scheduler unless it has changed since it was read. Return (now, when to call again), or None."""
         rev: Arg = seen.record.get(b"rev", b"") if seen else ""
         args: list[Arg] = [process, scheduler_id, rev, _slot(seen.next if seen else None), template.spec]
         args += [_slot(template.limit), template.after or ("1" if template.overlap else "")]
@@ -108,30 +108,30 @@ class SchedulerCalls(Caller):
         return (cast("int", now), cast("int", at)) if text(word) == "ok" else None
 
     async def remove_scheduler(self, scheduler_id: str) -> bool:
-        """Delete a scheduler and its history; False when there is none."""
+        """Delete a scheduler and its history. Return False if it does not exist."""
         return await self.once("removeScheduler", [scheduler_id]) == 1
 
     async def pause_scheduler(self, scheduler_id: str) -> bool:
-        """Let a scheduler add no jobs; False when there is none."""
+        """Pause a scheduler. Return False if it does not exist."""
         return await self.once("pauseScheduler", [scheduler_id]) == 1
 
     async def resume_scheduler(
         self, process: str, seen: StoredScheduler, next_slot: int | None
     ) -> tuple[int, int] | None:
-        """End a pause if the scheduler still is as it was seen; None if it is not.
+        """End a pause unless the scheduler has changed since it was read.
 
-        Returns (now, when to come again).
+        Return (now, when to call again), or None if it has changed.
         """
         args: list[Arg] = [process, seen.id, seen.record.get(b"rev", b""), _slot(next_slot)]
         word, now, at = cast("list[object]", await self.once("resumeScheduler", args))
         return (cast("int", now), cast("int", at)) if text(word) == "ok" else None
 
     async def fire_schedulers(self, firings: Sequence[Firing], wait: Wait) -> list[int | str]:
-        """Add the jobs of the slots of up to 100 schedulers, each slot once whoever tries.
+        """Add the jobs of up to 100 schedulers. Each fire time adds one job, however many processes try.
 
-        Returns for each scheduler how many of its slots are over with, "moved" when it is no more as it was seen, or
-        why it cannot be read. The list is shorter than `firings` when the server has spent its time for one call: the
-        rest is unchanged.
+        Return for each scheduler the number of fire times that are done, "moved" if it has changed since it was read,
+        or why it cannot be read. The list is shorter than `firings` if the server has spent its budget for one call.
+        The other schedulers are unchanged then.
         """
         args: list[Arg] = [len(firings)]
         for firing in firings:
@@ -141,7 +141,7 @@ class SchedulerCalls(Caller):
         return [each if isinstance(each, int) else each.decode(errors="replace") for each in done]
 
     async def trigger_scheduler(self, scheduler_id: str, wait: Wait) -> TriggerReply | None:
-        """Add a job of a scheduler now; None when there is no such scheduler."""
+        """Add a job of a scheduler now. Return None if the scheduler does not exist."""
         reply = cast("list[object]", await self.once("triggerScheduler", [scheduler_id], wait=wait))
         if not reply:
             return None
@@ -152,10 +152,10 @@ class SchedulerCalls(Caller):
     async def take_schedules(
         self, process: str, after: tuple[int, str] | None = None, spread: int | None = None
     ) -> DueReply:
-        """Ask what is due and when to come again, and take a role in it if one is free.
+        """Read the due schedulers and when to call again, and take a free role.
 
-        `after`: only what comes after this slot and id. A process that is not the first one and names a number as
-        `spread` is handed a part of the due schedulers that depends on this number, not the oldest ones.
+        `after`: only schedulers after this fire time and id. `spread`: a process that is not the first receives a part
+        of the due schedulers that depends on this number, instead of the oldest ones.
         """
         slot, scheduler_id = after or ("", "")
         args: list[Arg] = [process, slot, scheduler_id, _slot(spread)]
@@ -168,7 +168,7 @@ class SchedulerCalls(Caller):
         return DueReply(now, role != 0, role == 1, at, due, since)
 
     async def leave_schedules(self, process: str) -> None:
-        """Give up the role of a process that goes away."""
+        """Give up the role of a process that signs off."""
         await self._storage.call("leaveSchedules", self._base, [process])
 
     async def list_schedulers(self, cursor: str) -> tuple[str, list[str]]:
@@ -177,10 +177,10 @@ class SchedulerCalls(Caller):
         return text(found), texts(ids)
 
     async def get_schedulers(self, ids: Sequence[str]) -> tuple[int, list[StoredScheduler | None]]:
-        """Return the server's time, and the stored scheduler of each id, None where there is none. At most 20 ids."""
+        """Return the server's time, and the stored scheduler of each id, None for an unknown id. At most 20 ids."""
         found: list[StoredScheduler | None] = []
         now = 0
-        # The server answers fewer at once when they are large.
+        # The server returns fewer per call when they are large.
         while len(found) < len(ids):
             asked = ids[len(found) :]
             now, rows = cast("tuple[int, list[list[object]]]", await self.read("getSchedulers", list(asked)))

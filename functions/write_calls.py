@@ -1,4 +1,4 @@
-"""Typed callers of the functions of writes: writes.lua."""
+"""Typed callers of the functions for bulk writes: `writes.lua`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from glidemq_async.functions.calling import Arg, Caller, Record, record, text, t
 __all__ = ["MOST_JOBS", "Duplicates", "ProbeReply", "WriteCalls", "WriteReply"]
 
 MOST_JOBS = 500
-"""How many jobs one call of a write holds at most."""
+"""Maximum number of jobs in one call of a write."""
 
 Duplicates: TypeAlias = Literal["remember", "tell", "count"]
-"""What becomes of a row whose id another job has: it counts, and is remembered by the write or told by an event."""
+"""How to handle a row whose id another job has: count it, and also remember it or write an event."""
 
 _QUIET: Final[dict[Duplicates, int]] = {"tell": 0, "remember": 1, "count": 2}
 
 
 class WriteReply(NamedTuple):
-    """What `addToWrite` answered: the server's time and the wait before the next call in ms, jobs that wait, counts."""
+    """Reply of `addToWrite`: server time and wait before the next call (ms), number of waiting jobs, counts."""
 
     now: int
     depth: int
@@ -33,7 +33,7 @@ class WriteReply(NamedTuple):
 
 
 class ProbeReply(NamedTuple):
-    """What `probeWrite` answered: rows that were counted, and the positions of those that have to be sent."""
+    """Reply of `probeWrite`: numbers of counted rows, and the positions of the rows that must be sent."""
 
     replayed: int
     duplicate: int
@@ -41,10 +41,10 @@ class ProbeReply(NamedTuple):
 
 
 class WriteCalls(Caller):
-    """The part of `Functions` that these functions make up."""
+    """Callers of the functions in `writes.lua`."""
 
     incarnation = ""
-    """Of the queue that was opened; "" until then, and adds and claims are not bound to one."""
+    """The incarnation of the open queue; "" until it is open: then adds and claims accept any incarnation."""
 
     async def open_write(
         self,
@@ -56,14 +56,14 @@ class WriteCalls(Caller):
         label: str = "",
         order: int = 0,
     ) -> bool:
-        """Begin or go on with a write; returns False when it is committed already. Fences off other tokens.
+        """Begin or continue a write. Return False if it is committed already. Calls with other tokens are refused.
 
-        `order` is that of the run, from `plan_write`; without one it is the newest.
+        `order` is the order of the run, from `plan_write`; 0 is the newest.
         """
         return text(await self.once("openWrite", [write_id, token, ttl_ms, app, version, label, order])) == "open"
 
     async def plan_write(self) -> int:
-        """Return the order of a run that begins now, above that of all before it."""
+        """Return the order of a run that begins now, above all earlier ones."""
         return cast("int", await self.once("planWrite", []))
 
     async def add_to_write(
@@ -76,7 +76,7 @@ class WriteCalls(Caller):
         duplicates: Duplicates = "remember",
         marks: Sequence[bytes] = (),
     ) -> WriteReply:
-        """Add jobs, given flat as id, name, data, opts, extra each; see writes.lua for what is counted how."""
+        """Add jobs. `jobs` is flat: id, name, data, opts, extra of each. writes.lua explains the counts."""
         packed = msgpack.packb(list(marks), use_bin_type=False) if marks else b""
         head: list[Arg] = [write_id, token, rate, _QUIET[duplicates], packed]
         args = [*head, len(jobs) // 5, *jobs, self.incarnation]
@@ -87,7 +87,7 @@ class WriteCalls(Caller):
     async def probe_write(
         self, write_id: str, token: str, ids: Sequence[str], *, duplicates: Duplicates = "remember"
     ) -> ProbeReply:
-        """Count rows of which the write or the queue knows the ids, without their jobs; tells which must be added."""
+        """Count rows by their ids without sending their jobs. Return the counts and the rows that must be sent."""
         args: list[Arg] = [write_id, token, _QUIET[duplicates], len(ids), *ids, self.incarnation]
         reply = cast("list[object]", await self.once("probeWrite", args))
         replayed, duplicate = cast("list[int]", reply[:2])
@@ -96,12 +96,12 @@ class WriteCalls(Caller):
     async def end_write(
         self, write_id: str, token: str, state: Literal["committed", "aborted"], partitions: int = 0
     ) -> tuple[str, str]:
-        """Commit or abort an open write; returns the function's word and the state that the write is in."""
+        """Commit or abort an open write. Return the status and the state of the write."""
         word, found = texts(await self.once("endWrite", [write_id, token, state, partitions]))
         return word, found
 
     async def get_writes(self, ids: Sequence[str]) -> list[Record]:
-        """Return what is kept of each write, {} where there is nothing. At most 100 ids."""
+        """Return the stored figures of each write, {} for an unknown id. At most 100 ids."""
         return [record(flat) for flat in cast("list[object]", await self.read("getWrites", list(ids)))]
 
     async def list_writes(self, cursor: str, count: int) -> tuple[str, list[str]]:
@@ -110,10 +110,10 @@ class WriteCalls(Caller):
         return text(cursor_bytes), texts(ids)
 
     async def get_transaction(self, app: str) -> tuple[int, str] | None:
-        """Return the version an application committed last and the id of that write, None if there is none."""
+        """Return the last version that an application committed and the id of that write, None if there is none."""
         version, write_id = texts(await self.read("getTransaction", [app]))
         return (int(version), write_id) if version else None
 
     async def get_depth(self) -> int:
-        """Return how many jobs wait for a worker, delayed ones not counted."""
+        """Return the number of jobs that wait for a worker, without delayed ones."""
         return cast("int", await self.read("getDepth"))

@@ -16,6 +16,7 @@ import msgpack
 
 from glidemq_async.durations import instant_to_ms
 from glidemq_async.errors import SerializationError
+from glidemq_async.functions.calling import Wait
 from glidemq_async.options import validation as checks
 from glidemq_async.options.backoff import Backoff, BackoffWire
 from glidemq_async.options.deduplication import Deduplication
@@ -42,7 +43,7 @@ __all__ = [
 _WHOLE_COST: Final = 1000
 """One token, in thousandths."""
 
-Durability: TypeAlias = Literal["default", "replicated", "fsync"]
+Durability: TypeAlias = Wait
 
 
 class JobOptionsDict(TypedDict, total=False):

@@ -9,10 +9,11 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast, get_args
 
 from glidemq_async.durations import instant_to_ms, to_ms
 from glidemq_async.errors import PayloadTooLarge
+from glidemq_async.functions.calling import Wait
 from glidemq_async.options.backoff import Backoff
 from glidemq_async.options.deduplication import Deduplication
 from glidemq_async.stored.names import check_id
@@ -50,7 +51,7 @@ MAX_PRIORITY: Final = 2**21
 MAX_REAL: Final = 10**12
 
 _LARGEST: Final = 2**31 - 1
-_DURABILITIES: Final = ("default", "replicated", "fsync")
+_DURABILITIES: Final = get_args(Wait)
 _LONGEST_REASON: Final = 500
 
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, runtime_checkable
 
 from glidemq_async.errors import GlideMQError
+from glidemq_async.functions import calling
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis, RedisCluster
 
-Arg: TypeAlias = bytes | str | int
+Arg: TypeAlias = calling.Arg
 """One argument of a function call."""
 
-Wait: TypeAlias = Literal["default", "replicated", "fsync"]
-"""What must be true before a call counts as done: answered, on a replica, or on the primary's disk."""
+Wait: TypeAlias = calling.Wait
+"""The durability that a call waits for: the reply of the primary, a copy on a replica, or a sync of its disk."""
 
 StreamEntry: TypeAlias = tuple[bytes, dict[bytes, bytes]]
 """A stream entry: its id and its fields."""
