@@ -1,4 +1,4 @@
-"""How a claimed job is run: the executor protocol and its tiers."""
+"""Executors run the handlers of claimed jobs: the executor protocol and its implementations."""
 
 from glidemq_async._internal import lazy
 

@@ -1,4 +1,4 @@
-"""A call of a function with values, which every executor runs as it runs a handler of a job."""
+"""Calls of functions with values, which every executor runs like a handler of a job."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """Calls `function` with its own arguments instead of with a job."""
+    """Calls `function` with stored arguments instead of with a job."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
     def __call__(self, job: object) -> Any:
-        """Call the function; the job is there for executors only."""
+        """Call the function. The job is a parameter only because executors pass it."""
         del job
         return self.function(*self.args, **self.kwargs)
 
 
 def is_coroutine_function(handler: Callable[..., Any]) -> bool:
-    """Return whether a handler is a coroutine function, an object with an async `__call__`, or a call of either."""
+    """Return True for a coroutine function, an object with an async `__call__`, or a FunctionCall of either."""
     function = handler.function if isinstance(handler, FunctionCall) else handler
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__ is a coroutine function too

@@ -1,6 +1,6 @@
-"""A pool of daemon threads: a function that never returns must not keep its process from ending.
+"""A pool of daemon threads, so that a function that never returns does not prevent its process from ending.
 
-concurrent.futures joins its threads when the interpreter exits, so a worker with one stuck handler could not stop.
+concurrent.futures joins its threads when the interpreter exits: a worker with one stuck handler could not stop.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class DaemonThreads:
             if self._idle > 0:
                 self._idle -= 1
             elif self._threads < self._limit:
-                # Raises where the system gives out no more threads: then there is none to count.
+                # Raises if the system provides no more threads. The count is unchanged then.
                 threading.Thread(target=self._work, name=f"glidemq-job-{self._threads + 1}", daemon=True).start()
                 self._threads += 1
         self._calls.put((future, function))
         return future
 
     def stop(self) -> None:
-        """Let each thread end after the call it is in; calls that have not begun are cancelled."""
+        """Let each thread end after its current call, and cancel calls that have not begun."""
         with self._lock:
             threads, self._threads = self._threads, 0
         while not self._calls.empty():
@@ -64,11 +64,12 @@ def _run(future: Future[object], function: Callable[[], object]) -> None:
     try:
         value = function()
     except (StopIteration, KeyboardInterrupt) as error:
-        # Neither can travel through a future into a coroutine: the one would hang it, the other end the program.
+        # Neither can pass through a future into a coroutine: StopIteration would hang it, KeyboardInterrupt would end
+        # the program.
         wrapped = RuntimeError(f"the handler raised {type(error).__name__}")
         wrapped.__cause__ = error
         future.set_exception(wrapped)
-    except BaseException as error:  # noqa: BLE001 - whatever it is belongs to whoever waits for it
+    except BaseException as error:  # noqa: BLE001 - any error belongs to the caller that waits for it
         future.set_exception(error)
     else:
         future.set_result(value)

@@ -1,4 +1,4 @@
-"""The time of a run that is more than its function: it stands still while the run waits for a place in a tier."""
+"""Deadlines of runs. The clock of a run is paused while the run waits for a free place in an executor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _current: Final[ContextVar[Deadline | None]] = ContextVar("glidemq_deadline", de
 
 
 class Deadline:
-    """Ends the block it is made for with TimeoutError; the abort signal is set before anything is cancelled."""
+    """Ends its block with TimeoutError. The abort signal is set before anything is cancelled."""
 
     def __init__(self, job: Job[Any, Any], timeout: float, expired: asyncio.Timeout) -> None:
         self._job = job
@@ -24,13 +24,13 @@ class Deadline:
         self._began = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def go_on(self) -> None:
-        """Let time pass."""
+    def resume(self) -> None:
+        """Start or resume the clock."""
         self._began = self._loop.time()
         self._timer = self._loop.call_later(max(self._left, 0.0), self._expire)
 
-    def stand_still(self) -> None:
-        """Let no time pass."""
+    def pause(self) -> None:
+        """Pause the clock."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -43,32 +43,32 @@ class Deadline:
 
 @asynccontextmanager
 async def deadline(job: Job[Any, Any], timeout: float) -> AsyncGenerator[None]:
-    """End the block with TimeoutError when it has taken `timeout` seconds, those of `waiting` not counted."""
+    """End the block with TimeoutError after `timeout` seconds. Time inside `waiting` does not count."""
     expired = asyncio.timeout(None)
     found = Deadline(job, timeout, expired)
     token = _current.set(found)
     try:
         async with expired:
-            found.go_on()
+            found.resume()
             yield
     except TimeoutError as error:
         if not expired.expired():
             raise
         raise TimeoutError(f"the run took longer than its timeout of {timeout:g} s") from error
     finally:
-        found.stand_still()
+        found.pause()
         _current.reset(token)
 
 
 @contextmanager
 def waiting() -> Generator[None]:
-    """Around an executor's wait for a free place: what it takes does not count as time of the run."""
+    """Pause the deadline of the run while its executor waits for a free place."""
     found = _current.get()
     if found is None:
         yield
         return
-    found.stand_still()
+    found.pause()
     try:
         yield
     finally:
-        found.go_on()
+        found.resume()

@@ -17,19 +17,19 @@ class InlineExecutor:
 
     @property
     def occupied(self) -> int:
-        """Always 0: a cancelled coroutine gives its slot back when it ends."""
+        """Always 0: a cancelled coroutine frees its slot when it ends."""
         return 0
 
     async def start(self, freed: Callable[[], None]) -> None:
-        """Nothing to get ready."""
+        """Do nothing: this executor needs no preparation."""
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
         """Await the handler, cancelled after `timeout` seconds (then TimeoutError)."""
         if timeout is None:
             return await handler(job)
-        # The abort signal is set before the handler is cancelled: a thread that it waits for may look at nothing else.
+        # The abort signal is set before the handler is cancelled: a thread that it waits for may check only the signal.
         async with deadline(job, timeout):
             return await handler(job)
 
     async def stop(self, grace: float) -> None:
-        """Nothing to stop: the worker cancels its runs."""
+        """Do nothing: the worker cancels its runs."""

@@ -1,4 +1,4 @@
-"""What the code of a job may reach. Nothing, unless it is granted; `executors/sandbox/` enforces it."""
+"""The permissions of a job's code. Everything is refused unless granted; `executors/sandbox/` enforces it."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ _LARGEST: Final = 2**62
 _LEAST_MEMORY: Final = 32 * 2**20
 _LEAST_FILES: Final = 8
 _FEW_FILES, _MANY_FILES = 64, 1_024
-"""Bounds of the default of `open_files` where `memory` is limited."""
+"""Bounds of the default of `open_files` when `memory` is limited."""
 _MEMORY_OF_A_FILE: Final = 2**20
 """Bytes of `memory` for each open file. The buffers of a socket hold about a fifth of it in the kernel."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Permissions:
-    """What a job in a process of its own may reach. What is not granted is refused.
+    """The permissions of a job in a subprocess. Everything that is not granted is refused.
 
-    Enforced by the kernel of Linux on the whole child process; docs/permissions.md says by what, and since when.
-    Values are checked here: ValueError or TypeError says what is wrong. Paths are made absolute, not resolved.
+    The Linux kernel enforces them on the whole child process; docs/permissions.md lists the mechanisms and the kernel
+    versions. Bad values raise ValueError or TypeError here. Paths become absolute, but links are not resolved.
     """
 
     read: bool | tuple[str, ...]
-    """Paths that may be read, with all below them; True: every path. The Python runtime always may."""
+    """Paths that may be read, with everything below them; True: every path. The Python runtime is always readable."""
     write: bool | tuple[str, ...]
-    """Paths that may be read, written, created and removed, with all below them; True: every path."""
+    """Paths that may be read, written, created and removed, with everything below them; True: every path."""
     network: bool | tuple[int, ...]
-    """TCP ports that may be connected to; True: every kind of socket but raw ones; False: none."""
+    """TCP ports that may be connected to; True: every kind of socket except raw ones; False: none."""
     environment: bool | tuple[str, ...]
-    """Variables that the child gets, "AWS_*" for all of a prefix; True: all of the worker's."""
+    """Variables that the child gets, "AWS_*" for all with a prefix; True: all variables of the worker."""
     memory: int | None
-    """Bytes of address space of each process. Buffers of its sockets and pipes cannot be enlarged then."""
+    """Bytes of address space of each process. With this limit, buffers of sockets and pipes cannot be enlarged."""
     cpu: int | None
-    """Seconds of processor time of each job; of each process that it starts, too."""
+    """Seconds of processor time of each job, and of each process that it starts."""
     file_size: int | None
-    """Bytes of the largest file that may be written."""
+    """Maximum size in bytes of a file that the job writes."""
     open_files: int | None
-    """Descriptors that a process may have open at once; by default one for each MiB of `memory`, from 64 to 1,024.
+    """Maximum number of open descriptors of a process; by default one for each MiB of `memory`, from 64 to 1,024.
 
-    Buffers of sockets and pipes lie in the kernel and do not count as `memory`, so their number is limited instead.
+    Buffers of sockets and pipes are kernel memory and do not count as `memory`, so their number is limited instead.
     """
     processes: int | None
-    """Processes and threads that may exist at once, the one that runs the job included."""
+    """Maximum number of processes and threads at the same time, including the process that runs the job."""
     subprocess: bool
-    """Whether other processes may be started; they have the same permissions."""
+    """True if the job may start other processes. They have the same permissions."""
     strict: bool
-    """Whether to run nothing at all where something of this cannot be enforced."""
+    """True to run no job on a machine that cannot enforce all of the permissions."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Permissions:
         subprocess: bool = False,
         strict: bool = False,
     ) -> None:
-        """Check what is granted. Sizes are bytes or text such as "512MiB"; a limit of None is none."""
+        """Check the values. Sizes are bytes or text such as "512MiB"; None means no limit."""
         values: dict[str, object] = {
             "read": _paths("read", read),
             "write": _paths("write", write),
@@ -98,7 +98,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _listed(name: str, value: Any) -> bool | tuple[Any, ...]:
-    """The value as a tuple; True when everything is granted. Nothing is the empty tuple."""
+    """Return the value as a tuple, or True when everything is granted. False becomes the empty tuple."""
     if isinstance(value, bool):
         return value or ()
     if not _is_listed(value):

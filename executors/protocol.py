@@ -1,6 +1,6 @@
-"""The executor protocol: run one job's handler under a deadline and an abort signal, and stop in two phases.
+"""The executor protocol: run one job's handler with a deadline and an abort signal, and stop in two phases.
 
-Claiming, retries and settling are the worker's business; it knows this protocol and no concrete executor.
+The worker claims, retries and settles. It uses this protocol and depends on no concrete executor.
 """
 
 from __future__ import annotations
@@ -16,32 +16,31 @@ Handler: TypeAlias = Callable[[Job[Any, Any]], Any]
 
 @runtime_checkable
 class Executor(Protocol):
-    """Runs handlers, in the event loop of its worker; several workers of one loop may share it."""
+    """Runs handlers. It is called in the event loop of its worker; several workers of one loop may share it."""
 
     @property
     def occupied(self) -> int:
-        """Slots still taken by runs that were given up but cannot be interrupted (threads)."""
+        """Number of slots that abandoned runs still use because they cannot be interrupted (threads)."""
         ...
 
     async def start(self, freed: Callable[[], None]) -> None:
-        """Get ready; called before the first run of its first worker. Call `freed` in the loop whenever `occupied` has
-        fallen.
+        """Prepare for runs. Called before the first run of the first worker.
 
-        What it raises keeps the worker from starting, and `stop` is not called then.
+        The executor calls `freed` in the loop whenever `occupied` has fallen. If this method raises, the worker does
+        not start and `stop` is not called.
         """
         ...
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
-        """Run the handler and return its value or raise what it raises.
+        """Run the handler. Return its value or raise its error.
 
-        After `timeout` seconds the run is ended as forcefully as the executor can, and TimeoutError is raised.
-        Cancelling this call means the same: end the run. Who cancels has set `job.abort` before; at a timeout
-        the executor sets it.
+        After `timeout` seconds, end the run as forcefully as the executor can, and raise TimeoutError. Cancellation of
+        this call also ends the run. The caller sets `job.abort` before it cancels; at a timeout the executor sets it.
         """
         ...
 
     async def stop(self, grace: float) -> None:
-        """Ask what still runs to end, and after `grace` seconds end it as forcefully as possible.
+        """Ask running handlers to end, and after `grace` seconds end them as forcefully as possible.
 
         Called once for each start, after the last worker that used it has ended its runs.
         """
@@ -50,45 +49,45 @@ class Executor(Protocol):
 
 @runtime_checkable
 class ChecksHandlers(Protocol):
-    """What an executor may have besides: it is shown each handler before the worker starts."""
+    """Optional part of an executor: it checks each handler before the worker starts."""
 
     def check_handler(self, handler: Handler) -> None:
-        """Raise TypeError, which says what to do, for a handler that cannot run here."""
+        """Raise TypeError with a remedy for a handler that cannot run here."""
         ...
 
 
 @runtime_checkable
 class EndsSlowly(Protocol):
-    """What an executor may have besides: how many seconds a run may take to end after it was cancelled."""
+    """Optional part of an executor: its runs may take some seconds to end after they were cancelled."""
 
     @property
     def grace(self) -> float:
-        """Seconds; the worker waits so long for cancelled runs before it hands their jobs back."""
+        """Seconds that the worker waits for cancelled runs before it releases their jobs."""
         ...
 
 
 @runtime_checkable
 class RunsHere(Protocol):
-    """What an executor may have besides: whether it calls functions in the worker's own process.
+    """Optional part of an executor: it calls functions in the worker's own process.
 
-    Then tasks get their arguments as values, and what they depend on; all others get stored forms.
+    Tasks then get their arguments as values, and their dependencies. Other executors get the stored form.
     """
 
     @property
     def runs_here(self) -> bool:
-        """Whether functions are called in this process."""
+        """True if functions are called in this process."""
         ...
 
 
 @runtime_checkable
 class MayBreak(Protocol):
-    """What an executor may have besides: it can become unable to run anything, for good, while its process lives on."""
+    """Optional part of an executor: it can break for good while the process of the worker stays alive."""
 
     def when_broken(self, tell: Callable[[Exception], None]) -> None:
-        """Take what is to be called, in the loop, when that happens; the worker stops then, and raises that error."""
+        """Register a callback for that case, called in the loop. The worker then stops and raises the error."""
         ...
 
 
 def grace_of(executor: Executor) -> float:
-    """Return how many seconds a run of this executor may take to end after it was cancelled."""
+    """Return the seconds that a run of this executor may take to end after it was cancelled."""
     return executor.grace if isinstance(executor, EndsSlowly) else 0.0

@@ -1,4 +1,4 @@
-"""Finding an executor by name: the built-in tiers, then what packages registered as entry points."""
+"""Finds an executor by name: the built-in ones, then the entry points of installed packages."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ BUILT_IN: Final = ("inline", "thread", "subprocess")
 def open_executor(
     spec: str | Executor | None, handler: Callable[..., Any], concurrency: int, permissions: Permissions | None = None
 ) -> Executor:
-    """Return the executor of a worker: the one given, the one of that name, or what fits the handler.
+    """Return the executor of a worker: the given one, the one of that name, or one that fits the handler.
 
-    "subprocess" is told the `permissions` when there are some. An entry point of the group "glidemq_async.executors" is
-    called with the concurrency, and with `permissions=` when there are some.
+    "subprocess" gets the `permissions` if there are any. An entry point of the group "glidemq_async.executors" is
+    called with the concurrency, and with `permissions=` if there are any.
 
-    Raises ValueError for an unknown name, TypeError for a handler that it cannot run: a plain function on the inline
-    executor, which would block the event loop, or one that the processes of the subprocess executor could not find; and
-    for permissions of a tier of this process, which could not hold them.
+    Raises ValueError for an unknown name. Raises TypeError for a handler that the executor cannot run: a plain function
+    on the inline executor, which would block the event loop, or a function that the processes of the subprocess
+    executor cannot import. Raises TypeError for permissions with an executor that runs in this process, because it
+    cannot enforce them.
     """
     executor = _open(spec, handler, concurrency, permissions)
     if isinstance(executor, ChecksHandlers):
@@ -38,7 +39,7 @@ def check_executor(spec: object) -> None:
     """Raise TypeError for an `executor=` that is neither None, a name nor an Executor."""
     if isinstance(spec, type):
         raise TypeError(
-            f"executor must be a name or an Executor, got the class {spec.__name__}: pass an instance of it"
+            f"executor must be a name or an Executor, got the class {spec.__name__}; pass an instance of it"
         )
     if spec is not None and not isinstance(spec, str | Executor):
         names = ", ".join(BUILT_IN)
@@ -46,15 +47,15 @@ def check_executor(spec: object) -> None:
 
 
 def check_permissions(spec: str | Executor | None, permissions: Permissions | None) -> None:
-    """Raise TypeError for permissions beside what cannot hold them, or can be given them no more."""
+    """Raise TypeError for permissions with an executor that cannot enforce them, or that is already created."""
     if permissions is None:
         return
     if spec in (None, "inline", "thread") or isinstance(spec, InlineExecutor | ThreadExecutor):
-        raise TypeError(f"executor={spec!r} cannot enforce permissions: use executor='subprocess'")
+        raise TypeError(f"executor={spec!r} cannot enforce permissions; use executor='subprocess'")
     if not isinstance(spec, str):
         raise TypeError(
-            f"permissions beside executor={spec!r}, which is made already: give them to the executor, as in "
-            "SubprocessExecutor(n, permissions=...), and leave them out here"
+            f"permissions= cannot be combined with executor={spec!r}, which is already created; pass them to the "
+            "executor, as in SubprocessExecutor(n, permissions=...)"
         )
 
 
@@ -70,11 +71,11 @@ def _open(
         return spec
     if spec == "inline":
         if not is_async:
-            raise TypeError(f"{handler!r} is a plain function, it would block the event loop: use executor='thread'")
+            raise TypeError(f"{handler!r} is a plain function and would block the event loop; use executor='thread'")
         return InlineExecutor()
     if spec == "thread":
         if is_async:
-            raise TypeError(f"{handler!r} is a coroutine function, threads run plain ones: use executor='inline'")
+            raise TypeError(f"{handler!r} is a coroutine function, and threads run plain ones; use executor='inline'")
         return ThreadExecutor(concurrency)
     if spec == "subprocess":
         from glidemq_async.executors.subprocess import SubprocessExecutor

@@ -1,4 +1,4 @@
-"""Executors that several workers were given: each is started for the first of them and stopped after the last."""
+"""Executors that several workers share. The first worker starts the executor, and the last one stops it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glidemq_async.executors.protocol import Executor
 
 
 class _Use:
-    """An executor in its loop, and who uses it: it runs for as long as anybody does."""
+    """An executor in its event loop, and the workers that use it. It runs while it has users."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
@@ -19,7 +19,7 @@ class _Use:
         self.users: dict[Hold, Callable[[], None]] = {}
         self.changing = asyncio.Lock()
 
-    def tell_freed(self) -> None:
+    def notify_freed(self) -> None:
         for freed in tuple(self.users.values()):
             freed()
 
@@ -31,7 +31,7 @@ def _use_of(executor: Executor) -> _Use:
     use = _in_use.get(id(executor))
     if use is not None and use.loop is not asyncio.get_running_loop():
         if not use.loop.is_closed() and (use.users or use.changing.locked()):
-            raise RuntimeError(f"asked to start {executor!r}, found it in use in another event loop: make one for each")
+            raise RuntimeError(f"{executor!r} is in use in another event loop; create one executor for each loop")
         use = None
     if use is None:
         use = _in_use[id(executor)] = _Use(executor)
@@ -39,26 +39,26 @@ def _use_of(executor: Executor) -> _Use:
 
 
 class Hold:
-    """One worker's hold on an executor, which others may hold as well."""
+    """The use of an executor by one worker. Other workers may use it at the same time."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self._use: _Use | None = None
 
     async def start(self, freed: Callable[[], None]) -> None:
-        """Start the executor unless it runs; idempotent. Raises what its start raises, and then holds nothing.
+        """Start the executor unless it runs; idempotent. Raises any error of its start, and is not a user then.
 
-        RuntimeError when somebody uses it in another event loop.
+        Raises RuntimeError if the executor is in use in another event loop.
         """
         use = _use_of(self.executor)
         async with use.changing:
             if not use.users:
-                await self.executor.start(use.tell_freed)
+                await self.executor.start(use.notify_freed)
             use.users[self] = freed
             self._use = use
 
     async def stop(self, grace: float) -> None:
-        """Let go, and stop the executor if nobody else holds it; nothing happens to what was not started."""
+        """End the use, and stop the executor after its last user. Does nothing if it was not started."""
         use, self._use = self._use, None
         if use is None:
             return
@@ -69,5 +69,5 @@ class Hold:
 
 
 if hasattr(os, "register_at_fork"):
-    # What ran in the parent does not run in a child.
+    # Executors that ran in the parent do not run in a forked child.
     os.register_at_fork(after_in_child=_in_use.clear)

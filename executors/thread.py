@@ -24,11 +24,11 @@ _log = logging.getLogger(__name__)
 class ThreadExecutor:
     """Runs the handler in one of at most `threads` threads, with the context variables of the run.
 
-    What a worker claims beyond that waits for a thread, and its timeout begins when it gets one. `job.sync` has the
-    job's own calls for plain functions.
+    Further jobs wait for a thread, and their timeout begins when they get one. `job.sync` has the methods of the job
+    for plain functions.
 
-    A thread cannot be interrupted: on a timeout or an abort `job.abort` is set, the run is given up and reported,
-    and its thread keeps its slot until the function returns. What it returns then is thrown away.
+    A thread cannot be interrupted. On a timeout or an abort, `job.abort` is set and the run is abandoned and reported.
+    Its thread keeps its slot until the function returns, and the result is discarded.
     """
 
     runs_here: Final = True
@@ -48,11 +48,11 @@ class ThreadExecutor:
 
     @property
     def occupied(self) -> int:
-        """Threads that still run a function whose run was given up."""
+        """Number of threads that still run a function whose run was abandoned."""
         return len(self._given_up)
 
     async def start(self, freed: Callable[[], None]) -> None:
-        """Threads start when they are needed. One worker after another may use it, in one loop after another."""
+        """Prepare the pool; threads start when they are needed. The executor can be used again in another loop."""
         if self._stopped:
             self._renew()
         self._freed = freed
@@ -62,12 +62,12 @@ class ThreadExecutor:
         free, given_up = self._free, self._given_up
         with waiting():
             await free.acquire()
-        # The signal must exist before the thread looks for it: making it is not thread-safe.
+        # The signal must exist before the thread reads it: creating it is not thread-safe.
         abort = job.abort
         context = contextvars.copy_context()
         try:
             future = self._pool.submit(lambda: context.run(call_plainly, handler, job))
-        except BaseException:  # no thread can be started, and this run's place is free for another one
+        except BaseException:  # no thread can be started, so another run may use this place
             free.release()
             raise
         try:
@@ -86,7 +86,7 @@ class ThreadExecutor:
                 free.release()
 
     def _give_up(self, future: Future[object], job: Job[Any, Any]) -> None:
-        # wrap_future has tried to cancel it: one that had not begun never runs.
+        # wrap_future has already tried to cancel it. A call that had not begun never runs.
         if future.cancelled() or future.cancel():
             return
         self._given_up.add(future)
@@ -100,7 +100,7 @@ class ThreadExecutor:
         self._freed()
 
     async def stop(self, grace: float) -> None:
-        """Wait up to `grace` seconds for threads that were given up, then leave them behind."""
+        """Wait up to `grace` seconds for the threads of abandoned runs, then leave them behind."""
         waiting = [asyncio.wrap_future(future) for future in self._given_up]
         if waiting and grace > 0:
             await asyncio.wait(waiting, timeout=grace)
@@ -111,11 +111,11 @@ class ThreadExecutor:
 def _plain(value: object) -> object:
     if inspect.iscoroutine(value):
         value.close()
-        raise TypeError("the processor is a plain function that returned a coroutine: pass a coroutine function")
+        raise TypeError("the processor is a plain function that returned a coroutine; pass a coroutine function")
     return value
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    # The thread may outlive the loop, and then nobody needs to know.
+    # The thread may outlive the loop. Then there is no receiver.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(call)

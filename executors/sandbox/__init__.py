@@ -1,4 +1,4 @@
-"""Enforcing Permissions on a process with what the kernel offers; docs/permissions.md says what that is."""
+"""Enforces Permissions on a process with mechanisms of the kernel, which docs/permissions.md describes."""
 
 from glidemq_async.executors.sandbox.applying import apply
 from glidemq_async.executors.sandbox.denials import denied

@@ -1,4 +1,4 @@
-"""Putting a process under its permissions, for good."""
+"""Applies permissions to a process for the rest of its life."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from glidemq_async.executors.sandbox.rules import rules_for
 from glidemq_async.executors.sandbox.supported import unenforced
 
 _STANDARD = 3
-"""Descriptors below this one are input, output and errors."""
+"""Descriptors below this one are stdin, stdout and stderr."""
 
 
 def apply(permissions: Permissions, *, channels: Sequence[int] = (), threads: int = 0, preparing: int = 0) -> list[str]:
-    """Put this process under permissions, once and for good, before it runs any code of a job.
+    """Apply permissions to this process, once and irrevocably, before it runs any code of a job.
 
-    It must have one thread: the kernel confines the one that calls, and those that it starts later. Descriptors other
-    than the standard ones and `channels` are closed, so an event loop is made afterwards. `threads` that the executor
-    will start here do not count as processes of the job; `preparing` is how many seconds of processor time may be used
-    beside those of the first job, from whose `begin_job` on its own count.
+    The process must have one thread: the kernel confines the calling thread and the threads that it starts later. All
+    descriptors except the standard ones and `channels` are closed, so create an event loop afterwards. The `threads`
+    that the executor will start here do not count as processes of the job. `preparing` is the processor time in seconds
+    before the `begin_job` of the first job.
 
-    Returns what could not be enforced. Raises ExecutorError when that is anything and `strict` is set, or when a path
-    does not exist; a process in which that happened must end.
+    Return the permissions that could not be enforced. Raises ExecutorError if there are any and `strict` is set, or if
+    a path does not exist. The process must end after an error.
     """
     version = landlock.version()
     filtered = IS_LINUX and filters.available()
     missing = unenforced(permissions, version, filtered=filtered) + _other_threads()
-    # Anything missing is known before something is changed, but for what only trying can tell.
+    # Check for missing mechanisms before any change. Some of them show only when they are tried.
     _refuse(permissions, missing)
     _check_paths(permissions)
     _close_others(channels)
     watch()
-    # Root's processes are not limited, in a namespace or not.
+    # The kernel does not limit root's processes, even in a namespace.
     counts = filtered and permissions.processes is not None and os.getuid() != 0
     apart = counts and privileges.enter_user_namespace()
     missing += limit(permissions, apart=apart, threads=threads, preparing=preparing)
@@ -50,7 +50,7 @@ def apply(permissions: Permissions, *, channels: Sequence[int] = (), threads: in
             privileges.drop_capabilities()
             if version:
                 landlock.restrict(permissions, version)
-            # Last: it refuses some of what the steps above need.
+            # Filters come last, because they refuse some calls that the steps above need.
             filters.install(rules_for(permissions, version))
     except OSError as error:
         raise ExecutorError(f"the permissions of a job could not be applied: {error}") from error
@@ -67,7 +67,7 @@ def _check_paths(permissions: Permissions) -> None:
         granted: bool | tuple[str, ...] = getattr(permissions, name)
         for path in () if isinstance(granted, bool) else granted:
             if not os.path.exists(path):
-                raise ExecutorError(f"{name} grants {path!r}, which does not exist: create it before the job runs")
+                raise ExecutorError(f"{name} grants {path!r}, which does not exist; create it before the job runs")
 
 
 def _other_threads() -> list[str]:
@@ -81,7 +81,7 @@ def _other_threads() -> list[str]:
 
 
 def _close_others(channels: Sequence[int]) -> None:
-    """Close what a job must not find: a descriptor passes every check that was made when it was opened."""
+    """Close all other descriptors: the kernel checks permissions only when a descriptor is opened."""
     kept = sorted({number for number in channels if number >= _STANDARD})
     start = _STANDARD
     for number in kept:

@@ -1,6 +1,7 @@
-"""Telling a user which permission a refused operation asked for.
+"""Finds the permission that a refused operation needed, for the error message.
 
-The kernel says only EPERM or EACCES. Python's audit events say what was tried: the last one of a thread is kept.
+The kernel reports only EPERM or EACCES. Python's audit events describe the operation, so the last event of each thread
+is kept.
 """
 
 from __future__ import annotations
@@ -32,23 +33,23 @@ _WATCHED: Final = (
     *("os.", "socket.", "subprocess.", "signal.", "shutil.", "tempfile.", "glob.", "pty."),
     *("fcntl.", "ctypes.", "resource."),
 )
-"""Events of operations; others tell of Python's own doings, and come often."""
+"""Events of operations. Other events describe Python's internal work, and are frequent."""
 
-_UNTOLD: Final = "its permissions do not cover that"
+_NO_ADVICE: Final = "its permissions do not cover that"
 
 _last = threading.local()
 _watched: Final[list[bool]] = []
 
 
 def watch() -> None:
-    """Remember from now on what each thread tries. Cannot be undone: meant for children."""
+    """Record the operations of each thread from now on. This cannot be undone, so use it only in children."""
     if _watched:
         return
     _watched.append(True)
 
     def remember(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" or event.startswith(_WATCHED):
-            # Values only: a socket that is kept here would not be closed when its user lets go of it.
+            # Keep only plain values: a reference to a socket would keep it open.
             _last.event = (event, tuple(each if _is_plain(each) else None for each in arguments))
 
     sys.addaudithook(remember)
@@ -59,11 +60,11 @@ def _is_plain(value: object) -> bool:
 
 
 def denied(error: BaseException, permissions: Permissions) -> PermissionDenied | None:
-    """Return what a job's error is as a PermissionDenied, or None when it is none. To be called in the job's thread.
+    """Return a PermissionDenied for a job's error, or None if it has another cause. Call this in the job's thread.
 
-    An error counts when it, or what it was raised from, is a PermissionError, or the failed look-up of a host's name
-    without a network. The message names the permission to grant where it can be told. What says how the job goes on
-    (RetryLater and the like) keeps that meaning, whatever led to it.
+    An error counts if it or its cause is a PermissionError, or a failed lookup of a host name without network
+    permission. The message names the permission to grant if it is known. Control-flow errors (RetryLater and others)
+    are never replaced.
     """
     if isinstance(error, ControlFlow):
         return None
@@ -103,9 +104,9 @@ def _advice(error: BaseException, permissions: Permissions) -> str:
     path = _text(getattr(error, "filename", None))
     for names, advise, needs_path in _ADVISERS:
         if event in names or event.startswith(tuple(name for name in names if name.endswith("."))):
-            # Python names the path in errors about one: without it this error is of something that had no event.
-            return advise(event, arguments, path, permissions) if path or not needs_path else _UNTOLD
-    return _path_advice(path, permissions) if path else _UNTOLD
+            # Errors about a path name the path. An error without one belongs to an operation without an event.
+            return advise(event, arguments, path, permissions) if path or not needs_path else _NO_ADVICE
+    return _path_advice(path, permissions) if path else _NO_ADVICE
 
 
 def _text(value: Any) -> str | None:
@@ -115,7 +116,7 @@ def _text(value: Any) -> str | None:
 
 
 def _opened(_event: str, arguments: tuple[Any, ...], path: str | None, permissions: Permissions) -> str:
-    # Another thread may have failed, and this one opened something else meanwhile.
+    # Another thread may have failed while this one opened another file.
     if _text(arguments[0]) != path:
         return _path_advice(path, permissions)
     flags = arguments[2] if len(arguments) > 2 and isinstance(arguments[2], int) else 0
@@ -146,7 +147,7 @@ def _signalled(*_: object) -> str:
 
 
 def _connected(event: str, arguments: tuple[Any, ...], _path: str | None, permissions: Permissions) -> str:
-    # A unix socket's address is a text, and has no port.
+    # The address of a unix socket is a text and has no port.
     address: Any = arguments[1] if event == "socket.connect" and len(arguments) > 1 else None
     port = cast("tuple[object, ...]", address)[1] if isinstance(address, tuple) else None
     if isinstance(port, int):
@@ -184,7 +185,7 @@ def _covered(path: str, granted: bool | tuple[str, ...]) -> bool:
 
 
 def _real(path: str) -> str:
-    # Links of other processes in /proc may not even be read.
+    # Links of other processes in /proc may not be readable.
     with suppress(OSError):
         return os.path.realpath(path)
     return path

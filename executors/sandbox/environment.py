@@ -1,4 +1,4 @@
-"""The environment of a child: the variables that are granted, and those that the interpreter needs."""
+"""The environment of a child: granted variables, and variables that the interpreter needs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _DNS: Final = 53
 def child_environment(permissions: Permissions, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment to start a child with.
 
-    A child must be *started* with it: what was in a process's environment when it began stays readable in /proc.
-    TMPDIR leads to the first directory that may be written, unless TMPDIR is granted.
+    A child must be *started* with it, because the initial environment of a process stays readable in /proc.
+    TMPDIR is the first directory that may be written, unless TMPDIR is granted.
     """
     if permissions.environment is True:
         return dict(environ)
@@ -40,9 +40,9 @@ def _defaults(permissions: Permissions, chosen: Mapping[str, str]) -> dict[str, 
         directory = next((path for path in permissions.write if os.path.isdir(path)), None)
         added.update({"TMPDIR": directory} if directory else {})
     if permissions.memory is not None and "MALLOC_ARENA_MAX" not in chosen:
-        # Each thread's own arena reserves 64 MiB of address space, used or not.
+        # Each thread's arena reserves 64 MiB of address space, even if it does not use them.
         added["MALLOC_ARENA_MAX"] = "2"
     if not isinstance(permissions.network, bool) and _DNS in permissions.network and "RES_OPTIONS" not in chosen:
-        # Ports are TCP ports, and names are asked for by UDP unless the resolver is told otherwise.
+        # Granted ports are TCP ports. The resolver uses UDP by default, so make it use TCP.
         added["RES_OPTIONS"] = "use-vc"
     return added

@@ -1,6 +1,6 @@
 """seccomp filters: rules on system calls and their arguments, assembled into a BPF program and loaded.
 
-A refused call fails with EPERM and the process goes on, so that Python shows a PermissionError.
+A refused call fails with EPERM and the process continues, so that Python raises a PermissionError.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _Instruction = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Refuse a call; if `argument` is given, only when `argument & mask` is (or, with `unless`, is not) in `values`.
+    """Refuse a call. With `argument`, only if `argument & mask` is (or, with `unless`, is not) in `values`.
 
-    `only` is another argument and the one value of it for which the rule holds. Only the low 32 bits of an argument are
-    looked at: the kernel takes none of those used here to be wider.
+    `only` is another argument and the one value of it for which the rule applies. Only the low 32 bits of an argument
+    are compared, because the kernel uses no more of the arguments here.
     """
 
     call: str
@@ -47,12 +47,12 @@ class Rule:
 
 
 def available() -> bool:
-    """Whether the numbers of this machine's system calls are known; else no filter can be written."""
+    """Return True if the system call numbers of this machine are known. Without them there are no filters."""
     return machine() in NUMBERS
 
 
 def install(rules: Iterable[Rule]) -> None:
-    """Put the calling thread, and all that it starts, under the rules for good. Needs no_new_privs. Raises OSError."""
+    """Apply the rules irrevocably to this thread and all that it starts. Needs no_new_privs. Raises OSError."""
     program = assemble(machine(), rules)
     code = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
@@ -61,9 +61,9 @@ def install(rules: Iterable[Rule]) -> None:
 
 
 def assemble(architecture: str, rules: Iterable[Rule]) -> bytes:
-    """The BPF program of the rules; a call that this architecture does not have needs none."""
+    """Return the BPF program of the rules. Calls that this architecture does not have are skipped."""
     numbers = NUMBERS[architecture]
-    # A call made through another table (32-bit entry, x32) would mean something else by its number.
+    # In other tables of system calls (32-bit entry, x32) the same number means another call.
     code: list[_Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_IF_EQUAL, 1, 0, _ARCHITECTURES[architecture]),
@@ -87,11 +87,11 @@ def _refuse(error: int) -> _Instruction:
 
 
 def _body(rule: Rule) -> list[_Instruction]:
-    """What runs when the number fits: it refuses, or falls through with the number loaded again."""
+    """Return the instructions for a matching number. They refuse, or load the number again and fall through."""
     if rule.argument is None:
         return [_refuse(rule.error)]
     code: list[_Instruction] = [(_LOAD, 0, 0, _ARGUMENTS + 8 * rule.argument), (_AND, 0, 0, rule.mask)]
-    # A value that is found jumps past the others and the one instruction for "none of them".
+    # A match jumps past the other values and past the instruction for "no match".
     code += [(_IF_EQUAL, len(rule.values) - index, 0, value) for index, value in enumerate(rule.values)]
     code += [_refuse(rule.error)] if rule.unless else [(_JUMP, 0, 0, 1), _refuse(rule.error)]
     if rule.only is not None:

@@ -1,4 +1,4 @@
-"""System calls by number, through ctypes: what the standard library has no function for."""
+"""System calls by number, through ctypes, for calls that the standard library does not have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PR_SET_NO_NEW_PRIVS: Final = 38
 
 @cache
 def machine() -> str:
-    """The instruction set that this process runs, "x86_64" or "aarch64" where the filters are known."""
+    """Return the instruction set of this process. The filters support "x86_64" and "aarch64"."""
     name = platform.machine().lower()
     if sys.maxsize < 2**32:
         return f"32-bit {name}"
@@ -31,7 +31,7 @@ def _libc() -> Any:
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """Make a system call; raises OSError. Numbers are passed as long, all else as ctypes passes it."""
+    """Make a system call. Raises OSError. Integers are passed as long, other values as ctypes passes them."""
     call = _libc().syscall
     call.restype = ctypes.c_long
     wide = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
@@ -43,7 +43,7 @@ def syscall(number: int, *arguments: object) -> int:
 
 
 def prctl(option: int, *arguments: object) -> int:
-    """Call prctl with up to four more arguments; raises OSError."""
+    """Call prctl with up to four more arguments. Raises OSError."""
     padded = (*arguments, 0, 0, 0, 0)[:4]
     wide = [ctypes.c_ulong(each) if isinstance(each, int) else each for each in padded]
     result = int(_libc().prctl(ctypes.c_int(option), *wide))

@@ -1,4 +1,4 @@
-"""Landlock: which paths and TCP ports a process may use, and that signals stay inside. For good, children included."""
+"""Landlock restricts the paths, TCP ports and signals of a process and its children, irrevocably."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VERSION: Final = 1
 _PATH_BENEATH, _NET_PORT = 1, 2
 
 
-# Rights on files, in the kernel's bits.
+# Rights on files, as bits of the kernel.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _CHANGE_DIR: Final = 0x1FF0
 """Creating and removing in a directory, every kind of file."""
@@ -40,7 +40,7 @@ _SCOPE_SOCKETS, _SCOPE_SIGNALS = 1, 2
 
 
 def version() -> int:
-    """The version of the kernel's Landlock, 0 where there is none."""
+    """Return the version of the kernel's Landlock, 0 if it has none."""
     if not IS_LINUX or machine() not in NUMBERS:
         return 0
     with suppress(OSError):
@@ -49,7 +49,7 @@ def version() -> int:
 
 
 def restrict(permissions: Permissions, landlock: int) -> None:
-    """Put the calling thread under a ruleset. Needs no_new_privs. Raises OSError; a granted path must exist."""
+    """Apply a ruleset to the calling thread. Needs no_new_privs. Raises OSError, also if a granted path is missing."""
     handled = _handled(permissions, landlock)
     ports = 0 if permissions.network is True or landlock < 4 else _BIND_TCP | _CONNECT_TCP
     scoped = 0 if landlock < 6 else _SCOPE_SIGNALS | (0 if permissions.network is True else _SCOPE_SOCKETS)
@@ -60,7 +60,7 @@ def restrict(permissions: Permissions, landlock: int) -> None:
     asked = {path for listed in lists if isinstance(listed, tuple) for path in listed}
     try:
         for path, access in _granted(permissions).items():
-            # What a path of the default set refuses to this user, its jobs cannot read either.
+            # If this user cannot open a path of the default set, its jobs cannot read it either.
             try:
                 _allow_path(ruleset, path, access & handled)
             except OSError:
@@ -75,10 +75,10 @@ def restrict(permissions: Permissions, landlock: int) -> None:
 
 
 def _handled(permissions: Permissions, landlock: int) -> int:
-    """What the ruleset forbids unless a rule allows it."""
-    # Never nothing: being under a ruleset is also what closes the memory of processes outside.
+    """Return the rights that the ruleset refuses unless a rule grants them."""
+    # Never an empty set: a ruleset also protects the memory of processes outside.
     rights = _DEVICES
-    # Moving between directories is refused under any ruleset, unless one handles it and grants it.
+    # Every ruleset refuses moves between directories unless it handles and grants them.
     rights |= _REFER if landlock >= 2 else 0
     if permissions.read is not True:
         rights |= _READ

@@ -1,4 +1,4 @@
-"""Resource limits. They are hard ones, for each process by itself; no job can lift them again."""
+"""Resource limits. They are hard limits of each process, and a job cannot raise them again."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from glidemq_async.errors import ExecutorError
 from glidemq_async.executors.permissions import Permissions
 
 _CPU_GRACE: Final = 1
-"""Seconds between SIGXCPU, which ends the process in a way that tells why, and SIGKILL, which nobody can catch."""
+"""Seconds between SIGXCPU, which shows the cause in the exit status, and SIGKILL, which cannot be caught."""
 _RESERVE: Final = 0.1
-"""The part of a job's processor time that a process may use in all before it is too worn for another job."""
+"""The part of a job's processor time that a process may use in total before it is replaced."""
 
 
 def limit(permissions: Permissions, *, apart: bool, threads: int, preparing: int) -> list[str]:
-    """Set the limits; `apart` says that the kernel counts our processes alone. For the rest see `apply`.
+    """Set the limits. `apart`: the kernel counts only our processes. For the other parameters see `apply`.
 
-    Returns what could not be limited. Raises ExecutorError when the process is past its memory already.
+    Return the limits that could not be set. Raises ExecutorError if the process already uses more memory.
     """
     if sys.platform == "win32":
         return [f"{name}: this platform has no resource limits" for name in _asked(permissions)]
@@ -41,9 +41,9 @@ def limit(permissions: Permissions, *, apart: bool, threads: int, preparing: int
 
 
 def begin_job(permissions: Permissions) -> None:
-    """Let the processor time of a job count from here, as far as `is_worn` said that there is enough of it.
+    """Count the processor time of a job from here. Call this only if `is_worn` is False.
 
-    What the first call takes away from that of the process, no later one gives back.
+    The first call lowers the limit of the process, and later calls cannot raise it again.
     """
     if permissions.cpu is None or sys.platform == "win32":
         return
@@ -51,13 +51,13 @@ def begin_job(permissions: Permissions) -> None:
 
     seconds = _after(permissions.cpu)
     reserve = _CPU_GRACE + int(permissions.cpu * _RESERVE)
-    # Where the system refuses limits, that was told when they were applied.
+    # If the system refuses limits, `limit` has already reported that.
     with suppress(OSError, ValueError):
         _lower(resource.RLIMIT_CPU, seconds, seconds + reserve)
 
 
 def is_worn(permissions: Permissions) -> bool:
-    """Whether this process has too little processor time left for another job."""
+    """Return True if this process has too little processor time left for another job."""
     if permissions.cpu is None or sys.platform == "win32":
         return False
     import resource
@@ -67,7 +67,7 @@ def is_worn(permissions: Permissions) -> bool:
 
 
 def _after(seconds: int) -> int:
-    """The processor time of this process after so many seconds more, in whole ones, which is what the kernel counts."""
+    """Return the processor time of this process in `seconds` from now, in whole seconds as the kernel counts."""
     return ceil(time.process_time() + seconds)
 
 
@@ -85,12 +85,12 @@ def _limit_processes(permissions: Permissions, *, apart: bool, threads: int) -> 
     if running is None:
         return ["processes: there is no user namespace, and no /proc to count the user's processes by"]
     _lower(resource.RLIMIT_NPROC, running - 1 + permissions.processes + threads)
-    told = f"the limit is what runs now ({running}) and {permissions.processes - 1} more, for all of them together"
-    return [f"processes: without a user namespace the kernel counts all processes of the user: {told}"]
+    counted = f"the limit is the {running} running now and {permissions.processes - 1} more, for all of them together"
+    return [f"processes: without a user namespace the kernel counts all processes of the user: {counted}"]
 
 
 def _tasks_of_the_user() -> int | None:
-    """How many processes and threads the user runs, this one included; None when it cannot be told."""
+    """Return the number of processes and threads of the user, including this one; None if it is unknown."""
     try:
         return sum(_tasks(entry.path) for entry in os.scandir("/proc") if entry.name.isdigit())
     except OSError:
@@ -117,13 +117,13 @@ def _check_memory(permissions: Permissions) -> None:
             used = int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
         if used >= permissions.memory:
             raise ExecutorError(
-                f"memory is {permissions.memory} bytes, the child has {used} bytes of address space before the first "
-                "job: grant more"
+                f"memory is {permissions.memory} bytes, but the child has {used} bytes of address space before the "
+                "first job; grant more"
             )
 
 
 def _try(name: str, kind: int, soft: int | None, hard: int | None = None) -> list[str]:
-    # Not every system that knows a limit lets it be set.
+    # Some systems know a limit but refuse to set it.
     try:
         _lower(kind, soft, hard)
     except (OSError, ValueError) as error:

@@ -38,7 +38,7 @@ userfaultfd 323 282, ustat 136 -, utime 132 -, utimensat 280 88, utimes 235 -, v
 """
 
 LAST: Final = 469
-"""The highest number known here, on both: what a newer kernel adds beyond it nobody has judged."""
+"""The highest number in this table, for both architectures. Newer system calls have not been reviewed."""
 
 
 def _column(place: int) -> dict[str, int]:
@@ -47,4 +47,4 @@ def _column(place: int) -> dict[str, int]:
 
 
 NUMBERS: Final = {"x86_64": _column(1), "aarch64": _column(2)}
-"""By instruction set; a call that one of them does not have is missing there."""
+"""System calls by instruction set. A call that an instruction set does not have is missing."""

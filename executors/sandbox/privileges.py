@@ -1,4 +1,4 @@
-"""Giving up privileges: no_new_privs, capabilities, and a user namespace in which processes are counted apart."""
+"""Drops privileges: no_new_privs, capabilities, and a user namespace with a separate count of processes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _CAPABILITY_VERSION: Final = 0x20080522
 
 
 def forgo_new() -> None:
-    """From now on no program gains rights by its set-user-id bit; Landlock and seccomp ask for it. Raises OSError."""
+    """Stop programs from gaining rights by a set-user-id bit. Landlock and seccomp require it. Raises OSError."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def drop_capabilities() -> None:
-    """Give up every capability for good. Root keeps its user number and what file modes give that user."""
+    """Drop every capability irrevocably. Root keeps its user id and the access that file modes give to it."""
     with suppress(OSError):
         prctl(_PR_CAP_AMBIENT, _CLEAR_ALL)
-    # Needs a capability itself; for a user without any there is nothing to drop.
+    # This needs a capability itself. A user without any has nothing to drop.
     with suppress(OSError):
         for capability in range(64):
             prctl(_PR_CAPBSET_DROP, capability)
@@ -43,7 +43,7 @@ def drop_capabilities() -> None:
 
 
 def enter_user_namespace() -> bool:
-    """Move into a user namespace, where no processes but ours are counted; False where there is none to be had."""
+    """Move into a user namespace, which counts only our processes. Return False if that is not possible."""
     user, group = os.geteuid(), os.getegid()
     signal = ctypes.c_int()
     try:
@@ -51,7 +51,7 @@ def enter_user_namespace() -> bool:
         syscall(NUMBERS[machine()]["unshare"], _CLONE_NEWUSER)
     except (OSError, KeyError):
         return False
-    # The kernel may forget the death signal when credentials change.
+    # The kernel may clear the death signal when credentials change.
     prctl(PR_SET_PDEATHSIG, signal.value)
     with suppress(OSError):
         Path("/proc/self/setgroups").write_text("deny")

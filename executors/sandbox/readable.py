@@ -1,7 +1,7 @@
-"""What a Python program has to read, whatever its job is granted: the default read set, listed in docs/permissions.md.
+"""The default read set: paths that a Python program must read, for any permissions (see docs/permissions.md).
 
-A directory of sys.path that belongs to an application may hold more than code, a `.env` or, when a script was started
-in somebody's home, everything: of such a directory the names and what can be imported are readable, the rest is not.
+A directory of sys.path that belongs to an application may contain more than code, for example a `.env` file, or a whole
+home directory if a script was started there. In such a directory, only the names and the importable files are readable.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OWN: Final = (
     ),
     *("smaps", "smaps_rollup", "stat", "statm", "status"),
 )
-"""What a process may read about itself. The rest shows the machine: its connections, its mounts."""
+"""Files about itself that a process may read. The others reveal the machine: its connections, its mounts."""
 _KERNEL: Final = (
     *("/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version"),
     *("/proc/filesystems", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/random", "/proc/sys/kernel/pid_max"),
@@ -52,13 +52,13 @@ _KERNEL: Final = (
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full")
 _CODE: Final = re.compile(r".*\.(py|pyc|pth|zip|egg|so(\.\d+)*)")
 _WHOLE: Final = (".dist-info", ".egg-info", ".egg", "__pycache__")
-"""Directories that hold compiled code, or what a package says about itself, and nothing else."""
+"""Directories that contain only compiled code or the metadata of a package."""
 _WRITABLE_DEVICES: Final = ("random", "urandom", "tty", "ptmx", "pts", "shm")
 
 
 _FRESH_SECONDS: Final = 5.0
 _AGED_SECONDS: Final = 10.0
-"""A process that is forked may use what its parent has found, unless it is older."""
+"""A forked process uses the paths that its parent found, up to this age."""
 
 
 class _Found(NamedTuple):
@@ -71,9 +71,9 @@ _found: list[_Found] = []
 
 
 def look_for_code() -> None:
-    """Find what `runtime_paths` and `listed_paths` return, for the processes that are forked from this one.
+    """Find the results of `runtime_paths` and `listed_paths`, for processes that are forked from this one.
 
-    Does nothing where that happened within the last 5 seconds.
+    Does nothing if that happened within the last 5 seconds.
     """
     if not _found or time.monotonic() - _found[0].at > _FRESH_SECONDS:
         application = _application()
@@ -88,7 +88,7 @@ def _known() -> _Found:
 
 
 def runtime_paths() -> list[str]:
-    """The paths that may be read with all below them; those of the code existed at most 10 seconds ago."""
+    """Return the paths that may be read with everything below them. Paths of code may be 10 seconds old."""
     own = (f"/proc/self/{name}" for name in _OWN)
     return [*_known().readable, *(path for path in own if os.path.exists(path))]
 
@@ -102,35 +102,35 @@ def _runtime_paths(application: Iterable[Path]) -> list[str]:
 
 
 def listed_paths() -> list[str]:
-    """The directories of which names may be listed, as importing does, but nothing read."""
+    """Return the directories that may be listed, which imports need, but not read."""
     return _known().listed
 
 
 def device_paths() -> list[str]:
-    """The devices that may be read and written."""
+    """Return the devices that may be read and written."""
     return [path for path in _DEVICES if os.path.exists(path)]
 
 
 def every_path() -> list[str]:
-    """The paths below which everything may be written when all of them are granted.
+    """Return the paths below which everything may be written with write=True.
 
-    Settings of the kernel and devices are not files that belong to somebody: whoever writes them owns the machine, and
-    root needs no capability for that.
+    Kernel settings and devices are left out: write access to them gives control of the machine, and root does not even
+    need a capability for it.
     """
     places = [f"/{name}" for name in os.listdir("/") if name not in {"proc", "sys", "dev"}]
     return [*places, *(path for name in _WRITABLE_DEVICES if os.path.exists(path := f"/dev/{name}"))]
 
 
 def program_paths() -> list[str]:
-    """Where programs may be started from when other processes may be started at all."""
+    """Return the paths from which programs may be started if the job may start processes."""
     places = {*_SYSTEM, *_installation()}
     return sorted(path for path in places if os.path.exists(path))
 
 
 def _installation() -> Iterator[str]:
-    """The interpreter, its standard library and its packages."""
+    """Yield the interpreter, its standard library and its packages."""
     for paths in (sysconfig.get_paths(), sysconfig.get_paths(vars={"base": sys.base_prefix})):
-        # "data" is the prefix itself, which need not hold Python alone.
+        # "data" is the prefix itself, which may contain more than Python.
         yield from (path for name, path in paths.items() if name != "data")
     yield sys.executable
     for prefix in {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}:
@@ -138,7 +138,7 @@ def _installation() -> Iterator[str]:
 
 
 def _application() -> set[Path]:
-    """The directories of sys.path, and those of what is imported already, that are not part of the installation."""
+    """Return the directories of sys.path and of imported modules that are not part of the installation."""
     places = {entry or "." for entry in sys.path}
     # Editable installations find packages without an entry in sys.path.
     for name, module in list(sys.modules.items()):
@@ -151,9 +151,9 @@ def _application() -> set[Path]:
 
 
 def _importable(directory: Path) -> Iterator[str]:
-    """Return the files of a directory that Python can import, and those of its packages; no other file in them.
+    """Yield the files of a directory and of its packages that Python can import, and no other files.
 
-    A directory without code is looked into if the one above it has some: it may be a namespace package.
+    A directory without code is searched if the one above it has code: it may be a namespace package.
     """
     seen: set[tuple[int, int]] = set()
     left = [(str(directory), True)]
@@ -177,10 +177,10 @@ def _importable(directory: Path) -> Iterator[str]:
 
 
 def _is_new(directory: str, seen: set[tuple[int, int]]) -> bool:
-    """Return whether a directory was not seen before; links may lead to one again and again."""
+    """Return True if a directory was not seen before. Links may lead to the same directory repeatedly."""
     with suppress(OSError):
-        told = os.stat(directory)
-        known = (told.st_dev, told.st_ino)
+        status = os.stat(directory)
+        known = (status.st_dev, status.st_ino)
         if known not in seen:
             seen.add(known)
             return True
@@ -188,7 +188,7 @@ def _is_new(directory: str, seen: set[tuple[int, int]]) -> bool:
 
 
 def _library() -> Iterator[str]:
-    """Return the directories of this library, which hold more than modules."""
+    """Yield the directories of this library, which contain more than modules."""
     for package in ("glidemq_async", "glidemq_async.functions"):
         module = sys.modules.get(package)
         yield from (os.path.realpath(place) for place in getattr(module, "__path__", ()))

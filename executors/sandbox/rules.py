@@ -1,4 +1,4 @@
-"""Which system calls permissions refuse. Each group says what its calls could be used for."""
+"""The system calls that permissions refuse. Each group names the possible misuse of its calls."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _F_SETPIPE_SZ: Final = 1031
 
 
 def rules_for(permissions: Permissions, landlock: int) -> list[Rule]:
-    """The rules for what is not granted, on a kernel with this version of Landlock (0: none)."""
+    """Return the rules for permissions that are not granted, with this version of Landlock (0: none)."""
     rules = [Rule(call) for calls in _ALWAYS.values() for call in calls.split()]
     rules += _neighbours(permissions, landlock)
     rules += _processes(permissions)
@@ -74,23 +74,23 @@ def rules_for(permissions: Permissions, landlock: int) -> list[Rule]:
 
 
 def _neighbours(permissions: Permissions, landlock: int) -> Iterator[Rule]:
-    """Priorities, limits and signals of processes beside this one; the kernel asks only for the same user."""
+    """Yield rules for priorities, limits and signals of other processes: the kernel checks only the user."""
     yield Rule("prlimit64", 0, (0,), unless=True)
     for call in ("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
         yield Rule(call, 0, (0,), unless=True)
     for call in ("setpriority", "ioprio_set"):
         yield Rule(call, 0, (0,) if call == "setpriority" else (1,), unless=True)
         yield Rule(call, 1, (0,), unless=True)
-    # Signals by way of asynchronous input: the kernel sends them in the name of the process.
+    # Signals through asynchronous input: the kernel sends them on behalf of the process.
     yield Rule("fcntl", 1, (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX))
-    # Whoever opens a leased file waits for the holder, for 45 seconds at most.
+    # A process that opens a leased file waits for the holder, for up to 45 seconds.
     yield Rule("fcntl", 1, (_F_SETLEASE, _F_NOTIFY))
     yield Rule("ioctl", 1, (*_TERMINAL, *_SIGNALS_BY_IO))
-    # Without the death signal the child outlives a worker that is killed.
+    # Without the death signal, the child would outlive a worker that is killed.
     yield Rule("prctl", 0, (_PR_SET_PDEATHSIG,))
     yield Rule("personality", 0, (_QUERY_PERSONALITY,), unless=True)
     if landlock < 6 and not permissions.subprocess:
-        # Landlock keeps signals inside from version 6 on; a process without others needs only its own number.
+        # Landlock confines signals from version 6 on. A process without child processes needs only its own id.
         own = (os.getpid(),)
         for call in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
             yield Rule(call, 0, own, unless=True)
@@ -98,7 +98,7 @@ def _neighbours(permissions: Permissions, landlock: int) -> Iterator[Rule]:
 
 
 def _processes(permissions: Permissions) -> Iterator[Rule]:
-    # Its flags lie in memory, where a filter cannot look: the C library goes on with clone.
+    # The flags of clone3 are in memory, which a filter cannot read. After ENOSYS the C library uses clone.
     yield Rule("clone3", error=errno.ENOSYS)
     for flag in (_CLONE_PARENT, *(1 << bit for bit in range(32) if _NAMESPACES >> bit & 1)):
         yield Rule("clone", 0, (flag,), mask=flag)
@@ -113,13 +113,13 @@ def _network(permissions: Permissions) -> Iterator[Rule]:
         yield Rule("socket", 0, (_UNIX, _INET, _INET6), unless=True)
         yield Rule("socket", 1, (_STREAM, _DATAGRAM, _PACKETS), mask=_KIND, unless=True)
         return
-    # A pair is connected for good and leads nowhere else; a pair of datagram sockets could send to any path.
+    # A stream pair stays connected to itself. A pair of datagram sockets could send to any path.
     yield Rule("socketpair", 0, (_UNIX,), unless=True)
     yield Rule("socketpair", 1, (_STREAM, _PACKETS), mask=_KIND, unless=True)
     if permissions.network is False:
         yield from (Rule(call) for call in _SOCKETS_OFF.split())
         return
-    # Ports are Landlock's, which knows TCP only and looks at bind and connect only.
+    # Landlock checks the ports, but only for TCP and only in bind and connect.
     yield Rule("socket", 0, (_INET, _INET6), unless=True)
     yield Rule("socket", 1, (_STREAM,), mask=_KIND, unless=True)
     yield Rule("socket", 2, (_ANY_PROTOCOL, _TCP), unless=True)
@@ -133,22 +133,22 @@ def _files(permissions: Permissions, landlock: int) -> Iterator[Rule]:
         yield Rule("inotify_add_watch")
     if permissions.write is True:
         return
-    # Landlock does not look at modes, owners, times and attributes: a job could change those of any file of its user.
+    # Landlock does not check modes, owners, times and attributes: a job could change them for any file of its user.
     yield from (Rule(call) for call in _METADATA.split())
     yield Rule("ioctl", 1, _FILE_FLAGS)
-    # A file can be made with these bits, too. openat2 has its mode in memory, where a filter cannot look.
+    # A file can also be created with these bits. The mode of openat2 is in memory, which a filter cannot read.
     yield Rule("openat2", error=errno.ENOSYS)
     for call, argument in (("open", 2), ("creat", 1), ("openat", 3), ("mknod", 1), ("mknodat", 2)):
         yield Rule(call, argument, (_S_ISUID, _S_ISGID, _S_ISUID | _S_ISGID), mask=_S_ISUID | _S_ISGID)
     if landlock < 3:
-        # Landlock looks at truncation from version 3 on; before that, opening to write is refused at least.
+        # Landlock checks truncation from version 3 on. Before that, at least truncation by opening is refused.
         yield Rule("truncate")
         for call, argument in (("open", 1), ("openat", 2)):
             yield Rule(call, argument, (_O_TRUNC, _O_TRUNC | _O_BOTH), mask=_O_TRUNC | _O_WRITES)
 
 
 def _buffers(permissions: Permissions) -> Iterator[Rule]:
-    """Larger buffers of sockets and pipes: they lie in the kernel, where the limit of `memory` does not count them."""
+    """Yield rules for larger buffers of sockets and pipes: kernel memory does not count for the limit of `memory`."""
     if permissions.memory is None:
         return
     yield Rule("setsockopt", 2, _BUFFER_SIZES, only=(1, _SOL_SOCKET))

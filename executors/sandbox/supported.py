@@ -1,4 +1,4 @@
-"""What of the sandbox this machine offers: for `glidemq doctor`, and to refuse in time."""
+"""Detects which mechanisms of the sandbox this machine has, for `glidemq doctor` and for early refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FEATURES: Final = (
     ("landlock scope", 6, "signals and abstract unix sockets stay inside (6.12)"),
 )
 _USUAL_BUFFER: Final = 212_992
-"""Bytes that a socket may hold where the kernel does not say it."""
+"""Bytes of a socket's buffers if the kernel does not report them."""
 _TRY_NAMESPACE: Final = (
     "import ctypes, os; c = ctypes.CDLL(None, use_errno=True); "
     "r = c.unshare(0x10000000); print(os.strerror(ctypes.get_errno()) if r else 'ok')"
@@ -33,7 +33,7 @@ _TRY_NAMESPACE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """One mechanism of the sandbox: whether this machine has it, and what it is for."""
+    """One mechanism of the sandbox, its availability on this machine, and its purpose."""
 
     name: str
     available: bool
@@ -41,7 +41,7 @@ class Support:
 
 
 def support() -> list[Support]:
-    """Return the mechanisms of the sandbox and whether they are there. Starts a short process; for diagnosis."""
+    """Return the mechanisms of the sandbox and their availability. For diagnosis: it starts a short process."""
     version = landlock.version()
     where = f"{platform.system()} {platform.release()} on {machine()}"
     return [
@@ -54,7 +54,7 @@ def support() -> list[Support]:
 
 
 def unenforced(permissions: Permissions, version: int, *, filtered: bool) -> list[str]:
-    """What cannot be enforced with this version of Landlock (0: none), with or without seccomp filters."""
+    """Return the permissions that cannot be enforced with this version of Landlock (0: none) and seccomp filters."""
     missing: list[str] = []
     if version < 1:
         missing.append(f"memory and environment of the user's other processes, in /proc: {_NO_LANDLOCK}")
@@ -62,7 +62,7 @@ def unenforced(permissions: Permissions, version: int, *, filtered: bool) -> lis
     elif version < 3 and not filtered and permissions.write is not True:
         missing.append("write: truncation is not refused (Linux 6.2)")
     if isinstance(permissions.network, tuple) and version < 4:
-        missing.append("network: TCP ports are not told apart (Linux 6.7), every port can be reached")
+        missing.append("network: TCP ports cannot be restricted (needs Linux 6.7), so every port can be reached")
     if version < 6 and (permissions.subprocess or not filtered):
         missing.append("signals to other processes of the user (Linux 6.12)")
     missing += _uncounted(permissions)
@@ -74,7 +74,7 @@ def unenforced(permissions: Permissions, version: int, *, filtered: bool) -> lis
 
 
 def _uncounted(permissions: Permissions) -> list[str]:
-    """Return that the sockets of a process may hold more memory than it is granted in all."""
+    """Return a note if the sockets of a process may use more memory than it is granted in total."""
     if not IS_LINUX or permissions.memory is None or permissions.open_files is None:
         return []
     most = permissions.open_files * _setting("core/wmem_default", _USUAL_BUFFER)
@@ -86,17 +86,17 @@ def _uncounted(permissions: Permissions) -> list[str]:
 
 
 def _socket_buffers() -> Support:
-    """Return how much memory of the kernel a job may hold beside its `memory`."""
+    """Return how much kernel memory a job may use in addition to its `memory`."""
     if not IS_LINUX:
         return Support("socket buffers", False, "not on this platform")
     local = _setting("core/wmem_default", _USUAL_BUFFER)
     tcp = _setting("ipv4/tcp_wmem", 4 * 2**20) + _setting("ipv4/tcp_rmem", 6 * 2**20)
-    told = f"each open file may hold {local} bytes beside memory=, a TCP connection {tcp}; a control group limits both"
-    return Support("socket buffers", filters.available(), told)
+    detail = f"each open file may use {local} bytes in addition to memory=, a TCP connection {tcp}"
+    return Support("socket buffers", filters.available(), f"{detail}; a control group limits both")
 
 
 def _setting(name: str, usual: int) -> int:
-    """Return the last number of a setting of the network."""
+    """Return the last number of a network setting."""
     try:
         with open(f"/proc/sys/net/{name}", encoding="ascii") as file:
             return int(file.read().split()[-1])

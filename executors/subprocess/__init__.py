@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: docs/executors.md says what they may expect, ARCHITECTURE.md how it is built."""
+"""Runs jobs in subprocesses. docs/executors.md is the user guide; ARCHITECTURE.md describes the design."""
 
 from glidemq_async.executors.subprocess.executor import SubprocessExecutor
 

@@ -1,6 +1,6 @@
-"""The first thing that runs in a new interpreter: `boot.py <what> <configuration's descriptor> [<channel's>]`.
+"""Entry point of a new interpreter: `boot.py guard|child <configuration's descriptor> [<channel's>]`.
 
-It imports nothing of the library before the configuration has said where to find it.
+It imports nothing of the library before it has read the import path from the configuration.
 """
 
 import json

@@ -1,8 +1,8 @@
 """The worker's end of a channel: frames in the event loop.
 
-Its peer runs the code of jobs and may be hostile, so everything it can make the worker do is bounded: the size of a
-frame, frames and bytes per second, frames that wait, and answers that it does not read. A peer that reaches a bound is
-not cut off. The worker stops reading, and the peer waits when its socket is full.
+Its peer runs the code of jobs and may be hostile, so all work that it can cause in the worker is limited: the size of a
+frame, frames and bytes per second, waiting frames, and unread replies. A peer that reaches a limit stays connected. The
+worker stops reading, and the peer blocks when its socket is full.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from glidemq_async.errors import ExecutorError
 from glidemq_async.executors.subprocess.frames import Frame, Splitter, packed
 
 Aside: TypeAlias = Callable[[Frame, int], bool]
-"""Sees each frame and its size in bytes when it arrives; nobody receives a frame for which it returns True."""
+"""Gets each frame and its size in bytes on arrival. If it returns True, `receive` skips the frame."""
 
 _ENOUGH: Final = 32
-"""Frames that may wait to be looked at before no more are read."""
+"""Number of waiting frames at which the channel stops reading."""
 _AT_ONCE: Final = 64
-"""Frames that are cut before other work of the event loop gets a turn."""
+"""Number of frames after which other work of the event loop gets a turn."""
 _WINDOW: Final = 1.0
-"""Seconds for which a flow is counted."""
+"""Length in seconds of the window in which a flow is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The frames and bytes that are read from one process per second."""
+    """Limits of the frames and bytes that are read from one process per second."""
 
     frames: int
     bytes: int
 
 
 class Channel(asyncio.Protocol):
-    """Frames to and from one process. `broken` says what was wrong with the last bytes, if something was."""
+    """Frames to and from one process. `broken` is the error of an invalid frame, if there was one."""
 
     def __init__(self, limit: int, ended: Callable[[], None], aside: Aside, flow: Flow | None) -> None:
         self._splitter = Splitter(limit)
@@ -55,7 +55,7 @@ class Channel(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self.is_open = True
         self.is_full = False
-        """Whether the peer has not read what was sent; see `drained`."""
+        """True while the peer does not read; see `drained`."""
         self.broken: ExecutorError | None = None
 
     @classmethod
@@ -68,9 +68,9 @@ class Channel(asyncio.Protocol):
         aside: Aside = lambda _frame, _size: False,
         flow: Flow | None = None,
     ) -> Channel:
-        """Open a channel over a socket, which belongs to it from now on; `ended` is called when its peer is gone.
+        """Open a channel over a socket, which the channel then owns. `ended` is called when the peer is gone.
 
-        Frames of more than `limit` bytes break the channel. No more than `flow` is read per second; None: everything.
+        Frames of more than `limit` bytes break the channel. `flow` limits reading per second; None: no limit.
         """
         sock.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -78,13 +78,13 @@ class Channel(asyncio.Protocol):
         return protocol
 
     def send(self, *frame: object) -> None:
-        """Send a frame; one to a peer that is gone is dropped. Raises ExecutorError for one that is too large."""
+        """Send a frame, or drop it if the peer is gone. Raises ExecutorError for a frame that is too large."""
         data = packed(*frame)
         if self._transport is not None and self.is_open:
             self._transport.write(data)
 
     async def drained(self) -> None:
-        """Wait until the peer has read most of what was sent, or is gone. For one waiter at a time."""
+        """Wait until the peer has read most of the sent data, or is gone. For one waiter at a time."""
         while self.is_full and self.is_open:
             self._drained = asyncio.get_running_loop().create_future()
             try:
@@ -93,7 +93,7 @@ class Channel(asyncio.Protocol):
                 self._drained = None
 
     def begin(self, limit: int) -> None:
-        """Begin a run: drop what came since the last one, and refuse frames of more than `limit` bytes from now on."""
+        """Begin a run: drop frames of the previous run, and refuse frames of more than `limit` bytes from now on."""
         self._splitter.limit = limit
         self._counted = self._received = 0
         self._since = None
@@ -102,7 +102,7 @@ class Channel(asyncio.Protocol):
             self._cut()
 
     async def receive(self) -> Frame | None:
-        """Wait for the next frame; None when there will be none. For one waiter at a time."""
+        """Wait for the next frame. Return None when the peer is gone. For one waiter at a time."""
         while not self._frames:
             if not self.is_open:
                 return None
@@ -117,7 +117,7 @@ class Channel(asyncio.Protocol):
         return frame
 
     def close(self) -> None:
-        """Close the channel; what has arrived can still be received."""
+        """Close the channel. Frames that have arrived can still be received."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -128,7 +128,7 @@ class Channel(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Cut it into frames; a peer that sends anything else is cut off."""
+        """Split the data into frames. Invalid data closes the channel."""
         self._received += len(data)
         self._splitter.add(data)
         if self._later is None:
@@ -139,13 +139,13 @@ class Channel(asyncio.Protocol):
         self.is_full = True
 
     def resume_writing(self) -> None:
-        """Note that the peer has read most of what was sent."""
+        """Note that the peer has read most of the sent data."""
         self.is_full = False
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer is gone. What it has sent before can still be received."""
+        """Note that the peer is gone. Frames that it sent before can still be received."""
         del exc
         self.is_open = False
         if self._later is not None:
@@ -153,13 +153,13 @@ class Channel(asyncio.Protocol):
             self._later = None
         self._read_the_rest()
         self.resume_writing()
-        self._tell()
+        self._notify()
         self._ended()
 
     # -- cutting ----------------------------------------------------------------------------------------------------
 
     def _cut(self) -> None:
-        """Cut frames from what has arrived, and read on, or later, as the bounds allow it."""
+        """Split received data into frames, and continue to read now or later, as the limits permit."""
         self._later = None
         frames, wait, left = self._frames, 0.0, _AT_ONCE
         try:
@@ -177,22 +177,22 @@ class Channel(asyncio.Protocol):
         except ExecutorError as error:
             self.broken = error
             self.close()
-        self._tell()
+        self._notify()
 
     def _over_flow(self) -> float:
-        """Return for how many seconds nothing more may be read; 0 while the flow allows it."""
+        """Return the seconds for which reading must pause, 0 while the flow is within its limits."""
         flow = self._flow
         if flow is None or (self._counted < flow.frames and self._received < flow.bytes):
             return 0.0
         now = asyncio.get_running_loop().time()
         if self._since is not None and now < self._since + _WINDOW:
             return self._since + _WINDOW - now
-        # The first window of a run ends here whenever it began: a run that sends little never looks at the clock.
+        # The first window of a run ends here, whenever it began, so a run that sends little never reads the clock.
         self._since, self._counted, self._received = now, 0, 0
         return 0.0
 
     def _pause(self, wait: float | None) -> None:
-        """Read nothing for a while; None: until what waits has been received."""
+        """Pause reading for `wait` seconds; None: until the waiting frames have been received."""
         if not self._is_paused and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
@@ -207,7 +207,7 @@ class Channel(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _read_the_rest(self) -> None:
-        """Cut what has arrived before the end, within the bounds of one turn: nothing after it is waited for."""
+        """Split the data that arrived before the end, up to the limit of one turn. No more data will arrive."""
         try:
             for _ in range(_AT_ONCE):
                 frame = self._splitter.cut()
@@ -218,6 +218,6 @@ class Channel(asyncio.Protocol):
         except ExecutorError as error:
             self.broken = self.broken or error
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

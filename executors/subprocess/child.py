@@ -1,6 +1,6 @@
-"""A child: takes one job after the other over its channel and runs it in its main thread.
+"""A child process: receives one job after another over its channel and runs each in its main thread.
 
-A second thread reads the channel, so that abort and the worker's end are noticed while a handler runs.
+A second thread reads the channel, so that the child notices an abort and the worker's end while a handler runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from glidemq_async.executors.subprocess.frames import PROTOCOL, Frame
 from glidemq_async.executors.subprocess.link import Link
 from glidemq_async.executors.subprocess.proxy import ChildClient
 from glidemq_async.executors.subprocess.references import MainModule, read_main, resolve
-from glidemq_async.executors.subprocess.remote_errors import carried
+from glidemq_async.executors.subprocess.remote_errors import error_to_values
 from glidemq_async.executors.subprocess.system import memory_in_use
 from glidemq_async.executors.subprocess.tracing import Trace, adopt_trace, flush_spans
 from glidemq_async.jobs.context import set_current_job
@@ -44,13 +44,13 @@ CHANNEL: Final = 3
 ENDED: Final = 0
 STOPPED: Final = 143
 UNPREPARED: Final = 78
-"""Exit statuses: told to end, ended by SIGTERM (128 + 15), or not fit to take jobs (`EX_CONFIG`)."""
+"""Exit statuses: ended on request, ended by SIGTERM (128 + 15), or unable to run jobs (`EX_CONFIG`)."""
 PREPARING: Final = 60
-"""Seconds of processor time for imports and set-up, where that of jobs is limited."""
+"""Seconds of processor time for imports and set-up when the processor time of jobs is limited."""
 
 
 def main(config: Mapping[str, Any]) -> None:
-    """Be a child until there is nothing more to do; does not return."""
+    """Run as a child until the worker ends it. Does not return."""
     link = Link(socket.socket(fileno=CHANNEL))
     os.set_inheritable(CHANNEL, False)
     _exit(Child(link, config).live())
@@ -69,21 +69,21 @@ class Child:
         self._job: Job[Any, Any] | None = None
         self._client: ChildClient | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._told_to_stop = False
+        self._stop_requested = False
         self._begin_job: Callable[[], None] = lambda: None
         self._is_worn: Callable[[], bool] = lambda: False
         self._denied: Callable[[BaseException], BaseException] = lambda error: error
         self._logs = None if config["levels"] is None else Forwarding(link, config["levels"])
 
     def live(self) -> int:
-        """Get ready, say so, and run what comes; returns the exit status."""
+        """Prepare, report that the child is ready, and run jobs. Return the exit status."""
         try:
             lacking = self._prepare()
             signal.signal(signal.SIGTERM, self._on_term)
             threading.Thread(target=self._read, name="glidemq-channel", daemon=True).start()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the worker is told, and this process ends
+        except BaseException as error:  # noqa: BLE001 - the worker gets any error, and this process ends
             with suppress(OSError):
-                self._link.send("unprepared", carried(self._denied(error)))
+                self._link.send("unprepared", error_to_values(self._denied(error)))
             return UNPREPARED
         self._link.send("ready", PROTOCOL, os.getpid(), lacking)
         while (frame := self._inbox.get()) is not None:
@@ -96,7 +96,7 @@ class Child:
     def _prepare(self) -> list[str]:
         lacking: list[str] = []
         if self._config["permissions"] is not None:
-            # Only where they are needed: children without permissions start without the sandbox.
+            # Imported only if needed: children without permissions start without the sandbox.
             sandbox = importlib.import_module("glidemq_async.executors.sandbox")
             allowed = Permissions(**self._config["permissions"])
             lacking = sandbox.apply(allowed, channels=[self._link.descriptor], threads=1, preparing=PREPARING)
@@ -123,7 +123,7 @@ class Child:
         if self._logs is not None:
             self._logs.take_over()
 
-    # -- what the worker says; in the thread that reads -------------------------------------------------------------
+    # -- frames from the worker; in the thread that reads -------------------------------------------------------------
 
     def _read(self) -> None:
         for frame in self._link.frames():
@@ -139,7 +139,7 @@ class Child:
                 self._inbox.put(None if frame[0] == "stop" else frame)
                 if frame[0] == "stop":
                     return
-        # The worker is gone, and whatever runs here runs for nobody. The group is this process's own.
+        # The worker is gone, so the result of this run has no receiver. The process group belongs to this process.
         with suppress(OSError):
             os.killpg(0, signal.SIGKILL)
         os._exit(STOPPED)
@@ -149,11 +149,11 @@ class Child:
         job, task = self._job, self._task
         if job is None or job.id != job_id:
             return
-        self._told_to_stop = True
+        self._stop_requested = True
         if task is None:
             job.abort.set(reason)
             return
-        with suppress(RuntimeError):  # it has ended meanwhile
+        with suppress(RuntimeError):  # it has just ended
             task.get_loop().call_soon_threadsafe(self._abort_task, job, task, reason)
 
     def _abort_task(self, job: Job[Any, Any], task: asyncio.Task[Any], reason: str) -> None:
@@ -162,42 +162,42 @@ class Child:
 
     def _on_term(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        # Service managers send it to all processes of a service: what is to stop, and when, is the worker's to say.
-        if self._told_to_stop:
+        # Service managers send SIGTERM to all processes of a service. Only the worker decides which runs stop.
+        if self._stop_requested:
             raise SystemExit(STOPPED)
 
     # -- one job ----------------------------------------------------------------------------------------------------
 
     def _run(self, frame: Frame) -> None:
         _, number, reference, queue, limit, values, call, trace = frame
-        # Before anything of the job is touched: a process that dies before this has not started the job.
+        # Sent before the job is touched: a process that dies before this frame has not started the job.
         self._link.send("begun", number)
         self._client = ChildClient(self._link, number, queue, limit)
-        # It has all that a job asks of its client while it runs; the rest says what it lacks.
+        # ChildClient has the methods that a running job needs. Its other attributes raise an error that explains this.
         job: Job[Any, Any] = Job.from_plain(cast("QueueClient", self._client), values)
-        _ = job.abort  # made here, before the other thread looks for it
-        self._told_to_stop = False
+        _ = job.abort  # created here, before the other thread reads it
+        self._stop_requested = False
         self._job = job
         self._begin_job()
         try:
-            # What a handler sets in its context ends with it.
+            # Context variables that a handler sets end with its run.
             outcome = contextvars.copy_context().run(self._outcome, job, reference, call, trace)
         finally:
             self._job = None
             self._client.functions.close()
-        if os.getpid() != self._pid:  # a fork that the handler let return: its process answers, not this one
+        if os.getpid() != self._pid:  # a fork inside the handler returned
             _exit(ENDED)
         _flush()
         if self._logs is not None:
             self._logs.end(job.id)
-        if self._told_to_stop and outcome[0] == "failed" and outcome[2]:
+        if self._stop_requested and outcome[0] == "failed" and outcome[2]:
             _exit(STOPPED)
         self._link.send(outcome[0], number, outcome[1], memory_in_use(), self._is_worn())
 
     def _outcome(
         self, job: Job[Any, Any], reference: str, call: bytes | None, trace: Trace
     ) -> tuple[str, object, bool]:
-        """What the run came to; the last part says whether it was cut off by SIGTERM."""
+        """Return kind and value of the outcome, and True if SIGTERM ended the run."""
         try:
             if self._logs is not None:
                 self._logs.begin(job.id)
@@ -212,9 +212,13 @@ class Child:
             assert self._client is not None  # noqa: S101 - set for the run
             return "done", self._client.encode(value, "result", job.name, job.id), False
         except asyncio.CancelledError as error:
-            return ("cancelled" if self._told_to_stop else "failed"), carried(error), False
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
-            return "failed", carried(self._denied(error)), isinstance(error, SystemExit) and error.code == STOPPED
+            return ("cancelled" if self._stop_requested else "failed"), error_to_values(error), False
+        except BaseException as error:  # noqa: BLE001 - any error of a handler fails its job
+            return (
+                "failed",
+                error_to_values(self._denied(error)),
+                isinstance(error, SystemExit) and error.code == STOPPED,
+            )
 
     def _function(self, reference: str) -> Callable[..., Any]:
         if reference not in self._functions:
@@ -222,11 +226,11 @@ class Child:
                 self._functions[reference] = resolve(reference)
                 self._take_over_logging()
             except Exception as error:
-                raise ExecutorError(f"{reference} cannot be found in the process of the job: {error!r}") from error
+                raise ExecutorError(f"{reference} cannot be imported in the process of the job: {error!r}") from error
         return self._functions[reference]
 
     def _finish(self, value: Any) -> Any:
-        """Return the value, awaited if it wants to be."""
+        """Return the value, after awaiting it if it is awaitable."""
         if not inspect.isawaitable(value):
             return value
         if self._runner is None:
@@ -234,7 +238,7 @@ class Child:
         loop = self._runner.get_loop()
         task = loop.create_task(_awaited(value))
         self._task = task
-        if self._told_to_stop and self._job is not None:  # between the call and its task
+        if self._stop_requested and self._job is not None:  # an abort arrived between the call and its task
             loop.call_soon(self._abort_task, self._job, task, "cancelled")
         try:
             return loop.run_until_complete(task)
@@ -248,12 +252,12 @@ async def _awaited(value: Any) -> Any:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # A handler may have closed or replaced it.
+        # A handler may have closed or replaced the stream.
         with suppress(Exception):
             stream.flush()
 
 
 def _exit(status: int) -> None:
-    # Threads that a handler left behind must not keep the process.
+    # Threads that a handler left behind must not keep the process alive.
     _flush()
     os._exit(status)

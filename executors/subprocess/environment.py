@@ -1,4 +1,4 @@
-"""The environment of children: what programs need to find their way, and nothing that may be a secret."""
+"""The environment of children: variables that programs need, and none that may contain secrets."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ _PLAIN_PREFIXES: Final = ("LC_", "PYTHON", "DYLD_")
 
 
 def plain_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that children get when no permissions say otherwise."""
+    """Return the variables that children get without permissions."""
     return {name: value for name, value in environ.items() if name in _PLAIN or name.startswith(_PLAIN_PREFIXES)}

@@ -1,4 +1,4 @@
-"""The subprocess executor: jobs run in warm processes, so that a crash, a leak or a loop costs one job only."""
+"""The subprocess executor: jobs run in warm processes, so that a crash, a leak or an endless loop affects one job."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.storage.urls import VARIABLE
 
 _JOBS_OF_A_PROCESS: Final = 1_000
-"""After which a process is replaced, where no job has to be kept from the next one."""
+"""Number of jobs after which a process is replaced when jobs need not be isolated from each other."""
 
 MOST_LOST: Final = 3
-"""Processes that may die before they start a job until that is the job's failure."""
+"""Number of processes that may die before they start a job. After that, the job fails."""
 
 _log = logging.getLogger(__name__)
 
 
 _FEW_JOBS: Final = 10
 _LOADED: Final = ("glidemq_async:Queue", "glidemq_async:GlideMQ")
-"""Imported by the guard for processes that run few jobs, which would spend most of their time on it."""
+"""Imports that the guard makes for processes that run few jobs, which would spend most of their time on them."""
 
 
 class SubprocessExecutor:
-    """Runs each job in a process of its own, taken from a pool of warm ones; plain and coroutine functions.
+    """Runs each job in a process from a pool of warm processes. Handlers are plain or coroutine functions.
 
-    - `processes`: the most processes that run jobs at a time.
-    - `permissions`: what jobs may reach (see docs/permissions.md); None confines nothing but the environment.
+    - `processes`: maximum number of processes that run jobs at the same time.
+    - `permissions`: the permissions of jobs (see docs/permissions.md); None restricts only the environment.
     - `start_method`: "forkserver" forks processes from a clean one, in milliseconds; "spawn" starts an interpreter
       for each.
     - `max_jobs`: the number of jobs after which a process is replaced; None: never. "auto" is 1 with `permissions`,
-      so that no job finds what another one left in its process, and 1,000 without.
+      so that no job sees data that another one left in its process, and 1,000 without.
     - `max_memory`: a process that holds more bytes of memory after a job is replaced; None: never.
-    - `grace`: seconds for a run that is stopped (timeout, revoked, shutdown): it is told, gets SIGTERM after half of
-      them, SIGKILL after all. Whatever it started goes with it.
-    - `heartbeat_timeout`: a run that asks nothing of its job (heartbeat, log, progress, data) for so many seconds is
-      stopped like one that takes too long; None: runs may be silent.
-    - `capture_output`: what jobs write to stdout and stderr becomes lines of their logs; False passes it on to the
-      worker's stdout and stderr, at most 4 MiB a second of each.
-    - `forward_logs`: what jobs log is handled by the worker's loggers, whatever imported code sets up for logging;
-      False: that holds, and without it warnings go to stderr.
-    - `setup`: a function without arguments that each process calls once before its first job, from a module.
-    - `frames_per_second`, `bytes_per_second`: what the worker reads from each process. A job that sends more (log
-      records, progress, a result) waits; nothing is lost.
-    - `warm`: how many processes are started with the worker; the others when they are first needed.
+    - `grace`: seconds in which a run must stop (timeout, revoked, shutdown). Its abort signal is set immediately, it
+      gets SIGTERM after half of the time and SIGKILL after all of it. All processes that it started are killed too.
+    - `heartbeat_timeout`: a run that makes no call of its job (heartbeat, log, progress, data) for this many seconds is
+      stopped like one that exceeds its timeout; None: runs may be silent.
+    - `capture_output`: True logs the lines that jobs write to stdout and stderr in their jobs; False passes them on to
+      the worker's stdout and stderr, at most 4 MiB a second each.
+    - `forward_logs`: True sends log records of jobs to the worker's loggers and ignores any logging set-up of imported
+      code; False uses that set-up, or writes warnings to stderr without one.
+    - `setup`: a function of a module, without arguments, that each process calls once before its first job.
+    - `frames_per_second`, `bytes_per_second`: limits of what the worker reads from each process. A job that sends more
+      (log records, progress, a result) waits; nothing is lost.
+    - `warm`: number of processes that start with the worker; the others start when they are first needed.
 
-    A process that ends while it runs a job is that job's failure, an ExecutorError with the exit status or signal. A
-    job whose process ends before it has started the job is run by another one, and no attempt is counted.
+    If a process ends while it runs a job, the job fails with an ExecutorError that has the exit status or signal. If it
+    ends before it has started the job, another process runs the job, and no attempt is counted.
     The handler must be a function at the top level of a module. Raises TypeError and ValueError for bad options.
     """
 
@@ -120,7 +120,7 @@ class SubprocessExecutor:
         return 0
 
     def check_handler(self, handler: Handler) -> None:
-        """Note a function that will be run here; TypeError, which says what to do, for one no process can find."""
+        """Register a function that will run here. Raises TypeError with a remedy if a process cannot import it."""
         self._reference(handler)
 
     async def start(self, freed: Callable[[], None]) -> None:
@@ -133,7 +133,7 @@ class SubprocessExecutor:
         try:
             for child in await asyncio.gather(*(pool.take() for _ in range(self._warm))):
                 pool.give_back(child)
-        except BaseException:  # cancelled, too: nothing may be left of what was not started to its end
+        except BaseException:  # cancelled, too: no process may be left after an incomplete start
             await self.stop(0.0)
             raise
 
@@ -149,7 +149,7 @@ class SubprocessExecutor:
         }
 
     def _loaded(self) -> list[str]:
-        """Return what the guard imports, so that its children find it imported."""
+        """Return the modules that the guard imports for its children."""
         loaded = [] if self._permissions is None else ["glidemq_async.executors.sandbox"]
         is_short = self._max_jobs is not None and self._max_jobs <= _FEW_JOBS
         return [*loaded, *(_LOADED if is_short else ())]
@@ -162,26 +162,26 @@ class SubprocessExecutor:
         return environment
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
-        """Run the handler in a process that is free, at most `timeout` seconds from its start (then TimeoutError).
+        """Run the handler in a free process. Raises TimeoutError `timeout` seconds after its start.
 
-        Raises what the handler raises, ExecutorError when its process ends or none can be started, TypeError and
-        SerializationError for what cannot be sent.
+        Raises the errors of the handler, ExecutorError when its process ends or none can be started, TypeError and
+        SerializationError for values that cannot be sent.
         """
         if self._pool is None:
-            raise ExecutorError("asked to run a job, found the subprocess executor not started")
+            raise ExecutorError("the subprocess executor is not started; call start() before run()")
         work = self._work(handler, job)
         _ = job.abort
         outcome = await self._run_once(self._pool, work, job, timeout)
         for _ in range(MOST_LOST - 1):
             if outcome.kind != "lost":
                 break
-            # The process was dead, or died before it started the job: the job had no part in that.
+            # The process was dead, or died before it started the job, so the job cannot be the cause.
             _log.warning("job %s: %s; another process runs it", job.id, outcome.value)
             outcome = await self._run_once(self._pool, work, job, timeout)
         return outcome.result()
 
     async def _run_once(self, pool: Pool, work: list[object], job: Job[Any, Any], timeout: float | None) -> Outcome:
-        """Run the job in the next process that is free."""
+        """Run the job in the next free process."""
         with waiting():
             child = await pool.take()
         child.jobs += 1
@@ -190,9 +190,9 @@ class SubprocessExecutor:
         if child.output is not None:
             child.output.begin(job)
         try:
-            self._tell_levels(child)
+            self._send_levels(child)
             child.channel.send("run", child.jobs, *work)
-            outcome = await self._attended(pool, child, job, timeout)
+            outcome = await self._await_outcome(pool, child, job, timeout)
         except BaseException:
             pool.end(child)
             raise
@@ -203,13 +203,13 @@ class SubprocessExecutor:
         self._keep_or_replace(pool, child, outcome)
         return outcome
 
-    def _tell_levels(self, child: Child) -> None:
+    def _send_levels(self, child: Child) -> None:
         if self._levels is not None and child.levels is not (now := self._levels.now()):
             child.levels = now
             child.channel.send("levels", now)
 
-    async def _attended(self, pool: Pool, child: Child, job: Job[Any, Any], timeout: float | None) -> Outcome:
-        """Wait for the outcome, and end the run when its time is over or it is cancelled."""
+    async def _await_outcome(self, pool: Pool, child: Child, job: Job[Any, Any], timeout: float | None) -> Outcome:
+        """Wait for the outcome. End the run when its time is over or this call is cancelled."""
         cpu = None if self._permissions is None else self._permissions.cpu
         run = Run(child, job, self._silence, cpu)
         serving = asyncio.create_task(run.serve())
@@ -220,7 +220,7 @@ class SubprocessExecutor:
             outcome = await run.stop(serving, job.abort.reason, self.grace, pool.signal)
             if outcome.kind != "done":
                 raise
-            # It was done before it could be stopped; its process is replaced all the same.
+            # The run completed before it could be stopped. Its process is replaced anyway.
             pool.end(child)
             return outcome
         if serving.done() and serving.result().kind != "silent":
@@ -257,13 +257,13 @@ class SubprocessExecutor:
 
     def _reference(self, function: Callable[..., Any]) -> str:
         if not isinstance(function, FunctionType):
-            return reference_of(function)  # whatever it is, it need not be hashable
+            return reference_of(function)  # it may not be hashable
         if function not in self._references:
             self._references[function] = reference_of(function)
         return self._references[function]
 
     async def stop(self, grace: float) -> None:
-        """End all processes: idle ones are asked first, what runs after `grace` seconds is killed."""
+        """End all processes: ask idle ones to end, and kill the rest after `grace` seconds."""
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.stop(max(grace, 0.0))

@@ -1,4 +1,4 @@
-"""What is logged in a child, on its way to the worker."""
+"""Forwards the log records of a child to the worker."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from glidemq_async.executors.subprocess.records import (
     Allowance,
     Levels,
     Values,
-    carried_record,
+    record_to_values,
 )
 
-_PATIENCE: Final = 0.1
-"""Seconds for which a record may hold up who logs it; none may after it, until the worker takes one again."""
+_SEND_SECONDS: Final = 0.1
+"""Seconds for which sending may block the logging thread. After that, sends do not wait until one succeeds again."""
 
 _log = logging.getLogger("glidemq_async.executors.subprocess")
 _run: ContextVar[str] = ContextVar("glidemq_run", default="")
 
 
 class Forwarding(logging.Handler):
-    """The one handler of a child: the worker's logging decides where records go.
+    """The only handler of a child. The worker's logging decides where records go.
 
-    At most 1,000 records a second are sent, and none that the worker does not take in time; others are counted.
+    At most 1,000 records a second are sent. Further records, and those that the worker accepts too late, are counted.
     """
 
     def __init__(self, link: Link, levels: Levels) -> None:
         super().__init__()
         self.link = link
         self._levels: Levels = [0, {}]
-        self._told = levels
+        self._latest = levels
         self._pid = os.getpid()
         self._allowance = Allowance(MOST_A_SECOND, MOST_BYTES_A_SECOND)
-        self._is_heard = True
+        self._is_accepted = True
 
     def take_over(self) -> None:
-        """Undo what imported code has set up: in the worker it has done the same, and there it holds."""
+        """Undo the logging set-up of imported code. The same set-up ran in the worker, where it is in effect."""
         root = logging.getLogger()
         for one in list(root.manager.loggerDict.values()):
             if isinstance(one, logging.Logger):
                 one.handlers, one.propagate, one.disabled = [], True, False
         root.handlers = [self]
         self._levels = [None, {}]
-        self.follow(self._told)
+        self.follow(self._latest)
 
     def follow(self, levels: Levels) -> None:
-        """Take the levels of the worker where they have changed. In whatever thread hears of them."""
-        (disabled, known), self._told = self._levels, levels
+        """Apply changed levels of the worker. Called in the thread that receives them."""
+        (disabled, known), self._latest = self._levels, levels
         if levels[0] != disabled:
             logging.disable(levels[0])
         for name, level in levels[1].items():
@@ -66,58 +66,58 @@ class Forwarding(logging.Handler):
         self._levels = levels
 
     def begin(self, job_id: str) -> None:
-        """What is logged in this context from now on belongs to the run of a job."""
+        """Assign the records of this context to the run of a job from now on."""
         _run.set(job_id)
 
     def end(self, job_id: str) -> None:
-        """The run has ended: say what was left out of it."""
-        self._is_heard = True
-        self._confess(job_id)
+        """End the run, and report its dropped records."""
+        self._is_accepted = True
+        self._report_dropped(job_id)
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        """Send a record, or leave it out."""
-        if os.getpid() != self._pid:  # a fork shares the channel with its parent, and may not speak there
+        """Send a record, or drop and count it."""
+        if os.getpid() != self._pid:  # a fork shares the channel with its parent and must not write to it
             if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
                 logging.lastResort.handle(record)
             return
         if not self._allowance.passes():
             return
         try:
-            values = carried_record(record)
+            values = record_to_values(record)
             values["extra"].update(_span_ids())
             run = _run.get()
-            if self._allowance.left_out:
-                self._confess(run)
+            if self._allowance.dropped:
+                self._report_dropped(run)
             if not self._offer(run, values):
-                self._allowance.left_out += 1
-        except OSError:  # the worker is gone, and this process will be
+                self._allowance.dropped += 1
+        except OSError:  # the worker is gone, and this process will end soon
             pass
         except Exception:  # noqa: BLE001 - as every handler does
             self.handleError(record)
 
-    def _confess(self, run: str) -> None:
-        number = self._allowance.left_out
+    def _report_dropped(self, run: str) -> None:
+        number = self._allowance.dropped
         if not number:
             return
         text = (
-            f"{number} log records were left out: more than {MOST_A_SECOND} or {MOST_BYTES_A_SECOND} bytes a second, "
-            "or the worker was too busy"
+            f"{number} log records were dropped: the job logged more than {MOST_A_SECOND} records or "
+            f"{MOST_BYTES_A_SECOND} bytes a second, or the worker was too busy"
         )
         record = _log.makeRecord(_log.name, logging.WARNING, __file__, 0, text, (), None)
         with suppress(OSError):
-            if self._offer(run, carried_record(record)):
-                self._allowance.left_out -= number
+            if self._offer(run, record_to_values(record)):
+                self._allowance.dropped -= number
 
     def _offer(self, run: str, values: Values) -> bool:
-        sent = self.link.offer(_PATIENCE if self._is_heard else 0.0, "record", run, values)
+        sent = self.link.offer(_SEND_SECONDS if self._is_accepted else 0.0, "record", run, values)
         self._allowance.spend(sent)
-        self._is_heard = sent > 0
-        return self._is_heard
+        self._is_accepted = sent > 0
+        return self._is_accepted
 
 
 def _span_ids() -> dict[str, str]:
-    # A child that has not imported it has no span.
+    # Without an import of OpenTelemetry there is no span.
     if "opentelemetry.trace" not in sys.modules:
         return {}
     from opentelemetry import trace

@@ -1,4 +1,4 @@
-"""What worker, guard and children write to each other: msgpack lists, each after its length in four bytes."""
+"""Frames between worker, guard and children: msgpack lists, each preceded by its length in four bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgpack
 from glidemq_async.errors import ExecutorError
 
 PROTOCOL: Final = 4
-"""Raised with every change of a frame: both sides say theirs, and part when they differ."""
+"""Increase this with every change of a frame. Each side sends its version, and they part if the versions differ."""
 ANY_SIZE: Final = 2**31 - 1
 CHUNK: Final = 256 * 1024
 
@@ -21,7 +21,7 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 def packed(*frame: object) -> bytes:
-    """Return the bytes of a frame. Raises ExecutorError for one that no peer would take."""
+    """Return the bytes of a frame. Raises ExecutorError if it is too large for any peer."""
     body: bytes = msgpack.packb(frame)
     if len(body) > ANY_SIZE:
         raise ExecutorError(f"a message of {len(body)} bytes is too large to be sent to another process")
@@ -29,16 +29,16 @@ def packed(*frame: object) -> bytes:
 
 
 class Splitter:
-    """Cuts what arrives into frames; none may be larger than `limit` bytes."""
+    """Splits received bytes into frames of at most `limit` bytes."""
 
     def __init__(self, limit: int = ANY_SIZE) -> None:
         self.limit = limit
         self.last_size = 0
-        """Bytes of the frame that was cut last."""
+        """Size in bytes of the last frame."""
         self._left = bytearray()
 
     def add(self, data: bytes) -> None:
-        """Take what has arrived."""
+        """Add received bytes."""
         self._left += data
 
     def cut(self) -> Frame | None:
@@ -58,7 +58,7 @@ class Splitter:
         return _frame(body)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Give the frames that are complete now. Raises ExecutorError for an invalid or too large one."""
+        """Add received bytes and yield complete frames. Raises ExecutorError for an invalid or too large one."""
         self.add(data)
         while (frame := self.cut()) is not None:
             yield frame
@@ -68,7 +68,7 @@ def _frame(body: bytes) -> Frame:
     try:
         frame = msgpack.unpackb(body, strict_map_key=False)
     except (ValueError, TypeError) as error:
-        raise ExecutorError(f"a process sent what is no message: {error!r}") from error
+        raise ExecutorError(f"a process sent an invalid message: {error!r}") from error
     if not isinstance(frame, list) or not frame:
-        raise ExecutorError("a process sent what is no message")
+        raise ExecutorError("a process sent an invalid message: it is not a list")
     return frame  # pyright: ignore[reportUnknownVariableType]

@@ -1,8 +1,24 @@
-"""The guard: a small process between a worker and its children. It starts them, ends them, and tells how they ended.
+"""The guard: a small process between a worker and its children. It starts them, ends them and reports their ends.
 
-Its worker's end is the end of all below it, whatever killed the worker. Every process that a child leaves behind is
-adopted here and killed. It has one thread and no code of the user, so it can be forked safely at any time.
+When the worker ends, for any reason, the guard kills everything below it. It adopts and kills every process that a
+child leaves behind. It has one thread and runs no user code, so it can be forked safely at any time.
 """
+
+# Why a separate process? A job may ignore SIGTERM, daemonize its own children or leave the process group, and the
+# worker may die of SIGKILL, which leaves it no time to clean up. Three layers together leave no process behind:
+#
+# 1. The control socket. The kernel closes it when the worker dies. `serve` then reads the end of the stream, and `main`
+#    kills everything. This works on every platform.
+# 2. The death signal (Linux). The guard gets SIGTERM when the thread that started it ends, so `_worker_lives` checks
+#    the parent id before it acts on the signal. A child gets SIGKILL when the guard dies, which covers a killed guard.
+#    The parent may die before the signal is requested, so die_with_parent compares the parent id afterwards.
+# 3. Adoption (Linux). Guard and children are subreapers: an orphan moves to the nearest one above it, not to init. A
+#    descendant of a child can therefore move to the guard only when that child is dead. So every process below the
+#    guard that it did not start itself is a leftover, and `_kill_strays` may kill it.
+#
+# Process ids are reused, and a signal to a reused id would kill an unrelated process. An id becomes free when its
+# process is reaped. Therefore `_wait_for_any` looks with WNOWAIT, kills the group while the dead process still keeps
+# the id, and reaps last; and `_reap` removes the id from the tables before the guard handles another request.
 
 from __future__ import annotations
 
@@ -26,20 +42,20 @@ from glidemq_async.executors.subprocess import child, frames
 from glidemq_async.executors.subprocess.system import adopt_orphans, die_with_parent, own_children
 
 _MOST_DESCRIPTORS: Final = 1_048_576
-"""Up to here descriptors are closed in a child: no limit of a process is higher in practice."""
+"""Descriptors up to this number are closed in a child. In practice no process has a higher limit."""
 _BROKEN: Final = 70
-"""The exit status of a child that ended by an error of ours (`EX_SOFTWARE`)."""
+"""Exit status of a child that ended because of an error in this library (`EX_SOFTWARE`)."""
 
 
 def main(config: Mapping[str, Any]) -> None:
-    """Serve a worker until it is gone; does not return."""
+    """Serve a worker until it is gone. Does not return."""
     adopt_orphans()
     is_late = not die_with_parent(signal.SIGTERM, config["worker"])
     guard = Guard(socket.socket(fileno=config["control"]), config)
     if not is_late:
         guard.serve()
     guard.end_all()
-    # Nothing here needs the interpreter's own way to end.
+    # Skip the interpreter's shutdown: nothing here needs it.
     os._exit(0)
 
 
@@ -62,13 +78,13 @@ class Guard:
         signal.signal(signal.SIGTERM, _noticed)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _load(config["loaded"])
-        # What is here now is shared with every child, and never changes.
+        # The objects that exist now are shared with every child and never change.
         gc.collect()
         gc.freeze()
 
     def serve(self) -> None:
-        """Do what the worker asks for, until it closes the channel or dies."""
-        self._tell("guard", frames.PROTOCOL, os.getpid())
+        """Handle the worker's requests until it closes the channel or dies."""
+        self._report("guard", frames.PROTOCOL, os.getpid())
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
@@ -78,15 +94,15 @@ class Guard:
                         with suppress(BlockingIOError):
                             self._wake.recv(4096)
                         self._reap()
-                    elif not self._hear():
+                    elif not self._receive():
                         return
 
     def _worker_lives(self) -> bool:
-        # SIGTERM also comes when a mere thread of the worker ends, or from a service manager: neither is its end.
+        # SIGTERM also arrives when only a thread of the worker ends, or from a service manager. Neither is its end.
         return bool(os.getppid() == self._config["worker"])
 
-    def _hear(self) -> bool:
-        """Take what the worker has sent; False when it is gone."""
+    def _receive(self) -> bool:
+        """Handle received frames. Return False when the worker is gone."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self._control, 65_536, 32)
         except OSError:
@@ -101,15 +117,15 @@ class Guard:
                 self._signal(frame[1], frame[2])
         return True
 
-    def _tell(self, *frame: object) -> None:
-        # The worker is gone: that is noticed where it is listened to.
+    def _report(self, *frame: object) -> None:
+        # An error means that the worker is gone. The reading side notices that too.
         with suppress(OSError):
             self._control.sendall(frames.packed(*frame))
 
     # -- children ---------------------------------------------------------------------------------------------------
 
     def _start(self, number: int, count: int) -> None:
-        """Start a child with the first `count` descriptors that were sent: its channel, and where its output goes."""
+        """Start a child with the first `count` received descriptors: its channel, and the targets of its output."""
         given, self._descriptors = self._descriptors[:count], self._descriptors[count:]
         me = os.getpid()
         if self._config["permissions"] is not None:
@@ -117,18 +133,18 @@ class Guard:
         try:
             pid = os.fork()
         except OSError as error:
-            self._tell("ended", number, None, f"no process could be started: {error}")
+            self._report("ended", number, None, f"could not be started ({error})")
         else:
             if pid == 0:
                 self._become_child(me, given)
             self._pids[number] = pid
             self._numbers[pid] = number
-            self._tell("started", number, pid)
+            self._report("started", number, pid)
         for descriptor in given:
             os.close(descriptor)
 
     def _become_child(self, guard: int, given: list[int]) -> None:
-        """Be the child; never returns."""
+        """Continue as the child. Never returns."""
         status = _BROKEN
         try:
             signal.set_wakeup_fd(-1)
@@ -138,14 +154,14 @@ class Guard:
             adopt_orphans()
             if die_with_parent(signal.SIGKILL, guard):
                 _arrange_descriptors(given)
-                self._live_as_child()
+                self._run_child()
                 status = child.ENDED
-        except BaseException as error:  # noqa: BLE001 - whatever it is, this process must not go on as a second guard
+        except BaseException as error:  # noqa: BLE001 - this process must never continue as a second guard
             sys.excepthook(type(error), error, error.__traceback__)
         finally:
             os._exit(status)
 
-    def _live_as_child(self) -> None:
+    def _run_child(self) -> None:
         if self._config["fresh"]:
             with tempfile.TemporaryFile() as file:
                 file.write(json.dumps(self._config).encode())
@@ -158,29 +174,29 @@ class Guard:
         child.main(self._config)
 
     def _signal(self, number: int, signal_number: int) -> None:
-        # Its id cannot have passed to another process: a dead child keeps it until it is reaped, below.
+        # The id cannot belong to another process: a dead child keeps it until `_reap`.
         if (pid := self._pids.get(number)) is not None:
             _kill_group(pid, signal_number)
 
     def _reap(self) -> None:
-        """Note which processes have ended, and kill what they left behind."""
+        """Report the processes that have ended, and kill the processes that they left behind."""
         while (found := _wait_for_any(os.WNOHANG)) is not None:
             pid, status = found
             self._kill_strays()
             number = self._numbers.pop(pid, None)
             if number is not None:
                 del self._pids[number]
-                self._tell("ended", number, os.waitstatus_to_exitcode(status), "")
+                self._report("ended", number, os.waitstatus_to_exitcode(status), "")
 
     def _kill_strays(self) -> None:
-        # Children adopt what their own descendants leave, so what comes here was left by a child that is dead.
+        # Children adopt the orphans among their descendants, so a process that moves here was left by a dead child.
         for pid in own_children():
             if pid not in self._numbers:
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
 
     def end_all(self) -> None:
-        """Kill everything below, at once, and wait until it is gone."""
+        """Kill everything below immediately, and wait until it is gone."""
         for pid in self._numbers:
             _kill_group(pid, signal.SIGKILL)
         self._numbers.clear()
@@ -190,19 +206,19 @@ class Guard:
 
 
 def _load(names: Sequence[str]) -> None:
-    """Import what each child would import by itself: modules of this library, and names of its front."""
+    """Import the modules and public names of this library that each child would import otherwise."""
     for name in names:
         module, _, attribute = name.partition(":")
         getattr(importlib.import_module(module), attribute or "__name__")
 
 
 def _look_for_code() -> None:
-    """Find the files that children may read, now and then, so that not each of them has to."""
+    """Look for the files that children may read, at most every few seconds, so that not each child has to."""
     importlib.import_module("glidemq_async.executors.sandbox").look_for_code()
 
 
 def _arrange_descriptors(given: list[int]) -> None:
-    """Leave the standard three and the channel, nothing else."""
+    """Keep the three standard descriptors and the channel, and close all others."""
     high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64) for descriptor in given]
     if len(high) > 1:
         os.dup2(high[1], 1)
@@ -212,7 +228,7 @@ def _arrange_descriptors(given: list[int]) -> None:
 
 
 def _wait_for_any(options: int) -> tuple[int, int] | None:
-    """Wait for a process to end and kill its group; its id and status, None if there is none (to wait for)."""
+    """Wait for a process to end and kill its group. Return its id and status, None if no process has ended."""
     try:
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             pid, status = os.waitpid(-1, options)
@@ -222,7 +238,7 @@ def _wait_for_any(options: int) -> tuple[int, int] | None:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | options)
         if found is None:
             return None
-        # As long as it is not waited for, its group cannot belong to anybody else.
+        # Until the process is reaped, its id and its group cannot belong to another process.
         _kill_group(found.si_pid, signal.SIGKILL)
         return os.waitpid(found.si_pid, 0)
     except ChildProcessError:
@@ -230,7 +246,7 @@ def _wait_for_any(options: int) -> tuple[int, int] | None:
 
 
 def _kill_group(pid: int, number: int) -> None:
-    # Before its first step a child has no group of its own yet.
+    # A child that has not yet called setsid has no process group.
     try:
         os.killpg(pid, number)
     except OSError:
@@ -239,4 +255,4 @@ def _kill_group(pid: int, number: int) -> None:
 
 
 def _noticed(number: int, frame: FrameType | None) -> None:
-    """The wake-up descriptor tells the loop."""
+    """Do nothing: the signal number in the wake-up descriptor wakes the loop."""

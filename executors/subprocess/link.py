@@ -1,4 +1,4 @@
-"""A child's end of the channel: frames out from any thread, frames in by whoever reads."""
+"""A child's end of the channel. Any thread may send frames; one thread reads them."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class Link:
         return self._socket.fileno()
 
     def send(self, *frame: object) -> None:
-        """Send a frame. Raises OSError when the worker is gone, ExecutorError for one that is too large."""
+        """Send a frame. Raises OSError when the worker is gone, ExecutorError for a frame that is too large."""
         data = packed(*frame)
         with self._sending:
             self._socket.sendall(data)
 
     def offer(self, seconds: float, *frame: object) -> int:
-        """Send a frame of some kilobytes if that is possible within `seconds`. Raises OSError.
+        """Send a frame of some kilobytes if the socket accepts it within `seconds`. Raises OSError.
 
-        Returns how many bytes were sent, 0 for none.
+        Return the number of bytes sent, or 0.
         """
         data, until = packed(*frame), time.monotonic() + seconds
         if not self._sending.acquire(timeout=seconds):
             return 0
         try:
-            # What can be written to has room for it.
+            # A writable socket has room for a frame of this size.
             if not select.select([], [self._socket], [], max(0.0, until - time.monotonic()))[1]:
                 return 0
             self._socket.sendall(data)
@@ -47,7 +47,7 @@ class Link:
         return len(data)
 
     def frames(self) -> Iterator[Frame]:
-        """Give what arrives, until the worker is gone."""
+        """Yield received frames until the worker is gone."""
         splitter = Splitter()
         while True:
             try:

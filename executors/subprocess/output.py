@@ -1,4 +1,4 @@
-"""The output of a child: lines of the job that it runs, or bytes that the worker passes on to its own output.
+"""The output of a child: either log lines of its job, or bytes that the worker passes on to its own output.
 
 A child never gets the worker's descriptors. It could truncate the worker's log file through them, write anywhere into
 it, and make the worker's own writes fail by setting O_NONBLOCK, which belongs to the open file and not to a process.
@@ -19,44 +19,44 @@ from glidemq_async.errors import GlideMQError
 from glidemq_async.jobs.job import Job
 
 MOST_LINES: Final = 1_000
-"""As many as a job's log keeps."""
+"""Maximum number of lines, the same as in a job's log."""
 LONGEST_LINE: Final = 8_192
 MOST_BYTES_A_SECOND: Final = 4 * 2**20
-"""Bytes that are passed on from one stream; a child that writes more waits."""
+"""Maximum of bytes that are passed on from one stream per second. A child that writes more waits."""
 _CHUNK: Final = 65_536
 _MOST_AT_ONCE: Final = 16
-"""Chunks read before other work gets a turn."""
+"""Number of chunks after which other work gets a turn."""
 _SURE: Final = 4_096
 """Bytes that a writable pipe takes without blocking the writer (PIPE_BUF)."""
 _LAST_READS: Final = 256
 """Reads that empty the largest pipe, 1 MiB."""
 _PAUSE: Final = 0.02
-"""Seconds until a worker's output that takes nothing now is tried again."""
+"""Seconds until the next try when the worker's output is not writable."""
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
 class Output(Protocol):
-    """Where the output of a child goes."""
+    """The destination of a child's output."""
 
     @property
     def writing(self) -> list[int]:
-        """The descriptors that the child gets: one for both streams, or one for each."""
+        """The descriptors for the child: one for both streams, or one for each."""
         ...
 
-    def give_away(self) -> None:
-        """Close the ends that belong to the child."""
+    def close_child_ends(self) -> None:
+        """Close the worker's copies of the child's ends."""
         ...
 
     def begin(self, job: Job[Any, Any]) -> None:
-        """A run begins."""
+        """Begin a run."""
         ...
 
     async def end(self) -> None:
-        """The run has ended, and all of its output is in the pipes."""
+        """End the run. All of its output is already in the pipes."""
         ...
 
     def gone(self) -> None:
-        """The child has ended."""
+        """Finish after the child has ended."""
         ...
 
 
@@ -74,26 +74,26 @@ class Passing:
         """The descriptors for stdout and stderr."""
         return [stream.writing for stream in self._streams]
 
-    def give_away(self) -> None:
-        """Close the ends that belong to the child, and begin to read."""
+    def close_child_ends(self) -> None:
+        """Close the worker's copies of the child's ends, and begin to read."""
         for stream in self._streams:
             os.close(stream.writing)
             stream.listen()
 
     def begin(self, job: Job[Any, Any]) -> None:
-        """Output belongs to no job here."""
+        """Do nothing: output is not assigned to jobs."""
 
     async def end(self) -> None:
-        """Output belongs to no job here."""
+        """Do nothing: output is not assigned to jobs."""
 
     def gone(self) -> None:
-        """Pass on what is left, and close the pipes."""
+        """Pass on the remaining output, and close the pipes."""
         for stream in self._streams:
             stream.finish()
 
 
 class _Stream:
-    """One pipe, and the descriptor of the worker to which its bytes go."""
+    """One pipe, and the descriptor of the worker that receives its bytes."""
 
     def __init__(self, target: int, *, is_plain: bool) -> None:
         self._reading, self.writing = os.pipe()
@@ -106,7 +106,7 @@ class _Stream:
         self._later: asyncio.TimerHandle | None = None
 
     def listen(self) -> None:
-        """Pass on what comes from now on."""
+        """Pass on output from now on."""
         self._later = None
         if self._reading >= 0:
             self._loop.add_reader(self._reading, self._pass_some)
@@ -130,7 +130,7 @@ class _Stream:
             self._later = self._loop.call_later(wait, self.listen)
 
     def _wait(self) -> float:
-        """Return for how many seconds nothing may be passed on."""
+        """Return the seconds for which passing on must pause."""
         if self._spent >= MOST_BYTES_A_SECOND:
             left = self._since + 1.0 - self._loop.time()
             if left > 0:
@@ -143,15 +143,15 @@ class _Stream:
         self._spent += len(data)
         if self._is_plain:
             data = _CONTROL.sub(_shown, data)
-        # A worker without an output loses that of its jobs.
+        # Without an output of the worker, the output of its jobs is lost.
         with suppress(OSError):
             while data:
                 data = data[os.write(self._target, data[:_SURE]) :]
 
     def finish(self) -> None:
-        """Pass on what the child has left in the pipe, as far as it is taken without waiting, and close it."""
+        """Pass on the rest of the pipe as far as that is possible without waiting, and close the pipe."""
         with suppress(BlockingIOError):
-            # Not for ever: a process that the child has left behind may go on writing until it is killed.
+            # Bounded, because a process that the child left behind may continue to write until it is killed.
             for _ in range(_LAST_READS):
                 if self._reading < 0 or not _is_writable(self._target):
                     break
@@ -182,16 +182,16 @@ def _shown(found: re.Match[bytes]) -> bytes:
 
 
 class Captured:
-    """One pipe, whose lines are logged in the job.
+    """One pipe whose lines are logged in the job.
 
-    What a run has written is in it before the run's end is told, so that nothing is missed.
+    All output of a run is in the pipe before the end of the run is reported, so no line is missed.
     """
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
         self._lines: deque[str] = deque()
-        self._left_out = 0
+        self._dropped = 0
         self._part = b""
         self._job: Job[Any, Any] | None = None
         self._logging: asyncio.Task[None] | None = None
@@ -202,21 +202,21 @@ class Captured:
         """The descriptor for both streams."""
         return [self._writing]
 
-    def give_away(self) -> None:
-        """Close the end that belongs to the child."""
+    def close_child_ends(self) -> None:
+        """Close the worker's copy of the child's end."""
         os.close(self._writing)
 
     def begin(self, job: Job[Any, Any]) -> None:
-        """Log what comes from now on in this job; what came in between belongs to none."""
+        """Log output in this job from now on. Output since the previous run is discarded."""
         self._read()
         self._lines.clear()
-        self._left_out = 0
+        self._dropped = 0
         self._part = b""
         self._job = job
         asyncio.get_running_loop().add_reader(self._reading, self._read)
 
     async def end(self) -> None:
-        """Log what the run has written up to its end."""
+        """Log the rest of the run's output."""
         asyncio.get_running_loop().remove_reader(self._reading)
         self._read()
         if self._part:
@@ -231,7 +231,7 @@ class Captured:
             self._close()
 
     def gone(self) -> None:
-        """The child has ended; the pipe is closed when the last run's output was read."""
+        """Note that the child has ended. The pipe is closed after the output of the last run was read."""
         self._is_gone = True
         if self._job is None:
             self._close()
@@ -258,10 +258,10 @@ class Captured:
 
     def _take(self, lines: list[bytes]) -> None:
         self._lines.extend(_text(line) for line in lines)
-        # One less than the log keeps, so that the line that counts the others stays in it.
+        # One line less than the log keeps, so that the line with the number of dropped lines stays in it.
         while len(self._lines) >= MOST_LINES:
             self._lines.popleft()
-            self._left_out += 1
+            self._dropped += 1
 
     def _log_soon(self) -> None:
         if self._logging is None or self._logging.done():
@@ -270,11 +270,11 @@ class Captured:
     async def _log(self) -> None:
         while self._lines and self._job is not None:
             try:
-                if self._left_out:
-                    number, self._left_out = self._left_out, 0
-                    await self._job.log(f"… {number} lines of output were left out here")
+                if self._dropped:
+                    number, self._dropped = self._dropped, 0
+                    await self._job.log(f"… {number} lines of output were dropped here")
                 await self._job.log(self._lines.popleft())
-            except GlideMQError:  # the run has lost its job, or the store is away: the run's own end tells more
+            except GlideMQError:  # job lost, or server unreachable: the end of the run reports it
                 self._lines.clear()
 
 
@@ -283,5 +283,5 @@ def _text(line: bytes) -> str:
 
 
 def output_of(*, captured: bool, is_plain: bool) -> Callable[[], Output]:
-    """Return what makes the output of a child."""
+    """Return a factory for the output of a child."""
     return Captured if captured else lambda: Passing(is_plain=is_plain)

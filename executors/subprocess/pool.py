@@ -1,4 +1,4 @@
-"""The children of one executor: started when they are needed, kept warm, replaced when they are worn."""
+"""The child processes of one executor: started when they are needed, kept warm, and replaced when they are worn."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from typing import Any, Final
 from glidemq_async.errors import ExecutorError
 from glidemq_async.executors.subprocess.channel import Channel, Flow
 from glidemq_async.executors.subprocess.frames import PROTOCOL
-from glidemq_async.executors.subprocess.guardian import Ending, Guardian
+from glidemq_async.executors.subprocess.guard_client import Ending, GuardClient
 from glidemq_async.executors.subprocess.output import Output
 from glidemq_async.executors.subprocess.receiving import Receiver
 from glidemq_async.executors.subprocess.records import Levels
-from glidemq_async.executors.subprocess.remote_errors import rebuilt
+from glidemq_async.executors.subprocess.remote_errors import error_from_values
 from glidemq_async.executors.subprocess.system import how_it_ended
 
 PREPARE_SECONDS: Final = 60.0
-"""How long a child may take to start, imports and set-up included."""
+"""Maximum time in which a child must start, including imports and set-up."""
 _HELLO_LIMIT: Final = 1024 * 1024
-"""Bytes of a frame from a child before its jobs set the limit."""
+"""Maximum size in bytes of a frame from a child before its jobs set the limit."""
 _END_SECONDS: Final = 2.0
-"""How long a child that is told to end may take."""
+"""Maximum time in which a child must end after a request."""
 _IDLE_SECONDS: Final = 0.5
-"""How long idle children may take to end when the pool is stopped at once."""
+"""Maximum time in which idle children must end when the pool is stopped immediately."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
-"""Before a child is started after others could not be; doubled for each of them."""
+"""Pause before a child is started after a failed start; doubled for each further failure."""
 _MOST_FAILURES: Final = 10
-"""Failures that are counted: beyond them the pause is the longest one anyway."""
+"""Maximum of counted failures. The pause does not grow any more beyond it."""
 
 _log = logging.getLogger(__name__)
 
 
 class Child:
-    """One child process, seen from the worker."""
+    """One child process, from the worker's side."""
 
     def __init__(self, number: int, channel: Channel, ending: asyncio.Future[Ending], records: Receiver) -> None:
         self.number = number
@@ -49,19 +49,19 @@ class Child:
         self.ending = ending
         self.records = records
         self.levels: Levels | None = None
-        """Those that it was told last."""
+        """The levels that were last sent to it."""
         self.output: Output | None = None
         self.jobs = 0
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can take a job."""
+        """True if it can run a job."""
         return self.channel.is_open and not self.ending.done()
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How many children, and what each of them starts with."""
+    """The number of children, and the configuration that each of them starts with."""
 
     processes: int
     config: Mapping[str, Any]
@@ -71,11 +71,11 @@ class Settings:
 
 
 class Pool:
-    """Hands out children, each to one run at a time."""
+    """Assigns children to runs, each child to one run at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._guardian = Guardian(settings.config, settings.environment)
+        self._guard = GuardClient(settings.config, settings.environment)
         self._guard_starts = asyncio.Lock()
         self._children: set[Child] = set()
         self._ending: set[asyncio.Future[Ending]] = set()
@@ -84,12 +84,12 @@ class Pool:
         self._starts: set[asyncio.Task[None]] = set()
         self._failures = 0
         self._is_closed = False
-        self._told_lacking: list[str] = []
+        self._reported_lacking: list[str] = []
 
     async def take(self) -> Child:
-        """Wait for a child that is free. Raises ExecutorError when none can be started."""
+        """Wait for a free child. Raises ExecutorError when none can be started."""
         while self._idle:
-            # The one that was used last: the others may be swapped out, or worth ending.
+            # Prefer the child that was used last: the others may be swapped out.
             child = self._idle.pop()
             if child.is_alive:
                 return child
@@ -104,20 +104,20 @@ class Pool:
             raise
 
     def give_back(self, child: Child) -> None:
-        """A child is free again, unless it was told to end meanwhile."""
+        """Make a child available again, unless it was asked to end in the meantime."""
         if child in self._children:
             self._offer(child)
 
     def retire(self, child: Child) -> None:
-        """Let a child end by itself; another one takes its place."""
+        """Ask a child to end, and replace it by another one."""
         self._forget(child)
         child.channel.send("stop")
         asyncio.get_running_loop().call_later(_END_SECONDS, self.signal, child, signal.SIGKILL)
-        # The next job need not wait for the other one to start.
+        # Start the replacement now, so that the next job need not wait for it.
         self._grow(spare=1)
 
     def end(self, child: Child) -> None:
-        """Kill a child and all of its process group."""
+        """Kill a child and its process group."""
         self._forget(child)
         self.signal(child, signal.SIGKILL)
         self._grow()
@@ -125,10 +125,10 @@ class Pool:
     def signal(self, child: Child, what: signal.Signals) -> None:
         """Send a signal to a child and its process group, unless it has ended."""
         if not child.ending.done():
-            self._guardian.signal(child.number, what)
+            self._guard.signal(child.number, what)
 
     async def stop(self, grace: float) -> None:
-        """Ask idle children to end, and after `grace` seconds kill all there are. Nothing is left when it returns."""
+        """Ask idle children to end, and kill the rest after `grace` seconds. No process is left when it returns."""
         self._is_closed = True
         if grace > 0 and (busy := [child.ending for child in self._children if child not in self._idle]):
             await asyncio.wait(busy, timeout=grace)
@@ -142,7 +142,7 @@ class Pool:
             child.channel.send("stop")
         if idle:
             await asyncio.wait(idle, timeout=max(grace, _IDLE_SECONDS))
-        await self._guardian.stop()
+        await self._guard.stop()
         for child in list(self._children):
             child.channel.close()
         if self._ending:
@@ -168,7 +168,7 @@ class Pool:
                 return
 
     def _grow(self, spare: int = 0) -> None:
-        """Start as many children as wait for one, up to the limit; at least so many that `spare` are idle or start."""
+        """Start a child for each waiting run, up to the limit, and make sure that `spare` are idle or starting."""
         wanted = max(sum(not waiter.done() for waiter in self._waiters), spare - len(self._idle))
         room = self._settings.processes - len(self._children) - len(self._starts)
         for _ in range(min(wanted - len(self._starts), room)):
@@ -185,14 +185,14 @@ class Pool:
 
     async def _start(self) -> None:
         if self._failures:
-            # What cannot start now will hardly start at once: jobs must not fail by the thousands meanwhile.
+            # A new attempt would probably fail as well. Without a pause, thousands of jobs could fail in a short time.
             await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._failures))
         try:
             child = await self._make()
         except ExecutorError as error:
             self._failures = min(self._failures + 1, _MOST_FAILURES)
             self._refuse(error)
-        except Exception as error:  # noqa: BLE001 - whoever waits must not wait for ever, whatever it is
+        except Exception as error:  # noqa: BLE001 - after any error, waiting runs must not wait for ever
             self._failures = min(self._failures + 1, _MOST_FAILURES)
             refusal = ExecutorError(f"no process could be started: {error!r}")
             refusal.__cause__ = error
@@ -203,18 +203,18 @@ class Pool:
 
     async def _make(self) -> Child:
         async with self._guard_starts:
-            if not self._guardian.is_alive:
-                await self._guardian.stop()
-                self._guardian = Guardian(self._settings.config, self._settings.environment)
-                await self._guardian.start()
+            if not self._guard.is_alive:
+                await self._guard.stop()
+                self._guard = GuardClient(self._settings.config, self._settings.environment)
+                await self._guard.start()
         output = self._settings.output()
         try:
-            number, sock, ending = self._guardian.start_child(output.writing)
+            number, sock, ending = self._guard.start_child(output.writing)
         except BaseException:
-            output.give_away()
+            output.close_child_ends()
             output.gone()
             raise
-        output.give_away()
+        output.close_child_ends()
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
         records = Receiver()
@@ -229,35 +229,37 @@ class Pool:
         self._children.add(child)
         ending.add_done_callback(partial(self._ended, child))
         try:
-            await self._greet(child)
+            await self._await_ready(child)
         except BaseException:
             self.end(child)
             raise
         return child
 
-    async def _greet(self, child: Child) -> None:
-        """Wait until a child is ready. Raises ExecutorError."""
+    async def _await_ready(self, child: Child) -> None:
+        """Wait until a child is ready. Raises ExecutorError if it fails to start."""
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
                 hello = await child.channel.receive()
                 ending = await asyncio.shield(child.ending) if hello is None else None
         except TimeoutError:
-            raise ExecutorError(f"a process was not ready after {PREPARE_SECONDS:g} s: does its set-up end?") from None
+            raise ExecutorError(
+                f"a process was not ready after {PREPARE_SECONDS:g} s; check that its set-up function returns"
+            ) from None
         if hello is None:
-            assert ending is not None  # noqa: S101 - the one or the other
+            assert ending is not None  # noqa: S101 - one of the two is set
             raise ExecutorError(f"a process {ending.why or how_it_ended(ending.status)} before it was ready")
         if hello[0] == "unprepared":
-            error = rebuilt(hello[1])
+            error = error_from_values(hello[1])
             raise ExecutorError(f"a process could not be prepared: {type(error).__name__}: {error}") from error
         if hello[:2] != ["ready", PROTOCOL]:
             raise ExecutorError(
-                f"a process speaks protocol {hello[1:2]}, this worker {PROTOCOL}: was the library replaced while the "
-                "worker ran? Restart it"
+                f"a process uses protocol {hello[1:2]} and this worker {PROTOCOL}: the library was probably replaced "
+                "while the worker ran; restart the worker"
             )
         child.pid, lacking = hello[2:4]
         child.records.pid = child.pid
-        if lacking and lacking != self._told_lacking:
-            self._told_lacking = lacking
+        if lacking and lacking != self._reported_lacking:
+            self._reported_lacking = lacking
             _log.warning("not all permissions are enforced: %s", "; ".join(lacking))
 
     def _ended(self, child: Child, ending: asyncio.Future[Ending]) -> None:
@@ -265,7 +267,7 @@ class Pool:
         self._forget(child)
         if child.output is not None:
             child.output.gone()
-        # Its end of the channel may be in the hands of a process that is being killed.
+        # A process that is being killed may still have the other end of the channel open.
         asyncio.get_running_loop().call_later(0.2, child.channel.close)
         self._grow()
 

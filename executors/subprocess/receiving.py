@@ -1,4 +1,4 @@
-"""Log records of a child, handled in the worker as if they had been made there."""
+"""Handles the log records of a child in the worker, as if they had been made there."""
 
 from __future__ import annotations
 
@@ -15,46 +15,48 @@ from glidemq_async.executors.subprocess.records import (
     Allowance,
     Levels,
     own_levels,
-    rebuilt_record,
+    record_from_values,
 )
 from glidemq_async.jobs.job import Job
 
 _FRESH_SECONDS: Final = 0.5
-"""For so long the levels of the loggers are not looked at again: a run costs no walk over all loggers."""
+"""Time for which the levels of the loggers are cached, so that a run does not walk over all loggers."""
 
 
 _log = logging.getLogger(__name__)
 
 
 class Receiver:
-    """The records of one child. Those of its run are handled in the context of the run, all others in none."""
+    """The records of one child. Records of its run are handled in the context of the run, others in an empty one."""
 
     def __init__(self) -> None:
         self._context = contextvars.Context()
         self._job_id = ""
         self.pid = 0
-        """The process that records are from, whatever they say."""
-        # A child may have spent the allowance of one second at its end, and that of the next one at its beginning.
+        """The process of the records. The process id inside a record is ignored."""
+        # A child may have spent the allowance of one second at its end, and of the next second at its beginning.
         self._allowance = Allowance(2 * MOST_A_SECOND, 2 * MOST_BYTES_A_SECOND)
 
     def begin(self, job: Job[Any, Any]) -> None:
-        """A run begins, in the context of the caller."""
+        """Begin a run in the context of the caller."""
         self._job_id, self._context = job.id, contextvars.copy_context()
 
     def end(self) -> None:
-        """The run has ended. An honest process says by itself what was left out of it, before that."""
-        if self._allowance.left_out:
-            number, self._allowance.left_out = self._allowance.left_out, 0
+        """End the run. An honest process has already reported the records that it dropped itself."""
+        if self._allowance.dropped:
+            number, self._allowance.dropped = self._allowance.dropped, 0
             _log.warning(
-                "job %s: %d log records of its process were dropped here, it sent too many", self._job_id, number
+                "job %s: %d log records of its process were dropped here, because it sent too many",
+                self._job_id,
+                number,
             )
         self._job_id, self._context = "", contextvars.Context()
 
     def take(self, frame: Frame, size: int) -> bool:
-        """Take a frame of `size` bytes if it is a record."""
+        """Handle a frame of `size` bytes if it is a record. Return True then."""
         if frame[0] != "record":
             return False
-        # Honest children keep to their own allowance, and tell what they left out.
+        # Honest children stay within their own allowance, and report the records that they drop.
         if len(frame) == 3 and self._allowance.passes(size):
             context = self._context if self._job_id and frame[1] == self._job_id else contextvars.Context()
             try:
@@ -66,14 +68,14 @@ class Receiver:
 
 
 class OwnLevels:
-    """The levels of the worker, looked up now and then: nothing tells when they change."""
+    """The levels of the worker, looked up periodically because logging has no notification of changes."""
 
     def __init__(self) -> None:
         self._found = own_levels()
         self._looked = time.monotonic()
 
     def now(self) -> Levels:
-        """Return the levels, at most half a second old; the same object as long as they are the same."""
+        """Return the levels, at most half a second old. It is the same object until they change."""
         now = time.monotonic()
         if now - self._looked > _FRESH_SECONDS:
             self._looked = now
@@ -84,7 +86,7 @@ class OwnLevels:
 
 
 def _handle(values: object, pid: int) -> None:
-    record = rebuilt_record(values)
+    record = record_from_values(values)
     if record is None:
         return
     record.process = pid
@@ -94,7 +96,7 @@ def _handle(values: object, pid: int) -> None:
 
 
 def _logger_of(name: str) -> logging.Logger:
-    """Return the logger of a name; one that is not kept where there is none: names come from others, without end."""
+    """Return the logger of a name. For an unknown name, return a temporary one: a child may invent endless names."""
     root = logging.getLogger()
     loggers = root.manager.loggerDict
     found = root if name == root.name else loggers.get(name)

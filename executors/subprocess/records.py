@@ -1,6 +1,6 @@
-"""Log records on their way to another process: what they hold as plain values, and how many there may be.
+"""Passes log records to another process as plain values, and limits their number.
 
-A child makes them and may be hostile; what the worker makes of them is a record that any handler can take.
+A child makes the values and may be hostile. The worker turns them into a record that is safe for any handler.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import msgpack
 
 Values: TypeAlias = dict[str, Any]
 Levels: TypeAlias = list[Any]
-"""What `logging.disable` was told, and the levels of the loggers that have one of their own; "" is the root's."""
+"""The argument of `logging.disable`, and the levels of all loggers that have one; "" is the root logger."""
 
 LONGEST_TEXT: Final = 8_192
-"""Characters of a message, a traceback or a stack; the rest is cut."""
+"""Maximum number of characters of a message, a traceback or a stack."""
 MOST_A_SECOND: Final = 1_000
 MOST_BYTES_A_SECOND: Final = 4 * 2**20
-"""Records, and bytes of them, of one child that the worker handles; the rest is counted and dropped."""
+"""Maximum of records and bytes of one child that the worker handles. Further records are counted and dropped."""
 _LONGEST_EXTRA: Final = 4_096
 _MOST_EXTRAS: Final = 32
-"""Bounds of what `extra=` may add to a record: characters of a value, and values."""
+"""Limits of `extra=` in a record: characters of a value, and number of values."""
 _CUT: Final = "… (cut)"
 _CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
-"""Characters that terminals take as commands. Tab and newline stay."""
+"""Characters that terminals interpret as commands, except tab and newline."""
 
 _FIELDS: Final[Mapping[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("name", "levelname", "msg", "exc_text", "stack_info"), str),
@@ -40,7 +40,7 @@ _formatter: Final = logging.Formatter()
 
 
 class Allowance:
-    """Lets a number of records and of their bytes pass in a second, and counts the others."""
+    """Permits a number of records and bytes per second, and counts the others."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most = most
@@ -48,27 +48,27 @@ class Allowance:
         self._since = 0.0
         self._passed = 0
         self._bytes = 0
-        self.left_out = 0
+        self.dropped = 0
 
     def passes(self, size: int = 0) -> bool:
-        """Return whether there is room for one more of `size` bytes now."""
+        """Return True if a record of `size` bytes is permitted now."""
         now = time.monotonic()
         if now - self._since >= 1.0:
             self._since, self._passed, self._bytes = now, 0, 0
         if self._passed >= self._most or self._bytes >= self._most_bytes:
-            self.left_out += 1
+            self.dropped += 1
             return False
         self._passed += 1
         self._bytes += size
         return True
 
     def spend(self, size: int) -> None:
-        """Count the bytes of one that has passed, once they are known."""
+        """Count the bytes of a permitted record, once they are known."""
         self._bytes += size
 
 
-def carried_record(record: logging.LogRecord) -> Values:
-    """Return a record as plain values: its message is made, its exception a text. Raises what making them raises."""
+def record_to_values(record: logging.LogRecord) -> Values:
+    """Return a record as plain values, with formatted message and exception. Raises the errors of formatting."""
     fields = vars(record)
     values = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
     values["msg"] = record.getMessage()
@@ -82,8 +82,8 @@ def carried_record(record: logging.LogRecord) -> Values:
     return values
 
 
-def rebuilt_record(values: object) -> logging.LogRecord | None:
-    """Return the record that was carried, None for what is none. Nothing in it but plain values."""
+def record_from_values(values: object) -> logging.LogRecord | None:
+    """Return the record of plain values, None for invalid ones. It contains only plain values."""
     if not isinstance(values, dict):
         return None
     found = cast("Values", values)
@@ -113,14 +113,14 @@ def _text(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return a value that the other side reads as it is, else its repr."""
-    with suppress(Exception):  # whatever it is that cannot be carried
+    """Return the value if msgpack can encode it, otherwise its repr."""
+    with suppress(Exception):  # a value that msgpack cannot encode
         data: bytes = msgpack.packb(value)
         if len(data) <= _LONGEST_EXTRA:
             return msgpack.unpackb(data, strict_map_key=False)
     try:
         return _text(repr(value))[:_LONGEST_EXTRA]
-    except Exception:  # noqa: BLE001 - a repr is anybody's code
+    except Exception:  # noqa: BLE001 - a repr is foreign code
         return f"<{type(value).__name__}>"
 
 

@@ -1,6 +1,6 @@
-"""Naming a function in one process and finding it in another: "module:qualname", as imports know it.
+"""Names a function in one process and finds it in another, as "module:qualname".
 
-Only functions of the worker's own program are named, never anything that came with a job.
+Only functions of the worker's program are named, never names that came with a job.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from glidemq_async.errors import ExecutorError
 
 MAIN: Final = "__main__"
 MAIN_TWIN: Final = "__mp_main__"
-"""What the program's own script is called where it is read again, as multiprocessing calls it."""
+"""The name of the program's script in a child, the same as in multiprocessing."""
 
 
 _is_reading_main = False
 
 
 class MainModule(NamedTuple):
-    """How another process gets at the script that was started: by its module's name, or by its path."""
+    """How another process imports the script that was started: by the name of its module, or by its path."""
 
     name: str
     path: str
 
     @classmethod
     def of_this_process(cls) -> MainModule:
-        """Return that of this process; empty for an interactive one."""
+        """Return the main module of this process; empty for an interactive session."""
         main = sys.modules.get(MAIN)
         spec = getattr(main, "__spec__", None)
         if spec is not None and spec.name:
@@ -41,13 +41,13 @@ class MainModule(NamedTuple):
 def reference_of(function: Callable[..., Any]) -> str:
     """Return the name under which another process finds the function.
 
-    Raises TypeError, which says what to do, for what has none: a lambda, a function inside a function, an object.
+    Raises TypeError with a remedy for a lambda, a function inside a function, or an object, which have no such name.
     """
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or isinstance(function, types.MethodType):
-        raise _unnamed(function, "it is no plain function")
+        raise _unnamed(function, "it is not a plain function")
     if "<" in name:
-        raise _unnamed(function, "it is made inside of another function, or is a lambda")
+        raise _unnamed(function, "it is defined inside another function, or is a lambda")
     if module == MAIN and not any(MainModule.of_this_process()):
         raise _unnamed(function, "it was typed into an interactive session")
     found = _walk(sys.modules.get(module), name)
@@ -59,21 +59,21 @@ def reference_of(function: Callable[..., Any]) -> str:
 
 
 def resolve(reference: str) -> Callable[..., Any]:
-    """Return the function of that name, out of its decorators. Raises what its import raises, TypeError."""
+    """Return the function of that name without its decorators. Raises TypeError and any error of its import."""
     module_name, _, name = reference.partition(":")
     module = sys.modules.get(MAIN_TWIN) if module_name == MAIN else importlib.import_module(module_name)
     found = _walk(module, name)
-    # A task is called by its users; what runs is the function in it.
+    # A task wraps its function, and the function is what runs here.
     while not isinstance(found, types.FunctionType) and hasattr(found, "__wrapped__"):
         found = found.__wrapped__
     if not callable(found):
-        raise TypeError(f"{reference} is no function in this process")
+        raise TypeError(f"{reference} is not a function in this process")
     function: Callable[..., Any] = found
     return function
 
 
 def read_main(main: MainModule) -> None:
-    """Read the program's script again, under another name, so that its own start is left out."""
+    """Run the program's script again under another name, without its `if __name__ == "__main__"` block."""
     if not any(main):
         return
     global _is_reading_main  # noqa: PLW0603
@@ -89,10 +89,10 @@ def read_main(main: MainModule) -> None:
 
 
 def refuse_while_reading_main() -> None:
-    """Raise ExecutorError in a child whose script starts its own work again: each child would start others."""
+    """Raise ExecutorError if the script starts a worker while a child imports it: each child would start others."""
     if _is_reading_main:
         raise ExecutorError(
-            "the script was read again in the process of a job and started a worker there: put what it starts below "
+            "the script was imported in the process of a job and started a worker there; move that code below "
             'if __name__ == "__main__":'
         )
 

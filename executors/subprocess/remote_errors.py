@@ -1,4 +1,4 @@
-"""Exceptions on their way to another process: what they are, what they say, and what they ask for."""
+"""Passes exceptions to another process: their types, texts and control-flow meaning."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from glidemq_async.errors import (
 from glidemq_async.options.retry_rules import lineage_of
 from glidemq_async.stored.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure, failure_of
 
-Carried: TypeAlias = list[Any]
+ErrorValues: TypeAlias = list[Any]
 
 _LONGEST_TRACEBACK: Final = TRACEBACK_LIMIT + 16
-"""A traceback that was cut has a mark in its middle."""
+"""A shortened traceback also has a mark in its middle."""
 _MOST_TYPES: Final = 200
-"""Types that an exception may be derived from; the rest of the list is ignored."""
-#: What keeps its meaning in classes derived from it, too.
+"""Maximum number of base types of an exception; the rest of the list is ignored."""
+#: Types whose derived classes keep their meaning.
 _MEANINGS: tuple[type[GlideMQError], ...] = (UnrecoverableError, RetryLater, RateLimited)
 
 
-def carried(error: BaseException) -> Carried:
+def error_to_values(error: BaseException) -> ErrorValues:
     """Return an exception as plain values."""
     meaning = next((kind for kind in _MEANINGS if isinstance(error, kind)), type(error))
     shown = _shown(error)
@@ -41,10 +41,10 @@ def carried(error: BaseException) -> Carried:
     ]
 
 
-def rebuilt(message: Carried) -> BaseException:
-    """Return the exception: of its own type if that is ours or a built-in one, else a HandlerError.
+def error_from_values(message: ErrorValues) -> BaseException:
+    """Return the exception in its own type if that is built in or of this library, otherwise as a HandlerError.
 
-    Whatever it is, it is stored and shown with the type, text and traceback of the original.
+    In both cases it is stored and shown with the type, text and traceback of the original.
     """
     module, name, arguments, texts, lineage = message
     failure = _failure(texts)
@@ -57,9 +57,9 @@ def rebuilt(message: Carried) -> BaseException:
 
 
 def _failure(texts: object) -> Failure:
-    """Return the texts of an error that another process sent, within the bounds of an error of this process.
+    """Return the texts of an error from another process, with the same limits as an error of this process.
 
-    Raises TypeError for anything but texts, ValueError for a wrong number of them.
+    Raises TypeError for other values, ValueError for a wrong number of texts.
     """
     error_type, message, traceback = cast("list[object]", texts)
     if not (isinstance(error_type, str) and isinstance(message, str) and isinstance(traceback, str)):
@@ -69,7 +69,7 @@ def _failure(texts: object) -> Failure:
 
 
 def _lineage(names: object) -> frozenset[str]:
-    """Return the names of an exception's types. Raises TypeError for anything else."""
+    """Return the names of an exception's types. Raises TypeError for other values."""
     if not isinstance(names, list):
         raise TypeError("a lineage is a list of names")
     listed = cast("list[object]", names)[:_MOST_TYPES]
@@ -80,7 +80,7 @@ def _lineage(names: object) -> frozenset[str]:
 
 
 def _shown(error: BaseException) -> BaseException:
-    """Return the exception that the job shows as its failure."""
+    """Return the exception that is the failure of the job."""
     counts = isinstance(error, RetryLater) and error.count
     return error.__cause__ or error if counts else error
 
@@ -100,12 +100,12 @@ def _arguments(error: BaseException) -> list[Any]:
 def _built(module: str, name: str, arguments: list[Any], failure: Failure) -> BaseException:
     source: object = errors if module == errors.__name__ else builtins if module == builtins.__name__ else None
     kind = getattr(source, name, None)
-    # What is no Exception ends programs and tasks: here it is only what a handler raised.
+    # A BaseException that is not an Exception would end programs and tasks. Here it is only a handler's failure.
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
             if kind is RetryLater:
                 return RetryLater(arguments[0], count=arguments[1])
             return kind(*(arguments or [failure.message]))
-        except Exception:  # noqa: BLE001 - a type that cannot be made of its text, such as UnicodeDecodeError
+        except Exception:  # noqa: BLE001 - some types cannot be built from a text, such as UnicodeDecodeError
             return HandlerError(failure.error_type, failure.message, failure.traceback)
     return HandlerError(failure.error_type, failure.message, failure.traceback)

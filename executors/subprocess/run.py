@@ -1,4 +1,4 @@
-"""One run of one job in one child: serving what the handler asks for, and ending it when it is to stop."""
+"""One run of one job in one child: serves the handler's calls, and ends the run when it must stop."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any, Final, NamedTuple
 from glidemq_async.errors import ExecutorError, HandlerError
 from glidemq_async.executors.subprocess.frames import Frame
 from glidemq_async.executors.subprocess.pool import Child
-from glidemq_async.executors.subprocess.remote_errors import carried, rebuilt
+from glidemq_async.executors.subprocess.remote_errors import error_from_values, error_to_values
 from glidemq_async.executors.subprocess.system import how_it_ended
 from glidemq_async.jobs.job import Job
 from glidemq_async.payloads.serialization import MsgpackSerializer
 
 SLACK: Final = 256 * 1024
-"""What a frame may have beyond the largest payload: an error with its traceback, a few short fields."""
+"""Bytes of a frame in addition to the largest payload: an error with its traceback, a few short fields."""
 _SIGXCPU: Final = 24
-"""Its number on Linux, where there are permissions, and on macOS."""
+"""The number of the signal on Linux, which has permissions, and on macOS."""
 _LAST_SECONDS: Final = 5.0
-"""How long after the last step, be it a kill or the end of its channel, a child may take to be reported as ended."""
+"""Maximum time between the last step (a kill, or the end of its channel) and the report that a child has ended."""
 
 
 class Outcome(NamedTuple):
-    """How a run ended in its child; `kind` is "done", "failed", "cancelled", "silent", "died", or "lost".
+    """The end of a run in its child. `kind` is "done", "failed", "cancelled", "silent", "died", or "lost".
 
     "lost" means that the process died before it had started the job.
     """
@@ -33,37 +33,37 @@ class Outcome(NamedTuple):
     value: object = None
     memory: int = 0
     is_worn: bool = False
-    """Whether its process has too little processor time left for another job."""
+    """True if its process has too little processor time left for another job."""
 
     def result(self) -> object:
-        """Return the result, or raise what the run came to."""
+        """Return the result, or raise the error of the run."""
         if self.kind == "done":
             return self.value
-        assert isinstance(self.value, BaseException)  # noqa: S101 - every other kind brings one
+        assert isinstance(self.value, BaseException)  # noqa: S101 - every other kind has one
         raise self.value
 
 
 class Run:
-    """A job on its way through a child."""
+    """The run of a job in a child, from the worker's side."""
 
     def __init__(self, child: Child, job: Job[Any, Any], silence: float | None, cpu: int | None = None) -> None:
         self._child = child
         self._number = child.jobs
-        """The number of the run in its process. A frame with another one comes from an earlier job, and is dropped."""
+        """The number of the run in its process. A frame with another number is from an earlier job and is dropped."""
         self._cpu = cpu
         self._job = job
         self._silence = silence
         self._begun = False
-        """Whether the process has said that it started the job."""
+        """True if the process has reported the start of the job."""
 
     async def serve(self) -> Outcome:
-        """Answer what the handler asks for until it has ended."""
+        """Serve the calls of the handler until the run has ended."""
         channel = self._child.channel
         while True:
             try:
                 async with asyncio.timeout(self._silence):
                     if channel.is_full:
-                        # A process that does not read the answers to its calls must not fill the worker's memory.
+                        # A process that does not read the replies to its calls must not fill the worker's memory.
                         await channel.drained()
                     frame = await channel.receive()
             except TimeoutError:
@@ -84,7 +84,7 @@ class Run:
                 return self._broke(ExecutorError(f"the process of the job sent an invalid outcome: {error!r}"))
 
     async def _answer(self, frame: Frame) -> list[Any] | None:
-        """Do what the handler asked of its job; None, or what that raised."""
+        """Execute a call of the handler. Return None, or its error as plain values."""
         try:
             _, _, _, kind, value = frame
             if kind == "log":
@@ -94,9 +94,9 @@ class Run:
             elif kind == "data":
                 await self._job.update_data(MsgpackSerializer().loads(value))
             elif kind != "heartbeat":
-                raise ExecutorError(f"the process of the job asked for {kind!r}, which nothing here does")
-        except Exception as error:  # noqa: BLE001 - the handler is told, whatever it is
-            return carried(error)
+                raise ExecutorError(f"the process of the job made an unknown call {kind!r}")
+        except Exception as error:  # noqa: BLE001 - the handler gets any error
+            return error_to_values(error)
         return None
 
     async def _died(self) -> Outcome:
@@ -120,9 +120,9 @@ class Run:
     async def stop(
         self, serving: asyncio.Task[Outcome], reason: str, grace: float, send: Callable[[Child, signal.Signals], None]
     ) -> Outcome:
-        """End the run: tell the handler, after half the grace with SIGTERM, after all of it with SIGKILL.
+        """End the run: set its abort signal, send SIGTERM after half the grace, and SIGKILL after all of it.
 
-        Cancelled meanwhile, it kills at once.
+        If this call is cancelled, it sends SIGKILL immediately.
         """
         self._child.channel.send("abort", self._job.id, reason)
         try:
@@ -148,7 +148,7 @@ def _outcome(frame: Frame) -> Outcome:
     if kind == "done":
         return Outcome("done", MsgpackSerializer().loads(value), int(memory), bool(is_worn))
     if kind == "failed":
-        return Outcome("failed", rebuilt(value), int(memory), bool(is_worn))
+        return Outcome("failed", error_from_values(value), int(memory), bool(is_worn))
     if kind == "cancelled":
         return Outcome("cancelled", HandlerError("CancelledError", "", ""), int(memory), bool(is_worn))
     raise ValueError(f"unknown kind {kind!r}")

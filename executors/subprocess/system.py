@@ -1,4 +1,4 @@
-"""What is asked of the operating system: death signals, adopted orphans, memory in use."""
+"""Calls of the operating system: death signals, adopted orphans, memory in use."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
-        # A kernel or filter that refuses takes one layer of several.
+        # If the kernel or a filter refuses the call, the other layers still end the processes.
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def die_with_parent(number: signal.Signals, parent: int) -> bool:
-    """Have `number` sent to this process when its parent dies; False if that has happened already (Linux)."""
+    """Request the signal `number` for the death of the parent. Return False if it is dead already (Linux)."""
     _prctl(_SET_DEATH_SIGNAL, number)
     return os.getppid() == parent
 
@@ -34,7 +34,7 @@ def adopt_orphans() -> None:
 
 
 def own_children() -> list[int]:
-    """Return the ids of this process's children, dead ones that were not waited for included (Linux)."""
+    """Return the ids of this process's children, including dead ones that were not reaped (Linux)."""
     listed = Path(f"/proc/self/task/{threading.get_native_id()}/children")
     try:
         return [int(pid) for pid in listed.read_text().split()]
@@ -46,7 +46,7 @@ def _children_by_search(parent: int) -> list[int]:
     found: list[int] = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The name before may hold anything, brackets too.
+            # The process name before it may contain anything, even brackets.
             if int(path.read_text().rpartition(")")[2].split()[1]) == parent:
                 found.append(int(path.parent.name))
         except OSError:
@@ -55,9 +55,9 @@ def _children_by_search(parent: int) -> list[int]:
 
 
 def memory_in_use() -> int:
-    """Return the resident memory of this process in bytes; where only its peak is known, that."""
+    """Return the resident memory of this process in bytes, or its peak where only that is known."""
     try:
-        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - after each job, and a Path costs as much again
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - runs after each job; a Path would double the cost
             return int(file.read().split()[1]) * _PAGE
     except OSError:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -65,7 +65,7 @@ def memory_in_use() -> int:
 
 
 def how_it_ended(status: int | None) -> str:
-    """Say how a process ended, from its exit status (negative: a signal)."""
+    """Describe the end of a process by its exit status (negative: a signal)."""
     if status is None:
         return "is gone"
     if status >= 0:

@@ -1,6 +1,6 @@
-"""The trace of a run, taken along into its process: spans that are made there have the span of the run as parent.
+"""Passes the trace of a run to its process, so that spans in the process have the span of the run as parent.
 
-Only where OpenTelemetry is in use on both sides; it is never imported for this.
+This works only if both sides use OpenTelemetry. This module never imports it first.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import sys
 from typing import Any, Final, TypeAlias
 
 Trace: TypeAlias = dict[str, str] | None
-"""What the program's propagator writes: traceparent, baggage and the like; None: nothing."""
+"""The fields of the program's propagator, such as traceparent and baggage; None: no trace."""
 
 _FLUSH_MILLISECONDS: Final = 300
-"""Idle processes of a worker that stops have half a second to end."""
+"""Less than the half second that idle processes of a stopping worker have to end."""
 
 _log = logging.getLogger("glidemq_async.executors.subprocess")
 
 
 def current_trace() -> Trace:
-    """Return the trace of this context as texts."""
+    """Return the trace of this context as text fields."""
     if "opentelemetry.trace" not in sys.modules:
         return None
     try:
@@ -34,7 +34,7 @@ def current_trace() -> Trace:
 
 
 def adopt_trace(trace: Trace) -> None:
-    """Make the trace that of this context, if the code of the job has imported OpenTelemetry."""
+    """Set the trace in this context, if the code of the job has imported OpenTelemetry."""
     if trace is None or "opentelemetry.trace" not in sys.modules:
         return
     try:
@@ -46,7 +46,7 @@ def adopt_trace(trace: Trace) -> None:
 
 
 def flush_spans() -> None:
-    """Have the spans of this process exported before it ends; it runs no exit functions."""
+    """Export the spans of this process before it ends, because it runs no exit functions."""
     if "opentelemetry.sdk.trace" not in sys.modules:
         return
     try:
@@ -56,4 +56,4 @@ def flush_spans() -> None:
         if hasattr(provider, "force_flush"):
             provider.force_flush(_FLUSH_MILLISECONDS)
     except Exception:  # noqa: BLE001 - telemetry must not keep a process from ending
-        _log.exception("the spans of a process are not exported")
+        _log.exception("the spans of a process could not be exported")

@@ -290,7 +290,7 @@ async def test_a_callable_object_is_a_handler(queue: AnyQueue) -> None:
         ({"backoff_strategies": [echo]}, TypeError, "backoff_strategies must be a dict"),
         ({"backoff_strategies": {7: min}}, TypeError, "names as keys, got 7"),
         ({"executor": 7}, TypeError, "executor must be a name or an Executor, got 7; .*inline, thread, subprocess"),
-        ({"executor": InlineExecutor}, TypeError, "class InlineExecutor: pass an instance"),
+        ({"executor": InlineExecutor}, TypeError, "class InlineExecutor; pass an instance"),
     ],
 )
 async def test_bad_options_of_a_worker(

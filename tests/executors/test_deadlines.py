@@ -39,12 +39,12 @@ class Around(Middleware):
 
 
 async def test_the_wait_for_a_thread_does_not_count(storage: Storage, queue: AnyQueue, name: str) -> None:
-    around, go_on = Around(), threading.Event()
+    around, resume = Around(), threading.Event()
     mq = GlideMQ(storage, queue=f"{name}-app", middleware=[around])
 
     @mq.task(executor=ThreadExecutor(1))
     def work(kind: str) -> str:
-        go_on.wait(20)
+        resume.wait(20)
         return kind
 
     async with mq, mq.worker(concurrency=2):
@@ -53,7 +53,7 @@ async def test_the_wait_for_a_thread_does_not_count(storage: Storage, queue: Any
         second = await work.options(timeout=TIMEOUT).add("second")
         await soon(around.begun.get())
         await time_out_elsewhere(queue, TIMEOUT)
-        go_on.set()
+        resume.set()
         assert [await first.result(10), await second.result(10)] == ["first", "second"]
 
 

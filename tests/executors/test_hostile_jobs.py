@@ -214,7 +214,7 @@ async def test_output_that_is_left_out_of_a_log_is_counted(queue: AnyQueue) -> N
         job = await ended(await queue.add("n", 3_000))
     lines = await queue.get_job_logs(job.id)
     assert lines[-1] == "2999"
-    left_out = sum(int(line.split()[1]) for line in lines if line.endswith("lines of output were left out here"))
+    left_out = sum(int(line.split()[1]) for line in lines if line.endswith("lines of output were dropped here"))
     numbers = [line for line in lines if line.isdigit()]
     assert left_out > 0
     assert len(numbers) < 3_000

@@ -189,7 +189,7 @@ async def test_who_logs_too_much_is_told_and_not_held_up(queue: AnyQueue, heard:
     texts = heard.texts()
     assert texts[:3] == ["chatter 0", "chatter 1", "chatter 2"]
     assert 500 < len(texts) < 1_000 * (seconds + 2)
-    left_out = [one for one in heard.records if "left out" in one.getMessage()]
+    left_out = [one for one in heard.records if "dropped" in one.getMessage()]
     assert left_out
     assert {one.name for one in left_out} == {OURS}
     assert sum(int(one.getMessage().split()[0]) for one in left_out) == 30_000 - len(texts)
@@ -220,7 +220,7 @@ async def test_a_worker_that_does_not_listen_holds_up_no_job(queue: AnyQueue, he
         assert float(pipe.read_text()) < 5
         await job.result(20)
     texts = heard.texts()
-    left_out = [int(one.getMessage().split()[0]) for one in heard.records if "left out" in one.getMessage()]
+    left_out = [int(one.getMessage().split()[0]) for one in heard.records if "dropped" in one.getMessage()]
     assert left_out
     assert len(texts) + sum(left_out) == 300
 

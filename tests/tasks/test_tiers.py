@@ -186,7 +186,7 @@ async def test_permissions_alone_choose_the_subprocess(storage: Storage, name: s
 
 def test_tiers_of_this_process_take_no_permissions() -> None:
     for spec in ("inline", "thread", None, ThreadExecutor(1), InlineExecutor()):
-        with pytest.raises(TypeError, match=r"cannot enforce permissions: use executor='subprocess'"):
+        with pytest.raises(TypeError, match=r"cannot enforce permissions; use executor='subprocess'"):
             registry.open_executor(spec, plain.function, 1, Permissions())
 
 

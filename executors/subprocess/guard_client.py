@@ -1,4 +1,4 @@
-"""The worker's side of its guard: starting it, asking it for children, hearing how they ended."""
+"""The worker's client of its guard process: starts it, requests children, and receives their ends."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from glidemq_async.executors.subprocess.channel import Channel
 from glidemq_async.executors.subprocess.references import MainModule
 
 _START_SECONDS: Final = 30.0
-"""How long a guard may take to say that it is there."""
+"""Maximum time in which a guard must report that it has started."""
 _END_SECONDS: Final = 5.0
-"""How long it may take to end with all of its children."""
+"""Maximum time in which it must end with all of its children."""
 
 
 class Ending(NamedTuple):
-    """How a process ended: its exit status, negative for a signal; None and why for one that never was."""
+    """The end of a process: its exit status, negative for a signal. None and `why` if it did not start."""
 
     status: int | None
     why: str = ""
 
 
-class Guardian:
-    """One guard process, and the children that it holds."""
+class GuardClient:
+    """One guard process and its children."""
 
     def __init__(self, config: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         self._config = config
@@ -50,11 +50,11 @@ class Guardian:
 
     @property
     def is_alive(self) -> bool:
-        """Whether children can be started."""
+        """True if children can be started."""
         return self._channel is not None and self._channel.is_open
 
     async def start(self) -> None:
-        """Start the guard and wait until it answers. Raises ExecutorError."""
+        """Start the guard and wait until it is ready. Raises ExecutorError."""
         ours, its = socket.socketpair()
         try:
             with its:
@@ -76,8 +76,8 @@ class Guardian:
         if hello is None or hello[:2] != ["guard", frames.PROTOCOL]:
             await self.stop()
             raise ExecutorError(
-                f"the guard of the subprocess executor did not start, it said {hello}: "
-                f"protocol {frames.PROTOCOL} is spoken here; what went wrong it has written to stderr"
+                f"the guard process of the subprocess executor did not start: it sent {hello}, expected protocol "
+                f"{frames.PROTOCOL}; see its messages on stderr"
             )
         self._listening = asyncio.create_task(self._listen(self._channel))
 
@@ -86,8 +86,8 @@ class Guardian:
         python = [os.fsdecode(multiprocessing.spawn.get_executable()), *_flags()]
         config = dict(self._config)
         places: list[object] = list(sys.path)
-        path = [place for place in places if isinstance(place, str)]  # imports pass over all else
-        # The name alone: the arguments of the worker may hold secrets, such as the password in a URL.
+        path = [place for place in places if isinstance(place, str)]  # imports ignore other entries
+        # Only the name: the arguments of the worker may contain secrets, such as the password in a URL.
         config |= {"path": path, "argv": sys.argv[:1], "main": list(main), "worker": os.getpid(), "python": python}
         with tempfile.TemporaryFile() as file:
             file.write(json.dumps(config).encode())
@@ -114,9 +114,9 @@ class Guardian:
             future.set_result(ending)
 
     def start_child(self, output: Sequence[int]) -> tuple[int, socket.socket, asyncio.Future[Ending]]:
-        """Ask for a child whose stdout and stderr are these descriptors, or both the only one.
+        """Request a child with these descriptors as stdout and stderr; a single one is used for both.
 
-        Returns its number, its channel, and how it will end. Raises ExecutorError when the guard is gone.
+        Return its number, its channel, and a future of its end. Raises ExecutorError when the guard is gone.
         """
         ours, its = socket.socketpair()
         with its:
@@ -126,13 +126,13 @@ class Guardian:
                 self._send(frames.packed("start", self._last, len(given)), given)
             except OSError as error:
                 ours.close()
-                raise ExecutorError(f"the guard of the subprocess executor is gone: {error}") from error
+                raise ExecutorError(f"the guard process of the subprocess executor is gone: {error}") from error
         ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._endings[self._last] = ending
         return self._last, ours, ending
 
     def signal(self, number: int, what: signal.Signals) -> None:
-        """Send a signal to a child and all of its process group; nothing happens if it has ended."""
+        """Send a signal to a child and its process group. Does nothing if it has ended."""
         with suppress(OSError):
             self._send(frames.packed("signal", number, int(what)), [])
 
@@ -144,12 +144,12 @@ class Guardian:
                 data = data[socket.send_fds(self._control, [data], descriptors) :]
                 descriptors = []
             except BlockingIOError:
-                # A few hundred bytes do not fit: the guard is stopped, or drowned in requests. A second is much.
+                # Not even a few hundred bytes fit: the guard is stopped or overloaded. Wait for one second at most.
                 if not select.select([], [self._control], [], 1.0)[1]:
                     raise
 
     async def stop(self) -> None:
-        """Close the channel, which ends the guard and everything below it, and wait until they are gone."""
+        """Close the channel, which ends the guard and everything below it, and wait until all of them are gone."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -168,7 +168,7 @@ class Guardian:
 
 
 def _flags() -> list[str]:
-    """The options of this interpreter that change how code runs."""
+    """Return the options of this interpreter that change how code runs."""
     flags = [f"-W{option}" for option in sys.warnoptions]
     flags += [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     flags += ["-O" * sys.flags.optimize] if sys.flags.optimize else []
