@@ -1,0 +1,170 @@
+"""Bounds that do not show in the length of a call alone: how much one call removes, answers, keeps or looks at."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from glidemq_async import JobOptions
+from glidemq_async.functions.callers import Arg, Functions
+from tests.hands import NOTHING, Hands
+from tests.kinds import add_kind, idle_workers
+from tests.places import Place
+from tests.server_time.bench import bench
+from tests.timed import DAY, Timed
+from tests.workbench import AnyQueue, Gate, counts, echo, soon, worker_of
+
+MIB = 1024 * 1024
+TRIES = 8
+
+
+def functions_of(queue: AnyQueue) -> Functions:
+    """Callers of a queue's functions."""
+    return Functions(queue.storage, f"glide:{{{queue.name}}}")
+
+
+async def test_a_call_keeps_its_answer_in_a_queue_that_began_after_an_obliteration(queue: AnyQueue) -> None:
+    functions = functions_of(queue)
+    await functions.open_queue(None)
+    args: list[Arg] = ["lane.1", 1, 1, "", "n", NOTHING, b"", b"", functions.incarnation]
+    await queue.storage.call("addJob", functions.base, args)
+    # The last step of the obliteration of the queue before this one.
+    await functions.sweep_remains(["call:lane.1"])
+    await queue.storage.call("addJob", functions.base, args)
+    assert await counts(queue) == {"waiting": 1}
+
+
+async def test_a_key_of_98_hyphens_runs_like_any_other(queue: AnyQueue) -> None:
+    keys = ["-" * 98 if number == 7 else f"k{number}" for number in range(40)]
+    jobs = await queue.add_bulk([("n", key, JobOptions(key=key)) for key in keys])
+    async with worker_of(queue, echo, concurrency=50):
+        assert [await job.result(10) for job in jobs] == keys
+    assert await queue.check() == []
+
+
+async def test_a_few_large_events_at_the_head_cost_no_small_ones(queue: AnyQueue, place: Place) -> None:
+    await queue.add_bulk([("n" * 500, None)] * 3_000)
+    job = await queue.add("n")
+    for _ in range(12):
+        await asyncio.gather(*[job.update_progress(1) for _ in range(500)])
+    size = cast("int", await place.ask("MEMORY", "USAGE", f"glide:{{{queue.name}}}:events", "SAMPLES", 0))
+    assert size < 16 * MIB
+    bounds, _ = await functions_of(queue).locate_events()
+    assert (bounds.first_seq, bounds.total) == (0, 9_001)
+
+
+async def test_at_most_a_thousand_readers_of_events_are_noted(queue: AnyQueue) -> None:
+    functions = functions_of(queue)
+    await functions.open_queue(None)
+    await functions.note_reader("the oldest", functions.incarnation, 0, hold=False)
+    await asyncio.sleep(0.005)  # the server tells the age of a note in milliseconds
+    for number in range(1_000):
+        await functions.note_reader(str(number), functions.incarnation, number, hold=False)
+    assert {row.name for row in await functions.list_readers()} == {str(number) for number in range(1_000)}
+
+
+async def test_a_reader_that_is_gone_for_a_week_holds_no_events(timed: Timed) -> None:
+    functions = functions_of(timed.queue)
+    await functions.open_queue(None)
+    await timed.queue.add_bulk([("n", None)] * 2_048)
+    await functions.note_reader("gone", functions.incarnation, 0, hold=True)
+    await timed.clock.advance(8 * DAY)
+    await functions.note_reader("there", functions.incarnation, 2_048, hold=False)
+    # As if there had been so many events before that all of these are over the cap.
+    await timed.place.ask("HSET", f"{functions.base}:meta", "events", 150_000)
+    await timed.queue.add_bulk([("n", None)] * 1_024)
+    bounds, _ = await functions.locate_events()
+    assert bounds.first_seq >= 1_000
+    assert [row.name for row in await functions.list_readers()] == ["there"]
+
+
+async def test_jobs_with_a_policy_each_remove_no_more_than_jobs_that_share_one(queue: AnyQueue, place: Place) -> None:
+    hands, backlog, many = Hands(queue, place), 3_000, 100
+    functions = functions_of(queue)
+
+    async def complete(number: int, policies: list[str]) -> None:
+        await add_kind(queue, number)
+        holds = await hands.claim(number)
+        args: list[Arg] = []
+        for hold, policy in zip(holds, policies, strict=True):
+            args += ["c", hold.id, hold.entry, NOTHING, policy]
+        await functions.settle_and_claim(functions.settle_request(hands.lane, hands.name, 0, 30_000, "u", number, args))
+
+    for _ in range(backlog // 500):
+        await complete(500, ["-1 -1"] * 500)
+    await complete(many, [f"{10 + number} -1" for number in range(many)])
+    assert (await counts(queue))["completed"] >= backlog + many - (many + 500)
+
+
+async def test_a_claim_of_jobs_with_large_progress_ends_by_its_bytes(queue: AnyQueue, place: Place) -> None:
+    hands, functions = Hands(queue, place), functions_of(queue)
+    for job_id in await add_kind(queue, 40):
+        await functions.update_job(job_id, "", "progress", b"x" * 300_000)
+    held = await hands.claim(40)
+    assert 4 <= len(held) <= 8
+    while len(held) < 40:
+        held += await hands.claim(40)
+    for hold in held:
+        assert await hands.settle(hold) is None
+
+
+async def crowd(queue: AnyQueue, place: Place, number: int, slots: int) -> None:
+    """Let so many workers that died stand as idle."""
+    members = [word for one in range(number) for word in (slots, f"dead{one}")]
+    await place.ask("ZADD", f"glide:{{{queue.name}}}:idle", *members)
+
+
+async def test_a_delayed_job_is_on_time_although_many_idle_workers_have_died(queue: AnyQueue, place: Place) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate):
+        await idle_workers(queue, place, 1)
+        await crowd(queue, place, 50, 0)
+        await queue.add("n", delay=0.2)
+        await soon(gate.running(), 5)
+        gate.release()
+
+
+async def test_a_job_wakes_a_worker_behind_many_that_have_died(queue: AnyQueue, place: Place) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate, concurrency=2):
+        await idle_workers(queue, place, 1)
+        await crowd(queue, place, 300, 5)
+        for number in range(2):  # one call passes over 200
+            await queue.add("n", number)
+        await soon(gate.running(), 5)
+        gate.release()
+
+
+@pytest.mark.only_on("memory")
+async def test_an_answer_that_is_too_large_to_be_published_is_not_made(place: Place) -> None:
+    """A result of 32 MiB is settled as fast with somebody who waits for it as without."""
+
+    async def settle(waits: bool) -> float:
+        async with bench(place, "settleAndClaim", 1) as opened:
+            (job_id,) = await opened.add()
+            if waits:
+                await opened.functions.await_job(job_id, "channel")
+            held = await opened.claim(1)
+            await opened.settle(held, "c", "-1 -1", b"x" * 32 * MIB)
+            return opened.spent[-1]
+
+    alone = min([await settle(waits=False) for _ in range(TRIES)])
+    awaited = min([await settle(waits=True) for _ in range(TRIES)])
+    assert awaited < alone * 1.15 + 1, (alone, awaited)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("size", "seconds"), [(20_000, 60), pytest.param(1_000_000, 500, marks=[pytest.mark.slow])])
+async def test_any_number_of_jobs_expires_without_a_pause(queue: AnyQueue, size: int, seconds: float) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate, concurrency=1):
+        await queue.add("busy", keep_completed=False)
+        await gate.running()
+        await add_kind(queue, size, ttl=1)
+        async with asyncio.timeout(seconds):
+            while (await queue.get_job_counts())["waiting"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert (await counts(queue))["failed"] <= 10_500
+        gate.release()
