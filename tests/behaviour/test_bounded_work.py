@@ -17,7 +17,7 @@ from tests.timed import DAY, Timed
 from tests.workbench import AnyQueue, Gate, counts, echo, soon, worker_of
 
 MIB = 1024 * 1024
-TRIES = 8
+LEAST_TRIES, MOST_TRIES = 5, 24
 
 
 def functions_of(queue: AnyQueue) -> Functions:
@@ -137,6 +137,7 @@ async def test_a_job_wakes_a_worker_behind_many_that_have_died(queue: AnyQueue, 
         gate.release()
 
 
+@pytest.mark.slow
 @pytest.mark.only_on("memory")
 async def test_an_answer_that_is_too_large_to_be_published_is_not_made(place: Place) -> None:
     """A result of 32 MiB is settled as fast with somebody who waits for it as without."""
@@ -150,9 +151,14 @@ async def test_an_answer_that_is_too_large_to_be_published_is_not_made(place: Pl
             await opened.settle(held, "c", "-1 -1", b"x" * 32 * MIB)
             return opened.spent[-1]
 
-    alone = min([await settle(waits=False) for _ in range(TRIES)])
-    awaited = min([await settle(waits=True) for _ in range(TRIES)])
-    assert awaited < alone * 1.15 + 1, (alone, awaited)
+    alone, awaited = list[float](), list[float]()
+    for number in range(MOST_TRIES):
+        alone.append(await settle(waits=False))
+        awaited.append(await settle(waits=True))
+        # To make the answer costs a fifth more. The least of several figures is steady, whatever else the host does.
+        if number >= LEAST_TRIES and min(awaited) < min(alone) * 1.1:
+            return
+    raise AssertionError((min(alone), min(awaited)))
 
 
 @pytest.mark.timeout(600)
