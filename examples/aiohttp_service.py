@@ -18,7 +18,7 @@ Payload = dict[str, int | str]
 
 
 async def order(request: web.Request) -> web.Response:
-    """Answer once the job is stored: from then on it will be run, whatever happens to this process."""
+    """Add the order as a job. The reply is sent after the job is stored, so a crash of this service cannot lose it."""
     orders: Queue[Payload, str] = get_queue(request, "orders")
     wanted: Payload = await request.json()
     try:
@@ -37,7 +37,7 @@ async def status(request: web.Request) -> web.Response:
 
 def make_app() -> web.Application:
     app = web.Application()
-    # One set of connections for all requests: opened before the first of them, closed after the last.
+    # One set of connections for all requests, opened before the first one and closed after the last one.
     app.cleanup_ctx.append(queues_context())
     app.add_routes([web.post("/orders", order), web.get("/orders/{job_id}", status)])
     return app

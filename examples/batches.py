@@ -1,4 +1,4 @@
-"""Handle many jobs with one call: here one bulk insert per batch, and the one bad row fails alone."""
+"""Process many jobs in one call: one bulk insert per batch. A bad row fails alone."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Compute once, answer from the stored result for a while: the job's id is the key of the cache."""
+"""Use stored results as a cache: the job's id is the key of the cache."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ async def main() -> None:
             print(await length(queue, text))
         await asyncio.sleep(1.1)
         print(await length(queue, "short"), await length(queue, "a long text"))
-        await queue.update_result_ttl("length-a long text", None)  # back to what the queue keeps anyway
+        await queue.update_result_ttl("length-a long text", None)  # back to the retention of the queue
 
 
 if __name__ == "__main__":

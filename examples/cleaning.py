@@ -1,4 +1,4 @@
-"""Clean up: drop what waits, remove old results, run failed jobs again, and remove a whole queue."""
+"""Clean up: remove waiting jobs and old results, run failed jobs again, and remove a whole queue."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Let the clock add a task: its schedule is stored when the app opens, and each slot runs once, whoever fires it."""
+"""Run a task on a schedule. Opening the app stores the schedule, and each fire time adds one job."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ async def main() -> None:
     async with mq, mq.worker():
         for _ in range(3):
             await beats.acquire()
-        # It is a task like any other, too.
+        # You can also add it like any other task.
         await (await nightly.add("Asturias")).result(timeout=10)
         for scheduler in await mq.queue("reports").get_job_schedulers():
             print(scheduler.id, "fired:", scheduler.fired)

@@ -1,4 +1,4 @@
-"""Keep what fails for good in a queue of its own, see why, mend the cause, and run it again."""
+"""Move jobs that fail for good to a separate queue, inspect them, fix the cause, and run them again."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Of several adds that mean the same work, one job: simple, throttled, debounced; and a job id of your own."""
+"""Store one job for several adds: simple, throttled and debounced deduplication, and a custom job id."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Start a job later, change its mind about when, or let it start now."""
+"""Start a job later, change its delay, or start it now."""
 
 import asyncio
 

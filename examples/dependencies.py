@@ -1,4 +1,4 @@
-"""Let the worker provide what tasks need: for each job, or once for all; and put something else there in a test."""
+"""Inject dependencies into tasks, per job or per worker, and replace them in a test."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -18,14 +18,14 @@ mq = GlideMQ("memory://", lifespan=lifespan)
 
 
 async def pool() -> AsyncGenerator[str]:
-    """One for the whole worker."""
+    """Provide one pool for the whole worker."""
     print("connect to", mq.state["dsn"])
     yield "pool"
     print("disconnect")
 
 
 async def session(of: str = Depends(pool, scope="worker")) -> AsyncGenerator[str]:
-    """One for each job; what follows the yield runs when the job has ended."""
+    """Provide one value per job. The code after the yield runs when the job has ended."""
     yield f"session of {of}"
     print("commit")
 
@@ -46,7 +46,7 @@ async def main() -> None:
             job = await rename.add(3, "Eve")
             await mq.run_worker(until_empty=True)
             print(await job.result(timeout=10))
-    # A task is its function too; then nobody provides anything.
+    # Calling a task calls its function; dependencies are then ordinary arguments.
     print(await rename(4, "Dan", db="mock"))
 
 

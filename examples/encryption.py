@@ -1,10 +1,10 @@
-"""Encrypt payloads, rotate the key while jobs wait, and refuse what was written with a key that is gone."""
+"""Encrypt payloads, rotate the key while jobs wait, and refuse payloads of a removed key."""
 
 import asyncio
 
 from glidemq_async import Codec, Compression, Encryption, Job, JobFailed, Queue, Worker, generate_key
 
-# Keep them in a secret store: who has a key reads every payload that was written with it.
+# Keep them in a secret store: a key decrypts every payload that was written with it.
 OLD, NEW = generate_key(), generate_key()
 
 
@@ -21,7 +21,7 @@ async def main() -> None:
         first = await before.add("greet", {"name": "Ada"})
         print("stored:", first.data_size, "bytes")
 
-        # The new key encrypts from now on, the old one still decrypts what waits.
+        # The new key encrypts new payloads. The old one still decrypts waiting jobs.
         both = codecs({"2026": NEW, "2025": OLD})
         async with (
             Queue[dict[str, str], str]("letters", before.storage, codecs=both) as queue,
@@ -32,7 +32,7 @@ async def main() -> None:
             print(await found.result(timeout=10))
             print(await queue.add_and_wait("greet", {"name": "Grace"}, wait_timeout=10))
 
-        # Without the old key its payloads cannot be read: such a job fails at once, and can be replayed.
+        # Without the old key its payloads cannot be read: such a job fails without a retry, and can be replayed.
         late = await before.add("greet", {"name": "Alan"}, attempts=3)
         async with Worker("letters", greet, before.storage, codecs=codecs({"2026": NEW})):
             try:

@@ -1,4 +1,4 @@
-"""Limits of a key: how many run at once, a sliding window, a token bucket with costs, and a pause."""
+"""Limit a key: concurrency, a sliding window, a token bucket with costs, and a pause."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ async def fetch(job: Job) -> None:
 
 async def main() -> None:
     async with Queue("crawler", "memory://") as queue:
-        # Sites without limits of their own get this one; limits are the queue's, an add never changes them.
+        # The default for sites without a limit. The queue stores limits; an add never changes them.
         await queue.set_key_limits(None, concurrency=2)
         await queue.set_key_limits("slow.example", concurrency=5, rate_limit=RateLimit(2, 0.3))
         await queue.set_key_limits("api.example", concurrency=5, token_bucket=TokenBucket(capacity=10, refill_rate=20))

@@ -1,4 +1,4 @@
-"""Jobs of one key run in order, one at a time; different keys run side by side and take turns."""
+"""Run the jobs of one key in order, one at a time. Different keys run in parallel and take turns."""
 
 import asyncio
 

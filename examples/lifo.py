@@ -1,4 +1,4 @@
-"""Last in, first out: what users look at now is worth more than what they looked at before."""
+"""Run the newest job first, for example the page that a user is looking at."""
 
 import asyncio
 

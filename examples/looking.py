@@ -1,4 +1,4 @@
-"""Look at a queue: counts, a search, who works on it, and how many jobs ended."""
+"""Inspect a queue: counts, a search, workers, and metrics."""
 
 import asyncio
 

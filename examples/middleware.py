@@ -1,4 +1,4 @@
-"""Put code around every add and every run: here a tenant that travels in the headers, and a record of failures."""
+"""Run code around every add and every run: a tenant in the headers, and a record of failures."""
 
 import asyncio
 from contextvars import ContextVar

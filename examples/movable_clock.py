@@ -1,4 +1,4 @@
-"""Test without waiting: a server of the test's own, whose clock the test moves. With pytest, ask for `glidemq`."""
+"""Test without waiting, on a server whose clock the test moves. With pytest, use the fixture `glidemq`."""
 
 import asyncio
 

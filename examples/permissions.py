@@ -1,4 +1,4 @@
-"""Confine a job: a process that may read and write what it was granted, and nothing else. Needs Linux 5.13."""
+"""Confine a job to the files and resources that were granted. Needs Linux 5.13."""
 
 import socket
 import subprocess
@@ -12,7 +12,7 @@ from glidemq_async.executors import Permissions, sandbox
 
 
 def job(place: Path, permissions: Permissions) -> None:
-    """What a job does in its own process: some of it is granted."""
+    """Try some operations as a job would; only some of them are granted."""
 
     def attempt(what: str, action: Callable[[], object]) -> None:
         try:
@@ -35,8 +35,8 @@ def job(place: Path, permissions: Permissions) -> None:
 
 
 def main() -> None:
-    # A worker does this by itself for tasks with executor="subprocess" and permissions=Permissions(...): it starts
-    # processes with the environment that is granted, applies the permissions, and runs jobs in them.
+    # A worker does this automatically for tasks with executor="subprocess" and permissions=Permissions(...): it starts
+    # processes with the granted environment, applies the permissions, and runs jobs in them.
     place = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     if place is not None:
         permissions = Permissions(write=[place / "out"], memory="1GiB", cpu=10)

@@ -1,4 +1,4 @@
-"""Urgent jobs first: priority 0 before 1 before 2, in order of arrival inside one level."""
+"""Run urgent jobs first: priority 0 before 1 before 2. Jobs of one priority run in order of arrival."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Limits of a whole queue, for all its workers together, changed while they run."""
+"""Limit a whole queue, for all its workers together, and change the limits while they run."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A service says "429, come back in 0.2 s": the whole key rests, nothing is lost and no attempt counts."""
+"""React to a service that replies "429, come back in 0.2 s": the key pauses, and no attempt counts."""
 
 import asyncio
 

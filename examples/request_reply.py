@@ -1,4 +1,4 @@
-"""Ask a worker and wait for its answer; an error of the handler arrives as JobFailed."""
+"""Add a job and wait for its result. An error of the handler is raised as JobFailed."""
 
 import asyncio
 

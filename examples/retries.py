@@ -1,4 +1,4 @@
-"""Retry what fails, wait longer each time, and fail for good what cannot succeed."""
+"""Retry failures with growing delays, and fail jobs for good that cannot succeed."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Let the queue add jobs by itself: at an interval, by cron, and now; any process that has it open does so."""
+"""Add jobs on a schedule: at an interval, by cron, and now. Any process that has the queue open fires them."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ async def main() -> None:
         return job.data
 
     async with Queue[str, str]("reports", "memory://") as queue, Worker("reports", process, queue.storage):
-        # Saying this at every start of the program is harmless: the slots and the history stay.
+        # Repeating this at every start of the program is harmless: fire times and history stay.
         for _ in range(2):
             await queue.upsert_job_scheduler("pulse", every=0.1, limit=3, data="beat")
         for _ in range(3):

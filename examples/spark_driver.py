@@ -31,7 +31,7 @@ def session() -> Generator[SparkSession]:
 
 
 def report(spark: SparkSession, job: Job[Any, Any]) -> Any:
-    """What the jobs of the queue do."""
+    """Run the Spark work of one job."""
     if job.name == "total":
         numbers = spark.createDataFrame([(int(text),) for text in job.data], "number INT")
         return numbers.groupBy().sum("number").collect()[0][0]
@@ -39,7 +39,7 @@ def report(spark: SparkSession, job: Job[Any, Any]) -> Any:
         return spark.sql(job.data).count()
     # It would take a minute.
     sleeping = "reflect('java.lang.Thread', 'sleep', 60000L)"
-    # As a filter: Spark leaves out a column that nobody reads.
+    # A filter, because Spark does not compute an unused column.
     return spark.range(0, 2, 1, 2).where(f"{sleeping} IS NULL").count()
 
 
@@ -49,7 +49,7 @@ def batch_jobs(frame: DataFrame, batch_id: int) -> list[tuple[str, Any]]:
 
 
 def stream(spark: SparkSession, folder: Path, queue: Queue[Any, Any]) -> None:
-    """Read what has come to a folder since the last time, in one batch."""
+    """Read the new files of a folder in one batch."""
     each = foreach_batch(queue, batch_jobs, key="numbers")
     rows = spark.readStream.text(str(folder / "in")).writeStream.foreachBatch(each)
     query = rows.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
@@ -68,7 +68,7 @@ async def outcome(queue: Queue[Any, Any], job_id: str) -> str:
 
 
 async def main(spark: SparkSession, folder: Path) -> None:
-    """Add jobs, and see what becomes of them."""
+    """Add jobs, and wait for their outcomes."""
     (folder / "in").mkdir()
     (folder / "in" / "numbers.txt").write_text("1\n2\n39\n")
     async with Queue[Any, Any]("reports", "memory://") as queue:

@@ -3,7 +3,7 @@
 Needs the extra `spark` and a Java 17. Written as a notebook: each `# %%` begins a cell.
 """
 
-# %% Spark, a queue in a folder, and a lake beside it
+# %% Spark, a queue in a folder, and a lake next to it
 import asyncio
 import os
 import sys
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from glidemq_async import Job, UnrecoverableError, Worker
 from glidemq_async.spark import enqueue_frame
@@ -79,11 +79,11 @@ print("runs:", sum(row["n"] for row in hours), "- p99 known:", all(row["p99"] is
 page = pipeline.report(folder / "report", title="Orders").page
 print("report:", page.name)
 
-# %% The cause is mended: replay what failed for it, once
+# %% The cause is fixed: replay its failures once
 addresses.update(range(0, 200, 20))
 missing = Selection("orders", error_classes=("UnrecoverableError",))
 print("would replay:", pipeline.replay(missing, "addresses", url=url, dry_run=True).found)
-attempts = {"opts": {"attempts": 2}}  # a replay is a new job: what it should be allowed, it is told again
+attempts = {"opts": {"attempts": 2}}  # a replay is a new job without the old options
 pipeline.replay(missing, "addresses", url=url, options=attempts)
 pipeline.replay(missing, "addresses", url=url, options=attempts)  # changes nothing
 run_workers()

@@ -1,4 +1,4 @@
-"""Run jobs in processes of their own: what they print is logged, and one that crashes or hangs harms no other."""
+"""Run jobs in child processes. Their output is logged, and a job that crashes or hangs affects no other job."""
 
 import asyncio
 import os

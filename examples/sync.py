@@ -1,28 +1,28 @@
-"""Code without an event loop, such as a Django view: `queue.sync` has the same methods, and waits."""
+"""Use a queue without an event loop, for example in a Django view: `queue.sync` has plain methods."""
 
 import asyncio
 import threading
 
 from glidemq_async import Job, Queue, Worker
 
-# Made once, when the module is imported. Connections are opened by the first call, in each process for itself.
+# Created once at import. The first call in each process opens the connections.
 emails: Queue[dict[str, str], str] = Queue("emails", "memory://")
 
 
 def view(address: str) -> str:
-    """A view: called in whatever thread the server likes."""
+    """A view, which the server may call in any thread."""
     job = emails.sync.add("welcome", {"to": address}, job_id=f"welcome-{address}")
     return job.outcome
 
 
 def send(job: Job[dict[str, str], str]) -> str:
-    """A plain function: it runs in a thread of the worker, and reaches its job through `.sync` too."""
+    """Run in a thread of the worker. The job has `.sync` too."""
     job.sync.log("sending")
     return f"sent to {job.data['to']}"
 
 
 async def work(stop: threading.Event) -> None:
-    """What a worker process does. Here it is a thread, to share what is in memory: another loop, so a clone."""
+    """Run a worker. This example uses a thread with another loop, and therefore a clone of the storage in memory."""
     async with emails.storage.clone() as storage, Worker("emails", send, storage, handle_signals=False):
         await asyncio.to_thread(stop.wait)
 

@@ -1,4 +1,4 @@
-"""Declare functions as tasks: typed adds, results that come back as what they were, and a worker."""
+"""Declare functions as tasks: typed adds, typed results, and a worker."""
 
 import asyncio
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ async def send_email(to: str, subject: str = "hi") -> str:
 
 @mq.task
 def total(invoice: Invoice) -> Invoice:
-    """A plain function: it runs in a thread."""
+    """Run in a thread, because this is a plain function."""
     return Invoice(invoice.number, invoice.due, [*invoice.lines, f"{len(invoice.lines)} lines"])
 
 
@@ -39,12 +39,12 @@ async def main() -> None:
         invoice = await (await total.add(Invoice(7, due, ["tea", "bread"]))).result(timeout=10)
         print(invoice.number, invoice.lines)
 
-        # Nothing is sent that the signature does not allow.
+        # Arguments that do not fit the signature are refused before they are sent.
         try:
             await send_email.add(to=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         except TypeError as error:
             print(error)
-    # Calling a task calls its function, here and now.
+    # Calling a task calls its function directly.
     print(total(Invoice(8, due, [])).lines)
 
 

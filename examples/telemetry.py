@@ -1,4 +1,4 @@
-"""Spans, metrics and log fields: one trace from the add to the run, a page for Prometheus, JSON log lines.
+"""Export spans, metrics and log fields: one trace from the add to the run, a page for Prometheus, JSON log lines.
 
 Needs `pip install 'glidemq-async[otel,prometheus]' opentelemetry-sdk`.
 """
@@ -20,7 +20,7 @@ log = logging.getLogger("shop")
 
 
 class Short(JsonFormatter):
-    """The lines of JsonFormatter without what differs from run to run."""
+    """Format lines as JsonFormatter does, without the fields that differ between runs."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = json.loads(super().format(record))

@@ -1,4 +1,4 @@
-"""Run plain functions in threads: they log, tell their progress, and look whether they should stop."""
+"""Run plain functions in threads. They log, report progress, and check whether they must stop."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ async def main() -> None:
     async with (
         Queue[list[str], int]("files", "memory://") as queue,
         QueueEvents("files", queue.storage) as events,
-        # Ten jobs may be in hand, two of them run at a time.
+        # The worker claims up to ten jobs, and two of them run at the same time.
         Worker("files", copy, queue.storage, concurrency=10, executor=ThreadExecutor(2)),
     ):
         job = await queue.add("copy", ["a.txt", "b.txt"])

@@ -1,4 +1,4 @@
-"""An executor of a package of its own: it runs coroutine functions, and keeps how long each kind of job took."""
+"""An executor in a separate package. It runs coroutine functions, and records the run time of each kind of job."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from glidemq_async import Job
 from glidemq_async.executors import Handler, InlineExecutor
 
 seconds: defaultdict[str, list[float]] = defaultdict(list)
-"""How long runs took, by the name of their job."""
+"""Run times by job name."""
 
 
 class TimedExecutor:
-    """Lets another executor do the work: `start`, `run` and `stop` are all that an executor needs."""
+    """Delegate to another executor. An executor needs only `start`, `run`, `stop` and `occupied`."""
 
     def __init__(self, concurrency: int) -> None:
         self.concurrency = concurrency
@@ -24,7 +24,7 @@ class TimedExecutor:
 
     @property
     def occupied(self) -> int:
-        """Slots of runs that were given up but still go on: none, coroutines can be cancelled."""
+        """Return the number of slots that abandoned runs occupy: 0, because coroutines can be cancelled."""
         return self._inner.occupied
 
     def check_handler(self, handler: Handler) -> None:
@@ -33,7 +33,7 @@ class TimedExecutor:
             raise TypeError(f"{handler!r} must be a coroutine function")
 
     async def start(self, freed: Callable[[], None]) -> None:
-        """Get ready."""
+        """Start the inner executor."""
         await self._inner.start(freed)
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
@@ -45,5 +45,5 @@ class TimedExecutor:
             seconds[job.name].append(time.perf_counter() - began)
 
     async def stop(self, grace: float) -> None:
-        """End what still runs."""
+        """Stop the inner executor."""
         await self._inner.stop(grace)
