@@ -46,7 +46,7 @@ def _number(option: str, value: object) -> float:
 
 
 def _ceil_ms(seconds: float) -> int:
-    # 0.07 * 1000 is 70.00000000000001: what is a whole number but for the last bits must not become the next one.
+    # 0.07 * 1000 is 70.00000000000001: a whole number with an error in its last bits must not be rounded up.
     milliseconds = seconds * 1000
     nearest = round(milliseconds)
     if math.isclose(milliseconds, nearest, rel_tol=1e-15, abs_tol=1e-6):
@@ -73,5 +73,5 @@ def instant_to_ms(option: str, value: datetime) -> int:
 
 
 def from_ms(milliseconds: int) -> datetime:
-    """Return the instant, in UTC, that stands so many milliseconds after the start of 1970."""
+    """Return the instant, in UTC, for a number of milliseconds since the start of 1970."""
     return _EPOCH + timedelta(milliseconds=milliseconds)

@@ -197,14 +197,14 @@ class _Call(Generic[T]):
     def wait(self, runs: Callable[[], bool]) -> T:
         """Start the work and wait for its end, as long as its loop runs."""
         self._loop.call_soon_threadsafe(self._start)
-        patience: float | None = BLOCKED_SECONDS
+        seconds: float | None = BLOCKED_SECONDS
         try:
             while not self._ended.acquire(timeout=CHECK_SECONDS):
                 if not runs():
                     raise RuntimeError("the event loop ended during the call, so its outcome is unknown")
-                if patience is not None and self._task is None and (patience := patience - CHECK_SECONDS) <= 0:
+                if seconds is not None and self._task is None and (seconds := seconds - CHECK_SECONDS) <= 0:
                     _log.warning(_BLOCKED, getattr(self._work, "__qualname__", "a call"), BLOCKED_SECONDS)
-                    patience = None
+                    seconds = None
         except BaseException:
             # The caller stopped waiting (KeyboardInterrupt), so cancel the work.
             with contextlib.suppress(RuntimeError):

@@ -159,7 +159,7 @@ class QueueClient:
     async def refuse_key(self, key: str | None) -> None:
         """Raise ValueError if the mode does not allow this key. Reads the mode again, because it may have changed."""
         if self._mode is None:
-            # This client has no mode of its own and had adopted the stored one.
+            # This client declares no mode and had adopted the stored one.
             async with self._opening:
                 await self._declare()
         mode = self.state.mode if self.state else None

@@ -101,15 +101,15 @@ class Job(JobFields[Data, Result]):
         Raises JobFailed if the job failed, ResultTimeout after `timeout` seconds (the job continues), and JobNotFound
         if its record has been removed.
         """
-        patience = optional_seconds("timeout", timeout)
+        seconds = optional_seconds("timeout", timeout)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 results = self._client.results
                 await results.listen()
                 ended = await results.wait(self.id, results.watch(self.id, asked=False), asked=False)
         except TimeoutError:
             raise ResultTimeout(
-                f"job {self.id} of queue {self.queue!r} did not end within {patience} s: {await self._why()}. "
+                f"job {self.id} of queue {self.queue!r} did not end within {seconds} s: {await self._why()}. "
                 "The job continues and its result can be awaited again"
             ) from None
         return self.outcome_of(ended)

@@ -1,6 +1,6 @@
-"""Finds the place inside a value that cannot be encoded, says why, and what to do about it.
+"""Finds the value that cannot be encoded inside a payload, the cause, and a remedy.
 
-Runs only after encoding has failed, so it may be slow; it never recurses, whatever the depth of the value.
+It runs only after encoding has failed, so it may be slow. It never recurses, so deep values are safe.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from uuid import UUID
 
 __all__ = ["JSON", "MSGPACK", "Fault", "Form", "locate"]
 
-#: The path to the place, and why it cannot be encoded.
+#: The path to the value, and the reason why it cannot be encoded.
 Fault: TypeAlias = tuple[str, str]
 
 _MAX_DEPTH: Final = 1024
 
 
 class Form(NamedTuple):
-    """What one encoding takes."""
+    """The types that one encoding accepts."""
 
     scalars: tuple[type, ...]
     keys: tuple[type, ...]
     ints: tuple[float, float]
     finite: bool
     enums: bool
-    """Whether an Enum is taken for its value."""
+    """True if an Enum is encoded as its value."""
 
 
 _EXTENSIONS: Final = (date, time, timedelta, Decimal, UUID)
@@ -60,7 +60,7 @@ _HINTS: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
 
 
 def locate(root: object, form: Form) -> Fault | None:
-    """Return the first place that `form` does not take, or None if there is none to be found."""
+    """Return the first value that `form` does not accept, or None if all are accepted."""
     pending: list[tuple[object, str, int]] = [(root, "$", 0)]
     while pending:
         value, path, depth = pending.pop()

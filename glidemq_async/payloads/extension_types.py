@@ -1,6 +1,6 @@
-"""The types beyond msgpack's own that payloads may hold, as msgpack extensions: dates, times, decimals and UUIDs.
+"""The msgpack extension types of payloads: dates, times, decimals and UUIDs.
 
-The codes are stored in queues: none may ever mean anything else.
+The codes are stored in queues, so the meaning of a code must never change.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _TIME: Final = 3
 _TIMEDELTA: Final = 4
 _DECIMAL: Final = 5
 _UUID: Final = 6
-# Behind the ISO text of the second one of two equal times, when the clock is set back.
+# Appended to the ISO text of the second of two equal local times when the clock is set back.
 _FOLD: Final = "~"
 
 
 def to_extension(value: object) -> tuple[int, bytes] | None:
-    """Return code and bytes of a value of these types, subclasses included; None for any other."""
-    # The methods of the base are named because a subclass may override its own. A datetime is a date too.
+    """Return the code and bytes of a value of these types or their subclasses; None for any other value."""
+    # Call the methods of the base class, because a subclass may override them. A datetime is also a date.
     if isinstance(value, datetime):
         return _DATETIME, (datetime.isoformat(value) + (_FOLD if value.fold else "")).encode()
     if isinstance(value, date):
@@ -42,13 +42,13 @@ def to_extension(value: object) -> tuple[int, bytes] | None:
 
 
 def from_extension(code: int, data: bytes) -> object:
-    """Return the value; raises ValueError for what `to_extension` never made."""
+    """Decode the result of `to_extension`. Raises ValueError for other bytes."""
     read = _READERS.get(code)
     if read is None:
         raise ValueError(f"extension type {code} is unknown here: a newer version, or another program, wrote it")
     try:
         return read(data)
-    # Decimal raises ArithmeticError, a duration beyond its range OverflowError, which is one too.
+    # Decimal raises ArithmeticError. OverflowError, for a duration out of range, is a subclass of it.
     except (ValueError, ArithmeticError, TypeError) as error:
         raise ValueError(f"extension type {code} holds something else than its value") from error
 

@@ -1,7 +1,7 @@
-"""How payloads and results become bytes and back.
+"""Serializers: the conversion of payloads and results to bytes and back.
 
-Where inside a value an error lies is found in payload_faults.py, and only after encoding has failed; the forms of
-dates, decimals and UUIDs are those of extension_types.py.
+error_paths.py locates an error inside a value after encoding has failed. extension_types.py encodes dates, decimals and
+UUIDs.
 """
 
 from __future__ import annotations
@@ -22,76 +22,76 @@ __all__ = ["JsonSerializer", "MsgpackSerializer", "Serializer"]
 
 @runtime_checkable
 class Serializer(Protocol):
-    """Turns values into bytes and back; called from several threads at once.
+    """Converts values to bytes and back. Several threads call it concurrently.
 
-    Both methods raise SerializationError for what they cannot handle.
+    Both methods raise SerializationError for unsupported values.
     """
 
     def dumps(self, obj: object, /) -> bytes:
-        """Return the bytes of a value."""
+        """Encode a value."""
         ...
 
     def loads(self, data: bytes, /) -> object:
-        """Return the value of the bytes."""
+        """Decode a value."""
         ...
 
 
 class MsgpackSerializer:
-    """The default: None, bool, int (64 bits), float, str, bytes, list and dict come back as they went, and so do
-    datetime, date, time, timedelta, Decimal and UUID.
+    """The default serializer. It keeps the type of None, bool, int (64 bits), float, str, bytes, list, dict, datetime,
+    date, time, timedelta, Decimal and UUID.
 
-    Tuples come back as lists, bytearray and memoryview as bytes, subclasses of all these as their base, an Enum as
-    its value. A datetime or time with a time zone comes back with the zone's offset at that instant, not with its
-    name. Keys may be any of that but containers. Sets and other objects are refused with a SerializationError that
-    names the place and a way out.
+    Tuples become lists, bytearray and memoryview become bytes, subclasses of these types become their base class, and
+    an Enum becomes its value. A datetime or time with a time zone keeps the offset, but not the name of the zone. Keys
+    may have any of these types except containers. Sets and other objects are refused with a SerializationError that
+    names the place and a remedy.
     """
 
     def dumps(self, obj: object, /) -> bytes:
-        """Return the value as msgpack; raises SerializationError."""
+        """Encode a value as msgpack. Raises SerializationError."""
         return _encoder.dumps(obj)
 
     def loads(self, data: bytes, /) -> object:
-        """Return the value of msgpack bytes; raises SerializationError for anything malformed."""
+        """Decode msgpack. Raises SerializationError for malformed bytes."""
         try:
             return msgpack.unpackb(data, strict_map_key=False, ext_hook=from_extension)
-        # A map inside out (a list as a key) is a TypeError, all else that can be wrong a ValueError.
+        # A container as a key raises TypeError, and all other malformed data ValueError.
         except (ValueError, TypeError) as error:
             raise _undecodable("msgpack", data, error) from error
 
 
 class JsonSerializer:
-    """JSON, for payloads that other languages or people read.
+    """JSON, for payloads that programs in other languages or people read.
 
-    Tuples come back as lists and keys as str, as in the json module; bytes, dates, decimals, UUIDs, NaN and
-    infinities are refused, because they would not come back.
+    Tuples become lists and keys become str, as in the json module. Bytes, dates, decimals, UUIDs, NaN and infinities
+    are refused, because decoding would not restore them.
     """
 
     def dumps(self, obj: object, /) -> bytes:
-        """Return the value as compact UTF-8 JSON; raises SerializationError."""
+        """Encode a value as compact UTF-8 JSON. Raises SerializationError."""
         try:
             return _json.encode(obj).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise _unencodable("JSON", locate(obj, JSON), error) from error
 
     def loads(self, data: bytes, /) -> object:
-        """Return the value of JSON bytes; raises SerializationError for anything malformed."""
+        """Decode JSON. Raises SerializationError for malformed bytes."""
         try:
             return json.loads(data)
         except (ValueError, RecursionError) as error:
             raise _undecodable("JSON", data, error) from error
 
 
-# The buffer of an encoder keeps the size of the largest value it met; beyond this a fresh one is cheaper.
+# The buffer of an encoder keeps the size of the largest value. Above this size a new encoder is cheaper.
 _LARGE: Final = 1024 * 1024
 
-# What an Enum's value is packed as without another look. An int may not fit, and is looked at.
+# Enum values of these types are packed without a further check. An int may exceed 64 bits, so it is checked.
 _NATIVE: Final = frozenset({type(None), bool, float, str, bytes, list, dict})
 
 _json: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class _Encoder(threading.local):
-    """One msgpack packer per thread: making one costs more than packing a small value."""
+    """One msgpack packer per thread, because creating one costs more than packing a small value."""
 
     def __init__(self) -> None:
         self._met_tuple = False
@@ -106,7 +106,7 @@ class _Encoder(threading.local):
             raise _unencodable("msgpack", locate(obj, MSGPACK), error) from error
         if len(data) > _LARGE:
             self._packer = self._fresh()
-        # A tuple may have been a key, which would be packed as a list and could not be read again.
+        # A tuple may be a key, which would be packed as a list and could not be decoded.
         if self._met_tuple and _has_tuple_key(obj):
             raise _unencodable("msgpack", locate(obj, MSGPACK), None)
         return data
@@ -115,7 +115,7 @@ class _Encoder(threading.local):
         return msgpack.Packer(default=self._base_form, strict_types=True)
 
     def _base_form(self, obj: object) -> object:
-        """Return the plain form of what the packer does not take as it is: tuples, subclasses, dates and the like."""
+        """Return the plain form of a value that the packer does not accept: a tuple, a subclass, a date or similar."""
         if isinstance(obj, Enum):
             obj = obj.value
             if type(obj) in _NATIVE or (type(obj) is int and -(2**63) <= obj < 2**64):
@@ -125,7 +125,7 @@ class _Encoder(threading.local):
             return list(cast("tuple[object, ...]", obj))
         if (extension := to_extension(obj)) is not None:
             return msgpack.ExtType(*extension)
-        # A plain int comes here when it does not fit; returned as it is, it would come again without end.
+        # A plain int comes here if it exceeds 64 bits. Returning it unchanged would loop for ever.
         if type(obj) is int:
             raise TypeError("more than 64 bits")
         return _without_subclass(obj)
@@ -148,7 +148,7 @@ def _has_tuple_key(root: object) -> bool:
 
 
 def _without_subclass(obj: object) -> object:
-    # The methods of the base are named because a subclass may override its own, as an enum does with __str__.
+    # Call the methods of the base class, because a subclass may override them, as an enum does with __str__.
     if isinstance(obj, str):
         return str.__str__(obj)
     if isinstance(obj, int):
@@ -173,6 +173,6 @@ def _unencodable(form: str, fault: tuple[str, str] | None, error: Exception | No
 
 
 def _undecodable(form: str, data: bytes, error: Exception) -> SerializationError:
-    # Some of msgpack's errors carry no text of their own.
+    # Some errors of msgpack have no text.
     reason = str(error) or {"StackError": "nested too deeply"}.get(type(error).__name__, "malformed")
     return SerializationError(f"{len(data)} bytes are not valid {form}: {reason}")

@@ -156,7 +156,7 @@ class Inspection(QueuePart[Data, Result]):
                 return
 
     async def _each(self, ids: Sequence[str]) -> AsyncIterator[Job[Data, Result]]:
-        """Iterate over those of the jobs that still exist, in reads that stay within the size limit of a reply."""
+        """Iterate over the jobs that still exist, in reads that stay within the size limit of a reply."""
         async for piece in self._client.functions.iter_records(ids):
             for job_id, record in piece:
                 if b"place" in record:

@@ -104,7 +104,7 @@ class Queue(
             timeout=timeout,
         )
         self._instruments = instruments_of(instrumentation)
-        self._add_one = self._add_and_tell if self._instruments else self._add
+        self._add_one = self._add_instrumented if self._instruments else self._add
         self._defaults = default_options or _NO_OPTIONS
         self._new_id = id_maker(ids)
         if self._new_id is not None:  # so that the default kind of ids costs no check per job
@@ -206,7 +206,7 @@ class Queue(
         additions = [Addition(self.name, name, options.headers) for name, _, options in inputs]
         with self._instruments.adding(additions):
             told = [
-                (name, data, _told(options, addition))
+                (name, data, _with_added_headers(options, addition))
                 for (name, data, options), addition in zip(inputs, additions, strict=True)
             ]
             added = await self._add_all(told)
@@ -242,9 +242,9 @@ class Queue(
         timeout.
         """
         chosen = layered(self._defaults, options, keywords)
-        patience = optional_seconds("wait_timeout", wait_timeout)
+        seconds = optional_seconds("wait_timeout", wait_timeout)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 await self.connect()
                 results = self._client.results
                 await results.listen()
@@ -259,7 +259,7 @@ class Queue(
                 ended = await results.wait(job.id, waiter, asked=asked)
         except TimeoutError:
             raise ResultTimeout(
-                f"job {name!r} in queue {self.name!r} did not end within {patience} s; check that a worker is running. "
+                f"job {name!r} in queue {self.name!r} did not end within {seconds} s; check that a worker is running. "
                 "The job may have been stored and continues"
             ) from None
         return job.outcome_of(ended)
@@ -277,10 +277,10 @@ class Queue(
         added = await self._adder(options).add(request)
         return await self._job(request, added, options)
 
-    async def _add_and_tell(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
+    async def _add_instrumented(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
         addition = Addition(self.name, name, options.headers)
         with self._instruments.adding([addition]):
-            job = await self._add(name, data, _told(options, addition), reply)
+            job = await self._add(name, data, _with_added_headers(options, addition), reply)
             addition.id, addition.outcome, addition.size = job.id, job.outcome, job.data_size
         return job
 
@@ -348,7 +348,7 @@ class Queue(
         return await check_queue(self._client)
 
 
-def _told(options: JobOptions, addition: Addition) -> JobOptions:
+def _with_added_headers(options: JobOptions, addition: Addition) -> JobOptions:
     """Return the options with the headers that instrumentation has set, or the original ones if those are invalid."""
     try:
         return options.with_headers(addition.headers)

@@ -45,7 +45,7 @@ def fields_converter(kind: type, args: tuple[Any, ...], converter_of: ConverterO
         names = _fields(kind)
         try:
             hints = field_hints(kind, args)
-        except NameError as error:  # of what only type checkers import
+        except NameError as error:  # an import for type checkers only
             raise TypeError(f"is a {kind.__name__}, whose annotations cannot be resolved: {error}") from error
         found = {name: converter_of(hints.get(name)) for name in names}
         return _Fields(

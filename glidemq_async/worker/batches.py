@@ -141,7 +141,7 @@ class Batcher:
         """The entries of the jobs whose batch has not started."""
         return [member.job.entry for member in self._gathering.members]
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """Start the collected batch now, and start every later batch without waiting for more jobs."""
         self._wait = 0.0
         self._begin()

@@ -38,7 +38,7 @@ ERROR_PAUSE: Final = 1.0
 """Pause after a call that failed although it was retried."""
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 5.0
-"""Longest pause in seconds between two attempts of a call that the server refuses each time."""
+"""First and longest pause in seconds between two attempts of a call that the server refuses each time."""
 # Timers can fire this much late: event loops wait in whole milliseconds, and some also measure time in milliseconds.
 TIMER_GRAIN: Final = 0.0015
 
@@ -412,8 +412,8 @@ class ClaimLoop:
 
     def _await_echo(self, loop: asyncio.AbstractEventLoop, listeners: int) -> None:
         if self._echo_due and self._echo is None and self.subscribed:
-            patience = ECHO_SECONDS if listeners else 0.0
-            self._echo = loop.call_later(patience, self._echo_missing)
+            seconds = ECHO_SECONDS if listeners else 0.0
+            self._echo = loop.call_later(seconds, self._echo_missing)
 
     def _echo_missing(self) -> None:
         self._echo = None

@@ -29,7 +29,7 @@ class Feedback:
         self._instruments = instruments
         self._worker = worker
         self._slots = slots
-        self._tell = listeners.tell
+        self._notify = listeners.notify
         self._errors = RepeatedLog(_log)
         self.loop: ClaimLoop | None = None
         self.renew: Callable[[], None] = lambda: None
@@ -86,12 +86,12 @@ class Feedback:
 
     def on_stalled(self, recovered: list[str], failed: list[str]) -> None:
         """Report the jobs that a sweep of this worker reclaimed or failed because their leases had expired."""
-        self._tell("stalled", recovered, failed)
+        self._notify("stalled", recovered, failed)
 
     def on_error(self, error: Exception) -> None:
         """Report an error that does not belong to a job."""
         self._errors.write((type(error), str(error)), "worker %s: %s", self._worker, error)
-        self._tell("error", error)
+        self._notify("error", error)
 
     def on_settled(self, ended: Ended, refused: str | None) -> None:
         """Report that the store has accepted the outcome of a run, or refused it as "stale" or "missing"."""
@@ -100,10 +100,10 @@ class Feedback:
             self._instruments.settled(job, run_outcome(ended) if refused is None else "lease_lost")
         if refused is not None:
             _log.warning("job %s: the outcome of its run was refused as %s", job.id, refused, extra=_about(job))
-            self._tell("lease_lost", job)
+            self._notify("lease_lost", job)
         elif ended.verb == "c":
             job.settle_as_completed(ended.payload)
-            self._tell("completed", job, ended.value)
+            self._notify("completed", job, ended.value)
         elif ended.verb == "f":
             _, cause, reason = ended.option.split(";", 2)
             about = _about(job)  # before the fields of the job change
@@ -115,20 +115,20 @@ class Feedback:
                 # encode.
                 trace = stored_failure(ended.payload, "").traceback.rstrip()
                 _log_failure(job, trace, about)
-            self._tell("failed", job, ended.value)
+            self._notify("failed", job, ended.value)
         elif ended.verb == "r":
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
             # Without a backoff the job is ready again immediately, and the next claim decides when it runs.
             when = f"in {ended.delay:g} s" if ended.delay else "as soon as a worker is free"
             text = "job %s (%s) of %s failed, next run %s: %r"
             _log.info(text, job.id, job.name, job.queue, when, ended.value, extra=_about(job))
-            self._tell("retrying", job, ended.value, ended.delay)
+            self._notify("retrying", job, ended.value, ended.delay)
         elif (
             ended.verb in {"d", "l"} and not ended.payload
         ):  # `until_empty` does not wait for jobs that another worker must run
             self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
         elif ended.verb == "b":
-            self._tell("returned", job)
+            self._notify("returned", job)
 
 
 def _log_failure(job: Job[Any, Any], trace: str, about: dict[str, object]) -> None:

@@ -36,7 +36,7 @@ def unstarted(running: int) -> Health:
     return Health(alive=True, ready=False, problems=("it has not started",), running=running)
 
 
-def judge(loop: ClaimLoop, work: asyncio.Task[None], *, poll_interval: float, free: int, running: int) -> Health:
+def health_of(loop: ClaimLoop, work: asyncio.Task[None], *, poll_interval: float, free: int, running: int) -> Health:
     """Return the health of a started worker, from its claim loop and the task that runs it."""
     now = asyncio.get_running_loop().time()
     fatal = _stuck(loop, work, now, poll_interval, free)

@@ -16,7 +16,7 @@ from glidemq_async.worker.health import Health
 LAST_PORT: Final = 65_535
 
 
-class Judged(Protocol):
+class HasHealth(Protocol):
     """The part of Worker that the endpoints use."""
 
     @property
@@ -35,7 +35,7 @@ class Judged(Protocol):
 
 
 class HealthServer(Background):
-    """Answers health probes: 200 if all workers are healthy, else 503, with the reasons in a JSON body.
+    """Serves health probes: 200 if all workers are healthy, else 503, with the reasons in a JSON body.
 
     `/healthz` (also `/livez`) checks `health().alive` of each worker, and `/readyz` checks `ready`. The server runs in
     the event loop of the workers, so a blocked loop does not answer, which a probe treats as unhealthy. `pages` adds
@@ -48,7 +48,7 @@ class HealthServer(Background):
 
     def __init__(
         self,
-        workers: Sequence[Judged],
+        workers: Sequence[HasHealth],
         port: int,
         *,
         host: str | None = None,
@@ -82,13 +82,13 @@ class HealthServer(Background):
         all_well = all(well(health) for _, health in found)
         body = {
             "status": "ok" if all_well else "failing",
-            "workers": {worker.name: _told(worker.queue, health) for worker, health in found},
+            "workers": {worker.name: _as_json(worker.queue, health) for worker, health in found},
         }
         status = HTTPStatus.OK if all_well else HTTPStatus.SERVICE_UNAVAILABLE
         return Page(json.dumps(body).encode() + b"\n", "application/json", status)
 
 
-def _told(queue: str, health: Health) -> dict[str, object]:
+def _as_json(queue: str, health: Health) -> dict[str, object]:
     return {
         "queue": queue,
         "alive": health.alive,

@@ -66,7 +66,7 @@ class LeaseThread:
         self._clones[id(storage)] = (clone, users + 1)
         return clone
 
-    async def give_back(self, storage: Storage) -> None:
+    async def release(self, storage: Storage) -> None:
         """End one `borrow`. The last one closes the link."""
         clone, users = self._clones[id(storage)]
         if users > 1:

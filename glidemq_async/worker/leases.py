@@ -66,7 +66,7 @@ class LeaseRenewer:
         self._on_health = on_health
         self._on_renewed = on_renewed
         self._main_loop = asyncio.get_running_loop()
-        self._hurry = asyncio.Event()
+        self._wake = asyncio.Event()
         self._stopping = False
         self._healthy = True
         self._thread = lease_thread.shared
@@ -80,18 +80,18 @@ class LeaseRenewer:
         """Renew often enough for a lease of this duration in seconds, from now on."""
         if lease < self._lease:
             self._lease = lease
-            self.hurry()
+            self.renew_now()
 
-    def hurry(self) -> None:
+    def renew_now(self) -> None:
         """Renew now, to learn immediately which jobs were lost or revoked."""
-        self._thread.call(self._hurry.set)
+        self._thread.call(self._wake.set)
 
     async def stop(self) -> None:
         """Stop renewing, and wait for the end of the current renewal."""
         if self._work is None:
             return
         self._stopping = True
-        self._thread.call(self._hurry.set)
+        self._thread.call(self._wake.set)
         _, late = await asyncio.wait([asyncio.wrap_future(self._work)], timeout=STOP_SECONDS)
         if late:
             # The server does not reply to the current renewal. Its result is no longer needed.
@@ -110,20 +110,20 @@ class LeaseRenewer:
                 if await self._renew(storage, functions):
                     renewed = sent
                     self._report(self._on_renewed, sent)
-                self._judge(loop.time() - renewed)
+                self._update_health(loop.time() - renewed)
                 await self._pause()
         finally:
-            await self._thread.give_back(self._storage)
+            await self._thread.release(self._storage)
 
     async def _pause(self) -> None:
         if self._stopping:
             return
         try:
             async with asyncio.timeout(min(LONGEST_PAUSE, self._lease / (3 if self._healthy else 10))):
-                await self._hurry.wait()
+                await self._wake.wait()
         except TimeoutError:
             pass
-        self._hurry.clear()
+        self._wake.clear()
 
     async def _renew(self, storage: Storage, functions: Functions) -> bool:
         try:
@@ -150,7 +150,7 @@ class LeaseRenewer:
         if revoked:
             self._report(self._on_revoked, revoked)
 
-    def _judge(self, age: float) -> None:
+    def _update_health(self, age: float) -> None:
         healthy = age < SAFE_SHARE * self._lease
         if healthy != self._healthy:
             self._healthy = healthy

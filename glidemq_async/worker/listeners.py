@@ -43,7 +43,7 @@ class Listeners:
         """Return whether an event has a listener."""
         return event in self._by_event
 
-    def tell(self, event: WorkerEvent, *details: object) -> None:
+    def notify(self, event: WorkerEvent, *details: object) -> None:
         """Call every listener of an event. An exception from a listener is logged and has no other effect."""
         for listener in self._by_event.get(event, ()):
             try:

@@ -24,7 +24,7 @@ class OtherRuns:
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
         self._first_seen: dict[str, int] = {}
-        self._told = False
+        self._logged = False
 
     async def may_come_back(self) -> bool:
         """Return whether a worker that may be dead holds a running job. Raises StorageUnavailable."""
@@ -33,8 +33,8 @@ class OtherRuns:
             if worker.last_seen > self._first_seen.setdefault(worker.name, worker.last_seen):
                 safe += worker.running
         running = (await self._functions.count_jobs())["active"]
-        if running > safe and not self._told:
-            self._told = True
+        if running > safe and not self._logged:
+            self._logged = True
             text = "queue %s: waiting for %d running jobs of workers that may be dead"
             _log.info(text, self._functions.base, running - safe)
         return running > safe

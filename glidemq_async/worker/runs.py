@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import (
+    ExecutorError,
     PayloadTooLarge,
     RateLimited,
     RetryLater,
@@ -27,7 +28,6 @@ from glidemq_async.options.job_options import JobOptions, KeepJobs
 from glidemq_async.options.retry_rules import HasRetryRules, RetryRules
 from glidemq_async.stored.dead_letter import FailureCause
 from glidemq_async.stored.failure import Failure, failure_of, one_line
-from glidemq_async.worker.crashes import Crashes
 from glidemq_async.worker.execution import AfterExecution, Execution
 from glidemq_async.worker.strategies import BackoffStrategy, ask
 
@@ -126,6 +126,27 @@ _OUTCOMES: Final[Mapping[Verb, RunOutcome]] = {
     "b": "returned",
 }
 _ERRORS: Final = frozenset({"retrying", "failed", "delayed"})
+_MAX_CRASHED_JOBS: Final = 10_000
+
+
+class Crashes:
+    """Detects poison jobs, which kill their process again and again. Remembers the last 10,000 such jobs."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._counts: dict[str, int] = {}
+
+    def is_poison(self, job_id: str, error: BaseException) -> bool:
+        """Record a failed run. Return True if the job has killed its process more often than allowed."""
+        if not isinstance(error, ExecutorError) or error.exit_status is None:
+            return False
+        count = self._counts.pop(job_id, 0) + 1
+        if count > self._limit:
+            return True
+        self._counts[job_id] = count
+        if len(self._counts) > _MAX_CRASHED_JOBS:
+            del self._counts[next(iter(self._counts))]
+        return False
 
 
 class Runner:
@@ -164,7 +185,7 @@ class Runner:
             return ended
         return await self._reviewed(ended, self._after_execution)
 
-    async def run_and_tell(self, run: Run) -> Ended | None:
+    async def run_instrumented(self, run: Run) -> Ended | None:
         """Do the same as `run`, and report the run to the instrumentation."""
         with self._instruments.running(run.job) as report:
             ended = await self.run(run)

@@ -83,7 +83,7 @@ class Session:
             feedback.on_health,
             self._on_renewed,
         )
-        self.loop.on_broken = self.renewer.hurry
+        self.loop.on_broken = self.renewer.renew_now
         self._relaying = Relaying(Outbox(client, worker), feedback.on_error)
         self._sweeper = Sweeper(
             client.functions,
@@ -104,8 +104,8 @@ class Session:
         """Subscribe, then start the claim loop. Raises StorageUnavailable; only the subscription calls the server.
 
         The order matters. The subscription is confirmed before the first claim, because a job that becomes ready
-        between an empty claim and a later subscription would wake nobody until the next poll. The renewer runs before
-        the first claim too, so that no job is claimed whose lease cannot be renewed.
+        between an empty claim and a later subscription would stay unnoticed until the next poll. The renewer runs
+        before the first claim too, so that no job is claimed whose lease cannot be renewed.
         """
         self._feedback.loop = self.loop
         self._subscription = await self._client.storage.subscribe(
@@ -116,7 +116,7 @@ class Session:
         )
         self.loop.reset_subscription = self._subscription.reset
         self.renewer.start()
-        self._feedback.renew = self.renewer.hurry
+        self._feedback.renew = self.renewer.renew_now
         self._watch = watch_of_this_loop()
         self._watch.enter(self._slots.runs)
         self._tasks = [asyncio.create_task(part.run()) for part in (self.loop, self._sweeper, self._relaying)]
@@ -156,13 +156,13 @@ class Session:
             self.renewer.shorten(lease)
         run.task = asyncio.create_task(self._run_job(run))
         if self._listeners.wants("active"):
-            self._listeners.tell("active", job)
+            self._listeners.notify("active", job)
 
     async def _run_job(self, run: Run) -> None:
         try:
             ended = await self._run(run)
         finally:
-            self._slots.give_back(run)
+            self._slots.release(run)
         # Two things can race here. The handler has returned a result, and the renewer may have learned in the same
         # moment that the lease is lost. After a failover another worker can hold the same entry with the same fencing
         # token, so the server could accept our outcome for that worker's run. Therefore the report of the renewer wins:
@@ -172,7 +172,7 @@ class Session:
             self.loop.end(ended)
         else:
             self.loop.wake()
-            self._listeners.tell("lease_lost", run.job)
+            self._listeners.notify("lease_lost", run.job)
 
     # -- the end --------------------------------------------------------------------------------------------------
 

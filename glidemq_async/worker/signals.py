@@ -16,12 +16,12 @@ _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 class _Listener:
     """One active `stop_on_signals` block, with the actions for its first and for its later signals."""
 
-    def __init__(self, stop: Act, hurry: Act) -> None:
-        self._stop, self._hurry = stop, hurry
-        self._told = False
+    def __init__(self, stop: Act, again: Act) -> None:
+        self._stop, self._again = stop, again
+        self._signalled = False
 
-    def tell(self) -> None:
-        act, self._told = self._hurry if self._told else self._stop, True
+    def notify(self) -> None:
+        act, self._signalled = self._again if self._signalled else self._stop, True
         act()
 
 
@@ -36,14 +36,14 @@ class _Watch:
         for number in (signal.SIGTERM, signal.SIGINT):
             before = signal.getsignal(number)
             try:
-                loop.add_signal_handler(number, self._tell)
+                loop.add_signal_handler(number, self._on_signal)
             except (NotImplementedError, ValueError, RuntimeError):
                 return
             self._before[number] = before
 
-    def _tell(self) -> None:
+    def _on_signal(self) -> None:
         for listener in tuple(self.listeners):
-            listener.tell()
+            listener.notify()
 
     def remove(self, loop: asyncio.AbstractEventLoop) -> None:
         for number, before in self._before.items():
@@ -57,10 +57,10 @@ _watches: dict[asyncio.AbstractEventLoop, _Watch] = {}
 
 
 @contextmanager
-def stop_on_signals(stop: Act | None, hurry: Act | None = None) -> Generator[None]:
+def stop_on_signals(stop: Act | None, again: Act | None = None) -> Generator[None]:
     """Call `stop` in the running loop on SIGTERM or SIGINT while the block runs. None ignores signals.
 
-    `hurry` is called instead for each further signal, if it is given. Every active block of a loop receives the
+    `again` is called instead for each further signal, if it is given. Every active block of a loop receives the
     signals. If the loop cannot handle signals (in another thread, or on another platform), nothing is installed, and
     the program around the worker must stop it.
     """
@@ -72,7 +72,7 @@ def stop_on_signals(stop: Act | None, hurry: Act | None = None) -> Generator[Non
     if watch is None:
         watch = _watches[loop] = _Watch()
         watch.install(loop)
-    listener = _Listener(stop, hurry or stop)
+    listener = _Listener(stop, again or stop)
     watch.listeners.append(listener)
     try:
         yield

@@ -36,7 +36,7 @@ class Slots:
         self._runs[run.job.entry] = run
         self.all_free.clear()
 
-    def give_back(self, run: Run) -> None:
+    def release(self, run: Run) -> None:
         """Free the slot of a run that has ended."""
         self._runs.pop(run.job.entry, None)
         if not self._runs:

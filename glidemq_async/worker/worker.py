@@ -36,7 +36,7 @@ from glidemq_async.worker import execution
 from glidemq_async.worker.batches import Batcher, BatchOptions, Processor, batcher_of
 from glidemq_async.worker.execution import AfterExecution
 from glidemq_async.worker.feedback import Feedback
-from glidemq_async.worker.health import Health, judge, unstarted
+from glidemq_async.worker.health import Health, health_of, unstarted
 from glidemq_async.worker.health_server import HealthServer
 from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
@@ -165,7 +165,7 @@ class Worker(Runs, Generic[Data, Result]):
         self._run = self._make_run(cast("Handler", processor), execution.checked(after_execution))
         self.when_broken: Callable[[Exception], None] = lambda _: None
         """Called when its executor cannot run jobs any more, after which the worker closes itself. Used by pools."""
-        self._hurried = asyncio.Event()
+        self._stop_now = asyncio.Event()
         self._session: Session | None = None
         self._instrumented = False
 
@@ -191,7 +191,7 @@ class Worker(Runs, Generic[Data, Result]):
             self._options.max_stalled,
             self._options.retry_rules,
         )
-        return runner.run_and_tell if self._instruments else runner.run
+        return runner.run_instrumented if self._instruments else runner.run
 
     def __repr__(self) -> str:
         return f"<Worker {self.name} of {self._client.queue!r}, {len(self._slots)}/{self._options.concurrency} running>"
@@ -221,7 +221,7 @@ class Worker(Runs, Generic[Data, Result]):
         running = len(self._slots)
         if self._session is None:
             return unstarted(running)
-        return judge(
+        return health_of(
             self._session.loop,
             self._session.claiming,
             poll_interval=self._options.poll_interval,
@@ -244,7 +244,7 @@ class Worker(Runs, Generic[Data, Result]):
     def stop(self, *, at_once: bool = False) -> None:
         super().stop()
         if at_once:
-            self._hurried.set()
+            self._stop_now.set()
 
     @override
     async def _start(self) -> None:
@@ -349,9 +349,9 @@ class Worker(Runs, Generic[Data, Result]):
                 "call start() first, or run(until_empty=True), which starts it"
             )
         if self._batcher is not None:
-            self._batcher.hurry()
+            self._batcher.flush()
         await self._session.until_empty(self._stop_requested, wait=wait)
-        self._listeners.tell("drained")
+        self._listeners.notify("drained")
 
     @override
     async def _close(self) -> None:
@@ -367,7 +367,7 @@ class Worker(Runs, Generic[Data, Result]):
         if session is None:  # never started, or the start failed
             await self._let_go()
             return
-        self._listeners.tell("closing")
+        self._listeners.notify("closing")
         session.loop.stop()
         if failpoints.armed:
             failpoints.hit("shutdown.after_stop_claiming")
@@ -376,21 +376,21 @@ class Worker(Runs, Generic[Data, Result]):
             failpoints.hit("shutdown.before_release")
         await session.release()
         await self._let_go()
-        self._listeners.tell("closed")
+        self._listeners.notify("closed")
 
     async def _end_runs(self) -> None:
         if self._batcher is not None:
             self._slots.stop_entries(self._batcher.gathered, "shutdown")
-            self._batcher.hurry()
+            self._batcher.flush()
         try:
             async with asyncio.timeout(self._options.shutdown_timeout):
-                await first_of(self._slots.all_free, self._hurried)
+                await first_of(self._slots.all_free, self._stop_now)
         except TimeoutError:
             pass
         left = self._slots.runs()
         if not left:
             return
-        why = "was stopped immediately" if self._hurried.is_set() else "has reached its shutdown_timeout"
+        why = "was stopped immediately" if self._stop_now.is_set() else "has reached its shutdown_timeout"
         _log.warning("worker %s %s; %d running jobs are released", self.name, why, len(left))
         for run in left:
             run.stop("shutdown")

@@ -1,6 +1,7 @@
-"""The codec protocol, the frames by which a reader knows what was done to a payload, and chains of codecs.
+"""The codec protocol, chains of codecs, and the frames that identify the codec of a stored payload.
 
-A frame is 0xC1 (no msgpack value and no UTF-8 text begins with it), the tag of its codec, and what the codec made.
+A frame consists of 0xC1 (which neither a msgpack value nor UTF-8 text starts with), the tag of its codec, and the
+output of the codec.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ __all__ = ["MAGIC", "Codec", "CodecChain", "PayloadContext", "PayloadKind", "cod
 PayloadKind: TypeAlias = Literal["data", "result", "progress"]
 
 MAGIC: Final = b"\xc1"
-#: The frame of a payload that begins with the magic byte by itself.
+#: The frame of a payload that itself begins with the magic byte.
 _PLAIN: Final = b"\x00"
-#: How the tags of the library's own codecs are called in messages.
+#: The names of the library's own codecs in messages.
 _NAMES: Final = {b"C": "Compression", b"E": "Encryption", b"S": "Signing"}
 
 
 class PayloadContext(NamedTuple):
-    """What a payload belongs to.
+    """The job and queue to which a payload belongs.
 
-    `queue` is the queue's base key, prefix included (`glide:{emails}`). `name` is the job's name, `id` its id, ""
-    where that is not known: the data of a job that is added without a `job_id`.
+    `queue` is the queue's base key including the prefix (`glide:{emails}`). `name` is the job's name. `id` is the job's
+    id, or "" if it is unknown, for example for the data of a job that is added without a `job_id`.
     """
 
     queue: str
@@ -36,39 +37,39 @@ class PayloadContext(NamedTuple):
 
 @runtime_checkable
 class Codec(Protocol):
-    """Turns the bytes of a payload into other bytes and back; called from several threads at once.
+    """Converts the bytes of a payload to other bytes and back. Several threads call it concurrently.
 
-    Both methods raise CodecError for what they cannot handle; its text must hold neither keys nor payloads, for it is
+    Both methods raise CodecError for unsupported input. Its text must not contain keys or payloads, because it is
     stored with the failed job.
     """
 
     @property
     def tag(self) -> bytes:
-        """One byte by which readers know the frames of this codec; lower-case letters are yours."""
+        """One byte that identifies the frames of this codec. Lower-case letters are free for applications."""
         ...
 
     @property
     def required(self) -> bool:
-        """Whether a payload that is no frame of this codec is refused."""
+        """True if payloads that are not frames of this codec are refused."""
         ...
 
     def encode(self, data: bytes, context: PayloadContext, /) -> bytes | None:
-        """Return what becomes the content of a frame, None to leave the payload as it is."""
+        """Return the content of a frame, or None to keep the payload unchanged."""
         ...
 
     def decode(self, content: bytes, context: PayloadContext, /) -> bytes:
-        """Return what `encode` was given. `context.id` may be known now although it was not then."""
+        """Return the input of `encode`. `context.id` may be known here even if it was unknown there."""
         ...
 
 
 class CodecChain:
-    """Codecs in the order in which they encode; reading goes backwards and finds each frame by its tag."""
+    """Codecs in the order of encoding. Decoding runs in reverse order and identifies each frame by its tag."""
 
     def __init__(self, codecs: Sequence[Codec]) -> None:
         self._codecs = tuple(codecs)
 
     def encode(self, data: bytes, context: PayloadContext) -> bytes:
-        """Return the bytes to send. Raises CodecError, and PayloadTooLarge where a codec has a limit of its own."""
+        """Return the bytes to send. Raises CodecError, and PayloadTooLarge if a codec has a size limit."""
         if data.startswith(MAGIC):
             data = MAGIC + _PLAIN + data
         for codec in self._codecs:
@@ -83,7 +84,7 @@ class CodecChain:
         return data
 
     def decode(self, data: bytes, context: PayloadContext) -> bytes:
-        """Return the payload of stored bytes. Raises CodecError."""
+        """Return the payload from stored bytes. Raises CodecError."""
         for codec in reversed(self._codecs):
             if data.startswith(MAGIC + codec.tag):
                 data = _decoded(codec, data[2:], context)
@@ -106,19 +107,19 @@ def _decoded(codec: Codec, content: bytes, context: PayloadContext) -> bytes:
 
 
 def _broken(codec: Codec, error: Exception) -> CodecError:
-    # The text of a strange error may show what nobody should see: its type has to do.
+    # The text of an unknown exception may contain secrets, so only its type is shown.
     return CodecError(f"{type(codec).__name__} raised {type(error).__name__}")
 
 
 def foreign(data: bytes) -> str:
-    """Say of a frame that no codec here knows it."""
+    """Return the message for a frame that no codec of this chain can decode."""
     tag = data[1:2]
     name = _NAMES.get(tag) or f"a codec with the tag {tag!r}"
     return f"it was written with {name}: give this queue or worker the codecs of those that write"
 
 
 def codecs_of(codecs: object) -> CodecChain | None:
-    """Return the chain of what a user gave as `codecs`, None for none. Raises TypeError and ValueError."""
+    """Return the chain for the `codecs` of a user, None for an empty one. Raises TypeError and ValueError."""
     if isinstance(codecs, Codec | str) or not isinstance(codecs, Sequence):
         raise TypeError(f"codecs must be a sequence of codecs, as in codecs=[Compression()], got {codecs!r}")
     found: list[Codec] = []

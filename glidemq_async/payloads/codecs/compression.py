@@ -1,4 +1,4 @@
-"""Compression of payloads above a threshold, and decompression that cannot be made to fill the memory."""
+"""Compression of payloads above a threshold, and decompression with a size limit."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Algorithm = Literal["gzip", "zstd"]
 
 _MARKS: Final = {"gzip": b"g", "zstd": b"z"}
 _LEVELS: Final = {"gzip": (1, 9, 6), "zstd": (1, 19, 3)}
-"""The lowest and the highest level, and the one used unless told otherwise."""
+"""The lowest level, the highest level, and the default."""
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _ZSTD_WINDOW: Final = 2**23
-"""The largest window in bytes a frame may ask memory for: what level 19 uses at most."""
+"""The maximum window size in bytes that a frame may request: the window of level 19."""
 _NO_ZSTD: Final = "zstd needs the package zstandard: pip install 'glidemq-async[zstd]'"
 
 
 class Compression:
-    """Compresses payloads of at least `threshold` bytes where that makes them smaller, with "gzip" or "zstd".
+    """Compresses payloads of at least `threshold` bytes with "gzip" or "zstd" if that makes them smaller.
 
-    Either reads both, and reads what is not compressed, so a fleet can change. `level` trades time for size: 1 to 9
-    for gzip (6), 1 to 19 for zstd (3). No payload is larger than `max_size` bytes once it is decompressed: larger ones
-    are refused with PayloadTooLarge when they are to be sent, and with CodecError when somebody else sent them, before
-    they are in memory. Stand before Encryption in a chain: what is encrypted cannot be compressed.
+    Each algorithm can decode the other one and uncompressed payloads, so processes can change one at a time. `level`
+    trades time for size: 1 to 9 for gzip (default 6), 1 to 19 for zstd (default 3). `max_size` limits the decompressed
+    size in bytes: larger payloads are refused with PayloadTooLarge before sending, and with CodecError on reading,
+    before they fill the memory. In a chain, place it before Encryption, because encrypted data cannot be compressed.
 
     "zstd" needs the extra `zstd`. Raises ValueError or TypeError for bad arguments, ImportError without the extra.
     """
@@ -66,14 +66,14 @@ class Compression:
         return f"Compression({self._algorithm!r}, threshold={self._threshold}, level={self._level})"
 
     def encode(self, data: bytes, context: PayloadContext, /) -> bytes | None:
-        """Return the compressed payload, None where it is not worth it. Raises PayloadTooLarge."""
+        """Return the compressed payload, or None if compression does not save space. Raises PayloadTooLarge."""
         if len(data) < self._threshold:
             return None
         if len(data) > self._max_size:
             raise PayloadTooLarge(f"{context.kind} before compression", len(data), self._max_size)
         zstd = self._zstd
         packed = zstd.compress(data) if zstd is not None else zlib.compress(data, self._level, _GZIP_WINDOW)
-        # The frame takes three bytes.
+        # The header of the frame takes three bytes.
         return _MARKS[self._algorithm] + packed if len(packed) + 3 < len(data) else None
 
     def decode(self, content: bytes, context: PayloadContext, /) -> bytes:
@@ -104,11 +104,11 @@ class Compression:
             raise CodecError(f"it is compressed with zstd: {_NO_ZSTD}") from None
         try:
             size = zstandard.get_frame_parameters(packed).content_size
-            # Without it the size would be told by the data alone; the compressor of this library always writes it.
+            # The size must come from the header, not from the data. The compressor of this library always writes it.
             if size == zstandard.CONTENTSIZE_UNKNOWN:
                 raise CodecError("its zstd data does not say how large it is")
             self._check_size(size)
-            # The size that a frame claims is checked at its end only: never take more out of it than that.
+            # The size in the header is verified only at the end of the data, so never decompress more than that.
             reader = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).stream_reader(packed)
             data = reader.read(size + 1)
         except zstandard.ZstdError as error:
@@ -123,7 +123,7 @@ class Compression:
 
 
 class _Zstd(threading.local):
-    """One compressor per thread: it may not be shared, and making one costs more than a small payload."""
+    """One compressor per thread: it is not thread-safe, and creating one costs more than a small payload."""
 
     def __init__(self, level: int) -> None:
         self._level = level

@@ -1,4 +1,4 @@
-"""Secret keys by their ids: the first one writes, all of them read. Nothing here ever shows a key."""
+"""Secret keys by id: the first key writes, every key reads. No method or message shows a key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Keyring:
         if not keys:
             raise ValueError("keys must hold at least one key, found none: the first writes, all of them read")
         self._keys = {_checked_id(key_id): _checked_key(key_id, key) for key_id, key in keys.items()}
-        #: The id of the key that writes.
+        #: The id of the key for writing.
         self.current = next(iter(self._keys))
 
     def __repr__(self) -> str:
@@ -40,7 +40,7 @@ class Keyring:
         raise TypeError("keys are not pickled: make the codec where it is used, from a secret store")
 
     def __getitem__(self, key_id: bytes) -> bytes:
-        """Return the key with this id; raises CodecError."""
+        """Return the key with this id. Raises CodecError."""
         key = self._keys.get(key_id)
         if key is None:
             shown = key_id.decode("ascii", "backslashreplace")

@@ -1,6 +1,6 @@
-"""Encryption and signing: payloads that nobody without the key can read or forge, bound to what they belong to.
+"""Encryption and signing: without the key, payloads cannot be read or forged, or moved to another job or queue.
 
-What is sealed goes with it: codec, key id, queue, kind, job name and, once it is known, job id.
+The authenticated data are the codec, key id, queue, kind, job name and, if known, job id.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ _SALT_BYTES: Final = 12
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 _ID_BOUND: Final = 1
-"""Flag: the job's id was known, and is part of what was sealed."""
+"""Flag: the job's id was known and is part of the authenticated data."""
 
 
 class Signing:
-    """Signs payloads with HMAC-SHA256: they can be read by everybody, and written only by who has a key.
+    """Signs payloads with HMAC-SHA256: everybody can read them, but writing requires a key.
 
-    `keys` are 32 random bytes each, by an id of your choice (see `generate_key`): the first one signs, each of them
-    verifies. A payload that is not signed is refused unless `allow_unsigned`, and so is one that was changed, or taken
-    from another queue, job name or kind of payload, or, where the job's id was known when it was written, another job.
+    `keys` are 32 random bytes each, by ids that you choose (see `generate_key`). The first key signs, and every key
+    verifies. A payload is refused if it is unsigned (unless `allow_unsigned`), if it was modified, or if it was copied
+    from another queue, job name or kind of payload. If the job's id was known when it was written, it is also refused
+    for any other job.
 
     Raises TypeError or ValueError for bad keys.
     """
@@ -46,12 +47,12 @@ class Signing:
         return f"Signing({self._keys!r})"
 
     def encode(self, data: bytes, context: PayloadContext, /) -> bytes:
-        """Return the payload with its signature before it."""
+        """Return the payload with its signature in front."""
         header = _header(self._keys.current, context)
         return header + self._mac(self._keys.current, header, context, data) + data
 
     def decode(self, content: bytes, context: PayloadContext, /) -> bytes:
-        """Return the payload. Raises CodecError when the signature does not fit, or its key is not known."""
+        """Return the payload. Raises CodecError if the signature is wrong or the key is unknown."""
         opened = _open(content, _MAC_BYTES)
         data = opened.rest[_MAC_BYTES:]
         expected = self._mac(opened.key_id, opened.header, context, data)
@@ -65,12 +66,13 @@ class Signing:
 
 
 class Encryption:
-    """Encrypts payloads with AES-256-GCM, each under a key of its own derived from one of `keys`.
+    """Encrypts payloads with AES-256-GCM, each with a separate key that is derived from one of `keys`.
 
-    `keys` are 32 random bytes each, by an id of your choice (see `generate_key`): the first one encrypts, each of them
-    decrypts. A payload that is not encrypted is refused unless `allow_plain`, and so is one that was changed, or taken
-    from another queue, job name or kind of payload, or, where the job's id was known when it was written, another job.
-    Names, ids, keys, headers and logs of jobs, the texts of errors, and the sizes of payloads stay readable.
+    `keys` are 32 random bytes each, by ids that you choose (see `generate_key`). The first key encrypts, and every key
+    decrypts. A payload is refused if it is not encrypted (unless `allow_plain`), if it was modified, or if it was
+    copied from another queue, job name or kind of payload. If the job's id was known when it was written, it is also
+    refused for any other job. Names, ids, ordering keys, headers and logs of jobs, error texts, and payload sizes stay
+    readable.
 
     Needs the extra `crypto`. Raises TypeError or ValueError for bad keys, ImportError without the extra.
     """
@@ -99,7 +101,7 @@ class Encryption:
         return header + random + cipher.encrypt(random[_SALT_BYTES:], data, _associated(self.tag, header, context))
 
     def decode(self, content: bytes, context: PayloadContext, /) -> bytes:
-        """Return the payload. Raises CodecError when it was changed or moved, or its key is not known."""
+        """Return the payload. Raises CodecError if it was modified or moved, or if the key is unknown."""
         opened = _open(content, _SALT_BYTES + _NONCE_BYTES + _TAG_BYTES)
         random, sealed = opened.rest[: _SALT_BYTES + _NONCE_BYTES], opened.rest[_SALT_BYTES + _NONCE_BYTES :]
         cipher = self._aead(self._derived(opened.key_id, random))
@@ -109,8 +111,8 @@ class Encryption:
             raise CodecError(_refusal("encryption", opened, context)) from None
 
     def _derived(self, key_id: bytes, random: bytes) -> bytes:
-        # One key may encrypt 2**32 messages with random nonces, which a queue adds in days. With a key derived for
-        # each message from half of 192 random bits no number of jobs comes near a repetition.
+        # One key allows 2**32 messages with random nonces, which a queue reaches in days. With a key derived for each
+        # message from half of 192 random bits, a repetition stays improbable for any number of jobs.
         return hmac.digest(self._keys[key_id], b"glidemq AES-256-GCM" + random[:_SALT_BYTES], hashlib.sha256)
 
 
@@ -125,7 +127,7 @@ def _header(key_id: bytes, context: PayloadContext) -> bytes:
 
 
 def _open(content: bytes, least: int) -> _Opened:
-    """Take the header off; `least` is how long the rest has to be."""
+    """Split off the header. `least` is the minimum length of the remaining bytes."""
     end = 2 + content[1] if len(content) > 1 else 2
     if len(content) < end + least:
         raise CodecError("it is truncated")
@@ -139,7 +141,7 @@ def _associated(tag: bytes, header: bytes, context: PayloadContext) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    # What was damaged in the store may not be UTF-8; such a name fits nothing that was sealed.
+    # Damaged data may not be valid UTF-8. Such a name matches no authenticated data.
     return text.encode("utf-8", "surrogatepass")
 
 
