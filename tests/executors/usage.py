@@ -133,6 +133,7 @@ def be_the_process_of_a_job(target: Target) -> object:
     assert ready[0] == "ready", ready
     values = ["1", "n", MsgpackSerializer().dumps(None), b"", 1, "", 0, 0, 0, 0, None, None, None]
     link.send("run", 1, f"{handlers.__name__}:start_a_thread", "q", 1000, values, None, None)
+    assert next(frames, None) == ["begun", 1]
     done = next(frames, None)
     assert done is not None
     link.send("stop")
