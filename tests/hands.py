@@ -39,9 +39,11 @@ class Hands:
         return [Hold(_text(job[4]), _text(job[5]), int(job[3] or 0), _text(job[0])) for job in reply.jobs]
 
     async def settle(
-        self, hold: Hold, verb: str = "c", option: str | None = None, payload: bytes = NOTHING
+        self, hold: Hold, verb: str = "c", option: str | None = None, payload: bytes | None = None
     ) -> str | None:
         """Settle one run; answers why it was refused, or None."""
+        if payload is None:
+            payload = b"" if verb == "d" else NOTHING  # the payload of "d" is a reason, as text
         if option is None:
             option = {"c": "", "f": ";retries_exhausted;broken", "r": "50 broken", "d": "50", "b": "", "l": "50"}[verb]
         request = self._functions.settle_request(
