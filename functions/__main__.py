@@ -9,7 +9,7 @@ from glidemq_async.functions import loader
 
 
 def main() -> None:
-    """Add version and fingerprint to `released.json`; refuse to change those of a released version."""
+    """Add version and fingerprint to `released.json`; refuse to change a released version."""
     known, mark = loader.released(), loader.fingerprint(loader.source())
     if known.get(loader.VERSION, mark) != mark:
         raise SystemExit(

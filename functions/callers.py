@@ -206,7 +206,7 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
         """Prepare a settleAndClaim call.
 
         settled: flat verb, id, entry, payload, option of `runs` ended runs. ran_ms: total duration of the runs that
-        this call completes, and of those that it fails.
+        this call completes, and of the runs that it fails.
         """
         number = lane.next()
         ran = f"{ran_ms[0]} {ran_ms[1]}"

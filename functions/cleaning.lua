@@ -159,8 +159,7 @@ do
     return not over and at or nil
   end
 
-  -- Walk through the waiting entries of `stream`, and keep those that were added later than `bound`; at: the last one
-  -- that was looked at.
+  -- Walk through the waiting entries of `stream`, and keep the ones after `bound`; at: the last entry of the walk.
   local function sift_stream(base, _, at, bound, step)
     local stream = base .. ':stream'
     at = at ~= '' and at or reading.last_delivered(stream)

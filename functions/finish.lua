@@ -1,6 +1,6 @@
 -- finish: final states, their retention, and the notification of clients that wait for a result.
 --   completed, failed  zset  id -> finished ms; a job is in at most one of them
---   waiters  hash  id -> reply channels, joined by spaces; for an ended job, those that have not confirmed the reply.
+--   waiters  hash  id -> reply channels, joined by spaces; for an ended job, the channels without a receipt.
 --            "<base>:reply:<name>" (sharded) gets "<state> <id length> <id><payload>", the payload only up to 64 KiB,
 --            otherwise "<state>? …"
 --   held     zset  id -> instant until which the record is held although its policy says less; with `drop` it ends then
@@ -84,7 +84,7 @@ local function remove_finished(base, state, ids, seen)
   record.unlink(base, ids)
 end
 
--- Stop holding records, and remove those that nothing else keeps. received: because the replies have arrived, which
+-- Stop holding records, and remove the ones that nothing else keeps. received: because the replies have arrived, which
 -- does not end a time to live. Return the number of records that are no longer held.
 local function release(base, ids, received)
   local ending, gone = {}, {completed = {}, failed = {}}

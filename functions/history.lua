@@ -13,7 +13,7 @@
 --   listLosses    -> { { ms, name, why, incarnation, from, upto }… }    the oldest first
 -- Results contain no position of another incarnation and no note of a queue that was deleted. A repeated note changes
 -- nothing. Of two losses of one reader that begin at the same event, the longer one remains.
---   positions  hash  reader -> incarnation SEP n SEP ms SEP hold; of at most 1,000 readers, without those that were
+--   positions  hash  reader -> incarnation SEP n SEP ms SEP hold; of at most 1,000 readers, without readers that were
 --              silent for a week when events are trimmed
 --   losses     zset  name SEP why SEP incarnation SEP from SEP upto, by the time of the note; the last 1,000
 

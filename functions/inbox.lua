@@ -3,7 +3,7 @@
 --     Adds jobs as `addJob` does, each token once, however often and by whichever worker it is sent. status: why a
 --     position (from 1) was not added: "seen", or the status of addJob. letter: '' or the origin of a dead letter, see
 --     dead_letters.lua.
---   inbox  zset  token -> arrival, ms, never less than the arrival of the token before it: the last 10,000, and those
+--   inbox  zset  token -> arrival, ms, never less than the arrival of the token before it: the last 10,000, and all
 --          of the last hour up to 100,000
 --   moved  zset  id -> failed ms: dead letters of other queues that have not ended here; the newest 100,000
 

@@ -25,7 +25,7 @@
 -- None of them updates the index itself. Each calls keyed.touch for the key, and every function that may have touched a
 -- key ends with keyed.review, which derives the right place of each touched key from the stored data. To add a path,
 -- touch the key and end with the review; do not write `ready` or `sleeping` directly. (A claim pops keys from `ready`.
--- It touches those that can start more jobs; the others are touched when their run ends.)
+-- It touches the keys that can start more jobs; the others are touched when their run ends.)
 
 local keyed = {}
 local KEYS_A_STEP = 200

@@ -40,7 +40,7 @@ end
 --   seen       the table of queue_flags.at
 --   lines      the events noted so far, see events.lua
 --   startable  the number of jobs that became startable, see wakeup.lua
---   touched, released, entered, key_limits, slept   of keyed.lua: keys to review, those of them without running jobs,
+--   touched, released, entered, key_limits, slept   of keyed.lua: keys to review, the ones without running jobs,
 --                                                   jobs not yet in `keyed`, limits read so far, and true if a key went
 --                                                   to sleep
 --   added      `now` as text, for records

@@ -130,7 +130,7 @@ list['rate-limited'] = function(base, cursor, wanted, ids, backwards)
   return next_cursor
 end
 
--- XPENDING has no reverse form. What still stands in `stream` up to the last delivered entry is pending, as is all of
+-- XPENDING has no reverse form. Each entry of `stream` up to the last delivered one is pending, as is all of
 -- `lane`, for an entry is deleted with its lease.
 local function active_backwards(base, cursor, count, ids)
   local letter = cursor == '' and 'l' or string.sub(cursor, 1, 1)
@@ -224,7 +224,7 @@ register('getHeads', function(base, args) return records_of(base, args, head) en
 
 register('getOutlines', function(base, args) return records_of(base, args, outline) end, {'no-writes'})
 
--- One step through the jobs in a state. Answers the cursor of the next one, and ids.
+-- One step through the jobs in a state. Returns the cursor of the next one, and ids.
 function reading.step(base, state, cursor, count, backwards)
   local walk = list[state]
   if not walk then fail('ARGUMENT', 'unknown state ' .. state) end

@@ -247,7 +247,7 @@ do
     return ids
   end
 
-  -- Return those of the ids for which an existing job would block an add.
+  -- Return the ids for which an existing job would block an add.
   local function standing(base, ids)
     if #ids == 0 then return NOTHING end
     local keys, found, prefix = {}, {}, base .. ':job:'

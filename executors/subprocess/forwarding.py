@@ -31,7 +31,7 @@ _run: ContextVar[str] = ContextVar("glidemq_run", default="")
 class Forwarding(logging.Handler):
     """The only handler of a child. The worker's logging decides where records go.
 
-    At most 1,000 records a second are sent. Further records, and those that the worker accepts too late, are counted.
+    At most 1,000 records a second are sent. Further records, and records that the worker accepts too late, are counted.
     """
 
     def __init__(self, link: Link, levels: Levels) -> None:

@@ -61,7 +61,7 @@ class Output(Protocol):
 
 
 class Passing:
-    """Passes stdout and stderr of a child on to those of the worker.
+    """Passes stdout and stderr of a child on to the worker's own streams.
 
     `is_plain` replaces control characters, so that a job cannot send commands to a terminal.
     """

@@ -173,7 +173,7 @@ class Timekeeper:
         return min(patrol, max((reply.at - reply.now) / 1000, 0.0))
 
     async def _fire_page(self, reply: DueReply) -> tuple[int, list[DueScheduler]]:
-        """Fire one page of schedulers. Return how many advanced, and those that cannot be read, in order."""
+        """Fire one page of schedulers. Return how many advanced, and the unreadable ones, in order."""
         planned, refused = await self._plan(reply)
         moved = 0
         waits: set[Wait] = {firing.due.wait for firing in planned}

@@ -274,7 +274,7 @@ class JobFields(Generic[Data, Result]):
 
     @property
     def options(self) -> JobOptions:
-        """The options that are stored with the job, without those that only apply to the add (delay, ttl)."""
+        """The options that are stored with the job, without the options that only apply to the add (delay, ttl)."""
         if self._options is None:
             self._options = JobOptions.from_wire(self._opts)
         return self._options

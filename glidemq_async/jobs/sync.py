@@ -16,7 +16,7 @@ Result_co = TypeVar("Result_co", default=Any, covariant=True)
 class SyncJob(Protocol[Data_contra, Result_co]):
     """`job.sync`: the blocking methods of a job for code without an event loop.
 
-    Parameters, results and errors are the same as those of Job. In a handler of the thread executor,
+    Parameters, results and errors are the same as in Job. In a handler of the thread executor,
     `job.sync.log(...)` and the other methods use the worker's event loop.
     """
 

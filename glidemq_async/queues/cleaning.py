@@ -99,7 +99,7 @@ class Cleaning(Inspection[Data, Result]):
         return ids
 
     async def promote_jobs(self, count: int | None = None) -> int:
-        """Make at most `count` delayed jobs ready now, those that are due next first. Return their number.
+        """Make at most `count` delayed jobs ready now, the next due ones first. Return their number.
 
         Affects the jobs that were delayed when this was called, including those between two attempts. A job that waits
         for the end of another one (`Deduplication(mode="keep_last")`) keeps waiting.

@@ -11,7 +11,7 @@ from glidemq_async.stored.names import QueueKeys
 
 
 async def list_queues(storage: str | Storage | None = None, *, prefix: str = DEFAULT_PREFIX) -> list[str]:
-    """Return the names of the queues of a storage with this prefix, sorted; on a cluster those of all primaries.
+    """Return the names of the queues of a storage with this prefix, sorted; on a cluster the queues of all primaries.
 
     For tools that watch or tidy queues which they do not declare. `storage` is a URL, a storage, or None for
     `$GLIDEMQ_URL` or the embedded default. A storage that is passed stays open. A `file://` directory that nobody has

@@ -67,7 +67,7 @@ class Queue(
     - `timeout` is in seconds (default: 30). A call is retried for this time if the server does not reply, and then
       raises StorageUnavailable. A Storage object has its own timeout.
     - `ids` selects the ids of jobs without a `job_id`: "sequence" (1, 2, 3, … from the server), "uuid4" or "uuid7"
-      (made by the client). UUIDs cannot be guessed, and those of "uuid7" sort by time.
+      (made by the client). UUIDs cannot be guessed, and "uuid7" ids sort by time.
     - `instrumentation` is called for every add: see glidemq_async.telemetry.
 
     A queue belongs to the event loop that first uses it.
@@ -175,8 +175,8 @@ class Queue(
     ) -> Job[Data, Result]:
         """Add a job. When this returns, the job is stored and will reach exactly one final state.
 
-        Options are those of JobOptions: an object (`options`), keywords, or both. A keyword overrides the same option
-        of the object, and the object overrides the queue's defaults.
+        Options are the fields of JobOptions: an object (`options`), keywords, or both. A keyword overrides the same
+        option of the object, and the object overrides the queue's defaults.
 
         `job.outcome` is "added", "duplicate" or "completed". The last two mean that a job with the same `job_id` or
         deduplication id exists; the returned object is then that job. `job.gone` is true if its record has been

@@ -27,7 +27,7 @@ _NO_DATA: Final[Any] = None
 class SyncQueue(Protocol[Data, Result]):
     """`queue.sync`: the blocking methods of a queue for code without an event loop.
 
-    Parameters, results and errors are the same as those of Queue. As a context manager it connects and closes the
+    Parameters, results and errors are the same as in Queue. As a context manager it connects and closes the
     queue. The jobs that it returns are the same too: `job.sync.result()` waits for a result. It works in any thread and
     in forked children.
     """
@@ -169,7 +169,7 @@ class SyncQueue(Protocol[Data, Result]):
         ...
 
     def promote_jobs(self, count: int | None = None) -> int:
-        """Make at most `count` delayed jobs ready now, those that are due next first. Return their number."""
+        """Make at most `count` delayed jobs ready now, the next due ones first. Return their number."""
         ...
 
     def update_result_ttl(self, job_id: str, ttl: float | timedelta | None) -> None:

@@ -361,9 +361,9 @@ class GlideMQ(Declaring, Generic[State]):
     ) -> AppWorker:
         """Return a worker for the app's tasks, in all its queues or in the given ones.
 
-        Each queue runs up to `concurrency` jobs. The options are those of Worker. `executor` runs the tasks that have
-        neither an executor nor permissions. Raises TypeError or ValueError for bad options, for a queue without tasks,
-        and for a task that the executor cannot run.
+        Each queue runs up to `concurrency` jobs. The options are the same as for Worker. `executor` runs the tasks that
+        have neither an executor nor permissions. Raises TypeError or ValueError for bad options, for a queue without
+        tasks, and for a task that the executor cannot run.
         """
         return AppWorker(self, queues, concurrency, options)
 

@@ -225,7 +225,7 @@ def _signature(function: Callable[..., Any], hints: Mapping[str, Any], injected:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations as types, without those that cannot be resolved (imports for type checkers only)."""
+    """Return the annotations as types, without the unresolvable ones (imports for type checkers only)."""
     with suppress(Exception):
         return get_type_hints(function, include_extras=True)
     scope: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})

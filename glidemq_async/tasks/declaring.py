@@ -120,8 +120,8 @@ class Declaring(ABC):
         - `retry_on`: exception types that are retried while attempts are left; all other types fail the job without
           another attempt. `give_up_on`: exception types that fail the job without another attempt, even if `retry_on`
           includes them. If one of them is set, both options of the worker are ignored for this task.
-        - the options of JobOptions: defaults for its jobs, which override those of the app. `job_id` and `at` are not
-          allowed, because they belong to a single job.
+        - the options of JobOptions: defaults for its jobs, which override the defaults of the app. `job_id` and `at`
+          are not allowed, because they belong to a single job.
 
         Raises TypeError or ValueError for bad options, for a function whose dependencies cannot be provided, and when
         the app already has a task of this name.
@@ -140,9 +140,9 @@ class Declaring(ABC):
         """Turn a function into a task with a schedule: a cron expression in the time zone `tz`, or a Schedule.
 
         A job scheduler with the task's name is upserted when the app is opened and when one of its workers starts. Each
-        fire time adds one job, however many processes take part. The other keywords are those of Schedule (`start`,
-        `end`, `limit`, `missed`, `catch_up`, `overlap`, `jitter`) and of `mq.task`. The function must be callable
-        without arguments. A cron that is deleted from the code stays in the store; to remove it call
+        fire time adds one job, however many processes take part. The other keywords are the fields of Schedule
+        (`start`, `end`, `limit`, `missed`, `catch_up`, `overlap`, `jitter`) and of `mq.task`. The function must be
+        callable without arguments. A cron that is deleted from the code stays in the store; to remove it call
         `await mq.queue(...).remove_job_scheduler(name)`.
 
         Raises the errors of `task`, and TypeError or ValueError for a bad schedule.

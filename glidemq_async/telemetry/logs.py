@@ -90,7 +90,7 @@ class JsonFormatter(logging.Formatter):
         return escape_json(json.dumps(line, ensure_ascii=False, default=repr))
 
 
-# The attributes of every record, and those that other formatters add to it.
+# The attributes of every record, and the ones that other formatters add to it.
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 

@@ -118,7 +118,7 @@ class Harness:
     async def drain(
         self, jobs: str | AnyQueue | AnyApp, processor: Callable[..., object] | None = None, **options: Any
     ) -> list[AnyJob]:
-        """Run all due jobs, including those that these jobs add, and return them after they ended.
+        """Run all due jobs, including the jobs that they add, and return them after they ended.
 
         Pass a queue with a processor, or a GlideMQ app. `options` are the options of Worker (`concurrency` defaults to
         10 here); for an app, `queues` selects the queues to drain. If the app is open in another loop, for example in

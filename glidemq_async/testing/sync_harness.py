@@ -34,7 +34,7 @@ class SyncHarness(Protocol):
     def drain(self, jobs: GlideMQ[Any], **options: Any) -> list[Job[Any, Any]]: ...
 
     def drain(self, jobs: Any, processor: Callable[..., object] | None = None, **options: Any) -> list[Job[Any, Any]]:
-        """Run all due jobs, including those that these jobs add, and return them after they ended."""
+        """Run all due jobs, including the jobs that they add, and return them after they ended."""
         ...
 
     def added(self, queue: str | Queue[Any, Any], name: str | None = None, data: object = None) -> list[Job[Any, Any]]:

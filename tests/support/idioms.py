@@ -1,0 +1,159 @@
+"""Count idioms that make technical English hard to read, in code, Lua and documents.
+
+`python -m tests.support.idioms [path ...]` prints each hit of the given files, or the rate of each idiom for the whole
+repository.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+CODE = ("glidemq_async", "pyspark_glidemq", "functions", "executors", "tests", "benchmarks", "examples")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs")
+
+
+class Idiom(NamedTuple):
+    """A pattern, and how often it may occur in 10,000 words."""
+
+    pattern: re.Pattern[str]
+    limit: float
+
+
+def _idiom(pattern: str, limit: float) -> Idiom:
+    return Idiom(re.compile(pattern), limit)
+
+
+# The limits are twice the rates that were measured in trio's docstrings and comments, and at least 1.
+IDIOMS = {
+    "tell": _idiom(r"\b[Tt](?:ells?|old|elling)\b(?! apart)", 6.0),
+    "noun clause first": _idiom(r"(?:^|[.:!?] )(?:What|Who|Whoever|Whatever) (?!to\b)[a-z]+(?![^.]*\?)", 1.8),
+    "of what": _idiom(r"\b(?:of|for|from|with|by|refuse|beside|than|to|on) what\b", 3.0),
+    "that of": _idiom(r"\b(?:that of|those of|those that)\b", 1.0),
+    "is no": _idiom(r"\b(?:is|are|was|were|be) no [a-z]", 4.2),
+    "nobody": _idiom(r"\b(?:[Nn]obody|[Ss]omebody)\b", 7.2),
+    "stand": _idiom(r"\b(?:stands?|stood)\b(?! for\b)", 1.0),
+    "of its own": _idiom(r"\bof (?:its|their) own\b", 1.0),
+    "Answers": _idiom(r"(?:^|[.] )Answers\b", 1.0),
+    "Whether": _idiom(r"(?:^|[.] )Whether\b", 1.0),
+    "at once": _idiom(r"\bat once\b", 1.2),
+    "so many": _idiom(r"\bso (?:many|long|often|much)\b(?! as| that)", 1.0),
+    "goes on": _idiom(r"\b(?:goes|go|going|went) on\b", 1.0),
+    "meanwhile": _idiom(r"\b[Mm]eanwhile\b", 1.0),
+    "beside": _idiom(r"\b[Bb]eside\b", 1.0),
+    "give back": _idiom(r"\b(?:hand|hands|handed|give|gives|given|gave|take|takes|taken|took)(?: \w+)? back\b", 1.0),
+}
+
+
+def python_prose(text: str) -> Iterator[str]:
+    """Yield each docstring and each run of comment lines of a Python source."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _docstrings(node)
+    run: list[str] = []
+    last = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            if token.start[0] != last + 1 and run:
+                yield " ".join(run)
+                run = []
+            run.append(token.string.lstrip("# "))
+            last = token.start[0]
+    if run:
+        yield " ".join(run)
+
+
+def _docstrings(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    for child in node.body:
+        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str):
+            yield from child.value.value.split("\n\n")
+
+
+def lua_prose(text: str) -> Iterator[str]:
+    """Yield each run of comment lines of a Lua source."""
+    run: list[str] = []
+    for line in text.splitlines():
+        code, mark, comment = line.partition("--")
+        if mark and not code.strip():
+            run.append(comment.strip())
+            continue
+        if run:
+            yield " ".join(run)
+            run = []
+        if mark:
+            yield comment.strip()
+    if run:
+        yield " ".join(run)
+
+
+def document_prose(text: str) -> Iterator[str]:
+    """Yield each paragraph, list item and table row of a Markdown document, without code."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"`[^`\n]*`", "code", text)
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.) )", text):
+        yield " ".join(paragraph.replace("|", " . ").split())
+
+
+def prose(path: Path) -> Iterator[str]:
+    """Yield the pieces of prose in a file, by its kind."""
+    text = path.read_text(encoding="utf-8")
+    kinds = {".py": python_prose, ".lua": lua_prose, ".md": document_prose}
+    for piece in kinds[path.suffix](text):
+        yield " ".join(piece.split())
+
+
+def files(names: Iterable[str], root: Path = ROOT) -> list[Path]:
+    """Return the files of prose below some folders of the repository; linked folders count once."""
+    found: set[Path] = set()
+    for name in names:
+        path = root / name
+        inside = [path] if path.is_file() else [one for kind in ("py", "lua", "md") for one in path.rglob(f"*.{kind}")]
+        found.update(one for one in inside if not any(parent.is_symlink() for parent in one.parents))
+    return sorted(found)
+
+
+def count(paths: Iterable[Path]) -> tuple[Counter[str], int]:
+    """Return how often each idiom occurs in the files, and the number of their words."""
+    hits: Counter[str] = Counter()
+    words = 0
+    for path in paths:
+        for piece in prose(path):
+            words += len(re.findall(r"[A-Za-z']+", piece))
+            for name, idiom in IDIOMS.items():
+                hits[name] += len(idiom.pattern.findall(piece))
+    return hits, words
+
+
+def _print_hits(paths: Iterable[Path]) -> None:
+    for path in paths:
+        for piece in prose(path):
+            for name, idiom in IDIOMS.items():
+                for match in idiom.pattern.finditer(piece):
+                    around = piece[max(0, match.start() - 60) : match.end() + 60]
+                    print(f"{path}: {name}: …{around}…")
+
+
+def _print_rates() -> None:
+    for title, names in (("code", CODE), ("documents", DOCUMENTS)):
+        hits, words = count(files(names))
+        print(f"{title}: {words} words")
+        for name, idiom in IDIOMS.items():
+            rate = hits[name] * 10_000 / words
+            mark = "  too often" if rate > idiom.limit else ""
+            print(f"  {name:18} {hits[name]:5} {rate:6.1f} of {idiom.limit:4.1f}{mark}")
+
+
+if __name__ == "__main__":
+    chosen = [Path(name) for name in sys.argv[1:]]
+    if chosen:
+        _print_hits(files(str(path.absolute()) for path in chosen))
+    else:
+        _print_rates()
