@@ -73,7 +73,7 @@ async def _promoted(group: SentinelGroup) -> bool:
 async def test_an_unknown_service_is_unavailable() -> None:
     async with sentinel() as group:
         storage = _storage(group, "other")
-        with pytest.raises(StorageUnavailable, match="does not know the service 'other'"):
+        with pytest.raises(StorageUnavailable, match="names no primary of the service 'other' that is up"):
             await storage.call("count", KEY, ["a"], timeout=2)
         await storage.close()
 

@@ -75,11 +75,17 @@ def _of_sentinel(pool: SentinelConnectionPool, timeout: float | None) -> RedisSt
         raise TypeError(f"the client leads to replicas; pass sentinel.master_for({pool.service_name!r}) instead")
     # The connection class of the pool asks the sentinels itself. The storage does that, with a watch for failovers.
     kind = SSLConnection if issubclass(pool.connection_class, SSLConnection) else Connection
+    manager = pool.sentinel_manager
     sentinels = [
         _endpoint(one.connection_pool.connection_class, one.connection_pool.connection_kwargs)
-        for one in pool.sentinel_manager.sentinels
+        for one in manager.sentinels
     ]
-    return SentinelStorage(sentinels, pool.service_name, _endpoint(kind, pool.connection_kwargs), timeout=timeout)
+    discovery = {
+        "min_other_sentinels": manager.min_other_sentinels,
+        "force_master_ip": getattr(manager, "_force_master_ip", None),
+    }
+    primary = _endpoint(kind, pool.connection_kwargs)
+    return SentinelStorage(sentinels, pool.service_name, primary, timeout=timeout, discovery=discovery)
 
 
 def _endpoint(kind: type[AbstractConnection], kwargs: Mapping[str, Any]) -> Endpoint:

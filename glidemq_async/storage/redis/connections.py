@@ -90,22 +90,26 @@ class Endpoint:
         """Return an endpoint with the same login and options at another address."""
         return replace(self, host=host, port=port, path=None)
 
-    def connection(self) -> AbstractConnection:
-        """Return an unopened connection of redis-py. Raises `StorageUnavailable` for options that redis-py refuses."""
+    def connection_options(self) -> tuple[type[AbstractConnection], dict[str, Any]]:
+        """Return the class of redis-py that opens the connection, and its keyword arguments."""
         from redis.asyncio import connection as redis
-        from redis.exceptions import RedisError
 
         kind = self.connection_class
         kwargs = {name: value for name, value in self.options.items() if name not in _UNUSED}
         kwargs |= {"db": self.db, "username": self.username, "password": self.password}
-        # The deadline of `dial` covers the whole login, so redis-py needs no timeouts of its own.
+        # The callers have a deadline for the whole login, so redis-py needs no timeouts of its own.
         kwargs |= {"protocol": 2, "driver_info": None, "socket_timeout": None, "socket_connect_timeout": None}
         if self.path is not None:
-            kind = kind or redis.UnixDomainSocketConnection
             kwargs["path"] = self.path
-        else:
-            kind = kind or (redis.SSLConnection if self.tls else redis.Connection)
-            kwargs |= {"host": self.host, "port": self.port}
+            return kind or redis.UnixDomainSocketConnection, kwargs
+        kwargs |= {"host": self.host, "port": self.port}
+        return kind or (redis.SSLConnection if self.tls else redis.Connection), kwargs
+
+    def connection(self) -> AbstractConnection:
+        """Return an unopened connection of redis-py. Raises `StorageUnavailable` for options that redis-py refuses."""
+        from redis.exceptions import RedisError
+
+        kind, kwargs = self.connection_options()
         try:
             return kind(**kwargs)
         except (RedisError, TypeError, ValueError) as error:

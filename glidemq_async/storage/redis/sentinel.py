@@ -7,15 +7,15 @@ followed when it begins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from glidemq_async.storage.redis.connections import Endpoint, dial
 from glidemq_async.storage.redis.library import Library, pack
 from glidemq_async.storage.redis.retry import TRY_SECONDS
 from glidemq_async.storage.redis.sentinel_watch import Address, SentinelWatch
 from glidemq_async.storage.redis.standalone import RedisStorage
-from glidemq_async.storage.redis.wire import ReplyError, Wire, as_list, as_text
+from glidemq_async.storage.redis.wire import ReplyError, Wire, as_list
 
 LEFT_SECONDS: Final = 15.0
 """Seconds for which the primary is avoided that a failover leads away from; it is demoted within ten."""
@@ -37,11 +37,14 @@ class SentinelStorage(RedisStorage):
         library: Library | None = None,
         *,
         timeout: float | None = None,
+        discovery: Mapping[str, Any] | None = None,
     ) -> None:
         hosts = ",".join(one.where for one in sentinels)
         super().__init__(primary, url or f"redis+sentinel://{hosts}/{service}", library, timeout=timeout)
         self._sentinels = list(sentinels)
         self._service = service
+        self._discovery = dict(discovery or {})
+        """Options of redis-py's Sentinel: `min_other_sentinels` and `force_master_ip`."""
         self._watch: SentinelWatch | None = None
         self._left: Address | None = None
         """The primary from which a failover leads away; until then it says that it is the primary."""
@@ -50,7 +53,13 @@ class SentinelStorage(RedisStorage):
     def clone(self) -> SentinelStorage:
         """Return a storage for the same service with connections of its own."""
         return SentinelStorage(
-            self._sentinels, self._service, self._endpoint, self._url, self.library, timeout=self._timeout
+            self._sentinels,
+            self._service,
+            self._endpoint,
+            self._url,
+            self.library,
+            timeout=self._timeout,
+            discovery=self._discovery,
         )
 
     async def dial(self) -> Wire:
@@ -114,17 +123,26 @@ class SentinelStorage(RedisStorage):
             await self._watch.close()
         await super().close_nodes()
 
-    async def _ask(self, sentinel: Endpoint) -> tuple[str, int]:
-        wire = await dial(sentinel)
+    async def _ask(self, sentinel: Endpoint) -> Address:
+        """Return the primary that this sentinel names, found by redis-py. Raises `OSError` if there is none."""
+        from redis.asyncio import ConnectionPool, Redis, Sentinel
+        from redis.exceptions import RedisError
+
+        # redis-py would stop at the first sentinel that answers. That sentinel may still name the former primary, so
+        # each one is asked separately, and `dial` checks its answer.
+        kind, kwargs = sentinel.connection_options()
+        finder = Sentinel([], **self._discovery)  # type: ignore[no-untyped-call]
+        finder.sentinels = [Redis.from_pool(ConnectionPool(connection_class=kind, **kwargs))]
         try:
-            deadline = asyncio.get_running_loop().time() + TRY_SECONDS
-            reply = await wire.send(pack("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service), deadline)
+            async with asyncio.timeout(TRY_SECONDS):
+                host, port = await finder.discover_master(self._service)
+        except TimeoutError as error:
+            raise TimeoutError(f"gave no answer within {TRY_SECONDS:g} s") from error
+        except RedisError as error:
+            raise ConnectionError(f"names no primary of the service {self._service!r} that is up ({error})") from error
         finally:
-            wire.drop("answered")
-        address = as_list(reply)
-        if address is not None and len(address) == 2:
-            return as_text(address[0]), int(as_text(address[1]))
-        raise ConnectionError(f"does not know the service {self._service!r} ({reply})")
+            await finder.aclose()
+        return str(host), int(port)
 
     async def _require_primary(self, wire: Wire) -> None:
         reply = await wire.send(pack("ROLE"), asyncio.get_running_loop().time() + TRY_SECONDS)
