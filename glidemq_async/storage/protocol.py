@@ -1,4 +1,4 @@
-"""The storage protocol: what a back end must offer to carry queues.
+"""The interface between queues and the servers that store them.
 
 A back end runs the function library, delivers channel messages and reads streams. Queue rules live in the
 functions, never here.
@@ -29,8 +29,7 @@ StreamEntry: TypeAlias = tuple[bytes, dict[bytes, bytes]]
 class FunctionError(GlideMQError):
     """A library function refused a call.
 
-    `code` is the function's own word for the reason (`ERR` when the server itself refused the command) and
-    `message` the sentence that came with it.
+    `code` is the error code of the function, or `ERR` if the server itself refused the command. `message` explains it.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -57,9 +56,9 @@ class Subscription(Protocol):
 
 @runtime_checkable
 class Storage(Protocol):
-    """Where queues live: one server, one cluster or one embedded server.
+    """A server, a cluster or an embedded server that stores queues.
 
-    A storage belongs to the event loop that first uses it; `clone()` gives another one for another loop.
+    A storage belongs to the event loop that first uses it. `clone()` returns one for another loop.
     """
 
     @property
@@ -93,7 +92,7 @@ class Storage(Protocol):
 
         `key` is the queue's base key. The same arguments are sent again after a lost reply, so a mutating
         call must carry a request token. `wait` says what must be confirmed before it returns. A call is tried for
-        `timeout` seconds (None: those of the storage). Time in which bytes of the call or of its reply are being
+        `timeout` seconds (None: the timeout of the storage). Time in which bytes of the call or of its reply are being
         transferred does not count.
 
         Raises `StorageUnavailable` after the timeout, `FunctionError` when the function refuses, `QueueFull` when
@@ -126,7 +125,7 @@ class Storage(Protocol):
         ...
 
     def clone(self) -> Storage:
-        """Return a storage for the same place with connections of its own, for use in another event loop."""
+        """Return a storage for the same servers with separate connections, for use in another event loop."""
         ...
 
     async def __aenter__(self) -> Self: ...

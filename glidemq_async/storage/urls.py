@@ -1,4 +1,4 @@
-"""From a URL to a storage: the forms of addresses and what their parts mean."""
+"""Storages from URLs: the forms of a URL and the meaning of their parts."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ FORMS: Final = (
 _TRUE: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _LOGIN_OPTIONS: Final = ("username", "password")
 _SIGNS: Final = (
-    "its parts cannot be told apart; in a password write / ? # @ as %2F %3F %23 %40 "
-    "(urllib.parse.quote(password, safe=''))"
+    "its parts are ambiguous; in a password write / ? # @ as %2F %3F %23 %40 (urllib.parse.quote(password, safe=''))"
 )
 _SECRET_OPTIONS: Final = frozenset({"password", "sentinel_password", "ssl_password"})
 
@@ -88,15 +87,15 @@ def _from_url(place: str, timeout: float | None) -> Storage:
         return _open(place, timeout)
     except ValueError as error:
         shown = masked(place)
-        # What cannot be told apart cannot be shown, and the error may quote a part of it.
+        # The error may quote a part of a password that could not be recognized as one.
         reason = _SIGNS if shown == _hidden(place) else str(error)
         raise ValueError(f"{shown!r} is no storage URL: {reason}. The forms are {FORMS}.") from None
 
 
 def withhold_default() -> None:
-    """Say that this process was not told the variable, though it is set where this one comes from.
+    """Record that `$GLIDEMQ_URL` is set in the parent process and was not passed on to this one.
 
-    Unless it is set here, what names no place can be made and not be used from now on.
+    From now on a queue without a URL can be created here, and cannot be used unless the variable is set.
     """
     global _is_withheld  # noqa: PLW0603 - the environment belongs to the process
     _is_withheld = True
@@ -106,7 +105,7 @@ _is_withheld = False
 
 
 def _default(*, require_url: bool) -> str | Storage:
-    """The place of those that name none, where `$GLIDEMQ_URL` is not set."""
+    """Return the storage for queues without a URL when `$GLIDEMQ_URL` is not set."""
     demanded = _is_demanded()
     if not (_is_withheld or require_url or demanded):
         url = default_url()
@@ -121,7 +120,7 @@ def _default(*, require_url: bool) -> str | Storage:
 
 
 _mentioned: Final = set[str]()
-"""The defaults that the log has mentioned: each program has many queues."""
+"""The defaults that were logged, so that each one is logged once per process."""
 
 
 def _is_demanded() -> bool:
@@ -163,7 +162,7 @@ def masked(url: str) -> str:
         query = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         return _hidden(url)
-    # Behind an '@' in the path and later stands what a '/', '?' or '#' has cut off of a login.
+    # An '@' after the host means that a '/', '?' or '#' in a password has split the login.
     if (parts.netloc or "://" not in url) and "@" in parts.path + parts.query + parts.fragment:
         return _hidden(url)
     login, at, hosts = parts.netloc.rpartition("@")
@@ -323,7 +322,7 @@ def _seconds(name: str, text: str) -> float:
 
 
 def _timeout(options: Options, timeout: float | None) -> float | None:
-    """Take the option `timeout`, for which a timeout that was given elsewhere stands in."""
+    """Remove the option `timeout` and return its seconds. A timeout given elsewhere takes precedence."""
     text = options.pop("timeout", None)
     if text is None:
         return timeout
@@ -334,7 +333,7 @@ def _timeout(options: Options, timeout: float | None) -> float | None:
 
 
 def _no_more(options: Mapping[str, str], *known: str) -> None:
-    """Refuse the options that are left, and name those that this form of a URL takes."""
+    """Refuse the remaining options. The error names the options of this URL form."""
     if options:
         names = ", ".join(sorted(("timeout", *known)))
         raise ValueError(f"the option {min(options)!r} is unknown here; the known options are: {names}")

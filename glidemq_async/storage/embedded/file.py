@@ -1,6 +1,6 @@
 """`file://`: an embedded server with an append-only file, shared by the processes of one machine.
 
-A keeper process of its own runs the server; here it is started whenever the socket does not answer.
+A separate keeper process runs the server. This module starts the keeper when the socket does not answer.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from glidemq_async.storage.redis.wire import Wire
 
 LINGER_VARIABLE: Final = "GLIDEMQ_LINGER"
 LINGER_SECONDS: Final = 10.0
-"""How long the server stays after its last user."""
+"""Seconds for which the server runs on after its last client has disconnected."""
 START_SECONDS: Final = 60.0
-"""How long the server may take to come up; it may have to read a large file first."""
+"""Seconds that the server may take to start. It may have to read a large file first."""
 SOCKET: Final = "server.sock"
-# What sun_path holds besides its final zero.
+# The size of sun_path without its final zero.
 LONGEST_PATH: Final = 107 if sys.platform.startswith("linux") else 103
 
 
 class FileStorage(RedisStorage):
     """An embedded server that keeps its data in a directory.
 
-    The server starts at the first use by any process and ends `linger` seconds (10) after the last one left.
-    What was acknowledged survives the death of any of the processes; a power cut may cost the last second.
+    The server starts when a process first uses it. It ends `linger` seconds (10) after the last process disconnected.
+    Acknowledged writes survive the death of any process. A power failure may lose the writes of the last second.
     """
 
     connect_timeout = START_SECONDS
@@ -69,15 +69,15 @@ class FileStorage(RedisStorage):
         return Path(self._directory)
 
     def exists(self) -> bool:
-        """Whether anybody has used the directory for this."""
+        """Return true if a storage has used the directory before."""
         return any((self.directory / name).exists() for name in (keeper.KEEPER_LOCK, "appendonlydir"))
 
     def clone(self) -> FileStorage:
-        """Return a storage for the same directory with connections of its own."""
+        """Return a storage for the same directory with separate connections."""
         return FileStorage(self._directory, linger=self._linger, library=self.library, timeout=self._timeout)
 
     async def dial(self) -> Wire:
-        """Open one connection, starting the keeper if nobody answers."""
+        """Open one connection. Starts the keeper if no server answers."""
         path = await asyncio.to_thread(self._prepare)
         endpoint = Endpoint(path=path)
         loop = asyncio.get_running_loop()
@@ -122,7 +122,7 @@ class FileStorage(RedisStorage):
 
 
 def _refuse_shared(directory: str, url: str) -> None:
-    """Refuse a directory in which another user could put a socket, a server log or data of their own."""
+    """Refuse a directory in which another user could put a socket, a server log or data."""
     found = Path(directory).stat()
     me = os.geteuid()
     if me not in (0, found.st_uid) and found.st_uid != 0:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LOCKED = 3
 """The exit status of a keeper that found another one in the directory."""
 FAILED = 4
-"""The exit status of one whose server cannot be run; why stands in the file `FAILURE`."""
+"""The exit status of a keeper that cannot run its server. The file `FAILURE` contains the reason."""
 
 KEEPER_LOCK = "keeper.lock"
 SERVER_LOCK = "server.lock"
@@ -35,22 +35,22 @@ FAILURE = "keeper.failed"
 LOG = "server.log"
 
 _LOG_LIMIT = 1 << 20
-"""Bytes of the server's log after which it is begun anew; the one before is kept."""
+"""Maximum size of the server's log in bytes. The keeper then starts a new file and keeps the former one."""
 _TAKEOVER_SECONDS = 60.0
-"""How long the server of a keeper that died may take to write its data and end."""
+"""Seconds that the server of a dead keeper may take to write its data and end."""
 _STOP_SECONDS = 30.0
-"""How long the own server may take to end before it is killed."""
+"""Seconds that the server may take to end before the keeper kills it."""
 _STABLE_SECONDS = 5.0
-"""A server that ran for so long did not die at its start: it comes back without a pause."""
+"""A server that ran for this many seconds did not fail at its start, so it is restarted without a pause."""
 _EXIT_SECONDS = 1.0
-"""How long after its connection the server may still end; else only the connection was lost."""
+"""Seconds that the server may still run after its connection is lost. After that, only the connection was lost."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
-"""Before a server that died is started again; doubled each time it dies soon."""
+"""Pause in seconds before a dead server is restarted. Each early death doubles it."""
 _PR_SET_PDEATHSIG = 1
 
 
 class Failed(Exception):
-    """The server cannot be run; the text is for the client."""
+    """The server cannot be run. The text is shown to the client."""
 
 
 class Stopped(Exception):
@@ -62,7 +62,7 @@ def _on_term(_number: int, _frame: FrameType | None) -> None:
 
 
 class Link:
-    """A connection to the server for the few words a keeper speaks with it."""
+    """A connection to the server for the few commands of the keeper."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -99,7 +99,7 @@ class Link:
 
 
 class Keeper:
-    """Runs the server of one directory for as long as somebody uses it."""
+    """Runs the server of one directory while it has clients."""
 
     def __init__(self, directory: str, server: str, path: str, linger: float) -> None:
         self._directory = directory
@@ -118,7 +118,7 @@ class Keeper:
             began = time.monotonic()
             if self._attend():
                 return
-            # The server died under us. It comes back at once, more slowly if it keeps dying.
+            # The server died under us. It is restarted immediately, and after a growing pause if it keeps dying.
             pause = _FIRST_PAUSE if time.monotonic() - began > _STABLE_SECONDS else min(pause * 2, _LONGEST_PAUSE)
             time.sleep(pause)
 

@@ -23,9 +23,9 @@ from glidemq_async.storage.redis.standalone import RedisStorage
 from glidemq_async.storage.redis.wire import Wire
 
 START_SECONDS: Final = 10.0
-"""How long a server may take to come up."""
+"""Seconds that a server may take to start."""
 GRACE_SECONDS: Final = 0.5
-"""How long one that has answered before is tried again: nothing starts it anew."""
+"""Seconds for which a server that has answered before is tried again. Nothing restarts it."""
 
 # $1 is the directory, the rest the command line. `read` returns when the owner closes the pipe or dies.
 HOLDER: Final = """
@@ -41,7 +41,7 @@ rm -rf -- "$dir"
 
 
 class MemoryServer:
-    """One server and how many storages of this process use it."""
+    """One server and the number of storages of this process that use it."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -86,15 +86,15 @@ class MemoryServer:
         ]  # fmt: skip
 
     def lend(self) -> None:
-        """Belong to the parent of this forked process: it is used here, and ends with the parent."""
+        """Leave the server to the parent of this forked process. It can be used here, and ends with the parent."""
         self._starting = threading.Lock()
         if self._process is None:
             return
         self._lent = True
-        # Else the server would outlive the parent for as long as this process runs.
+        # An open pipe would keep the server alive after the parent's end.
         if self._process.stdin is not None:
             self._process.stdin.close()
-        self._process.returncode = 0  # it is no child of this process: there is nothing to wait for
+        self._process.returncode = 0  # not a child of this process, so there is nothing to wait for
 
     def stop(self) -> None:
         """End the server and wait until it and its directory are gone."""
@@ -141,7 +141,7 @@ def _release(name: str, server: MemoryServer) -> bool:
 def _forget_after_fork() -> None:
     global _registry_lock  # noqa: PLW0603
     _registry_lock = threading.Lock()
-    # Storages that were inherited go on with the parent's servers; new ones start their own.
+    # Inherited storages continue to use the parent's servers. New ones start their own.
     for server in _registry.values():
         server.lend()
     _registry.clear()
@@ -172,11 +172,11 @@ class MemoryStorage(RedisStorage):
         self._server: MemoryServer | None = None
 
     def clone(self) -> MemoryStorage:
-        """Return a storage on the same server with connections of its own."""
+        """Return a storage on the same server with separate connections."""
         twin = MemoryStorage(self._name, library=self.library, timeout=self._timeout)
         twin._url = self._url
-        # Held from now on: the server must outlive the moment between clone and connect.
-        twin._server = _share(self._hold())
+        # Counted as a user from now on, so the server does not end between clone and connect.
+        twin._server = _share(self._acquire_server())
         return twin
 
     @property
@@ -184,17 +184,17 @@ class MemoryStorage(RedisStorage):
         """The unix socket of the server, once it has been started."""
         return None if self._server is None else self._server.path
 
-    def _hold(self) -> MemoryServer:
+    def _acquire_server(self) -> MemoryServer:
         if self._server is None:
             self._server = _acquire(self._name)
         return self._server
 
     async def dial(self) -> Wire:
-        server = self._hold()
+        server = self._acquire_server()
         await asyncio.to_thread(server.start)
         endpoint = Endpoint(path=server.path)
         loop = asyncio.get_running_loop()
-        # One that has answered before does not need time to start: if it is gone, it is gone.
+        # A server that has answered before needs no time to start, and nothing restarts it.
         deadline = loop.time() + (GRACE_SECONDS if server.answered else START_SECONDS)
         while True:
             try:

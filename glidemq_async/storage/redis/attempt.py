@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 
 class SharedAttempt(Generic[_T]):
-    """One attempt at a time, whose outcome all callers get that waited for it.
+    """Runs one attempt at a time and gives its outcome to every waiting caller.
 
     A cancelled caller leaves the attempt to the others. `purpose` completes "while it ...".
     """
@@ -23,7 +23,7 @@ class SharedAttempt(Generic[_T]):
 
     @property
     def under_way(self) -> bool:
-        """Whether an attempt has begun and not ended."""
+        """True while an attempt runs."""
         return self._task is not None
 
     def start(self) -> asyncio.Task[_T]:
@@ -41,7 +41,7 @@ class SharedAttempt(Generic[_T]):
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            # Two things end this wait with a cancellation: `close` cancelled the attempt, or somebody cancelled the
+            # Two things end this wait with a cancellation: `close` cancelled the attempt, or other code cancelled the
             # caller. Only the caller's own cancellation may leave here as one. Code that did not ask for it would
             # take it for its own: a TaskGroup drops such a task without any error.
             if task.cancelled() and not _is_cancelled():

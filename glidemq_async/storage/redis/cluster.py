@@ -1,4 +1,4 @@
-"""A cluster: which primary serves which slot, and what to do when that changes."""
+"""A cluster: the map from slots to primaries, and its changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def slot_of(key: str) -> int:
 class ClusterStorage(ServerStorage):
     """A Redis or Valkey Cluster; `open_storage` makes it from `redis+cluster://` URLs.
 
-    A slot that is being moved key by key is waited for: half of a queue is never worked on.
+    While a slot moves key by key, calls wait, because each node holds only a part of the queue.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ClusterStorage(ServerStorage):
         self._refreshing = self._refresher()
 
     def clone(self) -> ClusterStorage:
-        """Return a storage for the same cluster with connections of its own."""
+        """Return a storage for the same cluster with separate connections."""
         return ClusterStorage(
             self._seeds, self._base, self._url, self.library, timeout=self._timeout, remap=self._remap
         )
@@ -105,7 +105,7 @@ class ClusterStorage(ServerStorage):
             raise ConnectionError(f"no node of {self.url} serves any slot")
         return [self._node(owner) for owner in owners]
 
-    async def mistrust(self, key: str, problem: Exception) -> bool:
+    async def recheck_node(self, key: str, problem: Exception) -> bool:
         text = str(problem)
         if text.startswith("MOVED "):
             return self._moved(text)
@@ -146,10 +146,10 @@ class ClusterStorage(ServerStorage):
                 self._adopt(slots, address)
                 return
             problems.append(f"{address[0]}:{address[1]} knows no slots")
-        raise ConnectionError(f"no node of {self.url} tells the topology ({'; '.join(problems)})")
+        raise ConnectionError(f"no node of {self.url} reports the topology ({'; '.join(problems)})")
 
     def _sources(self) -> list[Address]:
-        """Whom to ask, those with a living connection first: a dead host would cost seconds."""
+        """Return the nodes to ask. Nodes with a living connection come first, because a dead host costs seconds."""
         known = dict.fromkeys([*self._known, *self._seeds])
         wires = {address: node.wire for address, node in self._nodes.items()}
         return sorted(known, key=lambda address: (wire := wires.get(address)) is None or not wire.alive)
@@ -206,5 +206,5 @@ class ClusterStorage(ServerStorage):
 def _address(node: Reply, asked: Address) -> Address:
     parts = as_list(node) or [b"", asked[1]]
     host = as_text(parts[0] or b"")
-    # A node that does not know its own address leaves it empty: it is the one that was asked.
+    # A node that does not know its own address leaves it empty. Then the address is the one that was asked.
     return (asked[0] if host in ("", "?") else host, int(as_text(parts[1])))

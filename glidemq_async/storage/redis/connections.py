@@ -97,7 +97,7 @@ class Endpoint:
         kind = self.connection_class
         kwargs = {name: value for name, value in self.options.items() if name not in _UNUSED}
         kwargs |= {"db": self.db, "username": self.username, "password": self.password}
-        # The callers have a deadline for the whole login, so redis-py needs no timeouts of its own.
+        # The callers have a deadline for the whole login, so redis-py needs no timeouts.
         kwargs |= {"protocol": 2, "driver_info": None, "socket_timeout": None, "socket_connect_timeout": None}
         if self.path is not None:
             kwargs["path"] = self.path
@@ -195,7 +195,7 @@ def _translated(error: Exception, endpoint: Endpoint) -> Exception:
             )
         if isinstance(inner, OSError):
             return inner
-    # Whatever else failed, such as a credential provider, may succeed next time.
+    # Other failures, such as an unreachable credential provider, may be temporary.
     return ConnectionError(f"cannot connect to {endpoint.where}: {error}")
 
 

@@ -37,12 +37,12 @@ class Library:
 
     @cached_property
     def stamp(self) -> str:
-        """Version and fingerprint, as the loaded library tells them."""
+        """Version and fingerprint, as the loaded library reports them."""
         return f"{self.version} {loader.fingerprint(self.text)}"
 
     @property
     def stamp_function(self) -> str:
-        """The function that tells the stamp."""
+        """The function that returns the stamp."""
         return loader.function_name("storageStamp")
 
     @cached_property

@@ -23,7 +23,7 @@ SPARE_WIRES: Final = 4
 
 
 class Node:
-    """The connections to one server, opened when first needed and again after a loss."""
+    """The connections to one server. Each is opened when it is needed, and again after a loss."""
 
     def __init__(self, dial: Dial, library: Library) -> None:
         self._dial = dial
@@ -35,7 +35,7 @@ class Node:
         self._loading = SharedAttempt(self._load, "loaded the function library")
         self._checked = False
         self.largest_argument: int | None = None
-        """Bytes that one argument of a call may have, None when the server has not told it."""
+        """Bytes that one argument of a call may have, None if the server does not report it."""
         self._closed = False
 
     async def open(self) -> Wire:
@@ -81,7 +81,7 @@ class Node:
 
     @asynccontextmanager
     async def borrow(self, deadline: float) -> AsyncGenerator[Wire]:
-        """Lend a private connection for requests that block; one with open replies is never lent again.
+        """Lend a private connection for requests that block. A connection with open replies is not reused.
 
         Raises `TimeoutError` when none could be opened by `deadline` (loop time).
         """
@@ -129,7 +129,7 @@ class Node:
         self.drop(reason)
 
     async def close(self) -> None:
-        """Drop every connection for good, and wait for those that are being opened."""
+        """Close every connection and wait until pending attempts to connect have ended."""
         self._closed = True
         await self._opening.close()
         await self._loading.close()

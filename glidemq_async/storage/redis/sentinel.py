@@ -1,7 +1,7 @@
 """A primary that Sentinel watches.
 
-Its address is asked for at every new connection, and the sentinels are listened to, so that a planned failover is
-followed when it begins.
+The storage asks the sentinels for its address before each new connection. It also listens to the sentinels, so that it
+leaves the old primary when a planned failover begins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from glidemq_async.storage.redis.standalone import RedisStorage
 from glidemq_async.storage.redis.wire import ReplyError, Wire, as_list
 
 LEFT_SECONDS: Final = 15.0
-"""Seconds for which the primary is avoided that a failover leads away from; it is demoted within ten."""
+"""Seconds for which the old primary of a failover is avoided. Sentinel demotes it within ten."""
 
 
 HEAR_SECONDS: Final = 1.0
@@ -47,11 +47,11 @@ class SentinelStorage(RedisStorage):
         """Options of redis-py's Sentinel: `min_other_sentinels` and `force_master_ip`."""
         self._watch: SentinelWatch | None = None
         self._left: Address | None = None
-        """The primary from which a failover leads away; until then it says that it is the primary."""
+        """The old primary of a failover, which still reports the role of a primary until its demotion."""
         self._left_until = 0.0
 
     def clone(self) -> SentinelStorage:
-        """Return a storage for the same service with connections of its own."""
+        """Return a storage for the same service with separate connections."""
         return SentinelStorage(
             self._sentinels,
             self._service,
@@ -63,7 +63,7 @@ class SentinelStorage(RedisStorage):
         )
 
     async def dial(self) -> Wire:
-        """Ask the sentinels in turn for the primary and connect to it, if it says itself that it is one."""
+        """Ask the sentinels in turn for the primary, connect to it, and check with ROLE that it is a primary."""
         if self._watch is None and not self._closed:
             self._watch = SentinelWatch(self._sentinels, self._service, self._begin_failover, self._follow, self._stay)
         if self._watch is not None:
@@ -90,13 +90,14 @@ class SentinelStorage(RedisStorage):
     # Failovers, as the sentinels announce them
 
     def _begin_failover(self, primary: Address) -> None:
-        # A replica is about to be promoted. Until the old primary is demoted, some ten seconds later, it goes on
-        # acknowledging writes, and all of them are lost then. So it is left now, and calls wait for the new one.
+        # Sentinel is about to promote a replica. It demotes the old primary some ten seconds later. Until then the old
+        # primary acknowledges writes, and the demotion loses all of them. So the storage leaves it now, and calls
+        # wait for the new primary.
         self._left, self._left_until = primary, asyncio.get_running_loop().time() + LEFT_SECONDS
         self._leave("a failover has begun")
 
     def _follow(self, sentinel: Endpoint, primary: Address) -> None:
-        # The other sentinels still name the old primary for a moment.
+        # The other sentinels may still name the old primary.
         self._ask_first(sentinel)
         known = self._left == primary and asyncio.get_running_loop().time() < self._left_until
         self._left, self._left_until = primary, asyncio.get_running_loop().time() + LEFT_SECONDS
@@ -155,8 +156,8 @@ class SentinelStorage(RedisStorage):
             found = "loading its data"
         raise ConnectionError(f"{wire.where} should be the primary of {self._service!r} and is {found}")
 
-    async def mistrust(self, key: str, problem: Exception) -> bool:  # noqa: ARG002
-        # A lost connection may be a failover, and then the others lead to the old primary too.
+    async def recheck_node(self, key: str, problem: Exception) -> bool:  # noqa: ARG002
+        # A lost connection may mean a failover. Then the subscriber connections lead to the old primary too.
         wire = self._node.wire
         if isinstance(problem, ReplyError) or wire is None or not wire.alive:
             self._node.drop(f"looking for the primary again after: {problem}")

@@ -1,7 +1,7 @@
 """Failovers as the sentinels announce them, so that a client leaves the old primary before it takes more writes.
 
-A sentinel that is told to fail over promotes a replica first and demotes the old primary some ten seconds later. All
-that time the old primary still acknowledges writes, and loses them when it is demoted.
+On `SENTINEL FAILOVER`, a sentinel first promotes a replica and demotes the old primary some ten seconds later. In these
+seconds the old primary still acknowledges writes, and its demotion loses them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SWITCHED: Final = b"+switch-master"
 ABORTED: Final = (b"-failover-abort-no-good-slave", b"-failover-abort-slave-timeout", b"-failover-abort-not-elected")
 """The old primary stays: `master <service> <ip> <port>`."""
 CHECK_SECONDS: Final = 10.0
-"""Seconds of silence after which a sentinel is asked for a sign of life; as many later its connection is dropped."""
+"""Seconds of silence after which a sentinel gets a PING. Its connection is dropped after the same time again."""
 LONGEST_PAUSE: Final = 5.0
-"""Seconds between two attempts to reach a sentinel, at most."""
+"""Maximum pause in seconds between two attempts to reach a sentinel."""
 
 log: Final = logging.getLogger("glidemq_async.storage")
 

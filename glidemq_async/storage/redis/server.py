@@ -1,6 +1,6 @@
-"""What all server storages share: calls with our own retries, confirmed writes, stream reads and key scans.
+"""The base of all storages: calls with retries, confirmed writes, stream reads and key scans.
 
-Which node serves a key is decided by the subclasses (`redis`, `cluster`, `sentinel`, `file`, `memory`).
+The subclasses decide which node serves a key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONNECT_TIMEOUT: Final = 10.0
 CALL_TIMEOUT: Final = 30.0
 """Seconds for which a call is tried, unless the storage or the call has a timeout."""
 READ_PATIENCE: Final = 30.0
-"""How long a read is tried again while the server is away, beyond the time it may block."""
+"""Seconds for which a read is retried while the server cannot be reached, beyond the time it may block."""
 SHORTEST_TRY: Final = 0.1
 """Seconds without progress that the last try of a call has at least."""
 SCANNED_AT_ONCE: Final = 2_000
@@ -72,15 +72,15 @@ class ServerStorage(ABC):
 
     @abstractmethod
     def known_node(self, key: str) -> Node | None:
-        """The node that serves `key` as far as known; never waits."""
+        """Return the node that serves `key`, or None if it must be looked up first. Never waits."""
 
     @abstractmethod
     async def find_node(self, key: str) -> Node:
-        """The node that serves `key`, looked up if need be; raises `OSError` when it cannot be found now."""
+        """Return the node that serves `key`, after a lookup if needed. Raises `OSError` if it cannot be found now."""
 
     @abstractmethod
-    async def mistrust(self, key: str, problem: Exception) -> bool:
-        """Act on a sign that the node of `key` is gone or has another role; true to try again at once."""
+    async def recheck_node(self, key: str, problem: Exception) -> bool:
+        """Handle a sign that the node of `key` is gone or has another role. Return true to retry without a pause."""
 
     @abstractmethod
     async def open_all(self) -> None:
@@ -88,7 +88,7 @@ class ServerStorage(ABC):
 
     @abstractmethod
     async def primaries(self) -> list[Node]:
-        """Every primary, as it is: not opened, and so without a look at its library. Raises `OSError`."""
+        """Return every primary, without opening it and without checking its library. Raises `OSError`."""
 
     @abstractmethod
     async def close_nodes(self) -> None:
@@ -96,7 +96,7 @@ class ServerStorage(ABC):
 
     @abstractmethod
     def forget_nodes(self) -> object:
-        """Start without any node; return those that there were."""
+        """Forget all nodes, and return the former ones."""
 
     def route(self, key: str) -> int:  # noqa: ARG002
         """Keys of one route share a subscriber connection."""
@@ -110,7 +110,7 @@ class ServerStorage(ABC):
         return None if self._closed else self._loop
 
     def after_fork(self) -> object:
-        """Start afresh in a forked child, with connections of its own; see `forks`."""
+        """Reset the storage in a forked child, which opens its own connections; see `forks`."""
         parents = (self._loop, self._hub, self.forget_nodes())
         self._loop = None
         self._hub = SubscriptionHub(self)
@@ -118,7 +118,7 @@ class ServerStorage(ABC):
 
     @abstractmethod
     def clone(self) -> ServerStorage:
-        """Return a storage for the same place with connections of its own."""
+        """Return a storage for the same servers with separate connections."""
 
     def bind(self) -> asyncio.AbstractEventLoop:
         """Tie the storage to the running loop, or refuse another one."""
@@ -249,7 +249,7 @@ class ServerStorage(ABC):
                     raise failure(problem, what, self.url)
                 loads += verdict is Verdict.LOAD
                 if loads > 2:
-                    # Either the library has no such function, or somebody removes it as fast as it is loaded.
+                    # Either the library has no such function, or another client keeps removing it.
                     await self._refuse_unknown(what, key)
                     verdict = Verdict.AGAIN
                 await self._prepare_next(key, problem, verdict, backoff, deadline, what, started)
@@ -293,14 +293,14 @@ class ServerStorage(ABC):
         started: float,
     ) -> None:
         loop = asyncio.get_running_loop()
-        at_once = verdict is Verdict.LOAD
+        immediate = verdict is Verdict.LOAD
         if verdict is Verdict.ELSEWHERE:
             try:
                 async with asyncio.timeout_at(deadline):
-                    at_once = await self.mistrust(key, problem)
+                    immediate = await self.recheck_node(key, problem)
             except (OSError, TimeoutError):
-                at_once = False
-        pause = 0.0 if at_once else backoff.next()
+                immediate = False
+        pause = 0.0 if immediate else backoff.next()
         if loop.time() + pause >= deadline:
             raise gave_up(problem, what, self.url, loop.time() - started) from problem
         await asyncio.sleep(pause)

@@ -34,7 +34,7 @@ class RedisStorage(ServerStorage):
         return self._endpoint
 
     def clone(self) -> RedisStorage:
-        """Return a storage for the same server with connections of its own."""
+        """Return a storage for the same server with separate connections."""
         return RedisStorage(self._endpoint, self._url, self.library, timeout=self._timeout)
 
     async def dial(self) -> Wire:
@@ -47,7 +47,7 @@ class RedisStorage(ServerStorage):
     async def find_node(self, key: str) -> Node:  # noqa: ARG002
         return self._node
 
-    async def mistrust(self, key: str, problem: Exception) -> bool:  # noqa: ARG002
+    async def recheck_node(self, key: str, problem: Exception) -> bool:  # noqa: ARG002
         if isinstance(problem, ReplyError):
             # The server itself says that it is not the primary: an address may lead to another one now.
             self._node.drop(f"the server answered {problem}")

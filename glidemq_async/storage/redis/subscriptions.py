@@ -1,6 +1,6 @@
-"""Sharded channels: one subscriber connection per route, kept up for ever.
+"""Sharded channels: one subscriber connection per route, which reconnects until it is closed.
 
-Messages are hints: what is published while a link is down is gone, and `on_change` tells when that was.
+Messages are hints. A message that is published while a link is down is lost, and `on_change` reports these times.
 A user without a permission for a channel is refused by the server. The link stays up for the other channels and asks
 for the refused ones again every `REFUSED_SECONDS`, because an administrator may add the permission.
 """
@@ -33,7 +33,7 @@ log: Final = logging.getLogger("glidemq_async.storage")
 
 
 class NodeFinder(Protocol):
-    """What subscriptions need of their storage: who serves a key, and a way to say that a node does not."""
+    """The part of a storage that subscriptions use: the node of a key, and a report that this node fails."""
 
     @property
     def url(self) -> str: ...
@@ -42,7 +42,7 @@ class NodeFinder(Protocol):
 
     async def find_node(self, key: str) -> Node: ...
 
-    async def mistrust(self, key: str, problem: Exception) -> bool: ...
+    async def recheck_node(self, key: str, problem: Exception) -> bool: ...
 
 
 class ChannelSubscription:
@@ -73,7 +73,7 @@ class ChannelSubscription:
             _guarded(self._on_message, payload, self.channel)
 
     def changed(self, up: bool) -> None:
-        """Report the state of the link if it is news."""
+        """Report the state of the link if it has changed."""
         if up != self._up and not self._closed:
             self._up = up
             _guarded(self._on_change, up, self.channel)
@@ -148,12 +148,12 @@ class Link:
             self._send(self._wire, "SUNSUBSCRIBE", subscription.channel)
 
     def reset(self, reason: str) -> None:
-        """Drop the connection; the link comes back by itself."""
+        """Drop the connection. The link reconnects."""
         if self._wire is not None:
             self._wire.drop(reason)
 
     async def close(self) -> None:
-        """End the link for good."""
+        """Close the link."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self.reset("closed")
@@ -168,7 +168,7 @@ class Link:
                 wire = await node.dial()
                 backoff, problem = await self._serve(wire, backoff)
                 if problem is not None:
-                    await self._storage.mistrust(self._key, problem)
+                    await self._storage.recheck_node(self._key, problem)
             except (OSError, TimeoutError, GlideMQError) as error:
                 log.debug("subscriber connection to %s failed: %s", self._storage.url, error)
                 await self._look_again(error)
@@ -178,7 +178,7 @@ class Link:
 
     async def _look_again(self, error: Exception) -> None:
         with contextlib.suppress(OSError, TimeoutError, GlideMQError):
-            await self._storage.mistrust(self._key, error)
+            await self._storage.recheck_node(self._key, error)
 
     async def _serve(self, wire: Wire, backoff: Backoff) -> tuple[Backoff, Exception | None]:
         self._problem = None
@@ -250,7 +250,7 @@ class Link:
                 pass
 
     def _answered(self, command: str, channel: bytes) -> None:
-        # A server that moves a slot ends subscriptions by itself: nobody asked for that reply.
+        # A server that moves a slot ends its subscriptions, so this reply may belong to no request.
         with contextlib.suppress(ValueError):
             self._asked.remove((command, channel))
 
@@ -316,12 +316,12 @@ class SubscriptionHub:
         return subscription
 
     def forget(self, route: int, link: Link) -> None:
-        """Take a link out that is about to close."""
+        """Remove a link that is about to close."""
         if self._links.get(route) is link:
             del self._links[route]
 
     def reset(self, routes: set[int] | None = None) -> None:
-        """Drop every link, or those of some routes; they come back by themselves."""
+        """Drop every link, or the links of some routes. Each one reconnects."""
         for route, link in tuple(self._links.items()):
             if routes is None or route in routes:
                 link.reset("another server may be responsible now")

@@ -1,8 +1,8 @@
 """One connection that carries the requests of many callers in order, without retries or routing.
 
-Replies are matched to requests by position. A cancelled caller only gives up its future: its reply is read and thrown
-away, so no cancellation mixes up replies or costs a reconnect. A deadline is a time without progress: a slow link that
-still carries bytes of a large request or reply is kept.
+Replies are matched to requests by position. A cancelled caller only abandons its future. Its reply is
+read and discarded, so a cancellation neither mixes up replies nor costs a reconnect. A connection that makes no
+progress until the deadline is dropped. A slow link that still carries bytes of a large request or reply is kept.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Wire(asyncio.Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether requests can be sent."""
+        """True while requests can be sent."""
         return not self.lost.done()
 
     @property
     def busy(self) -> bool:
-        """Whether replies are outstanding."""
+        """True while replies are outstanding."""
         return bool(self._pending)
 
     def send(self, packed: bytes, deadline: float, patience: float | None = None) -> asyncio.Future[Reply]:
@@ -93,13 +93,13 @@ class Wire(asyncio.Protocol):
         return future
 
     async def writable(self) -> None:
-        """Wait while the peer does not take what was sent."""
+        """Wait until the peer has accepted most of the sent bytes."""
         while self._resumed is not None and self.alive:
             await asyncio.shield(self._resumed)
 
     @property
     def congested(self) -> bool:
-        """Whether a sender should wait in `writable` first."""
+        """True while a sender should wait in `writable` first."""
         return self._resumed is not None
 
     def listen(self, listener: Callable[[Reply], None]) -> None:
@@ -112,7 +112,7 @@ class Wire(asyncio.Protocol):
             self._transport.write(packed)
 
     def drop(self, reason: str = "dropped") -> None:
-        """Close at once; outstanding requests end with `LinkLost`."""
+        """Close immediately. Outstanding requests end with `LinkLost`."""
         self._end(LinkLost(f"connection to {self.where} ended: {reason}"))
 
     def _end(self, loss: LinkLost) -> None:
