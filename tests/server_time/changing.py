@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from glidemq_async.queues.cleaning import SWEPT_AT_ONCE
 from tests.server_time.bench import MIB, NIL, Bench, largest
 
@@ -159,6 +161,7 @@ async def review_keys(b: Bench) -> None:
 async def every_kind(b: Bench) -> None:
     """Let jobs wait in every structure."""
     await b.add(b.many)
+    extra: dict[str, Any]
     for extra in ({"delay": 60_000}, {"priority": 3}, {"lifo": True}, {"key": "k"}, {"ttl": 60_000}):
         await b.add(b.many // 2, **extra)
     await b.add(20, b"x" * MIB)

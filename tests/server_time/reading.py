@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgpack
 
+from glidemq_async.functions.history_calls import Sought
 from tests.server_time.bench import MIB, Bench, largest
 
 STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "stream", "lane")
@@ -16,6 +19,7 @@ async def every_state(b: Bench) -> None:
     await b.end(b.many // 2, "f")
     await b.add(b.many)
     await b.claim(b.many // 2)
+    extra: dict[str, Any]
     for extra in ({"delay": 60_000}, {"priority": 3}, {"lifo": True}, {"key": "k"}):
         await b.add(b.many // 2, **extra)
     await b.add_keyed(b.many, b.many)
@@ -174,7 +178,8 @@ async def locate_events(b: Bench) -> None:
     for _ in range(b.many // 10):
         await b.functions.set_paused(True)
         await b.functions.set_paused(False)
-    await b.functions.locate_events([("n", n * 7) for n in range(10)] + [("t", 1), ("i", "5-1")])
+    sought: list[Sought] = [*(("n", n * 7) for n in range(10)), ("t", 1), ("i", "5-1")]
+    await b.functions.locate_events(sought)
 
 
 @largest("listReaders")

@@ -1,5 +1,8 @@
 """Storages for the redis-py clients that an application already has."""
 
+# redis-py's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import asyncio

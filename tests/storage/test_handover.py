@@ -1,5 +1,8 @@
 """Connections that redis-py opens and hands over: every kind, login and option."""
 
+# The attributes that the hand-over relies on are private to redis-py.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import asyncio

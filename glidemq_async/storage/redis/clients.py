@@ -5,6 +5,9 @@ closes a connection of the client: calls of a queue block some connections, and 
 write twice.
 """
 
+# redis-py's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import sys

@@ -4,6 +4,9 @@ The storage asks the sentinels for its address before each new connection. It al
 leaves the old primary when a planned failover begins.
 """
 
+# redis-py's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import asyncio

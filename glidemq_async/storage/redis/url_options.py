@@ -1,5 +1,8 @@
 """The options of redis-py's URLs."""
 
+# redis-py's own annotations are incomplete.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import inspect
