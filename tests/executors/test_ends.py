@@ -266,4 +266,4 @@ async def test_the_functions_of_a_script_are_found_and_its_start_must_be_guarded
         output, errors = await soon(process.communicate(), 40)
         told_by[name] = output.decode(), errors.decode()
     assert told_by["guarded"] == ("[42, '__mp_main__']\n", "")
-    assert 'put what it starts below if __name__ == "__main__":' in told_by["bare"][1]
+    assert 'move that code below if __name__ == "__main__":' in told_by["bare"][1]
