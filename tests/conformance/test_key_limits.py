@@ -184,7 +184,7 @@ async def test_bad_limits_are_refused_before_anything_is_sent(storage: Storage, 
         relay.calls.clear()
         bad: Any = queue
         bad_limits: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
-            ("k", {}, TypeError, "nothing"),
+            ("k", {}, TypeError, "needs at least one of"),
             ("k", {"concurrency": 0}, ValueError, "concurrency.*0"),
             ("k", {"concurrency": 1.5}, TypeError, "concurrency"),
             ("k", {"concurrency": True}, TypeError, "concurrency"),

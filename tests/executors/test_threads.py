@@ -196,7 +196,7 @@ async def test_a_call_that_a_plain_function_does_not_await_fails_the_job(queue: 
     async with worker_of(queue, forgetful, executor=executor):
         job = await ended(await queue.add("n"))
     assert job.failed_reason == (
-        "TypeError: job.update_progress(...) was called without await in a plain function, so nothing was sent: "
+        "TypeError: job.update_progress(...) was called without await in a plain function, so nothing was sent; "
         "call job.sync.update_progress(...)"
     )
 

@@ -191,7 +191,7 @@ def test_tiers_of_this_process_take_no_permissions() -> None:
 
 
 def test_an_executor_that_is_made_has_its_own_permissions(storage: Storage, name: str) -> None:
-    advice = r"give them to the executor.*SubprocessExecutor\(n, permissions=\.\.\.\)"
+    advice = r"pass them to the executor.*SubprocessExecutor\(n, permissions=\.\.\.\)"
     for spec in (SubprocessExecutor(1), Elsewhere(1)):
         with pytest.raises(TypeError, match=advice):
             registry.open_executor(spec, plain.function, 1, Permissions())

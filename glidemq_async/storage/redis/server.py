@@ -6,6 +6,10 @@ The subclasses decide which node serves a key.
 from __future__ import annotations
 
 import asyncio
+
+# redis-py imports this module when the first connection opens. While the interpreter shuts down, for example in a
+# handler of `atexit`, it can no longer be imported, so it is loaded here.
+import concurrent.futures.thread  # noqa: F401 # pyright: ignore[reportUnusedImport]
 import contextlib
 import re
 from abc import ABC, abstractmethod
