@@ -165,8 +165,10 @@ async def test_a_queue_is_a_row(queue: AnyQueue, source: Source) -> None:
 
 async def test_reading_a_queue_that_is_not_there_makes_none(source: Source, queue: AnyQueue) -> None:
     await queue.obliterate()
-    for kind in ("events", "jobs", "queues", "dlq", "losses"):
+    for kind in ("jobs", "queues", "dlq", "losses"):
         assert source.read(kind).collect() == []
+    with pytest.raises(PySparkException, match="there is no queue"):
+        source.read("events").collect()
     assert await queue.storage.call("countJobs", f"glide:{{{queue.name}}}", [], readonly=True)
     assert [key async for key in queue.storage.scan(f"glide:{{{queue.name}}}:*")] == []
 
