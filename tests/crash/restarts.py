@@ -91,9 +91,10 @@ class Restarts:
         reader = herd.fork(ReaderRole(self._url, QUEUE, events))
         role = WorkerRole(self._url, QUEUE, self._room.journal, lease=1.0, grace=5.0)
         workers = [herd.fork(role) for _ in range(self._size.workers)]
-        for _ in range(cycles):
+        for cycle in range(cycles):
             producer = herd.fork(ProducerRole(self._url, QUEUE, self._room.journal, self._specs(), at_once=5))
-            self._let_work(self._random.uniform(0.05, 0.3))
+            # Every other death comes so early that no producer has ended, however fast the machine is.
+            self._let_work(self._random.uniform(0.05, 0.3) if cycle % 2 else self._random.uniform(0.0, 0.05))
             self._outcome.cut_adds += producer in herd.alive
             die()
             self._outcome.cycles += 1

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.crash
 ADD_CUTS = scaled(300)
 CLAIM_CUTS = scaled(300)
 KEEP_ALL = KeepJobs()
-_REPLAY = "  local kept = redis.call('GET', base .. ':call:' .. lane)\n"
+_REPLAY = "  local kept = redis.call('GET', base .. ':call:' .. channel)\n"
 #: The library without its memory of calls: a call that is sent twice happens twice.
 FORGETFUL = Library(shipped().text.replace(_REPLAY, "  local kept = nil\n"))
 
