@@ -11,7 +11,7 @@ from pathlib import Path
 
 from . import report, sizes
 from .scenarios import SCENARIOS
-from .spark import part
+from .spark import runner
 from .suite import run_suite
 from .targets import judge
 
@@ -33,12 +33,12 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 def _spark(asked: argparse.Namespace) -> int:
     """Measure the Spark part, which never runs with the others: it needs Java, and minutes to be warm."""
-    lacking = part.why_not()
+    lacking = runner.why_not()
     if lacking:
         _say(f"!!! the Spark part did NOT run: {lacking}")
         return 2
     small = asked.quick or asked.tiny
-    rows = part.run(5_000 if small else asked.rows, asked.output or (None if small else part.PAGE), _say)
+    rows = runner.run(5_000 if small else asked.rows, asked.output or (None if small else runner.PAGE), _say)
     return 1 if asked.check and not all(row.met for row in rows) else 0
 
 

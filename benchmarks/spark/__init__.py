@@ -1,1 +1,1 @@
-"""What Spark is measured for: a part of the benchmarks of its own, for it needs Java and takes minutes to be warm."""
+"""Benchmarks of the Spark integration. They run separately, because they need Java and minutes of warm-up."""

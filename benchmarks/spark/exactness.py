@@ -1,4 +1,4 @@
-"""What must be equal and not merely fast: jobs after faults, the number of lost events, figures against the truth."""
+"""Check figures that must be exact: jobs after faults, the number of lost events, tables against known results."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
@@ -17,9 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.spark.part import Ground, Row
-from benchmarks.spark.reading import write_entries
-from benchmarks.spark.writing import KEYS, QUEUE, ask_server, empty, jobs
+from benchmarks.spark.bulk_writes import KEYS, QUEUE, ask_server, empty, jobs
+from benchmarks.spark.event_reads import write_entries
+from benchmarks.spark.setup import Row, Setup
 from glidemq_async.spark import enqueue_frame, register, use_session
 from glidemq_async.spark.pipeline import gold, silver
 
@@ -34,7 +34,7 @@ START_MS: Final = 1_790_000_000_000 // MINUTE * MINUTE
 
 
 def _fail_once(frame: DataFrame, marker: Path, *, hard: bool) -> DataFrame:
-    """The same rows, but the first task that comes half-way fails; hard: its Python process dies."""
+    """Return the same rows, with one task that fails half-way. If `hard`, its Python process dies."""
     path = str(marker)
 
     def spoiled(batches: Iterator[Any]) -> Iterator[Any]:
@@ -52,61 +52,61 @@ def _fail_once(frame: DataFrame, marker: Path, *, hard: bool) -> DataFrame:
     return frame.mapInArrow(spoiled, frame.schema)
 
 
-def _task_fails(ground: Ground, folder: Path) -> None:
-    enqueue_frame(_fail_once(jobs(ground, ROWS), folder / "failed", hard=False), QUEUE, url=ground.url)
+def _task_fails(setup: Setup, folder: Path) -> None:
+    enqueue_frame(_fail_once(jobs(setup, ROWS), folder / "failed", hard=False), QUEUE, url=setup.url)
 
 
-def _worker_dies(ground: Ground, folder: Path) -> None:
-    enqueue_frame(_fail_once(jobs(ground, ROWS), folder / "died", hard=True), QUEUE, url=ground.url)
+def _worker_dies(setup: Setup, folder: Path) -> None:
+    enqueue_frame(_fail_once(jobs(setup, ROWS), folder / "died", hard=True), QUEUE, url=setup.url)
 
 
-def _connections_break(ground: Ground, _: Path) -> None:
+def _connections_break(setup: Setup, _: Path) -> None:
     over = threading.Event()
 
     def kill() -> None:
         while not over.wait(0.05):
             with contextlib.suppress(Exception):
-                ask_server(ground, "CLIENT", "KILL", "TYPE", "normal")
+                ask_server(setup, "CLIENT", "KILL", "TYPE", "normal")
 
     thread = threading.Thread(target=kill)
     thread.start()
     try:
-        enqueue_frame(jobs(ground, ROWS), QUEUE, url=ground.url, max_rows_per_second=5_000, max_retries=50)
+        enqueue_frame(jobs(setup, ROWS), QUEUE, url=setup.url, max_rows_per_second=5_000, max_retries=50)
     finally:
         over.set()
         thread.join()
 
 
-def _same_ids_again(ground: Ground, _: Path) -> None:
-    enqueue_frame(jobs(ground, ROWS), QUEUE, url=ground.url)
-    enqueue_frame(jobs(ground, ROWS), QUEUE, url=ground.url)
+def _same_ids_again(setup: Setup, _: Path) -> None:
+    enqueue_frame(jobs(setup, ROWS), QUEUE, url=setup.url)
+    enqueue_frame(jobs(setup, ROWS), QUEUE, url=setup.url)
 
 
-def _same_write_again(ground: Ground, _: Path) -> None:
-    enqueue_frame(jobs(ground, ROWS), QUEUE, url=ground.url, write_id="same")
-    enqueue_frame(jobs(ground, ROWS), QUEUE, url=ground.url, write_id="same")
+def _same_write_again(setup: Setup, _: Path) -> None:
+    enqueue_frame(jobs(setup, ROWS), QUEUE, url=setup.url, write_id="same")
+    enqueue_frame(jobs(setup, ROWS), QUEUE, url=setup.url, write_id="same")
 
 
-def _cancelled_and_again(ground: Ground, _: Path) -> None:
-    context = ground.spark.sparkContext
+def _cancelled_and_again(setup: Setup, _: Path) -> None:
+    context = setup.spark.sparkContext
 
     def write() -> None:
-        use_session(ground.spark)
+        use_session(setup.spark)
         context.addJobTag("faults")
         with contextlib.suppress(Exception):
-            enqueue_frame(jobs(ground, ROWS), QUEUE, url=ground.url, max_rows_per_second=1_000)
+            enqueue_frame(jobs(setup, ROWS), QUEUE, url=setup.url, max_rows_per_second=1_000)
         context.removeJobTag("faults")
 
     thread = threading.Thread(target=write)
     thread.start()
-    while ask_server(ground, "XLEN", KEYS.key("stream")) < ROWS // 10 and thread.is_alive():
+    while ask_server(setup, "XLEN", KEYS.key("stream")) < ROWS // 10 and thread.is_alive():
         time.sleep(0.05)
     context.cancelJobsWithTag("faults")
     thread.join()
-    enqueue_frame(jobs(ground, ROWS), QUEUE, url=ground.url)
+    enqueue_frame(jobs(setup, ROWS), QUEUE, url=setup.url)
 
 
-FAULTS: Final[tuple[Callable[[Ground, Path], None], ...]] = (
+FAULTS: Final[tuple[Callable[[Setup, Path], None], ...]] = (
     _task_fails,
     _worker_dies,
     _connections_break,
@@ -116,80 +116,80 @@ FAULTS: Final[tuple[Callable[[Ground, Path], None], ...]] = (
 )
 
 
-def faults(ground: Ground) -> list[Row]:
-    """What is in the queue after each fault, beside what should be there."""
+def faults(setup: Setup) -> list[Row]:
+    """Count duplicate and lost jobs after each fault."""
     found: dict[str, int] = {}
     size = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    before = ground.spark.conf.get(size)
-    ground.spark.conf.set(size, "500")
+    before = setup.spark.conf.get(size)
+    setup.spark.conf.set(size, "500")
     try:
         with tempfile.TemporaryDirectory() as folder:
             for fault in FAULTS:
-                empty(ground)
-                fault(ground, Path(folder))
-                entries = ask_server(ground, "XRANGE", KEYS.key("stream"), "-", "+")
+                empty(setup)
+                fault(setup, Path(folder))
+                entries = ask_server(setup, "XRANGE", KEYS.key("stream"), "-", "+")
                 ids = [fields[1] for _, fields in entries]
                 found["duplicates"] = found.get("duplicates", 0) + len(ids) - len(set(ids))
                 found["losses"] = found.get("losses", 0) + ROWS - len(set(ids))
     finally:
-        ground.spark.conf.set(size, before or "10000")
+        setup.spark.conf.set(size, before or "10000")
     names = ", ".join(fault.__name__.strip("_").replace("_", " ") for fault in FAULTS)
     return [Row(f"{what} after faults ({names})", count, "jobs", "<=", 0) for what, count in found.items()]
 
 
-def trimming(ground: Ground) -> list[Row]:
-    """Events that were trimmed before they were read: how far the number that is told is from the true one."""
-    empty(ground)
-    register(ground.spark)
+def trimming(setup: Setup) -> list[Row]:
+    """Compare the reported number of trimmed events with the true one."""
+    empty(setup)
+    register(setup.spark)
     with tempfile.TemporaryDirectory() as folder:
-        _write_events(ground, 0, EVENTS)
-        _read_stream(ground, folder)
-        _write_events(ground, EVENTS, 3 * EVENTS)
-        ask_server(ground, "XTRIM", KEYS.key("events"), "MAXLEN", 5)  # entries of ten
-        _read_stream(ground, folder)
-    reader = ground.spark.read.format("glidemq").options(kind="losses", url=ground.url, subscribe=QUEUE)
-    told = sum(row.events for row in reader.load().collect())
-    return [Row("lost events that were told, off the true number", abs(told - (2 * EVENTS - 50)), "events", "<=", 0)]
+        _write_events(setup, 0, EVENTS)
+        _read_stream(setup, folder)
+        _write_events(setup, EVENTS, 3 * EVENTS)
+        ask_server(setup, "XTRIM", KEYS.key("events"), "MAXLEN", 5)  # entries of ten
+        _read_stream(setup, folder)
+    reader = setup.spark.read.format("glidemq").options(kind="losses", url=setup.url, subscribe=QUEUE)
+    reported = sum(row.events for row in reader.load().collect())
+    return [Row("lost events, reported number off the true one", abs(reported - (2 * EVENTS - 50)), "events", "<=", 0)]
 
 
-def _write_events(ground: Ground, first: int, upto: int) -> None:
+def _write_events(setup: Setup, first: int, upto: int) -> None:
     entries: Iterator[dict[str, str | int]] = (
         {"seq": seq, "n": 10, "t": START_MS, "e": "active" + "".join(f"\x1f{seq + i}" for i in range(10))}
         for seq in range(first, upto, 10)
     )
-    write_entries(ground, QUEUE, entries, upto)
+    write_entries(setup, QUEUE, entries, upto)
 
 
-def _read_stream(ground: Ground, folder: str) -> None:
-    options = {"url": ground.url, "subscribe": QUEUE, "startingOffsets": "earliest", "failOnDataLoss": "false"}
-    stream = ground.spark.readStream.format("glidemq").options(**options).load()
+def _read_stream(setup: Setup, folder: str) -> None:
+    options = {"url": setup.url, "subscribe": QUEUE, "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    stream = setup.spark.readStream.format("glidemq").options(**options).load()
     sink = stream.writeStream.format("noop").option("checkpointLocation", folder).trigger(availableNow=True)
     sink.start().awaitTermination()
 
 
-def truth(ground: Ground) -> list[Row]:
-    """Jobs whose times are known, through the queue's events, silver and gold, compared minute by minute."""
-    empty(ground)
-    register(ground.spark)
+def truth(setup: Setup) -> list[Row]:
+    """Simulate the events of jobs, and compare the minutes of the gold table with the simulated jobs."""
+    empty(setup)
+    register(setup.spark)
     chance = random.Random(7)
-    told: list[tuple[int, str]] = []
+    simulated: list[tuple[int, str]] = []
     waits: defaultdict[int, list[int]] = defaultdict(list)
     ends: defaultdict[tuple[int, str], int] = defaultdict(int)
     for number in range(JOBS):
         added = chance.randrange(60 * MINUTE)
         started = added + int(chance.expovariate(1 / 800))
         ended, how = started + 1 + chance.randrange(5_000), "failed" if chance.random() < 0.1 else "completed"
-        told += [(added, f"added\x1fj{number}\x1fmail"), (started, f"active\x1fj{number}")]
-        told.append((ended, f"{how}\x1fj{number}" + ("\x1fValueError: no" if how == "failed" else "")))
+        simulated += [(added, f"added\x1fj{number}\x1fmail"), (started, f"active\x1fj{number}")]
+        simulated.append((ended, f"{how}\x1fj{number}" + ("\x1fValueError: no" if how == "failed" else "")))
         waits[started // MINUTE].append(started - added)
         ends[ended // MINUTE, how] += 1
-    told.sort(key=lambda each: each[0])
-    assert all(one[0] <= other[0] for one, other in pairwise(told))
+    simulated.sort(key=lambda each: each[0])
+    assert all(one[0] <= other[0] for one, other in pairwise(simulated))
     entries: Iterator[dict[str, str | int]] = (
-        {"seq": seq, "n": 1, "t": START_MS + at, "e": text} for seq, (at, text) in enumerate(told)
+        {"seq": seq, "n": 1, "t": START_MS + at, "e": text} for seq, (at, text) in enumerate(simulated)
     )
-    write_entries(ground, QUEUE, entries, len(told))
-    events = ground.spark.read.format("glidemq").options(url=ground.url, subscribe=QUEUE).load()
+    write_entries(setup, QUEUE, entries, len(simulated))
+    events = setup.spark.read.format("glidemq").options(url=setup.url, subscribe=QUEUE).load()
     minutes = gold.minutes(silver.attempts(events), silver.jobs(events))
     counts = percentiles = 0
     for row in minutes.selectExpr("unix_millis(minute) as at", "*").collect():

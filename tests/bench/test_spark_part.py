@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.spark.part import Row
+from benchmarks.spark.setup import Row
 
 
-def test_without_java_nothing_is_measured_and_that_is_told(
+def test_without_java_the_benchmark_reports_that_it_did_not_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "")

@@ -1,4 +1,4 @@
-"""What goes on beside a measurement, in a thread of its own."""
+"""An event loop in a second thread, for work that runs during a measurement."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def meanwhile(work: Callable[[threading.Event], Coroutine[None, None, None]]) -> Generator[None]:
-    """Run a coroutine function in a loop of its own until the block ends, which sets the event that it is given."""
+def in_background(work: Callable[[threading.Event], Coroutine[None, None, None]]) -> Generator[None]:
+    """Run `work(over)` in the event loop of a second thread. The end of the block sets `over` and joins the thread."""
     over = threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(work(over)))
     thread.start()

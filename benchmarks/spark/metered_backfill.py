@@ -1,4 +1,4 @@
-"""A backfill through a queue that holds little at a time, with a worker at the other end."""
+"""Measure a backfill through a queue of limited depth, while a worker runs its jobs."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from benchmarks.server import ask, connected
-from benchmarks.spark.meanwhile import meanwhile
-from benchmarks.spark.part import Ground, Row
-from benchmarks.spark.writing import KEYS, QUEUE, empty, jobs
+from benchmarks.spark.background_loop import in_background
+from benchmarks.spark.bulk_writes import KEYS, QUEUE, empty, jobs
+from benchmarks.spark.setup import Row, Setup
 from glidemq_async import Job, Queue, Worker
 from glidemq_async.functions.callers import Functions
 from glidemq_async.spark.pipeline.backfill import backfill
 
 ROWS: Final = int(os.environ.get("GLIDEMQ_BACKFILL_ROWS", "0"))
-"""How many rows are filled in; 0 = twice as many as other measurements write."""
+"""Number of rows. 0 means twice the number that the other measurements write."""
 MARK: Final = 10_000
 BATCH: Final = 100
 TASKS: Final = 2
@@ -36,21 +36,21 @@ MIB: Final = 1 << 20
 class _Look:
     depth: int
     used: int
-    """Bytes of the server, without what the write remembers of its ids."""
+    """Bytes of the server, without the ledger of the write."""
     written: int
 
 
-def metered(ground: Ground) -> list[Row]:
-    """The depth of the queue and the memory of the server, from the first row to the last."""
-    empty(ground)
-    rows = ROWS or 2 * ground.rows
+def metered(setup: Setup) -> list[Row]:
+    """Measure the depth of the queue and the memory of the server during a backfill."""
+    empty(setup)
+    rows = ROWS or 2 * setup.rows
     mark = min(MARK, rows // 4)
-    with _looks(ground) as looks, _worker(ground):
+    with _looks(setup) as looks, _worker(setup):
         began = time.perf_counter()
         report = backfill(
-            jobs(ground, rows),
+            jobs(setup, rows),
             QUEUE,
-            url=ground.url,
+            url=setup.url,
             campaign="bench",
             max_queue_depth=mark,
             batch_size=BATCH,
@@ -58,14 +58,14 @@ def metered(ground: Ground) -> list[Row]:
         )
         seconds = time.perf_counter() - began
     assert report.inserted == rows, report
-    # Until half of it is done the events fill up to their cap.
+    # During the first half the event stream grows up to its limit.
     steady = [look.used for look in looks if look.written >= rows // 2]
     what = f"backfill of {rows:,} rows, maxQueueDepth {mark:,}"
     return [
-        Row(f"{what}: greatest depth", max(look.depth for look in looks), "jobs", "<=", mark + TASKS * BATCH),
-        Row(f"{what}: rate with one worker beside it", rows / seconds, "rows/s"),
+        Row(f"{what}: maximum depth", max(look.depth for look in looks), "jobs", "<=", mark + TASKS * BATCH),
+        Row(f"{what}: rate with one running worker", rows / seconds, "rows/s"),
         Row(
-            f"{what}: growth of the server in its second half, the ledger apart",
+            f"{what}: growth of server memory in the second half, without the ledger",
             (max(steady) - steady[0]) / MIB,
             "MiB",
             "<=",
@@ -75,32 +75,32 @@ def metered(ground: Ground) -> list[Row]:
 
 
 @contextmanager
-def _worker(ground: Ground) -> Generator[None]:
-    """A worker beside it."""
+def _worker(setup: Setup) -> Generator[None]:
+    """Run a worker during the block."""
 
     async def nothing(_: Job[Any, Any]) -> None:
         return None
 
     async def work(over: threading.Event) -> None:
-        async with Worker(QUEUE, nothing, ground.url, concurrency=100, handle_signals=False):
+        async with Worker(QUEUE, nothing, setup.url, concurrency=100, handle_signals=False):
             await asyncio.to_thread(over.wait)
 
-    with meanwhile(work):
+    with in_background(work):
         yield
 
 
 @contextmanager
-def _looks(ground: Ground) -> Generator[list[_Look]]:
+def _looks(setup: Setup) -> Generator[list[_Look]]:
     found: list[_Look] = []
 
     async def watch(over: threading.Event) -> None:
-        async with connected(ground.socket) as wire, Queue[object, object](QUEUE, ground.url) as queue:
+        async with connected(setup.socket) as wire, Queue[object, object](QUEUE, setup.url) as queue:
             functions = Functions(queue.storage, KEYS.base)
             while not over.is_set():
                 found.append(await _look(wire, functions))
                 await asyncio.sleep(LOOK_SECONDS)
 
-    with meanwhile(watch):
+    with in_background(watch):
         yield found
 
 

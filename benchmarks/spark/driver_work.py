@@ -1,4 +1,4 @@
-"""Spark work as jobs: what it costs the loop, how fast it is stopped, and what a listener takes of Spark's time."""
+"""Measure Spark work as jobs: its effect on the event loop, the time to stop it, and the cost of a query listener."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import QueryProgressEvent
 
 from benchmarks.meter import percentile
-from benchmarks.spark.part import Ground, Row
-from benchmarks.spark.writing import empty
+from benchmarks.spark.bulk_writes import empty
+from benchmarks.spark.setup import Row, Setup
 from glidemq_async import Job, JobFailed, Queue, Worker
 from glidemq_async.executors import Executor, ThreadExecutor
 from glidemq_async.spark import QueryListener, SparkExecutor
@@ -30,38 +30,38 @@ AnyQueue = Queue[Any, Any]
 PROBE: Final = 0.001
 BATCHES: Final = 60
 ROUNDS: Final = 3
-#: For so long after a revocation its tasks are watched.
+#: Seconds after a revocation for which its tasks are observed.
 QUIET_SECONDS: Final = 6.0
 
 
-def _in_queue(ground: Ground, name: str, work: Callable[[AnyQueue, SparkSession], Awaitable[list[Row]]]) -> list[Row]:
+def _in_queue(setup: Setup, name: str, work: Callable[[AnyQueue, SparkSession], Awaitable[list[Row]]]) -> list[Row]:
     async def within() -> list[Row]:
-        async with AnyQueue(name, ground.url) as queue:
-            return await work(queue, ground.spark)
+        async with AnyQueue(name, setup.url) as queue:
+            return await work(queue, setup.spark)
 
-    empty(ground)
-    ground.spark.sparkContext.parallelize(range(2), 2).map(str).count()
+    empty(setup)
+    setup.spark.sparkContext.parallelize(range(2), 2).map(str).count()
     return asyncio.run(within())
 
 
-def loop_lag(ground: Ground) -> list[Row]:
-    """How late the event loop is while a thread of it waits for Spark, and while nothing happens."""
-    return _in_queue(ground, "lag", _loop_lag)
+def loop_lag(setup: Setup) -> list[Row]:
+    """Measure the delay of the event loop while a thread waits for Spark, and while the loop is idle."""
+    return _in_queue(setup, "lag", _loop_lag)
 
 
-def stopping(ground: Ground) -> list[Row]:
-    """From the call of `revoke` until the function has ended, and until the last Python of it has."""
-    return _in_queue(ground, "stopping", _stopping)
+def stopping(setup: Setup) -> list[Row]:
+    """Measure the time from `revoke` to the end of the function, and to the end of its last Python task."""
+    return _in_queue(setup, "stopping", _stopping)
 
 
-def overhead(ground: Ground) -> list[Row]:
-    """What a run costs that does nothing: in a thread of a pool, and as Spark work with its label."""
-    return _in_queue(ground, "overhead", _overhead)
+def overhead(setup: Setup) -> list[Row]:
+    """Measure an empty run: in a thread pool, and as labelled Spark work."""
+    return _in_queue(setup, "overhead", _overhead)
 
 
-def listening(ground: Ground) -> list[Row]:
-    """How long Spark waits for a listener's callback, in a query of many small batches."""
-    return _in_queue(ground, "listening", _listening)
+def listening(setup: Setup) -> list[Row]:
+    """Measure the duration of a listener's callback in a query of many small batches."""
+    return _in_queue(setup, "listening", _listening)
 
 
 async def ended(job: AnyJob) -> None:
@@ -86,8 +86,8 @@ async def _loop_lag(queue: AnyQueue, spark: SparkSession) -> list[Row]:
         deadline = time.perf_counter() + 1
         idle = await _lags(lambda: time.perf_counter() > deadline)
     return [
-        Row("event loop, most late while a Spark action runs", max(busy), "ms", "<=", 25),
-        Row("event loop, most late while nothing happens", max(idle), "ms"),
+        Row("event loop, maximum delay while a Spark action runs", max(busy), "ms", "<=", 25),
+        Row("event loop, maximum delay while idle", max(idle), "ms"),
     ]
 
 
@@ -123,7 +123,7 @@ async def _stopping(queue: AnyQueue, spark: SparkSession) -> list[Row]:
 async def _stop_one(
     queue: AnyQueue, spark: SparkSession, work: Callable[[SparkSession], object], begun: Callable[[], bool]
 ) -> tuple[float, float]:
-    """When a job was revoked, and when its function ended."""
+    """Return the time at which a job was revoked, and the time at which its function ended."""
     free: list[float] = []
 
     def act(_: AnyJob) -> None:
@@ -190,13 +190,13 @@ class _Timed(QueryListener):
     def __init__(self, queue: AnyQueue) -> None:
         super().__init__(queue, on={"progress"})
         self.seconds: list[float] = []
-        self.told = threading.Semaphore(0)
+        self.reported = threading.Semaphore(0)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         began = time.perf_counter()
         super().onQueryProgress(event)
         self.seconds.append((time.perf_counter() - began) * 1000)
-        self.told.release()
+        self.reported.release()
 
 
 async def _listening(queue: AnyQueue, spark: SparkSession) -> list[Row]:
@@ -213,7 +213,7 @@ def _many_batches(listener: _Timed, spark: SparkSession) -> None:
         rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
         query = rows.writeStream.format("noop").option("checkpointLocation", folder).start()
         for _ in range(BATCHES):
-            listener.told.acquire(timeout=30)
+            listener.reported.acquire(timeout=30)
         query.stop()
 
 

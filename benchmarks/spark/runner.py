@@ -1,4 +1,4 @@
-"""One session, one server, all rows of the Spark part, as a table and a page."""
+"""Run all measurements of the Spark part with one session and one server, and print them as a table and a page."""
 
 from __future__ import annotations
 
@@ -10,85 +10,50 @@ import tempfile
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from benchmarks import report
 from benchmarks.server import running_server
+from benchmarks.spark.setup import Row, Setup
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Ground", "Row", "run", "why_not"]
+__all__ = ["run", "why_not"]
 
 PAGE: Final = report.ROOT / "docs" / "reports" / "spark.md"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure, and what it should be, if anything."""
-
-    what: str
-    value: float
-    unit: str
-    bound: Literal["<=", ">=", ""] = ""
-    target: float = 0.0
-
-    @property
-    def met(self) -> bool:
-        """Whether the figure keeps its bound."""
-        return self.value <= self.target if self.bound == "<=" else self.value >= self.target if self.bound else True
-
-    def cells(self) -> list[str]:
-        """The row as texts."""
-        target = f"{self.bound} {report.number(self.target)}" if self.bound else ""
-        return [self.what, report.number(self.value), self.unit, target, "" if self.met else "missed"]
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What a measurement works with. `rows` is how many rows a large one takes."""
-
-    spark: SparkSession
-    socket: str
-    rows: int
-
-    @property
-    def url(self) -> str:
-        """The storage URL of the server."""
-        return f"unix://{self.socket}"
-
-
 def why_not() -> str:
-    """Return why Spark cannot be measured here, "" if it can."""
+    """Return the reason why Spark cannot be measured here, or "" if it can."""
     if find_spec("pyspark") is None:
         return "pyspark is not installed: pip install 'glidemq-async[spark]'"
     return "" if shutil.which("java") else "there is no java on the PATH: install a JRE, version 17 or newer"
 
 
 def run(rows: int, page: Path | None, say: Callable[[str], None]) -> list[Row]:
-    """Measure everything of Spark, print it, and write the page, if it is named, after each measure."""
-    from benchmarks.spark import backfilling, driving, exactness, reading, writing
+    """Run all measurements and print them. Write the page, if there is one, after each measurement."""
+    from benchmarks.spark import bulk_writes, driver_work, event_reads, exactness, metered_backfill
 
     about = report.surroundings(report.load())
     found: list[Row] = []
     with running_server() as socket, _session() as spark:
         for measure in (
-            *writing.MEASURES,
-            *reading.MEASURES,
+            *bulk_writes.MEASURES,
+            *event_reads.MEASURES,
             *exactness.MEASURES,
-            *driving.MEASURES,
-            *backfilling.MEASURES,
+            *driver_work.MEASURES,
+            *metered_backfill.MEASURES,
         ):
             say(f"spark: {measure.__name__}, load {report.load():.1f}")
             try:
-                found += measure(Ground(spark, socket, rows))
-            except Exception as error:  # noqa: BLE001 - minutes of other figures would be lost with it
+                found += measure(Setup(spark, socket, rows))
+            except Exception as error:  # noqa: BLE001 - the figures of the others took minutes
                 say(traceback.format_exc())
                 found.append(Row(f"{measure.__name__} failed: {type(error).__name__}", math.nan, "", ">=", 0))
-            if page is not None:  # as far as it has come
+            if page is not None:  # the figures so far, in case a later measurement hangs
                 page.parent.mkdir(parents=True, exist_ok=True)
                 after = {"load afterwards": f"{report.load():.1f}", "pace afterwards": report.pace()}
                 page.write_text(_page(_table(found), rows, about | after), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Reading a queue's events: rows a second, for entries as singles, busy workers and bulk calls write them."""
+"""Measure the read rate of events, for entries of the sizes that single adds, busy workers and bulk adds write."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import redis
 
-from benchmarks.spark.part import Ground, Row
-from benchmarks.spark.writing import empty
+from benchmarks.spark.bulk_writes import empty
+from benchmarks.spark.setup import Row, Setup
 from glidemq_async import Queue
 from glidemq_async.functions.callers import Functions
 from glidemq_async.spark import register
@@ -27,18 +27,18 @@ ENTRIES: Final = {"one to an entry": 1, "eight to an entry": 8, "a hundred to an
 
 
 def _added(rows: int, n: int) -> Iterator[dict[str, str | int]]:
-    """Entries of n events each, as the functions write them."""
+    """Yield entries of n events each, in the form that the server functions write."""
     for seq in range(0, rows, n):
         words = "\x1f".join(f"order-{seq + i:08}\x1fsend-mail" for i in range(min(n, rows - seq)))
         yield {"seq": seq, "n": min(n, rows - seq), "t": time.time_ns() // 1_000_000, "e": f"added\x1f{words}"}
 
 
-def write_entries(ground: Ground, queue: str, entries: Iterable[Mapping[str, str | int]], total: int) -> None:
-    """Open a queue and give it these entries, past the cap that would trim them."""
-    asyncio.run(_open(ground.url, queue))
+def write_entries(setup: Setup, queue: str, entries: Iterable[Mapping[str, str | int]], total: int) -> None:
+    """Write entries to the event stream of a queue directly, so that no limit trims them."""
+    asyncio.run(_open(setup.url, queue))
     rows = iter(entries)
-    # The types of redis-py leave its replies open.
-    client: Any = redis.Redis(unix_socket_path=ground.socket)
+    # Any: the types of redis-py do not describe its replies.
+    client: Any = redis.Redis(unix_socket_path=setup.socket)
     with client:
         while chunk := list(islice(rows, 1_000)):
             pipe = client.pipeline(transaction=False)
@@ -53,20 +53,20 @@ async def _open(url: str, queue: str) -> None:
         await Functions(opened.storage, f"glide:{{{queue}}}").locate_events()
 
 
-def events(ground: Ground) -> list[Row]:
-    """All events in two tasks, after one read that warms up."""
-    empty(ground)
-    register(ground.spark)
-    rows = ground.rows * 3
-    return [Row(f"events read, {name}", _rate(ground, rows, n), "rows/s", ">=", 100_000) for name, n in ENTRIES.items()]
+def events(setup: Setup) -> list[Row]:
+    """Measure reads of all events in two tasks, after one read as warm-up."""
+    empty(setup)
+    register(setup.spark)
+    rows = setup.rows * 3
+    return [Row(f"events read, {name}", _rate(setup, rows, n), "rows/s", ">=", 100_000) for name, n in ENTRIES.items()]
 
 
-def _rate(ground: Ground, rows: int, n: int) -> float:
+def _rate(setup: Setup, rows: int, n: int) -> float:
     queue = f"events-{n}"
-    write_entries(ground, queue, _added(rows, n), rows)
+    write_entries(setup, queue, _added(rows, n), rows)
     seconds: list[float] = []
     for _ in range(ROUNDS + 1):
-        reader = ground.spark.read.format("glidemq").options(url=ground.url, subscribe=queue, minPartitions=str(TASKS))
+        reader = setup.spark.read.format("glidemq").options(url=setup.url, subscribe=queue, minPartitions=str(TASKS))
         began = time.perf_counter()
         reader.load().write.format("noop").mode("overwrite").save()
         seconds.append(time.perf_counter() - began)
