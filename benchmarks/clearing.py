@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane
+from glidemq_async.functions.callers import AddRequest, Functions, Lane, SettledRun
+from glidemq_async.functions.outcomes import Completed, Retention
 from glidemq_async.storage.redis.wire import as_text
 
 from .bench import PAYLOAD, QUEUE, Bench, expect, open_queue
@@ -16,7 +17,7 @@ from .meter import Rows, latency_metrics
 from .server import ask
 
 BATCH: Final = 500
-KEEP_ALL: Final = "-1 -1"
+COMPLETED: Final = Completed(b"\xc0", Retention())
 
 
 async def drain_steps(bench: Bench, jobs: int) -> Rows:
@@ -49,14 +50,12 @@ async def _fill(queue: Queue[Any, Any], jobs: int) -> Functions:
 async def _complete(functions: Functions) -> None:
     """Claim and complete every job, without a worker: what it does is measured elsewhere."""
     lane = Lane("bench")
-    settled: list[Arg] = []
+    settled: list[SettledRun] = []
     while True:
         reply = await functions.settle_and_claim(
-            functions.settle_request(lane, "bench", BATCH, 30_000, "u", len(settled) // 5, settled)
+            functions.settle_request(lane, "bench", BATCH, 30_000, settled, subscribed=False)
         )
-        settled = []
-        for job in reply.jobs:
-            settled += ["c", job[4] or b"", job[5] or b"", b"\xc0", KEEP_ALL]
+        settled = [SettledRun(job.id, job.entry, None, COMPLETED) for job in reply.jobs]
         if not settled:
             break
     await functions.close_worker("bench")

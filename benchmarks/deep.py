@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgpack
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, Functions, Lane, SettledRun
+from glidemq_async.functions.outcomes import Completed
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict
 from glidemq_async.stored.record import route_of
 
@@ -31,11 +32,9 @@ CHUNKS: Final = 40
 SHALLOW: Final = 1_000
 LEASE_MS: Final = 600_000
 # Where a claimed job tells its route: a keyed one that never ran before, and any other.
-ROUTE_OF_FRESH: Final = 6
-ROUTE: Final = 10
 CHANGES: Final = {"revoke": "revokeJob", "change_priority": "changePriority", "remove": "removeJob"}
 DATA: Final[bytes] = msgpack.packb(PAYLOAD)
-ENDED: Final[bytes] = msgpack.packb(RESULT)
+COMPLETED: Final = Completed(msgpack.packb(RESULT))
 KINDS: Final = {"plain": kinds.plain, "prioritized": kinds.prioritized, "keyed": kinds.keyed}
 TURNS: Final = ("plain", "keyed")
 
@@ -62,19 +61,17 @@ class Driven:
 
     async def work(self, jobs: int) -> None:
         """Claim jobs and complete them, a batch in each call."""
-        settled: list[Arg] = []
+        settled: list[SettledRun] = []
         done = claimed = 0
         while done < jobs:
-            slots, ended = min(BATCH, jobs - claimed), len(settled) // 5
+            slots, ended = min(BATCH, jobs - claimed), len(settled)
             reply = await self.functions.settle_and_claim(
-                self.functions.settle_request(self._lane, "bench", slots, LEASE_MS, "u", ended, settled)
+                self.functions.settle_request(self._lane, "bench", slots, LEASE_MS, settled, subscribed=False)
             )
             expect(f"claims of {self.name}", len(reply.jobs), slots)
             done += ended
             claimed += slots
-            settled = []
-            for job in reply.jobs:
-                settled += ("c", job[4] or b"", _token(job), ENDED, "")
+            settled = [SettledRun(job.id, job.entry, _key_of(job), COMPLETED) for job in reply.jobs]
 
     async def change(self, change: str, job_id: str) -> str:
         """Make one change to a waiting job; answers its word."""
@@ -83,13 +80,9 @@ class Driven:
         return await self.functions.change_job("revokeJob" if change == "revoke" else "removeJob", job_id)
 
 
-def _token(job: Sequence[bytes | None]) -> bytes:
-    """The lease token of a claimed job, of a keyed one with its key behind it, as workers send it."""
-    entry = job[5] or b""
-    if not entry.startswith(b"k"):
-        return entry
-    key = route_of(job[ROUTE if len(job) > ROUTE else ROUTE_OF_FRESH]).key or ""
-    return entry + b" " + key.encode()
+def _key_of(job: ClaimedJob) -> str | None:
+    """The key of a claimed job, which workers send with its fencing token."""
+    return route_of(job.route).key if job.route else None
 
 
 async def _turns(bench: Bench, kind: str, queues: Sequence[tuple[str, Driven]], chunks: int) -> Rows:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Literal, NamedTuple, cast
 
 from glidemq_async.functions.calling import (
     Arg,
@@ -28,6 +27,7 @@ from glidemq_async.functions.history_calls import HistoryCalls
 from glidemq_async.functions.inspection_calls import InspectionCalls
 from glidemq_async.functions.limit_calls import LimitCalls
 from glidemq_async.functions.scheduler_calls import SchedulerCalls
+from glidemq_async.functions.settle_calls import ClaimedJob, SettleCalls, SettledRun, SettleReply, SettleRequest
 from glidemq_async.functions.write_calls import WriteCalls, WriteReply
 
 __all__ = [
@@ -48,16 +48,11 @@ __all__ = [
     "Revival",
     "SettleReply",
     "SettleRequest",
+    "SettledRun",
     "SweepReply",
     "Wait",
     "WriteReply",
 ]
-
-ClaimedJob: TypeAlias = list[bytes | None]
-"""name, data, opts, fencing token, id, entry. A keyed job that never ran also has its route.
-
-A job with a history has instead: failures, stalls, added, progress, route, letter.
-"""
 
 
 class AddRequest(NamedTuple):
@@ -79,42 +74,6 @@ class AddReply(NamedTuple):
     now: int
     ids: list[str]
     outcomes: dict[int, str]
-
-
-@dataclass(slots=True)
-class SettleRequest:
-    """One `settleAndClaim` call. It is kept unchanged, so that a repeated call has the same request number."""
-
-    lane: Lane
-    number: int
-    args: list[Arg]
-
-    @property
-    def incarnation(self) -> str:
-        """The incarnation of the queue that the call is meant for."""
-        return cast("str", self.args[-1])
-
-
-class SettleReply(NamedTuple):
-    """Reply of `settleAndClaim`. `due` is the instant (server ms) at which to claim again, 0: after a wake-up.
-
-    `posted`: the call wrote to the outbox. `past`: microseconds beyond `now`.
-    """
-
-    now: int
-    refused: dict[int, str]
-    jobs: list[ClaimedJob]
-    due: int
-    listeners: int
-    posted: bool
-    past: int
-    is_broken: bool = False
-    """The server does not know the channel's previous call: a failover lost it, and maybe its claims."""
-
-    @property
-    def wait(self) -> float:
-        """Seconds from the reply until `due`."""
-        return (self.due - self.now) / 1000 - self.past / 1e6
 
 
 class SweepReply(NamedTuple):
@@ -155,7 +114,9 @@ def _findings(flat: object) -> list[Finding]:
     return [Finding(*three) for three in zip(items, items, items, strict=True)]
 
 
-class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, HistoryCalls, InspectionCalls, WriteCalls):
+class Functions(
+    SettleCalls, LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, HistoryCalls, InspectionCalls, WriteCalls
+):
     """The callers of one queue. The base classes contain the callers of the larger features."""
 
     async def open_queue(self, mode: str | None, dead_letter_queue: str | None = None) -> QueueState:
@@ -191,40 +152,6 @@ class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, Hist
             position = cast("int", flat[i]) - 1
             words[position], ids[position] = text(flat[i + 1]), text(flat[i + 2])
         return AddReply(cast("int", now), ids, words)
-
-    def settle_request(
-        self,
-        lane: Lane,
-        consumer: str,
-        slots: int,
-        lock_ms: int,
-        flags: str,
-        runs: int,
-        settled: list[Arg],
-        ran_ms: tuple[int, int] = (0, 0),
-    ) -> SettleRequest:
-        """Prepare a settleAndClaim call.
-
-        settled: flat verb, id, entry, payload, option of `runs` ended runs. ran_ms: total duration of the runs that
-        this call completes, and of the runs that it fails.
-        """
-        number = lane.next()
-        ran = f"{ran_ms[0]} {ran_ms[1]}"
-        head: list[Arg] = [lane.name, number, consumer, slots, lock_ms, flags, ran, runs]
-        return SettleRequest(lane, number, [*head, *settled, self.incarnation])
-
-    def readdress(self, request: SettleRequest) -> None:
-        """Change the incarnation of a call that was refused as UNDECLARED to the one that is open now."""
-        request.args[-1] = self.incarnation
-
-    async def settle_and_claim(self, request: SettleRequest) -> SettleReply:
-        """Make or repeat a settleAndClaim call."""
-        reply = await self._storage.call("settleAndClaim", self._base, request.args)
-        now, refused, jobs, due, listeners, posted, past = cast(
-            "tuple[int, list[object], list[ClaimedJob], int, int, int, int]", reply
-        )
-        words = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
-        return SettleReply(now, words, jobs, due, listeners, posted & 1 == 1, past, posted & 2 == 2)
 
     async def renew_leases(
         self, consumer: str, info: bytes, held: Sequence[tuple[str, str]], timeout: float

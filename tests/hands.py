@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Literal, NamedTuple, cast
 
-from glidemq_async.functions.callers import Arg, Functions, Lane, SettleReply
+from glidemq_async.functions.callers import Functions, Lane, SettledRun, SettleReply
+from glidemq_async.functions.outcomes import (
+    Completed,
+    Delayed,
+    Failed,
+    FailureCause,
+    Outcome,
+    RateLimited,
+    Released,
+    Retention,
+    Retry,
+)
 from tests.places import Place
 from tests.workbench import AnyQueue
 
@@ -34,27 +47,27 @@ class Hands:
 
     async def claim(self, slots: int = 1, lock_ms: int = 30_000) -> list[Hold]:
         """Claim up to so many jobs, as a worker that cannot be woken."""
-        request = self._functions.settle_request(self.lane, self.name, slots, lock_ms, "u", 0, [])
+        request = self._functions.settle_request(self.lane, self.name, slots, lock_ms, subscribed=False)
         reply = await self._functions.settle_and_claim(request)
-        return [Hold(_text(job[4]), _text(job[5]), int(job[3] or 0), _text(job[0])) for job in reply.jobs]
+        return [Hold(job.id, job.entry, job.fence, job.name) for job in reply.jobs]
 
     async def settle(
-        self, hold: Hold, verb: str = "c", option: str | None = None, payload: bytes | None = None
+        self, hold: Hold, verb: str = "c", option: str | None = None, payload: bytes = NOTHING
     ) -> str | None:
-        """Settle one run; answers why it was refused, or None."""
-        if payload is None:
-            payload = b"" if verb == "d" else NOTHING  # the payload of "d" is a reason, as text
-        if option is None:
-            option = {"c": "", "f": ";retries_exhausted;broken", "r": "50 broken", "d": "50", "b": "", "l": "50"}[verb]
-        request = self._functions.settle_request(
-            self.lane, self.name, 0, 30_000, "u", 1, [verb, hold.id, hold.entry, payload, option]
-        )
-        return (await self._functions.settle_and_claim(request)).refused.get(0)
+        """Settle one run. Return the status of a refusal, or None."""
+        reply = await self._settle([(hold, outcome_of(verb, option, payload))])
+        return reply.refused.get(0)
 
-    async def call(self, *holds: Hold, flags: str) -> SettleReply:
-        """Complete these runs in one call with these flags, and claim nothing."""
-        args: list[Arg] = [arg for hold in holds for arg in ("c", hold.id, hold.entry, NOTHING, "")]
-        request = self._functions.settle_request(self.lane, self.name, 0, 30_000, flags, len(holds), args)
+    async def complete(self, *holds: Hold, verify: bool = False, retention: Sequence[Retention] = ()) -> SettleReply:
+        """Complete these runs in one call, each with its own retention if it is given, and claim nothing."""
+        runs = [(hold, Completed(NOTHING, keep)) for hold, keep in zip_longest(holds, retention)]
+        return await self._settle(runs, verify=verify)
+
+    async def _settle(self, runs: Sequence[tuple[Hold, Outcome]], *, verify: bool = False) -> SettleReply:
+        settled = [SettledRun(hold.id, hold.entry, None, outcome) for hold, outcome in runs]
+        request = self._functions.settle_request(
+            self.lane, self.name, 0, 30_000, settled, subscribed=False, verify=verify
+        )
         return await self._functions.settle_and_claim(request)
 
     async def update(self, hold: Hold, kind: Literal["progress", "data", "log"], value: bytes | str) -> str:
@@ -109,5 +122,27 @@ class Hands:
         await self._functions.close_worker(self.name)
 
 
-def _text(value: bytes | None) -> str:
-    return (value or b"").decode()
+def outcome_of(verb: str, option: str | None = None, payload: bytes = NOTHING) -> Outcome:
+    """Return the outcome that has this wire form; without an option, a typical one of its kind."""
+    match verb:
+        case "c":
+            return Completed(payload, _retention(option or ""))
+        case "f":
+            policy, cause, reason = (option or ";retries_exhausted;broken").split(";")
+            return Failed(payload, cast("FailureCause", cause), reason, _retention(policy))
+        case "r":
+            ms, _, reason = (option or "50 broken").partition(" ")
+            return Retry(payload, int(ms) / 1000, reason)
+        case "b":
+            return Released()
+        case _:
+            delay = int(option or 50) / 1000
+            return Delayed(delay) if verb == "d" else RateLimited(delay)
+
+
+def _retention(policy: str) -> Retention | None:
+    if not policy:
+        return None
+    kept, _, ttl = policy.partition(" t")
+    count, age = (int(part) for part in (kept or "-1 -1").split())
+    return Retention(None if count == -1 else count, None if age == -1 else age, int(ttl) if ttl else None)

@@ -107,22 +107,18 @@ class JobFields(Generic[Data, Result]):
     @classmethod
     def from_claim(cls, client: QueueClient, claimed: ClaimedJob, now: int) -> Self:
         """Create the job of a claim. Used by workers."""
-        name, data, opts, fence, job_id, entry = claimed[:6]
-        job = cls(client, cast("bytes", job_id).decode(), cast("bytes", name).decode(errors="replace"))
+        job = cls(client, claimed.id, claimed.name)
         job.state = "active"
-        job._data_bytes = data or b""
-        job._opts = opts or b""
-        job.fence = int(cast("bytes", fence))
-        job._entry = cast("bytes", entry).decode()
+        job._data_bytes = claimed.data
+        job._opts = claimed.opts
+        job.fence = claimed.fence
+        job._entry = claimed.entry
         job._started = now
-        if len(claimed) > 6:
-            added, route = None, claimed[6]
-            if len(claimed) > 7:
-                failures, stalls, added, job._progress, route, job._letter = claimed[6:]
-                job.attempts_made = int(failures or 0)
-                job.stalled_count = int(stalls or 0)
-            job._created = created_ms(added, "", route)
-            job._route = route_of(route)
+        job.attempts_made, job.stalled_count = claimed.failures, claimed.stalls
+        job._progress, job._letter = claimed.progress, claimed.origin
+        if claimed.route is not None or claimed.added is not None:
+            job._created = created_ms(claimed.added, "", claimed.route)
+            job._route = route_of(claimed.route)
         return job
 
     def to_plain(self) -> list[object]:
@@ -233,7 +229,7 @@ class JobFields(Generic[Data, Result]):
         self.attempts_made = whole(record, b"failures") + (place.state == "completed")
         self.stalled_count = whole(record, b"stalls")
         reason = record.get(b"reason")
-        self.failed_reason = reason.decode() if reason and place.state != "completed" else None
+        self.failed_reason = reason.decode(errors="replace") if reason and place.state != "completed" else None
         cause = record.get(b"cause", b"").decode()
         self.failure_cause = cast("FailureCause", cause) if cause and place.state == "failed" else None
         self._letter = record.get(b"letter")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, TypeAlias, cast, get_args
+from typing import cast, get_args
 
 import msgpack
 
 from glidemq_async.durations import from_ms
 from glidemq_async.errors import SerializationError
+from glidemq_async.functions.outcomes import FailureCause
 
-FailureCause: TypeAlias = Literal[
-    "retries_exhausted", "unrecoverable", "stalled", "undelivered", "expired", "revoked", "malformed", "oversize"
-]
+__all__ = ["CAUSES", "DeadLetter", "FailureCause"]
+
 CAUSES: frozenset[str] = frozenset(get_args(FailureCause))
 
 

@@ -17,12 +17,12 @@ from typing import Any, Final
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import SerializationError, StorageUnavailable
-from glidemq_async.functions.callers import Arg, Lane, SettleReply, SettleRequest
+from glidemq_async.functions.callers import Lane, SettledRun, SettleReply, SettleRequest
+from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Released, Retry
 from glidemq_async.jobs.job import Job
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.storage.redis.retry import Backoff
-from glidemq_async.stored.failure import failure_of
-from glidemq_async.worker.runs import Ended, Run, Verb, failed_option
+from glidemq_async.worker.runs import EndedRun, Run, unreadable
 
 MAX_SETTLED: Final = 500
 """Maximum number of runs that one call settles. A call blocks the server for all clients, so it must stay short."""
@@ -69,7 +69,7 @@ class ClaimLoop:
         poll_interval: float,
         free_slots: Callable[[], int],
         start: Callable[[Job[Any, Any]], None],
-        settled: Callable[[Ended, str | None], None],
+        settled: Callable[[EndedRun, str | None], None],
         on_error: Callable[[Exception], None],
     ) -> None:
         self._client = client
@@ -82,8 +82,8 @@ class ClaimLoop:
         self._start = start
         self._settled = settled
         self._on_error = on_error
-        self._ended: list[Ended] = []
-        self._in_call: list[Ended] = []
+        self._ended: list[EndedRun] = []
+        self._in_call: list[EndedRun] = []
         self._event = asyncio.Event()
         self._stop_asked = asyncio.Event()
         self._claimable = True
@@ -93,7 +93,8 @@ class ClaimLoop:
         self._stopping = self._finishing = False
         self._left = False
         self._one_by_one = 0
-        self._ran: dict[Verb, float] = {"c": 0.0, "f": 0.0}
+        self._ran: dict[type[Outcome], float] = {Completed: 0.0, Failed: 0.0}
+        """Run time in seconds that was not reported yet, of completed and of failed runs."""
         self._registered = False
         """True if the store may expect this worker to react to a wake-up."""
         self._timer: asyncio.Handle | None = None
@@ -128,7 +129,7 @@ class ClaimLoop:
         self.found_nothing.clear()
         self._event.set()
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: EndedRun) -> None:
         """Queue the outcome of a run that has ended. Its slot is free."""
         self._ended.append(ended)
         self.found_nothing.clear()
@@ -164,7 +165,7 @@ class ClaimLoop:
         self._event.set()
 
     @property
-    def settling(self) -> list[Ended]:
+    def settling(self) -> list[EndedRun]:
         """The runs that have ended and whose outcome is not stored yet. Their leases must still be renewed."""
         return self._in_call + self._ended
 
@@ -205,7 +206,7 @@ class ClaimLoop:
             self.wake()
         self._left = leaving
 
-    def _isolate(self, batch: list[Ended]) -> None:
+    def _isolate(self, batch: list[EndedRun]) -> None:
         """Settle a batch one by one after the server refused an outcome in it as malformed, and drop only that one."""
         if len(batch) == 1:
             # Its lease is no longer renewed, so the sweep reclaims the job.
@@ -214,7 +215,7 @@ class ClaimLoop:
         self._ended = batch + self._ended
         self._one_by_one = len(batch)
 
-    def _take_batch(self) -> list[Ended]:
+    def _take_batch(self) -> list[EndedRun]:
         ended = self._ended
         if self._one_by_one and ended:
             self._one_by_one -= 1
@@ -223,7 +224,7 @@ class ClaimLoop:
         if len(ended) <= MAX_SETTLED and sum(map(_weight, ended)) <= MAX_BYTES:
             self._ended = []
             return ended
-        batch: list[Ended] = []
+        batch: list[EndedRun] = []
         size = 0
         while len(batch) < min(len(ended), MAX_SETTLED):
             size += _weight(ended[len(batch)])
@@ -235,16 +236,13 @@ class ClaimLoop:
 
     async def _call(self, slots: int) -> None:
         batch = self._in_call = self._take_batch()
-        settled: list[Arg] = []
-        for ended in batch:
-            job = ended.run.job
-            token = job.entry if job.key is None else f"{job.entry} {job.key}"
-            settled += (ended.verb, job.id, token, ended.payload, ended.option)
-            if ended.verb in self._ran:
-                self._ran[ended.verb] += ended.run.seconds
-        flags = ("e" if self._polling else "") + ("i" if self._registered else "") + ("" if self.subscribed else "u")
-        if self._broken_at:
-            flags += "v"
+        settled: list[SettledRun] = []
+        for run, outcome, _ in batch:
+            job = run.job
+            settled.append(SettledRun(job.id, job.entry, job.key, outcome))
+            if (kind := type(outcome)) in self._ran:
+                self._ran[kind] += run.seconds
+        echo = self._polling
         # Set before the call is sent: the echo uses another connection and may arrive before the reply.
         self._echo_due = self._echo_due or self._polling
         self._claimable = self._polling = False
@@ -254,10 +252,12 @@ class ClaimLoop:
             self._consumer,
             asked,
             self._lock_ms,
-            flags,
-            len(batch),
             settled,
-            (self._whole_ms("c"), self._whole_ms("f")),
+            subscribed=self.subscribed,
+            idle=self._registered,
+            echo=echo,
+            verify=self._broken_at > 0,
+            ran_ms=(self._whole_ms(Completed), self._whole_ms(Failed)),
         )
         if failpoints.armed:
             _pass_before_send(batch)
@@ -286,10 +286,10 @@ class ClaimLoop:
         """
         self._most = max(1, claimed // 2) if seconds > self._slow else min(self._most * 2, MAX_CLAIMED)
 
-    def _whole_ms(self, verb: Verb) -> int:
+    def _whole_ms(self, kind: type[Outcome]) -> int:
         """Take the whole milliseconds of the run time. The rest is added to a later call, so that short jobs count."""
-        whole = int(self._ran[verb] * 1000)
-        self._ran[verb] -= whole / 1000
+        whole = int(self._ran[kind] * 1000)
+        self._ran[kind] -= whole / 1000
         return whole
 
     async def _answer(self, request: SettleRequest) -> SettleReply:
@@ -337,7 +337,7 @@ class ClaimLoop:
         self._client.functions.readdress(request)
         return True
 
-    def _after_call(self, reply: SettleReply, batch: list[Ended], slots: int, asked: int) -> None:
+    def _after_call(self, reply: SettleReply, batch: list[EndedRun], slots: int, asked: int) -> None:
         loop = asyncio.get_running_loop()
         self.last_call = now = loop.time()
         if reply.jobs and (self._most < MAX_CLAIMED or now - self.asked_at > self._slow):
@@ -348,7 +348,7 @@ class ClaimLoop:
             job = _job_of(self._client, claimed, reply.now)
             if self._stopping:
                 # The stop came while this claim was in flight. Release the job without running it.
-                self._ended.append(Ended(Run(job), "b", b"", "", None))
+                self._ended.append(EndedRun(Run(job), Released(), None))
             else:
                 self._start_or_fail(job)
         self._set_timer(loop, reply)
@@ -391,8 +391,7 @@ class ClaimLoop:
         try:
             self._start(job)
         except SerializationError as error:
-            option = failed_option("", "malformed", "malformed")
-            self._ended.append(Ended(Run(job), "f", failure_of(error).packed(), option, error))
+            self._ended.append(unreadable(Run(job), error))
             self._event.set()
 
     def _rearm_poll(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -421,15 +420,20 @@ class ClaimLoop:
         self.reset_subscription()
 
 
-def _weight(ended: Ended) -> int:
-    # The data of a failed job may be copied to a dead-letter queue.
-    return len(ended.payload) + (ended.run.job.data_size if ended.verb == "f" else 0)
+def _weight(ended: EndedRun) -> int:
+    outcome = ended.outcome
+    if isinstance(outcome, Completed):
+        return len(outcome.result)
+    if isinstance(outcome, Failed):
+        # The data of a failed job may be copied to a dead-letter queue.
+        return len(outcome.error) + ended.run.job.data_size
+    return len(outcome.error) if isinstance(outcome, Retry) else 0
 
 
-def _pass_before_send(batch: list[Ended]) -> None:
+def _pass_before_send(batch: list[EndedRun]) -> None:
     if not batch:
         failpoints.hit("claim.before_send")
-    if any(ended.verb == "c" for ended in batch):
+    if any(isinstance(ended.outcome, Completed) for ended in batch):
         failpoints.hit("complete.before_send")
-    if any(ended.verb in {"r", "f"} for ended in batch):
+    if any(isinstance(ended.outcome, Retry | Failed) for ended in batch):
         failpoints.hit("fail.before_send")

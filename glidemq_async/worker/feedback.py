@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from glidemq_async._internal import failpoints
 from glidemq_async._internal.repeated_log import RepeatedLog
 from glidemq_async.errors import LeaseLost
+from glidemq_async.functions.outcomes import Completed, Failed, Released, Retry
 from glidemq_async.instrumentation import Instruments
 from glidemq_async.jobs.job import Job
-from glidemq_async.stored.dead_letter import FailureCause
 from glidemq_async.stored.failure import stored_failure
 from glidemq_async.worker.claim_loop import ClaimLoop
 from glidemq_async.worker.listeners import Listeners
-from glidemq_async.worker.runs import Ended, run_outcome
+from glidemq_async.worker.runs import EndedRun, run_outcome
 from glidemq_async.worker.slots import Slots
 
 _log = logging.getLogger(__name__)
@@ -93,45 +93,43 @@ class Feedback:
         self._errors.write((type(error), str(error)), "worker %s: %s", self._worker, error)
         self._notify("error", error)
 
-    def on_settled(self, ended: Ended, refused: str | None) -> None:
+    def on_settled(self, ended: EndedRun, refused: str | None) -> None:
         """Report that the store has accepted the outcome of a run, or refused it as "stale" or "missing"."""
-        job = ended.run.job
+        job, outcome, value = ended.run.job, ended.outcome, ended.value
         if self._instruments:
-            self._instruments.settled(job, run_outcome(ended) if refused is None else "lease_lost")
+            self._instruments.settled(job, run_outcome(outcome) if refused is None else "lease_lost")
         if refused is not None:
             _log.warning("job %s: the outcome of its run was refused as %s", job.id, refused, extra=_about(job))
             self._notify("lease_lost", job)
-        elif ended.verb == "c":
-            job.settle_as_completed(ended.payload)
-            self._notify("completed", job, ended.value)
-        elif ended.verb == "f":
-            _, cause, reason = ended.option.split(";", 2)
+        elif isinstance(outcome, Completed):
+            job.settle_as_completed(outcome.result)
+            self._notify("completed", job, value)
+        elif isinstance(outcome, Failed):
             about = _about(job)  # before the fields of the job change
-            job.settle_as_failed(cast("FailureCause", cause), reason)
-            if ended.value is None:
-                _log.info("job %s (%s) of %s was revoked", job.id, job.name, job.queue, extra=about)
-            else:
-                # Log the stored text, not the exception, whose own text may contain characters that a log cannot
-                # encode.
-                trace = stored_failure(ended.payload, "").traceback.rstrip()
-                _log_failure(job, trace, about)
-            self._notify("failed", job, ended.value)
-        elif ended.verb == "r":
-            self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
+            job.settle_as_failed(outcome.cause, outcome.reason)
+            _log_failure(job, outcome, about)
+            self._notify("failed", job, value)
+        elif isinstance(outcome, Retry):
+            self._note_retry(outcome.delay)
             # Without a backoff the job is ready again immediately, and the next claim decides when it runs.
-            when = f"in {ended.delay:g} s" if ended.delay else "as soon as a worker is free"
+            when = f"in {outcome.delay:g} s" if outcome.delay else "as soon as a worker is free"
             text = "job %s (%s) of %s failed, next run %s: %r"
-            _log.info(text, job.id, job.name, job.queue, when, ended.value, extra=_about(job))
-            self._notify("retrying", job, ended.value, ended.delay)
-        elif (
-            ended.verb in {"d", "l"} and not ended.payload
-        ):  # `until_empty` does not wait for jobs that another worker must run
-            self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + ended.delay)
-        elif ended.verb == "b":
+            _log.info(text, job.id, job.name, job.queue, when, value, extra=_about(job))
+            self._notify("retrying", job, value, outcome.delay)
+        elif isinstance(outcome, Released):
             self._notify("returned", job)
+        elif not outcome.reason:
+            # A reason names another worker that must run the job. `until_empty` does not wait for such a job.
+            self._note_retry(outcome.delay)
+
+    def _note_retry(self, delay: float) -> None:
+        self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + delay)
 
 
-def _log_failure(job: Job[Any, Any], trace: str, about: dict[str, object]) -> None:
+def _log_failure(job: Job[Any, Any], outcome: Failed, about: dict[str, object]) -> None:
+    if outcome.cause == "revoked":
+        _log.info("job %s (%s) of %s was revoked", job.id, job.name, job.queue, extra=about)
+        return
     if not _log.isEnabledFor(logging.ERROR):
         return
     path, line, function, _ = _log.findCaller()
@@ -140,7 +138,9 @@ def _log_failure(job: Job[Any, Any], trace: str, about: dict[str, object]) -> No
         *(_log.name, logging.ERROR, path, line, text, (job.id, job.name, job.queue), None, function),
         extra=about,
     )
-    record.exc_text = trace  # formatters print it below the line, or put it into a separate field
+    # Log the stored text, not the exception, whose own text may contain characters that a log cannot encode.
+    # Formatters print it below the line, or put it into a separate field.
+    record.exc_text = stored_failure(outcome.error, "").traceback.rstrip()
     _log.handle(record)
 
 

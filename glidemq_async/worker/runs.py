@@ -20,18 +20,27 @@ from glidemq_async.errors import (
     UnrecoverableError,
 )
 from glidemq_async.executors.protocol import Executor, Handler
+from glidemq_async.functions import outcomes
+from glidemq_async.functions.outcomes import (
+    Completed,
+    Delayed,
+    Failed,
+    FailureCause,
+    Outcome,
+    Released,
+    Retention,
+    Retry,
+)
 from glidemq_async.instrumentation import Instruments, RunOutcome
 from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.job_options import JobOptions, KeepJobs
 from glidemq_async.options.retry_rules import HasRetryRules, RetryRules
-from glidemq_async.stored.dead_letter import FailureCause
 from glidemq_async.stored.failure import Failure, failure_of, one_line
 from glidemq_async.worker.execution import AfterExecution, Execution
 from glidemq_async.worker.strategies import BackoffStrategy, ask
 
-Verb: TypeAlias = Literal["c", "r", "f", "d", "b", "l"]
 StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
 
 _NO_FAILURE: Final = Failure("", "", "")
@@ -72,58 +81,44 @@ class Run:
             self.task.cancel(reason)
 
 
-class Ended(NamedTuple):
-    """The end of a run, in the form that the settle function and the listeners need.
-
-    `value` is the result or the error. `delay` (in seconds) belongs to a retry.
-    """
+class EndedRun(NamedTuple):
+    """A run that has ended, and its outcome. `value` is the result, or the error that the handler raised."""
 
     run: Run
-    verb: Verb
-    payload: bytes
-    option: str
+    outcome: Outcome
     value: Any
-    delay: float = 0.0
 
 
-RunFunction: TypeAlias = Callable[[Run], Awaitable[Ended | None]]
+RunFunction: TypeAlias = Callable[[Run], Awaitable[EndedRun | None]]
 """Runs a job to its end. Returns None if the run must not be settled because its lease is lost."""
 
 
-def policy_text(keep: KeepJobs | None, result_ttl: float | None = None) -> str:
-    """Return a retention policy in the form that the functions read; "" is the default policy."""
+def _retention(keep: KeepJobs | None, result_ttl: float | None = None) -> Retention | None:
+    """Return the retention of a job; None is the default of the queue."""
     if result_ttl is not None:
-        return f" t{round(result_ttl * 1000)}"
-    if keep is None:
-        return ""
-    age = keep.age_ms
-    return f"{-1 if keep.count is None else keep.count} {-1 if age is None else age}"
+        return Retention(ttl_ms=round(result_ttl * 1000))
+    return None if keep is None else Retention(keep.count, keep.age_ms)
 
 
-def failed_option(policy: str, cause: str, reason: str) -> str:
-    """Return the option of a failure in the form that the functions read."""
-    return f"{policy};{cause};{reason}"
-
-
-def _has_executed(ended: Ended) -> bool:
+def _has_executed(outcome: Outcome) -> bool:
     """Return whether the handler itself ended the job. A revoked job has no error of its handler."""
-    return ended.verb == "c" or (ended.verb == "f" and ended.value is not None)
+    return isinstance(outcome, Completed) or (isinstance(outcome, Failed) and outcome.cause != "revoked")
 
 
-def run_outcome(ended: Ended) -> RunOutcome:
+def run_outcome(outcome: Outcome) -> RunOutcome:
     """Return the end of a run in the terms of instrumentation."""
-    if ended.verb == "f" and ended.value is None:
+    if isinstance(outcome, Failed) and outcome.cause == "revoked":
         return "revoked"
-    return _OUTCOMES[ended.verb]
+    return _OUTCOMES[type(outcome)]
 
 
-_OUTCOMES: Final[Mapping[Verb, RunOutcome]] = {
-    "c": "completed",
-    "r": "retrying",
-    "f": "failed",
-    "d": "delayed",
-    "l": "delayed",
-    "b": "returned",
+_OUTCOMES: Final[Mapping[type[Outcome], RunOutcome]] = {
+    Completed: "completed",
+    Retry: "retrying",
+    Failed: "failed",
+    Delayed: "delayed",
+    outcomes.RateLimited: "delayed",
+    Released: "returned",
 }
 _ERRORS: Final = frozenset({"retrying", "failed", "delayed"})
 _MAX_CRASHED_JOBS: Final = 10_000
@@ -176,26 +171,26 @@ class Runner:
         self._on_error = on_error
         self._packed_none = client.payloads.packed_none
 
-    async def run(self, run: Run) -> Ended | None:
+    async def run(self, run: Run) -> EndedRun | None:
         """Run a job to its end. Return None if the run must not be settled because its lease is lost."""
         ended = await self._outcome(run)
         if (meter := run.job.meter) is not None:
             await meter.flush()
-        if self._after_execution is None or ended is None or not _has_executed(ended):
+        if self._after_execution is None or ended is None or not _has_executed(ended.outcome):
             return ended
         return await self._reviewed(ended, self._after_execution)
 
-    async def run_instrumented(self, run: Run) -> Ended | None:
+    async def run_instrumented(self, run: Run) -> EndedRun | None:
         """Do the same as `run`, and report the run to the instrumentation."""
         with self._instruments.running(run.job) as report:
             ended = await self.run(run)
             report.seconds = run.seconds
             if ended is not None:
-                report.outcome = run_outcome(ended)
+                report.outcome = run_outcome(ended.outcome)
                 report.error = ended.value if report.outcome in _ERRORS else None
         return ended
 
-    async def _outcome(self, run: Run) -> Ended | None:
+    async def _outcome(self, run: Run) -> EndedRun | None:
         run.begun = True
         # Every run is a task with its own context, so the variable does not have to be reset.
         set_current_job(run.job)
@@ -213,7 +208,7 @@ class Runner:
         finally:
             run.seconds = time.monotonic() - began
 
-    async def _attempt(self, run: Run) -> Ended:
+    async def _attempt(self, run: Run) -> EndedRun:
         job = run.job
         if failpoints.armed:
             failpoints.hit("run.before_handler")
@@ -224,15 +219,16 @@ class Runner:
         payload = self._packed_none if value is None else None
         if payload is None:
             payload = self._client.encode(value, "result", job.name, job.id)
-        policy = policy_text(job.options.keep_completed, job.options.result_ttl) if job.has_options else ""
-        return Ended(run, "c", payload, policy, value)
+        retention = _retention(job.options.keep_completed, job.options.result_ttl) if job.has_options else None
+        return EndedRun(run, Completed(payload, retention), value)
 
-    async def _reviewed(self, ended: Ended, after_execution: AfterExecution) -> Ended:
+    async def _reviewed(self, ended: EndedRun, after_execution: AfterExecution) -> EndedRun:
         """Pass a final outcome to `after_execution`. If that function fails, the outcome is stored unchanged."""
         try:
-            error = ended.value if ended.verb == "f" else None
+            completed = isinstance(ended.outcome, Completed)
+            error = None if completed else ended.value
             failure = failure_of(error) if error is not None else _NO_FAILURE
-            result = ended.value if ended.verb == "c" else None
+            result = ended.value if completed else None
             execution = Execution(ended.run.job, result, error, failure)
             answer = after_execution(execution)
             if inspect.isawaitable(answer):
@@ -253,31 +249,27 @@ class Runner:
         told.add_note(f"in after_execution of job {run.job.id}, whose outcome is stored as it was")
         self._on_error(told)
 
-    def _changed(self, ended: Ended, execution: Execution, failure: Failure) -> Ended:
-        job, ttl = ended.run.job, execution.checked_ttl()
-        if ended.verb == "c":
-            payload = self._client.encode(execution.result, "result", job.name, job.id)
-            return ended._replace(
-                payload=payload, option=policy_text(job.options.keep_completed, ttl), value=execution.result
-            )
-        changed = execution.changed(failure)
-        # The cause of the failure stays. The function can only change the texts.
-        cause = ended.option.split(";")[1]
-        option = failed_option(policy_text(job.options.keep_failed, ttl), cause, changed.reason())
-        return ended._replace(payload=changed.packed(), option=option)
+    def _changed(self, ended: EndedRun, execution: Execution, failure: Failure) -> EndedRun:
+        job, outcome, ttl = ended.run.job, ended.outcome, execution.checked_ttl()
+        if isinstance(outcome, Failed):
+            # The cause of the failure stays. The function can only change the texts.
+            changed, retention = execution.changed(failure), _retention(job.options.keep_failed, ttl)
+            return ended._replace(outcome=Failed(changed.packed(), outcome.cause, changed.reason(), retention))
+        payload = self._client.encode(execution.result, "result", job.name, job.id)
+        stored = Completed(payload, _retention(job.options.keep_completed, ttl))
+        return ended._replace(outcome=stored, value=execution.result)
 
-    def _raised(self, run: Run, error: BaseException) -> Ended | None:
+    def _raised(self, run: Run, error: BaseException) -> EndedRun | None:
         if run.stopped():
             return self._after_stop(run)
         if isinstance(error, RetryLater) and error.count:
             return self._failed(run, error.__cause__ or error, None, error.delay_ms)
-        if isinstance(error, RetryLater | RateLimited):
-            waits_for = one_line(error.waits_for).encode()
-            if isinstance(error, RetryLater):
-                return Ended(run, "d", waits_for, str(error.delay_ms), error, error.delay)
+        if isinstance(error, RetryLater):
+            return EndedRun(run, Delayed(error.delay, one_line(error.waits_for)), error)
+        if isinstance(error, RateLimited):
             # A rate-limited job pauses other jobs too, so its budget bounds the pause.
-            rest = min(error.delay_ms, self._longest_rest_ms)
-            return Ended(run, "l", waits_for, str(rest), error, rest / 1000)
+            delay = min(error.delay_ms, self._longest_rest_ms) / 1000
+            return EndedRun(run, outcomes.RateLimited(delay, one_line(error.waits_for)), error)
         cause = _final_cause(run.job, error)
         if cause is None and self._crashes.is_poison(run.job.id, error):
             cause = "stalled"
@@ -291,7 +283,7 @@ class Runner:
         rules = rules or self._rules
         return rules is not None and rules.ends(error)
 
-    def _cancelled(self, run: Run, error: BaseException) -> Ended | None:
+    def _cancelled(self, run: Run, error: BaseException) -> EndedRun | None:
         if not run.stop_reason:
             # The worker has not cancelled the run, so the handler cancelled itself. That is a failure like any other.
             return self._failed(run, error, "unrecoverable" if self._gives_up(run.job, error) else None)
@@ -299,16 +291,16 @@ class Runner:
             task.uncancel()
         return self._after_stop(run)
 
-    def _after_stop(self, run: Run) -> Ended | None:
+    def _after_stop(self, run: Run) -> EndedRun | None:
         """Return the outcome of a run that was stopped before it returned a result."""
         if run.stop_reason == "revoked":
-            policy = policy_text(run.job.options.keep_failed, run.job.options.result_ttl)
-            return Ended(run, "f", b"", failed_option(policy, "revoked", "revoked"), None)
-        if run.stop_reason == "shutdown":
-            return Ended(run, "b", b"", "", None)
-        return None
+            retention = _retention(run.job.options.keep_failed, run.job.options.result_ttl)
+            return EndedRun(run, Failed(b"", "revoked", "revoked", retention), None)
+        return EndedRun(run, Released(), None) if run.stop_reason == "shutdown" else None
 
-    def _failed(self, run: Run, error: BaseException, cause: FailureCause | None, delay_ms: int | None = None) -> Ended:
+    def _failed(
+        self, run: Run, error: BaseException, cause: FailureCause | None, delay_ms: int | None = None
+    ) -> EndedRun:
         """Return the outcome of a failed run. A `cause` means that another attempt cannot succeed, so there is none.
 
         `delay_ms` is the wait before the next attempt; None means the backoff of the job.
@@ -321,13 +313,13 @@ class Runner:
                 delay = self._delay_ms(options, made, error) if delay_ms is None else delay_ms
                 if delay is None:
                     return self._failed(run, error, "retries_exhausted")
-                return Ended(run, "r", failure.packed(), f"{delay} {failure.reason()}", error, delay / 1000)
+                return EndedRun(run, Retry(failure.packed(), delay / 1000, failure.reason()), error)
             except (Exception, SystemExit) as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
                 broken.__context__ = error
                 failure, error, cause = failure_of(broken), broken, "unrecoverable"
-        policy = policy_text(options.keep_failed, options.result_ttl)
-        option = failed_option(policy, cause or "retries_exhausted", failure.reason())
-        return Ended(run, "f", failure.packed(), option, error)
+        retention = _retention(options.keep_failed, options.result_ttl)
+        outcome = Failed(failure.packed(), cause or "retries_exhausted", failure.reason(), retention)
+        return EndedRun(run, outcome, error)
 
     def _delay_ms(self, options: JobOptions, made: int, error: BaseException) -> int | None:
         backoff = options.backoff
@@ -336,6 +328,11 @@ class Runner:
         if backoff.kind != "custom":
             return round(backoff.delay(made, random.random) * 1000)
         return ask(self._strategies, backoff.name, made, error)
+
+
+def unreadable(run: Run, error: SerializationError) -> EndedRun:
+    """Return the outcome of a job whose options cannot be decoded. Its handler was not called."""
+    return EndedRun(run, Failed(failure_of(error).packed(), "malformed", "malformed"), error)
 
 
 def _final_cause(job: Job[Any, Any], error: BaseException) -> FailureCause | None:

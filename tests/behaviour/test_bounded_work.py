@@ -9,6 +9,7 @@ import pytest
 
 from glidemq_async import JobOptions
 from glidemq_async.functions.callers import Arg, Functions
+from glidemq_async.functions.outcomes import Retention
 from tests.hands import NOTHING, Hands
 from tests.kinds import add_kind, idle_workers
 from tests.places import Place
@@ -82,19 +83,14 @@ async def test_a_reader_that_is_gone_for_a_week_holds_no_events(timed: Timed) ->
 
 async def test_jobs_with_a_policy_each_remove_no_more_than_jobs_that_share_one(queue: AnyQueue, place: Place) -> None:
     hands, backlog, many = Hands(queue, place), 3_000, 100
-    functions = functions_of(queue)
 
-    async def complete(number: int, policies: list[str]) -> None:
+    async def complete(number: int, retention: list[Retention]) -> None:
         await add_kind(queue, number)
-        holds = await hands.claim(number)
-        args: list[Arg] = []
-        for hold, policy in zip(holds, policies, strict=True):
-            args += ["c", hold.id, hold.entry, NOTHING, policy]
-        await functions.settle_and_claim(functions.settle_request(hands.lane, hands.name, 0, 30_000, "u", number, args))
+        await hands.complete(*await hands.claim(number), retention=retention)
 
     for _ in range(backlog // 500):
-        await complete(500, ["-1 -1"] * 500)
-    await complete(many, [f"{10 + number} -1" for number in range(many)])
+        await complete(500, [Retention()] * 500)
+    await complete(many, [Retention(10 + number) for number in range(many)])
     assert (await counts(queue))["completed"] >= backlog + many - (many + 500)
 
 

@@ -178,11 +178,11 @@ async def test_a_run_whose_claim_was_lost_writes_nothing() -> None:
 async def test_the_first_call_after_a_failover_says_that_claims_may_be_lost() -> None:
     async with lost_claims() as (_, workers):
         lost, hold = await workers.claim()
-        reply: SettleReply = await workers.zombie.call(flags="u")
+        reply: SettleReply = await workers.zombie.complete()
         assert reply.is_broken
-        assert (await workers.zombie.call(flags="u")).is_broken is False
+        assert (await workers.zombie.complete()).is_broken is False
         # Until it has renewed its leases, a worker asks for each run.
-        assert (await workers.zombie.call(lost, flags="uv")).refused == {0: "stale"}
+        assert (await workers.zombie.complete(lost, verify=True)).refused == {0: "stale"}
         assert await workers.heir.settle(hold) is None
 
 

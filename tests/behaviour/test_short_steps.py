@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import Arg, Functions, Lane
+from glidemq_async.functions.callers import Arg, Functions, Lane, SettledRun
+from glidemq_async.functions.outcomes import Failed, Retention
 from tests.kinds import add_kind
 from tests.places import Place
 from tests.relay import Relay
@@ -47,14 +48,13 @@ class Meter:
 async def end_all(queue: AnyQueue) -> None:
     """Run every job to its failure, and keep them all."""
     functions, lane = Functions(queue.storage, f"glide:{{{queue.name}}}"), Lane("ender")
-    settled: list[Arg] = []
+    settled: list[SettledRun] = []
     while True:
         reply = await functions.settle_and_claim(
-            functions.settle_request(lane, "ender", BATCH, 30_000, "u", len(settled) // 5, settled)
+            functions.settle_request(lane, "ender", BATCH, 30_000, settled, subscribed=False)
         )
-        settled = []
-        for job in reply.jobs:
-            settled += ["f", job[4] or b"", job[5] or b"", b"\xc0", "-1 -1;retries_exhausted;broken"]
+        failed = Failed(b"\xc0", "retries_exhausted", "broken", Retention())
+        settled = [SettledRun(job.id, job.entry, None, failed) for job in reply.jobs]
         if not settled:
             break
     await functions.close_worker("ender")

@@ -21,7 +21,7 @@ from tests.model.parts import Settled
 from tests.model.schedule_actions import ScheduleActions
 from tests.model.users import Users
 from tests.model.wakeups import SECOND_LATER_MS
-from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, run_args
+from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, settled_run
 
 
 class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
@@ -71,7 +71,13 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
             worker.held.pop(one.token, None)
         slots = 0 if leaves else worker.free
         request = self.functions.settle_request(
-            worker.lane, name, slots, worker.lock, worker.flags, len(settled), [a for s in settled for a in run_args(s)]
+            worker.lane,
+            name,
+            slots,
+            worker.lock,
+            [settled_run(one) for one in settled],
+            subscribed=worker.listens,
+            idle=worker.registered,
         )
         self.driver.delivery = delivery
         self.wakeups.calls(name)
@@ -79,7 +85,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         refused = self.model.settle(settled)
         self.wakeups.ask()
         seen = self.driver.snapshot()
-        started = [str(job[4] or b"", "utf-8") for job in reply.jobs]
+        started = [job.id for job in reply.jobs]
         jobs = self.model.claim(name, slots, worker.lock, started, seen.waiting())
         call = worker.unanswered = Unanswered(request, refused, jobs, slots)
         if call.free:

@@ -8,7 +8,8 @@ import msgpack
 import pytest
 
 from glidemq_async.functions import loader
-from glidemq_async.functions.callers import AddRequest, Lane, SettleReply
+from glidemq_async.functions.callers import AddRequest, Lane, SettledRun, SettleReply
+from glidemq_async.functions.outcomes import Failed, Retry
 from tests.model.choices import START_MS
 from tests.model.driver import BASE, Driver, run
 
@@ -30,16 +31,16 @@ def step(queue: Driver, function: str, *args: str | int) -> tuple[str, object]:
     return cursor.decode(), done
 
 
-def settle(queue: Driver, lane: Lane, slots: int, *words: str) -> SettleReply:
-    request = queue.functions.settle_request(lane, "w", slots, 30_000, "", len(words) // 5, list(words))
+def settle(queue: Driver, lane: Lane, slots: int, *settled: SettledRun) -> SettleReply:
+    request = queue.functions.settle_request(lane, "w", slots, 30_000, settled, subscribed=True)
     return run(queue.functions.settle_and_claim(request))
 
 
 def fail_all(queue: Driver, lane: Lane) -> list[str]:
     """Run what waits, and let it fail; answers the ids."""
-    jobs = [(str(job[4] or b"", "utf-8"), str(job[5] or b"", "utf-8")) for job in settle(queue, lane, 100).jobs]
-    settle(queue, lane, 0, *(word for id_, token in jobs for word in ("f", id_, token, "", ";unrecoverable;error")))
-    return [id_ for id_, _ in jobs]
+    jobs, failed = settle(queue, lane, 100).jobs, Failed(b"", "unrecoverable", "error")
+    settle(queue, lane, 0, *(SettledRun(job.id, job.entry, None, failed) for job in jobs))
+    return [job.id for job in jobs]
 
 
 def test_draining_reaches_what_stands_behind_a_job_that_was_passed_over_and_left(queue: Driver) -> None:
@@ -74,8 +75,8 @@ def test_draining_a_deleted_record_leaves_its_key_free(queue: Driver) -> None:
     [first] = add(queue, 1, key="x")
     lane = Lane("l")
     [job] = settle(queue, lane, 1).jobs
-    settle(queue, lane, 0, "r", first, str(job[5] or b"", "utf-8"), "", "20000 error")
+    settle(queue, lane, 0, SettledRun(first, job.entry, None, Retry(b"", 20.0, "error")))
     queue.wire.send("UNLINK", f"{BASE}:job:{first}")
     step(queue, "drainJobs", "", 1, 500)
     [second] = add(queue, 1, key="x")
-    assert [str(job[4] or b"", "utf-8") for job in settle(queue, lane, 1).jobs] == [second]
+    assert [job.id for job in settle(queue, lane, 1).jobs] == [second]

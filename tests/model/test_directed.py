@@ -8,12 +8,14 @@ import msgpack
 import pytest
 
 from glidemq_async.functions import loader
-from glidemq_async.functions.callers import AddRequest, Arg, Lane, SettleReply
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, Lane, SettledRun, SettleReply
+from glidemq_async.functions.outcomes import Completed, Delayed, Outcome, Released
 from tests.model.choices import START_MS
 from tests.model.driver import BASE, Driver, run
 from tests.model.wakeups import Wakeups
 
 Call = Callable[..., SettleReply]
+COMPLETED = Completed(b"")
 
 
 @pytest.fixture
@@ -23,10 +25,9 @@ def call(driver: Driver) -> Call:
     driver.reset(START_MS)
     lanes: dict[str, Lane] = {}
 
-    def settle_and_claim(worker: str, slots: int, *settled: Arg) -> SettleReply:
+    def settle_and_claim(worker: str, slots: int, *settled: SettledRun) -> SettleReply:
         lane = lanes.setdefault(worker, Lane(worker))
-        runs = len(settled) // 5
-        request = driver.functions.settle_request(lane, worker, slots, 30_000, "i", runs, list(settled))
+        request = driver.functions.settle_request(lane, worker, slots, 30_000, settled, subscribed=True, idle=True)
         return run(driver.functions.settle_and_claim(request))
 
     return settle_and_claim
@@ -38,12 +39,16 @@ def add(driver: Driver, count: int, **extra: object) -> list[str]:
 
 
 def ids_of(reply: SettleReply) -> list[str]:
-    return [str(job[4] or b"", "utf-8") for job in reply.jobs]
+    return [job.id for job in reply.jobs]
 
 
-def end(verb: str, reply: SettleReply, option: str = "") -> list[Arg]:
-    """The words that end all runs of a claim."""
-    return [word for job in reply.jobs for word in (verb, job[4] or b"", job[5] or b"", b"", option)]
+def ended(job: ClaimedJob, outcome: Outcome = COMPLETED) -> SettledRun:
+    return SettledRun(job.id, job.entry, None, outcome)
+
+
+def end(reply: SettleReply, outcome: Outcome = COMPLETED) -> list[SettledRun]:
+    """The ends of all runs of a claim."""
+    return [ended(job, outcome) for job in reply.jobs]
 
 
 def woken(wakeups: Wakeups, name: str) -> bool:
@@ -91,7 +96,7 @@ def test_a_caller_without_free_slots_leaves_the_timer_to_another(driver: Driver,
     add(driver, 1)
     job = call("w2", 1).jobs[0]
     call("w1", 1)
-    call("w2", 0, "d", job[4] or b"", job[5] or b"", b"", "7000")
+    call("w2", 0, ended(job, Delayed(7.0)))
     wakeups.ask()
     wakeups.hear()
     assert wakeups.woken("w1"), "a job is due in 7 s, and nobody's alarm is set"
@@ -100,23 +105,21 @@ def test_a_caller_without_free_slots_leaves_the_timer_to_another(driver: Driver,
 def test_a_claim_of_many_thousand_slots(driver: Driver, call: Call) -> None:
     ids = [id_ for _ in range(20) for id_ in add(driver, 1_000)]
     ids += add(driver, 1, ttl=60_000)
-    assert sorted(job[4] or b"" for job in call("w1", 30_000).jobs) == sorted(id_.encode() for id_ in ids)
+    assert sorted(ids_of(call("w1", 30_000))) == sorted(ids)
 
 
 def test_a_destroyed_group_does_not_wedge_the_queue(driver: Driver, call: Call) -> None:
     ids = add(driver, 3)
     held = call("w1", 2).jobs
-    back = [word for job in held[:1] for word in ("b", job[4] or b"", job[5] or b"", b"", b"")]
-    held = [*held[1:], *call("w1", 1, *back).jobs]
-    assert [job[5] and job[5][:1] for job in held] == [b"s", b"l"]
+    held = [*held[1:], *call("w1", 1, ended(held[0], Released())).jobs]
+    assert [job.entry[:1] for job in held] == ["s", "l"]
     for stream in ("stream", "lane"):
         driver.wire.send("XGROUP", "DESTROY", f"{BASE}:{stream}", "workers")
     run(driver.functions.sweep(9, 0, 10**9, resume=False))
     seen = set[str]()
     while jobs := call("w2", 1).jobs:
-        words = ("c", jobs[0][4] or b"", jobs[0][5] or b"", b"", b"")
-        assert call("w2", 0, *words).refused == {}
-        seen.add((jobs[0][4] or b"").decode())
+        assert call("w2", 0, ended(jobs[0])).refused == {}
+        seen.add(jobs[0].id)
     assert seen == set(ids)
     assert run(driver.functions.count_jobs())["completed"] == 3
     assert driver.findings(ids) == []
@@ -164,13 +167,13 @@ def test_a_debounced_add_that_is_refused_replaces_nothing(driver: Driver, call: 
 def test_lines_that_are_filled_at_every_claim_take_turns(driver: Driver, call: Call, others: dict[str, object]) -> None:
     """Adding and claiming go in step, and both count."""
     run(driver.functions.set_key_limits("", concurrency="9"))
-    plain, started, held = {*add(driver, 30)}, list[str](), list[Arg]()
+    plain, started, held = {*add(driver, 30)}, list[str](), list[SettledRun]()
     add(driver, 1, **others)
     for _ in range(6):
         add(driver, 1, **others)
         reply = call("w1", 1, *held)
         started += ids_of(reply)
-        held = end("c", reply)
+        held = end(reply)
     assert 2 <= len(plain & {*started}) <= 4, "two lines, six claims of one job each"
 
 
@@ -195,7 +198,7 @@ def test_a_destroyed_group_does_not_hold_a_key(driver: Driver, call: Call) -> No
     run(driver.functions.sweep(9, 0, 10**9, resume=False))
     first = call("w2", 2)
     assert ids_of(first) == ids[:1]
-    assert ids_of(call("w2", 2, *end("c", first))) == ids[1:]
+    assert ids_of(call("w2", 2, *end(first))) == ids[1:]
     assert driver.findings(ids) == []
 
 
@@ -213,7 +216,7 @@ def test_a_debounced_add_leaves_a_running_job_alone(driver: Driver, call: Call) 
     reply = call("w1", 1)
     assert ids_of(reply) == [first]
     [second] = add(driver, 1, dedup=dedup)
-    after = call("w1", 1, *end("c", reply))
+    after = call("w1", 1, *end(reply))
     assert (after.refused, ids_of(after)) == ({}, [second])
 
 
@@ -223,4 +226,4 @@ def test_the_worker_of_a_removed_run_is_told(driver: Driver, call: Call) -> None
     [job] = call("w1", 1).jobs
     assert run(driver.functions.change_job("removeJob", first)) == "ok"
     wakeups.ask()
-    assert wakeups.hear() == [("w1", f"x {str(job[5] or b'', 'utf-8')}")]
+    assert wakeups.hear() == [("w1", f"x {job.entry}")]

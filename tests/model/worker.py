@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgpack
 
-from glidemq_async.functions.callers import AddRequest, Arg, ClaimedJob, Lane, SettleRequest
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, Lane, SettledRun, SettleRequest
+from glidemq_async.functions.outcomes import (
+    Completed,
+    Delayed,
+    Failed,
+    FailureCause,
+    Outcome,
+    RateLimited,
+    Released,
+    Retention,
+    Retry,
+)
 from tests.model.compare import created, route
 from tests.model.compare_letters import letter
 from tests.model.parts import Job, NewJob, Settled
@@ -24,10 +37,6 @@ class Worker:
         self.lane = Lane(name)
         self.held: dict[str, str] = {}  # lease -> job
         self.unanswered: Unanswered | None = None
-
-    @property
-    def flags(self) -> str:
-        return ("" if self.listens else "u") + ("i" if self.registered else "")
 
     @property
     def free(self) -> int:
@@ -68,28 +77,39 @@ def packed_extra(extra: dict[str, object]) -> bytes:
     return msgpack.packb(extra) if extra else b""
 
 
-def run_args(run: Settled) -> list[Arg]:
-    policy = "" if run.retention is None else f"{run.retention[0]} {run.retention[1]}"
-    policy += "" if run.ttl is None else f" t{run.ttl}"
-    option = {
-        "c": policy,
-        "f": f"{policy};{run.cause};{run.reason}",
-        "r": f"{run.delay} {run.reason}",
-        "d": str(run.delay),
-        "l": str(run.delay),
-        "b": "",
-    }
-    return [run.verb, run.id, run.token, run.payload, option[run.verb]]
+def settled_run(run: Settled) -> SettledRun:
+    return SettledRun(run.id, run.token, None, _outcome(run))
 
 
-def claimed_fields(fields: ClaimedJob) -> tuple[object, ...]:
-    name, data, _, fence, id_, entry, *history = [value.decode(errors="replace") if value else None for value in fields]
-    if len(history) == 1:
-        history = [None, None, None, None, *history, None]
-    failures, stalls, added, progress, way, _ = history or [None] * 6
-    since, origin = created(added, entry or "", way), letter(fields[11]) if len(fields) > 11 and fields[11] else None
-    counts = int(fence or 0), int(failures or 0), int(stalls or 0)
-    return name, data, id_, entry, counts, progress, since, route(way), origin
+def _outcome(run: Settled) -> Outcome:
+    payload, delay = run.payload.encode(), run.delay / 1000
+    match run.verb:
+        case "c":
+            return Completed(payload, _retention(run))
+        case "f":
+            return Failed(payload, cast("FailureCause", run.cause), run.reason, _retention(run))
+        case "r":
+            return Retry(payload, delay, run.reason)
+        case "d":
+            return Delayed(delay, run.payload)
+        case "l":
+            return RateLimited(delay, run.payload)
+        case _:
+            return Released()
+
+
+def _retention(run: Settled) -> Retention | None:
+    if run.retention is None:
+        return None if run.ttl is None else Retention(ttl_ms=run.ttl)
+    count, age = run.retention
+    return Retention(None if count == -1 else count, None if age == -1 else age, run.ttl)
+
+
+def claimed_fields(job: ClaimedJob) -> tuple[object, ...]:
+    added, way, progress = (None if field is None else field.decode() for field in (job.added, job.route, job.progress))
+    since, origin = created(added, job.entry, way), letter(job.origin) if job.origin else None
+    counts = job.fence, job.failures, job.stalls
+    return job.name, job.data.decode() or None, job.id, job.entry, counts, progress, since, route(way), origin
 
 
 def as_claimed(job: Job, since: int) -> tuple[object, ...]:

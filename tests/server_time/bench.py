@@ -11,11 +11,12 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgpack
 
-from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane
+from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane, SettledRun
 from glidemq_async.storage import Endpoint, open_storage
 from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.wire import Wire
+from tests.hands import outcome_of
 from tests.places import Place
 from tests.relay import Relay
 
@@ -78,33 +79,33 @@ class Bench:
             packed = [msgpack.packb({**extra, "key": f"k{number % keys}"}) for number in numbers]
             await self.functions.add_jobs([AddRequest("", "n", NIL, b"", one) for one in packed])
 
-    async def claim(self, most: int, consumer: str = "bench", lock_ms: int = 30_000) -> list[tuple[bytes, bytes]]:
+    async def claim(self, most: int, consumer: str = "bench", lock_ms: int = 30_000) -> list[tuple[str, str]]:
         """Claim up to so many jobs; returns id and entry of each."""
-        held: list[tuple[bytes, bytes]] = []
+        held: list[tuple[str, str]] = []
         while len(held) < most:
             request = self.functions.settle_request(
-                self._lane, consumer, min(AT_ONCE, most - len(held)), lock_ms, "u", 0, []
+                self._lane, consumer, min(AT_ONCE, most - len(held)), lock_ms, subscribed=False
             )
             jobs = (await self.functions.settle_and_claim(request)).jobs
             if not jobs:
                 break
-            held += [(job[4] or b"", job[5] or b"") for job in jobs]
+            held += [(job.id, job.entry) for job in jobs]
         return held
 
-    async def settle(self, held: Sequence[tuple[bytes, bytes]], verb: str, option: str, payload: bytes = NIL) -> None:
+    async def settle(self, held: Sequence[tuple[str, str]], verb: str, option: str, payload: bytes = NIL) -> None:
         """Settle runs of the consumer `bench`."""
         step = max(1, min(AT_ONCE, 2 * MIB // len(payload)))
         for start in range(0, len(held), step):
             some = held[start : start + step]
-            args: list[Arg] = [arg for job_id, entry in some for arg in (verb, job_id, entry, payload, option)]
-            request = self.functions.settle_request(self._lane, "bench", 0, 30_000, "u", len(some), args)
+            runs = [SettledRun(job_id, entry, None, outcome_of(verb, option, payload)) for job_id, entry in some]
+            request = self.functions.settle_request(self._lane, "bench", 0, 30_000, runs, subscribed=False)
             assert not (await self.functions.settle_and_claim(request)).refused
 
     async def end(self, most: int, verb: str = "c", payload: bytes = NIL) -> list[str]:
         """Run jobs to their end and keep them all; returns their ids."""
         held = await self.claim(most)
         await self.settle(held, verb, "-1 -1" if verb == "c" else "-1 -1;retries_exhausted;broken", payload)
-        return [job_id.decode() for job_id, _ in held]
+        return [job_id for job_id, _ in held]
 
     async def crowd(self, number: int = 1_000) -> None:
         """Let so many workers stand as idle that have died."""

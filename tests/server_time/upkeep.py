@@ -19,9 +19,9 @@ async def sweep(b: Bench, max_stalled: int = 3) -> None:
         resume = True
 
 
-async def vanish(b: Bench, held: list[tuple[bytes, bytes]]) -> None:
+async def vanish(b: Bench, held: list[tuple[str, str]]) -> None:
     """Let the leases of these runs have ended."""
-    for letter, stream in ((b"s", "stream"), (b"l", "lane"), (b"k", "lane")):
+    for letter, stream in (("s", "stream"), ("l", "lane"), ("k", "lane")):
         raw = [entry[1:] for _, entry in held if entry[:1] == letter]
         for start in range(0, len(raw), 500):
             some = raw[start : start + 500]
@@ -36,10 +36,9 @@ async def renew_leases(b: Bench) -> None:
     held = await b.claim(500)
     await b.add(500, lifo=True)
     held += await b.claim(500)
-    pairs = [(job_id.decode(), entry.decode()) for job_id, entry in held]
-    for job_id, _ in pairs[:200]:
+    for job_id, _ in held[:200]:
         await b.functions.revoke_job(job_id, "")
-    await b.functions.renew_leases("bench", b"x" * 500, pairs, 10)
+    await b.functions.renew_leases("bench", b"x" * 500, held, 10)
 
 
 @largest("sweep", "stalled")
@@ -147,7 +146,7 @@ async def close_worker(b: Bench) -> None:
     await b.add(400)
     held += await b.claim(400)
     for job_id, _ in held[::2]:
-        await b.functions.revoke_job(job_id.decode(), "")
+        await b.functions.revoke_job(job_id, "")
     await b.crowd()
     await b.functions.close_worker("bench")
 

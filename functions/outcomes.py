@@ -1,0 +1,73 @@
+"""The outcomes of runs as types. settle_calls.py encodes them for the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+FailureCause: TypeAlias = Literal[
+    "retries_exhausted", "unrecoverable", "stalled", "undelivered", "expired", "revoked", "malformed", "oversize"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How many ended jobs of the queue are kept besides this one, and for how long. None means no limit.
+
+    `ttl_ms` keeps this job's record for exactly that time instead.
+    """
+
+    count: int | None = None
+    age_ms: int | None = None
+    ttl_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The handler returned a result. Without a retention the queue's default applies."""
+
+    result: bytes
+    retention: Retention | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job has failed for good. `error` is the packed failure, b"" for a revoked job."""
+
+    error: bytes
+    cause: FailureCause
+    reason: str
+    retention: Retention | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The attempt has failed, and the job runs again after `delay` seconds. `error` is the packed failure."""
+
+    error: bytes
+    delay: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """The job runs again after `delay` seconds, and no attempt is counted. The reason may be empty."""
+
+    delay: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimited:
+    """Like Delayed. In addition the job's key, or the queue of a job without one, starts nothing before that time."""
+
+    delay: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The job was not run to its end. It returns to the queue, and no attempt is counted."""
+
+
+Outcome: TypeAlias = Completed | Failed | Retry | Delayed | RateLimited | Released
