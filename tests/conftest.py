@@ -13,12 +13,12 @@ import pytest
 
 from glidemq_async import Queue
 from glidemq_async.storage import MemoryStorage, Storage, open_storage
-from tests import places as all_places
-from tests.places import Place, Places
-from tests.servers import redis7_binary
-from tests.tidiness import Held, held, left_since, tasks_left, verify
-from tests.timed import Timed, place_of
-from tests.timed import timed as timed_queue
+from tests.support import stores as all_places
+from tests.support.clocked_queue import Timed, place_of
+from tests.support.clocked_queue import timed as timed_queue
+from tests.support.leak_check import Held, held, left_since, tasks_left, verify
+from tests.support.servers import redis7_binary
+from tests.support.stores import Place, Places
 
 REDIS7_SHARE = 3
 """Every so many tests that run on two storages run on the older server at each run too, the others at night."""

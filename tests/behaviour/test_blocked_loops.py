@@ -12,7 +12,7 @@ import pytest
 from glidemq_async import Job, LeaseLost, Queue, Worker
 from glidemq_async._internal import failpoints
 from glidemq_async.storage import MemoryStorage, Storage
-from tests.workbench import AnyJob, Gate, Heard, ended, soon, until, worker_of
+from tests.support.helpers import AnyJob, Gate, Heard, ended, soon, until, worker_of
 
 
 class Elsewhere:

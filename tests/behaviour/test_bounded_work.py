@@ -10,12 +10,12 @@ import pytest
 from glidemq_async import JobOptions
 from glidemq_async.functions.callers import Arg, Functions
 from glidemq_async.functions.outcomes import Retention
-from tests.hands import NOTHING, Hands
-from tests.kinds import add_kind, idle_workers
-from tests.places import Place
 from tests.server_time.bench import bench
-from tests.timed import DAY, Timed
-from tests.workbench import AnyQueue, Gate, counts, echo, soon, worker_of
+from tests.support.clocked_queue import DAY, Timed
+from tests.support.fake_worker import NOTHING, Hands
+from tests.support.helpers import AnyQueue, Gate, counts, echo, soon, worker_of
+from tests.support.stores import Place
+from tests.support.waiting_jobs import add_kind, idle_workers
 
 MIB = 1024 * 1024
 LEAST_TRIES, MOST_TRIES = 5, 24

@@ -11,7 +11,7 @@ import pytest
 from glidemq_async import Job, JobBudget, RateLimited
 from glidemq_async.executors import Executor, InlineExecutor, SubprocessExecutor, ThreadExecutor
 from tests.executors import hostile
-from tests.workbench import AnyQueue, ended, told, worker_of
+from tests.support.helpers import AnyQueue, ended, told, worker_of
 
 AnyJob = Job[Any, Any]
 pytestmark = pytest.mark.only_on("memory")

@@ -9,11 +9,11 @@ import pytest
 
 from glidemq_async import Deduplication, JobOptions, KeepJobs, RateLimit, TokenBucket
 from glidemq_async.functions.callers import Delivery, Functions
-from tests.hands import NOTHING, Hands
-from tests.places import Place
-from tests.rows import rows
-from tests.timed import DAY, HOUR, SECOND, Timed
-from tests.workbench import AnyQueue, Heard, echo, soon, worker_of
+from tests.support.bulk_rows import rows
+from tests.support.clocked_queue import DAY, HOUR, SECOND, Timed
+from tests.support.fake_worker import NOTHING, Hands
+from tests.support.helpers import AnyQueue, Heard, echo, soon, worker_of
+from tests.support.stores import Place
 
 GAP = 15 * SECOND
 

@@ -14,7 +14,7 @@ from glidemq_async.storage import MemoryStorage
 from glidemq_async.storage.protocol import Subscription
 from glidemq_async.tasks.app_worker import AppWorker
 from glidemq_async.worker.lifecycle import Runs
-from tests.workbench import echo, soon
+from tests.support.helpers import echo, soon
 
 Reply: TypeAlias = Any
 #: Calls that the start of a worker makes, in order; `subscribe` is the last.

@@ -6,7 +6,7 @@ from typing import Any
 
 from glidemq_async import EventGap, Queue, QueueEvents
 from glidemq_async.storage import Endpoint, MemoryStorage
-from tests.places import Place
+from tests.support.stores import Place
 
 
 async def test_events_are_capped_by_bytes_and_the_loss_is_told() -> None:

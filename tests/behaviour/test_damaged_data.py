@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import pytest
 
 from glidemq_async import JobOptions
-from tests.hands import Hands
-from tests.places import Place
-from tests.workbench import AnyQueue, Gate, Heard, echo, until, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyQueue, Gate, Heard, echo, until, worker_of
+from tests.support.stores import Place
 
 Command: TypeAlias = tuple[str | bytes, ...]
 Damage: TypeAlias = Callable[[str], list[Command]]

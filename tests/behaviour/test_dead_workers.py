@@ -11,11 +11,11 @@ import pytest
 
 from glidemq_async import Queue
 from glidemq_async.storage import open_storage
-from tests.hands import Hands, Hold
-from tests.places import Place, endpoint_of
-from tests.servers import standalone
-from tests.timed import HOUR, MINUTE, SECOND, Timed
-from tests.workbench import AnyQueue, Gate, Heard, echo, ended, soon, worker_of
+from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
+from tests.support.fake_worker import Hands, Hold
+from tests.support.helpers import AnyQueue, Gate, Heard, echo, ended, soon, worker_of
+from tests.support.servers import standalone
+from tests.support.stores import Place, endpoint_of
 
 GAP = 15 * SECOND
 pytestmark = pytest.mark.untidy  # workers that died do not sign off

@@ -6,7 +6,7 @@ from glidemq_async import Queue, Worker
 from glidemq_async.jobs.job import Job
 from glidemq_async.storage import MemoryStorage
 from glidemq_async.storage.redis.library import pack
-from tests.workbench import soon
+from tests.support.helpers import soon
 
 
 async def double(job: Job[int, int]) -> int:

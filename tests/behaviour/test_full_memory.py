@@ -6,10 +6,10 @@ import pytest
 
 from glidemq_async import Queue, QueueFull
 from glidemq_async.storage import open_storage
-from tests.places import Place, endpoint_of
-from tests.servers import standalone
-from tests.tidiness import verify
-from tests.workbench import AnyQueue, Gate, echo, ended, worker_of
+from tests.support.helpers import AnyQueue, Gate, echo, ended, worker_of
+from tests.support.leak_check import verify
+from tests.support.servers import standalone
+from tests.support.stores import Place, endpoint_of
 
 FILLER = b"x" * 500_000
 

@@ -16,8 +16,8 @@ from glidemq_async._internal.http_endpoint import Page
 from glidemq_async.storage import RedisStorage
 from glidemq_async.worker import health
 from glidemq_async.worker.leases import LeaseRenewer
-from tests.servers import Server, eventually, free_port, standalone
-from tests.workbench import AnyJob, AnyWorker, Gate, echo, soon
+from tests.support.helpers import AnyJob, AnyWorker, Gate, echo, soon
+from tests.support.servers import Server, eventually, free_port, standalone
 
 pytestmark = pytest.mark.timeout(30)
 

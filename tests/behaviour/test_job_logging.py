@@ -13,8 +13,8 @@ import pytest
 
 from glidemq_async import BatchOptions
 from glidemq_async.telemetry import JobFilter, JobLogging, JsonFormatter
-from tests.spans import Recorder
-from tests.workbench import AnyJob, AnyQueue, Heard, ended, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, soon, worker_of
+from tests.support.telemetry_recorder import Recorder
 
 log = logging.getLogger("app.jobs")
 

@@ -12,7 +12,7 @@ from glidemq_async import Queue
 from glidemq_async.storage import MemoryStorage
 from glidemq_async.storage.protocol import Subscription
 from glidemq_async.worker.leases import LeaseRenewer
-from tests.workbench import AnyJob, Gate, ended, soon, until, worker_of
+from tests.support.helpers import AnyJob, Gate, ended, soon, until, worker_of
 
 STOPS = (b"r ", b"x ")
 """How the messages begin that tell a worker to stop a run."""

@@ -13,12 +13,12 @@ import pytest
 from glidemq_async import Queue
 from glidemq_async.functions.callers import SettleReply
 from glidemq_async.storage import open_storage
-from tests.hands import Hands, Hold
-from tests.places import Place, endpoint_of
-from tests.servers import standalone
 from tests.storage.proxy import proxied
-from tests.timed import SECOND, Timed
-from tests.workbench import AnyJob, Heard, worker_of
+from tests.support.clocked_queue import SECOND, Timed
+from tests.support.fake_worker import Hands, Hold
+from tests.support.helpers import AnyJob, Heard, worker_of
+from tests.support.servers import standalone
+from tests.support.stores import Place, endpoint_of
 
 pytestmark = pytest.mark.untidy
 LEASE = 30 * SECOND

@@ -14,12 +14,12 @@ from glidemq_async import Queue
 from glidemq_async.client.scheduler_runner import LOGGED_UNREADABLE, Timekeeper
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Arg, MemoryStorage, Storage
-from tests.places import Place
-from tests.relay import Relay
-from tests.schedules import base_of
-from tests.tidiness import verify
-from tests.timed import MINUTE, Clock, place_of
-from tests.workbench import AnyQueue
+from tests.support.clocked_queue import MINUTE, Clock, place_of
+from tests.support.helpers import AnyQueue
+from tests.support.leak_check import verify
+from tests.support.recording_storage import Relay
+from tests.support.schedulers import base_of
+from tests.support.stores import Place
 
 ROUND_TRIP = 0.004
 

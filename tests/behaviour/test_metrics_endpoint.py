@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from glidemq_async import Queue, RetryLater, StorageUnavailable, UnrecoverableError, WorkerPool
 from glidemq_async.storage import Storage
 from glidemq_async.telemetry import HttpEndpoint, Page, Prometheus
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, worker_of
 
 Samples = Mapping[str, float]
 

@@ -11,9 +11,9 @@ import pytest
 
 from glidemq_async import JobScheduler, Queue, QueueEvent
 from glidemq_async.storage import Endpoint, MemoryStorage, Storage
-from tests.places import Place
-from tests.tidiness import verify
-from tests.workbench import AnyQueue, history, listening
+from tests.support.helpers import AnyQueue, history, listening
+from tests.support.leak_check import verify
+from tests.support.stores import Place
 
 NOON = datetime(2030, 5, 6, 12, 20, tzinfo=UTC)
 HOURLY: dict[str, Any] = {"cron": "0 * * * *"}

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from glidemq_async import Queue, StorageUnavailable
-from tests.workbench import AnyQueue, soon
+from tests.support.helpers import AnyQueue, soon
 
 
 class Pretender:

@@ -24,9 +24,9 @@ from glidemq_async import (
     Signing,
 )
 from glidemq_async.storage import Storage
-from tests.letters import hopeless
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, worker_of
+from tests.support.dead_letters import hopeless
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, worker_of
+from tests.support.stores import Place
 
 OLD, NEW = b"-----old-secret-32-bytes-key----", b"-----new-secret-32-bytes-key----"
 SEALED: Sequence[Codec] = [Compression("zstd", threshold=100), Encryption({"new": NEW}), Signing({"sign": OLD})]

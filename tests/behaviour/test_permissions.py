@@ -13,7 +13,7 @@ import pytest
 from glidemq_async import Job, Queue, QueueEvent, QueueEvents, Worker
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage.redis import access, subscriptions
-from tests.servers import Server, eventually, redis7_binary, standalone
+from tests.support.servers import Server, eventually, redis7_binary, standalone
 
 GUIDE = Path(__file__).parents[2] / "docs" / "operating.md"
 

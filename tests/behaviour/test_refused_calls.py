@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import Queue, Worker
 from glidemq_async.jobs.job import Job
-from tests.servers import standalone
+from tests.support.servers import standalone
 
 REFUSED_SECONDS = 2.0
 

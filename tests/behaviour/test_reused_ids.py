@@ -13,8 +13,8 @@ import pytest
 from glidemq_async import JobOptions, Queue
 from glidemq_async.storage import Endpoint, MemoryStorage
 from glidemq_async.storage.protocol import Arg, Subscription, Wait
-from tests.places import Place
-from tests.workbench import AnyQueue, echo, soon, worker_of
+from tests.support.helpers import AnyQueue, echo, soon, worker_of
+from tests.support.stores import Place
 
 
 class HoldingBack(MemoryStorage):

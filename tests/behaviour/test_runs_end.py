@@ -12,8 +12,7 @@ from glidemq_async import Backoff, JobOptions, Queue
 from glidemq_async.storage import MemoryStorage
 from glidemq_async.storage.protocol import Arg, Subscription, Wait
 from glidemq_async.worker.leases import LeaseRenewer
-from tests.places import Place
-from tests.workbench import (
+from tests.support.helpers import (
     AnyJob,
     AnyQueue,
     AnyWorker,
@@ -26,6 +25,7 @@ from tests.workbench import (
     until,
     worker_of,
 )
+from tests.support.stores import Place
 
 STOPS = (b"r ", b"x ")
 """How the messages begin that tell a worker to stop a run."""

@@ -13,10 +13,10 @@ import pytest
 from glidemq_async import Queue
 from glidemq_async.functions.callers import Arg, Functions, Lane, SettledRun
 from glidemq_async.functions.outcomes import Failed, Retention
-from tests.kinds import add_kind
-from tests.places import Place
-from tests.relay import Relay
-from tests.slowness import slowness
+from tests.support.machine_speed import slowness
+from tests.support.recording_storage import Relay
+from tests.support.stores import Place
+from tests.support.waiting_jobs import add_kind
 
 LONGEST_MS = 10
 BATCH = 500

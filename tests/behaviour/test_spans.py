@@ -20,10 +20,10 @@ from glidemq_async import JobOptions, Queue, RetryLater, SerializationError
 from glidemq_async.options.validation import MAX_HEADERS_BYTES
 from glidemq_async.queues.base import JobInput
 from glidemq_async.storage import Storage
-from tests.letters import fail
-from tests.places import Place
-from tests.spans import Recorder, attributes
-from tests.workbench import AnyJob, AnyQueue, Heard, echo, ended, soon, until, worker_of
+from tests.support.dead_letters import fail
+from tests.support.helpers import AnyJob, AnyQueue, Heard, echo, ended, soon, until, worker_of
+from tests.support.stores import Place
+from tests.support.telemetry_recorder import Recorder, attributes
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ messaging_metrics: Any = import_module("opentelemetry.semconv._incubating.metric
 CHILD = """
 import asyncio, json, sys
 from glidemq_async import Worker
-from tests.spans import Recorder, attributes
+from tests.support.telemetry_recorder import Recorder, attributes
 
 async def work(job):
     return job.headers["traceparent"]

@@ -16,8 +16,8 @@ from glidemq_async._internal import failpoints
 from glidemq_async.storage import Endpoint, MemoryStorage
 from glidemq_async.storage.protocol import Subscription
 from glidemq_async.storage.redis.standalone import RedisStorage
-from tests.servers import Server, standalone
-from tests.workbench import echo, soon, until
+from tests.support.helpers import echo, soon, until
+from tests.support.servers import Server, standalone
 
 
 class Impatient(RedisStorage):

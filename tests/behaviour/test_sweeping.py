@@ -11,9 +11,9 @@ import pytest
 
 from glidemq_async import JobFailed
 from glidemq_async._internal import failpoints
-from tests.hands import Hands
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, soon, until, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, soon, until, worker_of
+from tests.support.stores import Place
 
 
 async def test_blocking_handlers_do_not_keep_a_lost_job_from_its_recovery(queue: AnyQueue, place: Place) -> None:

@@ -23,9 +23,9 @@ from glidemq_async._internal import blocking
 from glidemq_async._internal.blocking import EXIT_SECONDS, Blocking
 from glidemq_async.queues.events import SyncQueueEvents
 from glidemq_async.storage import MemoryStorage
-from tests.places import Place
-from tests.servers import standalone
-from tests.workbench import AnyJob, soon
+from tests.support.helpers import AnyJob, soon
+from tests.support.servers import standalone
+from tests.support.stores import Place
 
 
 def coroutines(thing: type) -> dict[str, str]:

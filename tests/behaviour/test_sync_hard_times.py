@@ -13,8 +13,8 @@ import pytest
 from glidemq_async import Queue, QueueEvent, QueueEvents, Worker
 from glidemq_async.storage import MemoryStorage
 from tests.behaviour.test_sync import Stateless, cannot_fork, script
-from tests.servers import standalone
-from tests.workbench import AnyJob
+from tests.support.helpers import AnyJob
+from tests.support.servers import standalone
 
 
 def test_events_are_iterated_over_without_a_loop() -> None:

@@ -10,10 +10,10 @@ import pytest
 from glidemq_async import KeepJobs, Queue
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Endpoint, MemoryStorage, Storage
-from tests.hands import Hands
-from tests.places import Place
-from tests.tidiness import verify
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, worker_of
+from tests.support.leak_check import verify
+from tests.support.stores import Place
 
 MINUTE = 60_000
 DAY = 86_400_000

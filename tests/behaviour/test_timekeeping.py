@@ -15,8 +15,8 @@ import pytest
 from glidemq_async import Queue, QueueFull, StorageUnavailable
 from glidemq_async.client import scheduler_runner
 from glidemq_async.storage import Arg, Storage
-from tests.relay import Relay
-from tests.workbench import AnyQueue, Reader, echo, listening, soon, until, worker_of
+from tests.support.helpers import AnyQueue, Reader, echo, listening, soon, until, worker_of
+from tests.support.recording_storage import Relay
 
 FAR: dict[str, Any] = {"cron": "0 0 1 1 *"}
 PLACES = pytest.mark.only_on("memory")

@@ -11,7 +11,7 @@ import pytest
 from glidemq_async import GlideMQ, Job
 from glidemq_async.tasks import Depends
 from glidemq_async.testing import Harness
-from tests.workbench import AnyJob
+from tests.support.helpers import AnyJob
 
 
 def _raise() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from glidemq_async import JsonSerializer, Queue, QueueFull, RateLimited, RetryLater
 from glidemq_async.storage import Storage, open_storage
-from tests.places import Place, endpoint_of
-from tests.servers import standalone
-from tests.tidiness import verify
-from tests.workbench import AnyJob, AnyQueue, Heard, ended, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, soon, worker_of
+from tests.support.leak_check import verify
+from tests.support.servers import standalone
+from tests.support.stores import Place, endpoint_of
 
 
 async def test_nothing_is_a_result_in_json_too(storage: Storage, name: str) -> None:

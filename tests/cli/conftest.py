@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import Queue
-from tests.servers import Server, standalone
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
+from tests.support.servers import Server, standalone
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.commands import COMMAND
-from tests.servers import eventually
-from tests.workbench import soon
+from tests.support.helpers import soon
+from tests.support.servers import eventually
 
 APP = '''
 import asyncio

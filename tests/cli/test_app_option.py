@@ -11,7 +11,7 @@ import pytest
 
 from glidemq_async import Encryption, GlideMQ
 from tests.cli.shell import Shell
-from tests.servers import Server, standalone
+from tests.support.servers import Server, standalone
 
 KEY = b"k" * 32
 APP = f"""

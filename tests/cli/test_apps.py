@@ -18,7 +18,7 @@ from glidemq_async.cli.apps import Runnable, load, runnable_of
 from glidemq_async.cli.exits import HANDED_BACK, USAGE, CommandError
 from glidemq_async.cli.worker.process import Process
 from glidemq_async.cli.worker.settings import Settings
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, worker_of
 
 _numbers = itertools.count()
 

@@ -12,8 +12,8 @@ from glidemq_async import Deduplication, Queue
 from glidemq_async.cli import bulk_commands
 from glidemq_async.queues.cleaning import CleanState
 from tests.cli.shell import Shell
-from tests.servers import Server, standalone
-from tests.workbench import AnyQueue, counts, echo, ended, worker_of
+from tests.support.helpers import AnyQueue, counts, echo, ended, worker_of
+from tests.support.servers import Server, standalone
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from glidemq_async.stored.dead_letter import FailureCause
 from glidemq_async.stored.record import State
 from tests.cli.commands import COMMAND, environment
 from tests.cli.shell import Shell
-from tests.servers import Server, eventually, standalone
-from tests.workbench import AnyJob, AnyQueue, counts, echo, ended, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, worker_of
+from tests.support.servers import Server, eventually, standalone
 
 NOWHERE = "redis://127.0.0.1:1"
 

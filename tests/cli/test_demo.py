@@ -15,7 +15,7 @@ import pytest
 from glidemq_async.cli.demo.measure import is_flaky
 from glidemq_async.cli.demo.sources import find_sources
 from tests.cli.commands import COMMAND, environment, glidemq, make_tree
-from tests.servers import standalone
+from tests.support.servers import standalone
 
 FILES = 150
 

@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from glidemq_async.cli.worker.metrics import merged
 from tests.cli.commands import glidemq
 from tests.cli.running import SUPERVISED, Running, start, worker
-from tests.servers import Server, eventually, free_port
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
+from tests.support.servers import Server, eventually, free_port
 
 APP = """
 import asyncio

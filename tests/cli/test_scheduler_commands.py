@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.shell import Shell
-from tests.servers import Server
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
+from tests.support.servers import Server
 
 
 async def test_job_schedulers(server: Server, jobs: AnyQueue, tmp_path: Path) -> None:

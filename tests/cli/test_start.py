@@ -12,9 +12,9 @@ import pytest
 
 from glidemq_async import Queue
 from tests.cli.running import Running, worker
-from tests.servers import standalone
-from tests.slowness import BARE_SECONDS, bare_start
-from tests.workbench import soon
+from tests.support.helpers import soon
+from tests.support.machine_speed import BARE_SECONDS, bare_start
+from tests.support.servers import standalone
 
 APP = """
 from glidemq_async import GlideMQ

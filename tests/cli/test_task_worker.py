@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import Queue
 from tests.cli.running import worker
-from tests.servers import Server
+from tests.support.servers import Server
 
 APP = """
 import logging

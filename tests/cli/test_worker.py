@@ -15,8 +15,8 @@ import pytest
 from glidemq_async.cli.worker import supervisor
 from glidemq_async.cli.worker.settings import Settings
 from tests.cli.running import APP, SUPERVISED, gone, start, worker
-from tests.servers import Server, eventually
-from tests.workbench import AnyQueue, soon, until
+from tests.support.helpers import AnyQueue, soon, until
+from tests.support.servers import Server, eventually
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ async def test_lines_for_people(server: Server, app: Path) -> None:
 
 async def test_two_workers_in_one_loop_both_hear_a_signal(server: Server, jobs: AnyQueue) -> None:
     from glidemq_async import Worker
-    from tests.workbench import echo
+    from tests.support.helpers import echo
 
     workers = [Worker[Any, Any]("q", echo, server.url, shutdown_timeout=5) for _ in range(2)]
     running = [asyncio.create_task(one.run()) for one in workers]

@@ -7,7 +7,7 @@ import pytest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
 from glidemq_async.stored.names import QueueKeys
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
 
 
 @pytest.fixture

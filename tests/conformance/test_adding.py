@@ -10,7 +10,7 @@ import pytest
 
 from glidemq_async import Backoff, JobOptions, JsonSerializer, KeepJobs, Queue, QueueClosed
 from glidemq_async.storage import Storage
-from tests.workbench import AnyJob, AnyQueue, echo, ended, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, echo, ended, soon, worker_of
 
 PAYLOADS: list[Any] = [
     *(None, True, 0, -(2**63), 2**64 - 1, 1.5, "", "ü😀\x00", b"\x00\xff"),

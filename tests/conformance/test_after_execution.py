@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from glidemq_async import BatchOptions, Execution, Job, JobFailed, RetryLater, Worker
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, worker_of
 
 
 async def fail(job: AnyJob) -> None:

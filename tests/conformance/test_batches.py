@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from glidemq_async import Backoff, BatchOptions, JobFailed, RateLimited, RetryLater, UnrecoverableError, Worker
-from tests.hands import Hands
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, AnyWorker, Heard, echo, ended, listening, soon, until, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyJob, AnyQueue, AnyWorker, Heard, echo, ended, listening, soon, until, worker_of
+from tests.support.stores import Place
 
 
 class Batches:

@@ -11,7 +11,7 @@ import pytest
 from glidemq_async import JobOptions, PayloadTooLarge, Queue, QueueFull, SerializationError, StorageUnavailable
 from glidemq_async.functions.callers import AddReply, AddRequest, Functions
 from glidemq_async.storage import Storage, Wait
-from tests.workbench import AnyQueue, echo, ended, worker_of
+from tests.support.helpers import AnyQueue, echo, ended, worker_of
 
 
 @pytest.mark.everywhere

@@ -9,8 +9,8 @@ import pytest
 from glidemq_async import Deduplication, Queue
 from glidemq_async.queues.cleaning import CleanState
 from glidemq_async.storage import Storage
-from tests.timed import MINUTE, Timed
-from tests.workbench import AnyQueue, counts, history
+from tests.support.clocked_queue import MINUTE, Timed
+from tests.support.helpers import AnyQueue, counts, history
 
 
 @pytest.mark.everywhere

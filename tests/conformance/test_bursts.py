@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from glidemq_async import RateLimit
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, soon, worker_of
 
 
 @pytest.mark.everywhere

@@ -8,9 +8,9 @@ import pytest
 
 from glidemq_async import JobNotFound, JobStateError, Queue
 from glidemq_async.storage import Storage
-from tests.relay import Relay
-from tests.timed import MINUTE, SECOND, Timed
-from tests.workbench import AnyQueue, Gate, counts, echo, ended, told, worker_of
+from tests.support.clocked_queue import MINUTE, SECOND, Timed
+from tests.support.helpers import AnyQueue, Gate, counts, echo, ended, told, worker_of
+from tests.support.recording_storage import Relay
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},

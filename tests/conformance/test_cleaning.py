@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobOptions, KeepJobs
-from tests.hands import Hands
-from tests.kinds import EVERY_KIND, add_kind
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, ended, history, listening, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyJob, AnyQueue, ended, history, listening, worker_of
+from tests.support.stores import Place
+from tests.support.waiting_jobs import EVERY_KIND, add_kind
 
 KEEP = JobOptions(keep_completed=True, keep_failed=True)
 

@@ -10,10 +10,10 @@ import pytest
 
 from glidemq_async import Backoff, DeadLetter, Execution, JobOptions, Queue
 from glidemq_async.storage import Storage
-from tests.hands import Hands
-from tests.letters import fail, hopeless, ids_of, letters_of, run_all
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, told, worker_of
+from tests.support.dead_letters import fail, hopeless, ids_of, letters_of, run_all
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, told, worker_of
+from tests.support.stores import Place
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 
 from glidemq_async import IncompatibleQueueError, JobOptions, Queue, UnrecoverableError, Worker
 from glidemq_async.storage import Arg, Storage
-from tests.places import Place
-from tests.relay import Relay
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, worker_of
+from tests.support.recording_storage import Relay
+from tests.support.stores import Place
 
 
 async def give_up(job: AnyJob) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import Deduplication, JobFailed, JobNotFound, JobOptions
-from tests.timed import HOUR, MINUTE, SECOND, Timed
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, told, worker_of
+from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, told, worker_of
 
 SIMPLE = Deduplication("d")
 

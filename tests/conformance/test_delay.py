@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from glidemq_async import JobNotFound, JobStateError
-from tests.timed import MINUTE, Timed
-from tests.workbench import AnyJob, AnyQueue, counts, echo, ended, told, worker_of
+from tests.support.clocked_queue import MINUTE, Timed
+from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, told, worker_of
 
 
 @pytest.mark.everywhere

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobNotFound, JobOptions
-from tests.hands import Hands
-from tests.kinds import EVERY_KIND, add_kind, waited_for
-from tests.places import Place
-from tests.workbench import AnyQueue, Gate, echo, history, listening, soon, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyQueue, Gate, echo, history, listening, soon, worker_of
+from tests.support.stores import Place
+from tests.support.waiting_jobs import EVERY_KIND, add_kind, waited_for
 
 
 async def left(place: Place) -> list[str]:

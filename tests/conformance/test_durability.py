@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from glidemq_async import JobOptions, StorageUnavailable, UnsupportedDurability
-from tests.workbench import AnyQueue, echo, worker_of
+from tests.support.helpers import AnyQueue, echo, worker_of
 
 
 @pytest.mark.only_on("file", "redis", "cluster", "sentinel")

@@ -10,8 +10,8 @@ from glidemq_async import Queue
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.history_calls import Located
 from glidemq_async.storage import Storage
-from tests.places import Place
-from tests.workbench import AnyQueue, history, listening
+from tests.support.helpers import AnyQueue, history, listening
+from tests.support.stores import Place
 
 
 async def write_entries(queue: AnyQueue, place: Place, entries: list[tuple[str, int]]) -> None:

@@ -6,9 +6,9 @@ from typing import Any, cast, get_args
 
 from glidemq_async import Deduplication, JobOptions, RateLimited, RetryLater
 from glidemq_async.queues.events import EventKind
-from tests.hands import Hands
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, Gate, ended, history, told, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyJob, AnyQueue, Gate, ended, history, told, worker_of
+from tests.support.stores import Place
 
 
 async def test_every_kind_of_the_catalogue_can_happen(queue: AnyQueue, place: Place) -> None:

@@ -13,8 +13,8 @@ import pytest
 from glidemq_async import QueueClosed, QueueEvent, QueueEvents, RetryLater
 from glidemq_async.queues.events import BLOCK_SECONDS
 from glidemq_async.storage import Storage
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, listening, soon, until, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, listening, soon, until, worker_of
+from tests.support.stores import Place
 
 
 @pytest.mark.everywhere

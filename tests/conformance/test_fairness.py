@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobOptions
-from tests.timed import Timed
-from tests.workbench import AnyQueue
+from tests.support.clocked_queue import Timed
+from tests.support.helpers import AnyQueue
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "lifo": {"lifo": True}, "keyed": {"key": "k"}}
 

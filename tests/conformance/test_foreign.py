@@ -8,8 +8,8 @@ import pytest
 
 from glidemq_async import IncompatibleQueueError, Queue, QueueEvents, Worker
 from glidemq_async.storage import Storage
-from tests.places import Place
-from tests.workbench import AnyQueue, echo, worker_of
+from tests.support.helpers import AnyQueue, echo, worker_of
+from tests.support.stores import Place
 
 FOREIGN: list[tuple[str, list[tuple[str | int, ...]], str]] = [
     (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.hands import Hands, Hold
-from tests.kinds import idle_workers
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, echo, ended, worker_of
+from tests.support.fake_worker import Hands, Hold
+from tests.support.helpers import AnyJob, AnyQueue, echo, ended, worker_of
+from tests.support.stores import Place
+from tests.support.waiting_jobs import idle_workers
 
 
 async def full(queue: AnyQueue, place: Place) -> tuple[Hands, Hold, AnyJob]:

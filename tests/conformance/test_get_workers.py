@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.hands import Hands
-from tests.places import Place
-from tests.workbench import AnyQueue, AnyWorker, Gate, echo, until, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyQueue, AnyWorker, Gate, echo, until, worker_of
+from tests.support.stores import Place
 
 
 async def known(queue: AnyQueue, *workers: AnyWorker) -> None:

@@ -12,7 +12,7 @@ import pytest
 from glidemq_async import GlideMQ, JobFailed, Queue
 from glidemq_async.options.ids import GeneratedIds
 from glidemq_async.storage import Storage
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, worker_of
 
 
 @pytest.mark.everywhere

@@ -10,8 +10,8 @@ import pytest
 
 from glidemq_async import Deduplication, JobOptions, Queue
 from glidemq_async.storage import Storage
-from tests.timed import MINUTE, SECOND, Timed
-from tests.workbench import AnyQueue, Gate, counts, ended, told, worker_of
+from tests.support.clocked_queue import MINUTE, SECOND, Timed
+from tests.support.helpers import AnyQueue, Gate, counts, ended, told, worker_of
 
 LAST = Deduplication("d", mode="keep_last")
 

@@ -9,9 +9,9 @@ import pytest
 
 from glidemq_async import JobOptions, Queue, RateLimit, RateLimited, TokenBucket
 from glidemq_async.storage import Storage
-from tests.relay import Relay
-from tests.timed import HOUR, MINUTE, SECOND, Timed
-from tests.workbench import AnyJob, AnyQueue, Gate, counts, told, worker_of
+from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, told, worker_of
+from tests.support.recording_storage import Relay
 
 
 async def fill(timed: Timed, count: int, **options: Any) -> None:

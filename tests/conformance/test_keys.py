@@ -9,10 +9,10 @@ import pytest
 
 from glidemq_async import JobOptions, Queue, RetryLater
 from glidemq_async.storage import Storage
-from tests.hands import Hands, Hold
-from tests.places import Place
-from tests.timed import MINUTE, SECOND, Timed
-from tests.workbench import AnyJob, AnyQueue, Gate, counts, ended, told, worker_of
+from tests.support.clocked_queue import MINUTE, SECOND, Timed
+from tests.support.fake_worker import Hands, Hold
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, ended, told, worker_of
+from tests.support.stores import Place
 
 
 @pytest.mark.everywhere

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobOptions
-from tests.timed import MINUTE, SECOND, Timed
-from tests.workbench import AnyJob, AnyQueue, Gate, counts, worker_of
+from tests.support.clocked_queue import MINUTE, SECOND, Timed
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, worker_of
 
 
 async def order_of_runs(queue: AnyQueue, **options: Any) -> list[Any]:

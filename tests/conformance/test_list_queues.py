@@ -10,8 +10,8 @@ import pytest
 
 from glidemq_async import Queue, StorageUnavailable, list_queues
 from glidemq_async.storage import Storage
-from tests.places import Place
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
+from tests.support.stores import Place
 
 PREFIX = "listed*-prefix"
 

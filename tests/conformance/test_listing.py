@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import JobNotFound
 from glidemq_async.stored.record import State
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, worker_of
 
 
 async def by_parity(job: AnyJob) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from glidemq_async import MetricPoint, Metrics, RetryLater
-from tests.hands import Hands
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, ended, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyJob, AnyQueue, ended, worker_of
+from tests.support.stores import Place
 
 
 async def work(job: AnyJob) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import IncompatibleQueueError, JobOptions, Queue, UnrecoverableError, Worker
 from glidemq_async.storage import Storage
-from tests.workbench import AnyJob, AnyQueue, counts, echo, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, counts, echo, worker_of
 
 
 @pytest.mark.everywhere

@@ -9,9 +9,9 @@ import pytest
 
 from glidemq_async import JobOptions, Queue
 from glidemq_async.storage import Storage
-from tests.hands import Hands
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, counts, echo, ended, history, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, history, worker_of
+from tests.support.stores import Place
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from glidemq_async import JobFailed
-from tests.hands import Hands
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, Heard, echo, ended, told, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyJob, AnyQueue, Heard, echo, ended, told, worker_of
+from tests.support.stores import Place
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 
 from glidemq_async import Queue, QueueEvent, QueueEvents
 from glidemq_async.storage import Storage, Subscription
-from tests.places import Place
-from tests.relay import Relay
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, worker_of
+from tests.support.recording_storage import Relay
+from tests.support.stores import Place
 
 
 async def test_closing_strands_no_job_that_was_just_claimed(storage: Storage, name: str) -> None:

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.hands import Hands, Hold
-from tests.places import Place
-from tests.workbench import AnyQueue, Gate, counts, echo, ended, worker_of
+from tests.support.fake_worker import Hands, Hold
+from tests.support.helpers import AnyQueue, Gate, counts, echo, ended, worker_of
+from tests.support.stores import Place
 
 VERBS = ["c", "f", "r", "d", "b"]
 

@@ -10,11 +10,11 @@ import pytest
 from glidemq_async import JobNotFound, JobOptions, Queue, QueueBusy, QueueEvents
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
-from tests.hands import Hands
-from tests.kinds import EVERY_KIND, add_kind, waited_for
-from tests.places import Place
-from tests.relay import Relay
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, listening, soon, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, listening, soon, worker_of
+from tests.support.recording_storage import Relay
+from tests.support.stores import Place
+from tests.support.waiting_jobs import EVERY_KIND, add_kind, waited_for
 
 
 async def keys_of(queue: AnyQueue, place: Place) -> list[str]:

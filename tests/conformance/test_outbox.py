@@ -16,11 +16,11 @@ from glidemq_async.functions.callers import Delivery
 from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Arg, RedisStorage, Storage
 from glidemq_async.storage.redis.library import Library, shipped
-from tests.hands import Hands
-from tests.places import Place, endpoint_of
-from tests.relay import Relay
-from tests.servers import standalone
-from tests.workbench import PATIENCE, AnyJob, AnyQueue, Heard, echo, soon, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Heard, echo, soon, worker_of
+from tests.support.recording_storage import Relay
+from tests.support.servers import standalone
+from tests.support.stores import Place, endpoint_of
 
 
 class Crash(BaseException):

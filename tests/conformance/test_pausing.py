@@ -9,7 +9,19 @@ import pytest
 
 from glidemq_async import Queue
 from glidemq_async.storage import Storage
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, counts, echo, history, listening, soon, until, worker_of
+from tests.support.helpers import (
+    AnyJob,
+    AnyQueue,
+    Gate,
+    Heard,
+    counts,
+    echo,
+    history,
+    listening,
+    soon,
+    until,
+    worker_of,
+)
 
 
 @pytest.mark.everywhere

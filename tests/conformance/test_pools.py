@@ -13,8 +13,8 @@ import pytest
 from glidemq_async import IncompatibleQueueError, Queue, QueueClosed, Worker, WorkerPool
 from glidemq_async.executors import InlineExecutor
 from glidemq_async.storage import Storage
-from tests.places import Place
-from tests.workbench import AnyQueue, Gate, Heard, echo, soon, worker_of
+from tests.support.helpers import AnyQueue, Gate, Heard, echo, soon, worker_of
+from tests.support.stores import Place
 
 
 class NeverReady(InlineExecutor):

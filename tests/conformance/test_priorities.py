@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobOptions
-from tests.timed import HOUR, MINUTE, SECOND, Timed
-from tests.workbench import AnyJob, AnyQueue, Gate, counts, echo, ended, told, worker_of
+from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, told, worker_of
 
 
 async def order_of_runs(queue: AnyQueue) -> list[Any]:

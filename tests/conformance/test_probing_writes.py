@@ -12,10 +12,10 @@ from glidemq_async.functions.write_calls import ProbeReply
 from glidemq_async.storage import Storage
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.stored.names import QueueKeys
-from tests.places import Place
-from tests.rows import rows
-from tests.timed import Timed
-from tests.workbench import AnyQueue, echo, history, worker_of
+from tests.support.bulk_rows import rows
+from tests.support.clocked_queue import Timed
+from tests.support.helpers import AnyQueue, echo, history, worker_of
+from tests.support.stores import Place
 
 HOUR = 3_600_000
 

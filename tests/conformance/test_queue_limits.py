@@ -10,10 +10,10 @@ import pytest
 
 from glidemq_async import JobOptions, Queue, RateLimit, RateLimited
 from glidemq_async.storage import Storage
-from tests.hands import Hands
-from tests.relay import Relay
-from tests.timed import HOUR, MINUTE, SECOND, Timed
-from tests.workbench import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, worker_of
+from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, worker_of
+from tests.support.recording_storage import Relay
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "lifo": {"lifo": True}, "prioritized": {"priority": 3}}
 

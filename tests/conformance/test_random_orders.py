@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 
 from glidemq_async import Deduplication, JobNotFound, JobStateError, RateLimit, TokenBucket
-from tests.hands import Hold
-from tests.timed import SECOND, Timed
-from tests.workbench import AnyJob, counts
+from tests.support.clocked_queue import SECOND, Timed
+from tests.support.fake_worker import Hold
+from tests.support.helpers import AnyJob, counts
 
 STEPS: Final = 120
 WHATEVER: Final = (*["add"] * 3, *["claim", "settle"] * 2, "stall", "meddle", "limit_keys", "limit", "wait", "leave")

@@ -12,9 +12,9 @@ from glidemq_async import Queue
 from glidemq_async.client import result_listener
 from glidemq_async.client.result_listener import ResultListener
 from glidemq_async.storage import Storage
-from tests.places import Place
-from tests.timed import MINUTE, Timed
-from tests.workbench import PATIENCE, AnyJob, AnyQueue, Gate, counts, echo, worker_of
+from tests.support.clocked_queue import MINUTE, Timed
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, counts, echo, worker_of
+from tests.support.stores import Place
 
 REPLIES_MAX = 1_000
 

@@ -22,8 +22,8 @@ from glidemq_async import (
     SerializationError,
 )
 from glidemq_async.storage import Storage, open_storage
-from tests.relay import Relay
-from tests.workbench import AnyJob, AnyQueue, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, worker_of
+from tests.support.recording_storage import Relay
 
 pytestmark = pytest.mark.only_on("memory")
 NAN = float("nan")

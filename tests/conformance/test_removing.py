@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from glidemq_async import JobFailed, JobNotFound, JobStateError
-from tests.places import Place
-from tests.timed import Timed
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, told, worker_of
+from tests.support.clocked_queue import Timed
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, told, worker_of
+from tests.support.stores import Place
 
 
 async def fail(job: AnyJob) -> None:

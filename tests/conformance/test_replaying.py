@@ -12,10 +12,10 @@ import pytest
 from glidemq_async import IncompatibleQueueError, JobOptions, Queue
 from glidemq_async.functions.callers import AddRequest, Functions
 from glidemq_async.storage import Storage
-from tests.letters import fail, hopeless, ids_of, letters_of, run_all
-from tests.places import Place
-from tests.relay import Relay
-from tests.workbench import AnyQueue, Gate, echo, history, soon, told, worker_of
+from tests.support.dead_letters import fail, hopeless, ids_of, letters_of, run_all
+from tests.support.helpers import AnyQueue, Gate, echo, history, soon, told, worker_of
+from tests.support.recording_storage import Relay
+from tests.support.stores import Place
 
 
 @pytest.fixture

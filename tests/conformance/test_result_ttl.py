@@ -10,10 +10,10 @@ import pytest
 from glidemq_async import JobFailed, JobNotFound, JobOptions, JobStateError, Queue
 from glidemq_async.storage import Endpoint, MemoryStorage
 from tests.behaviour.test_time_passes import Clock
-from tests.hands import Hands
-from tests.places import Place
-from tests.tidiness import verify
-from tests.workbench import PATIENCE, AnyJob, AnyQueue, Gate, Heard, echo, ended, told, worker_of
+from tests.support.fake_worker import Hands
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, Heard, echo, ended, told, worker_of
+from tests.support.leak_check import verify
+from tests.support.stores import Place
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

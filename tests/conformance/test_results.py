@@ -12,9 +12,9 @@ import pytest
 from glidemq_async import JobFailed, JobNotFound, Queue, ResultTimeout
 from glidemq_async.client.result_listener import RECHECK_SECONDS
 from glidemq_async.storage import Storage
-from tests.kinds import waited_for
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, Gate, counts, echo, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, soon, worker_of
+from tests.support.stores import Place
+from tests.support.waiting_jobs import waited_for
 
 
 @pytest.mark.everywhere

@@ -10,9 +10,9 @@ import pytest
 
 from glidemq_async import JobOptions, KeepJobs, Queue
 from glidemq_async.storage import Storage
-from tests.places import Place
-from tests.timed import HOUR, SECOND, Timed
-from tests.workbench import AnyJob, AnyQueue, Heard, echo, ended, until, worker_of
+from tests.support.clocked_queue import HOUR, SECOND, Timed
+from tests.support.helpers import AnyJob, AnyQueue, Heard, echo, ended, until, worker_of
+from tests.support.stores import Place
 
 
 async def fail(job: AnyJob) -> None:

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from glidemq_async import Backoff, ExecutorError, JobFailed, RateLimited, RetryLater, UnrecoverableError, Worker
-from tests.timed import MINUTE, Timed
-from tests.workbench import AnyJob, AnyQueue, Heard, ended, history, told, worker_of
+from tests.support.clocked_queue import MINUTE, Timed
+from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, history, told, worker_of
 
 Strategy: TypeAlias = Callable[[int, BaseException], Any]
 

@@ -10,8 +10,8 @@ import pytest
 
 from glidemq_async import Deduplication, JobScheduler, Queue, Schedule
 from glidemq_async.storage import Storage
-from tests.schedules import FAR, ended_schedule, scheduler_of, slots
-from tests.workbench import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, worker_of
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, worker_of
+from tests.support.schedulers import FAR, ended_schedule, scheduler_of, slots
 
 # -- immediately ------------------------------------------------------------------------------------------------------
 

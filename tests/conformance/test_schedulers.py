@@ -23,9 +23,9 @@ from glidemq_async import (
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
 from glidemq_async.storage.protocol import FunctionError
-from tests.places import Place
-from tests.schedules import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
-from tests.workbench import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, listening, soon, told, worker_of
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, listening, soon, told, worker_of
+from tests.support.schedulers import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
+from tests.support.stores import Place
 
 # -- firing -----------------------------------------------------------------------------------------------------------
 

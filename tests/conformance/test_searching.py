@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobOptions
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, Gate, ended, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, ended, worker_of
+from tests.support.stores import Place
 
 
 async def failing(job: AnyJob) -> Any:

@@ -18,9 +18,9 @@ from glidemq_async import (
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.scheduler_calls import DueScheduler, Firing
 from glidemq_async.storage import Storage
-from tests.places import Place
-from tests.schedules import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
-from tests.workbench import PATIENCE, AnyQueue, listening, soon
+from tests.support.helpers import PATIENCE, AnyQueue, listening, soon
+from tests.support.schedulers import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
+from tests.support.stores import Place
 
 
 @asynccontextmanager

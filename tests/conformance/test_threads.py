@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobFailed, UnrecoverableError
-from tests.workbench import AnyJob, AnyQueue, Heard, ended, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, soon, worker_of
 
 
 @pytest.mark.everywhere

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import JobFailed
 from glidemq_async.jobs.abort import AbortSignal
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, worker_of
 
 
 @pytest.mark.everywhere

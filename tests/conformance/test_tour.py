@@ -14,9 +14,9 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
 from glidemq_async.storage import Storage
-from tests.relay import Relay
-from tests.schedules import ended_schedule
-from tests.workbench import AnyJob, AnyQueue, Gate, echo, ended, history, until, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, until, worker_of
+from tests.support.recording_storage import Relay
+from tests.support.schedulers import ended_schedule
 
 FUNCTIONS = frozenset(re.findall(r"register\('(\w+)'", source())) - {"version"}
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from glidemq_async import JobFailed
-from tests.timed import MINUTE, Timed
-from tests.workbench import AnyQueue, Gate, echo, ended, told, worker_of
+from tests.support.clocked_queue import MINUTE, Timed
+from tests.support.helpers import AnyQueue, Gate, echo, ended, told, worker_of
 
 
 @pytest.mark.everywhere

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobNotFound, LeaseLost, PayloadTooLarge, SerializationError
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, ended, history, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, ended, history, told, worker_of
+from tests.support.stores import Place
 
 
 @pytest.mark.everywhere

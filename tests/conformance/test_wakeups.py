@@ -10,11 +10,11 @@ import pytest
 
 from glidemq_async import Queue
 from glidemq_async.storage import Storage
-from tests.kinds import idle_workers
-from tests.places import Place
-from tests.relay import Relay
-from tests.waking import starts_at_once
-from tests.workbench import AnyQueue, Gate, echo, idle, soon, worker_of
+from tests.support.helpers import AnyQueue, Gate, echo, idle, soon, worker_of
+from tests.support.recording_storage import Relay
+from tests.support.stores import Place
+from tests.support.waiting_jobs import idle_workers
+from tests.support.wakeup_latency import starts_at_once
 
 
 @pytest.mark.everywhere

@@ -12,8 +12,8 @@ from glidemq_async import Job, Queue, QueueClosed, Worker
 from glidemq_async.executors import InlineExecutor
 from glidemq_async.storage import Storage
 from glidemq_async.worker.listeners import WorkerEvent
-from tests.places import Place
-from tests.workbench import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, told, until, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, told, until, worker_of
+from tests.support.stores import Place
 
 
 @pytest.mark.everywhere

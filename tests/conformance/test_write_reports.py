@@ -11,8 +11,8 @@ pytest.importorskip("pyspark")
 from glidemq_async.functions.callers import Functions
 from glidemq_async.spark.write.report import report_of_run, write_report
 from glidemq_async.stored.names import QueueKeys
-from tests.places import Place
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
+from tests.support.stores import Place
 
 pytestmark = pytest.mark.only_on("unix")
 

@@ -11,7 +11,7 @@ import pytest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg
 from glidemq_async.storage.protocol import FunctionError
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
 
 HOUR = 3_600_000
 IDS = [f"j{number}" for number in range(30)]

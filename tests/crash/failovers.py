@@ -19,7 +19,7 @@ from tests.crash.checker import Violation
 from tests.crash.roles import Spec, Standing, payload
 from tests.crash.room import Base, open_base
 from tests.crash.trial import Crew, Evidence, Figures, Trial
-from tests.servers import Cluster, SentinelGroup, Server, cluster, eventually, sentinel
+from tests.support.servers import Cluster, SentinelGroup, Server, cluster, eventually, sentinel
 
 MOST_UNREPLICATED = 1.0
 """Seconds before a kill whose writes may be lost: replicas on the same machine are rarely that far behind."""

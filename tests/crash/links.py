@@ -10,7 +10,7 @@ from tests.crash.journal import Journal, read_lines
 from tests.crash.roles import Spec, payload, run_loop
 from tests.crash.room import Room, open_room
 from tests.crash.trial import Crew, Figures, Trial
-from tests.slow_link import SlowLink
+from tests.support.slow_link import SlowLink
 
 QUEUE = "link"
 KIB = 1024

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.crash.herd import Herd
 from tests.crash.journal import Journal
-from tests.servers import Server
+from tests.support.servers import Server
 
 
 @dataclass(frozen=True)

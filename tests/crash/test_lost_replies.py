@@ -15,7 +15,7 @@ from glidemq_async.storage import Endpoint, RedisStorage
 from glidemq_async.storage.redis.library import Library, shipped
 from tests.crash.cutting import CUTS, Cut, CuttingProxy
 from tests.crash.size import scaled, seconds
-from tests.servers import Server, standalone
+from tests.support.servers import Server, standalone
 
 pytestmark = pytest.mark.crash
 

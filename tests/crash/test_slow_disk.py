@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from glidemq_async import Queue
-from tests.servers import Server, eventually, standalone
+from tests.support.servers import Server, eventually, standalone
 
 pytestmark = [
     pytest.mark.crash,

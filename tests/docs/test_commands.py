@@ -20,8 +20,8 @@ from glidemq_async import Queue
 from tests.cli.commands import COMMAND, environment
 from tests.docs.blocks import ROOT, blocks
 from tests.docs.test_samples import ALL, SPARK
-from tests.servers import standalone
-from tests.workbench import soon
+from tests.support.helpers import soon
+from tests.support.servers import standalone
 
 APP = """
 from glidemq_async import GlideMQ

@@ -9,7 +9,7 @@ from pathlib import Path
 from glidemq_async import Queue
 from tests.cli.commands import environment
 from tests.docs.blocks import ROOT, blocks
-from tests.servers import standalone
+from tests.support.servers import standalone
 
 
 async def test_the_page_is_a_program(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ import pytest
 
 from tests.docs.blocks import PAGES, ROOT, Block, blocks
 from tests.docs.settings import AFTER, AT, BEFORE, COMMON, PYTEST_AT, PYTEST_PAGES
-from tests.servers import Server, standalone
-from tests.workbench import soon
+from tests.support.helpers import soon
+from tests.support.servers import Server, standalone
 
 LANGUAGES = {"", "python", "sh", "text", "toml", "yaml"}
 FRAGMENTS_AT_MOST = 2

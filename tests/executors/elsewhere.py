@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from glidemq_async import Job, Queue
-from tests.workbench import AnyQueue, Heard, worker_of
+from tests.support.helpers import AnyQueue, Heard, worker_of
 
 
 async def time_out_elsewhere(queue: AnyQueue, timeout: float) -> None:

@@ -21,7 +21,7 @@ from glidemq_async.executors import SubprocessExecutor
 from glidemq_async.storage import MemoryStorage, Storage
 from tests.executors import handlers
 from tests.executors.processes import gone
-from tests.workbench import AnyQueue, worker_of
+from tests.support.helpers import AnyQueue, worker_of
 
 
 class Lane:

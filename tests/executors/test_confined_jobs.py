@@ -13,7 +13,7 @@ from glidemq_async import ExecutorError, GlideMQ, JobFailed
 from glidemq_async.executors import Permissions, SubprocessExecutor
 from glidemq_async.executors.sandbox import landlock
 from tests.executors import handlers, speakers
-from tests.workbench import AnyQueue, ended, worker_of
+from tests.support.helpers import AnyQueue, ended, worker_of
 
 pytestmark = [
     pytest.mark.only_on("memory"),

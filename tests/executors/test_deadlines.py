@@ -16,7 +16,7 @@ from glidemq_async.storage import Storage
 from glidemq_async.tasks.task import AnyTask
 from tests.executors import handlers
 from tests.executors.elsewhere import time_out_elsewhere
-from tests.workbench import AnyQueue, soon
+from tests.support.helpers import AnyQueue, soon
 
 pytestmark = pytest.mark.only_on("memory")
 

@@ -17,7 +17,7 @@ from glidemq_async.executors import SubprocessExecutor
 from glidemq_async.executors.subprocess.pool import Child, Pool
 from tests.executors import handlers
 from tests.executors.processes import gone, lives, noted
-from tests.workbench import AnyJob, AnyQueue, Heard, ended, soon, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, soon, told, worker_of
 
 pytestmark = pytest.mark.only_on("memory")
 

@@ -20,7 +20,7 @@ from glidemq_async.executors.subprocess.pool import Child
 from glidemq_async.executors.subprocess.receiving import Receiver
 from glidemq_async.executors.subprocess.run import Run
 from tests.executors import hostile
-from tests.workbench import AnyQueue, ended, worker_of
+from tests.support.helpers import AnyQueue, ended, worker_of
 
 pytestmark = pytest.mark.only_on("memory")
 confined = pytest.mark.skipif(sys.platform != "linux" or landlock.version() < 1, reason="Landlock is not here")

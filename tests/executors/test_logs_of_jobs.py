@@ -16,7 +16,7 @@ import pytest
 from glidemq_async.executors import SubprocessExecutor
 from glidemq_async.telemetry import JobFilter, JobLogging, JsonFormatter
 from tests.executors import handlers, speakers
-from tests.workbench import AnyQueue, Heard, ended, soon, worker_of
+from tests.support.helpers import AnyQueue, Heard, ended, soon, worker_of
 
 pytestmark = pytest.mark.only_on("memory")
 

@@ -11,7 +11,7 @@ import pytest
 
 from glidemq_async import Worker
 from tests.executors import handlers
-from tests.workbench import AnyQueue, worker_of
+from tests.support.helpers import AnyQueue, worker_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_executor"
 

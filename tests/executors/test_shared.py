@@ -16,7 +16,7 @@ from glidemq_async.executors.sharing import Hold
 from glidemq_async.storage import MemoryStorage, Storage
 from tests.executors import handlers
 from tests.executors.processes import gone
-from tests.workbench import soon
+from tests.support.helpers import soon
 
 
 class Counting(InlineExecutor):

@@ -17,7 +17,7 @@ import pytest
 from glidemq_async import Queue
 from tests.executors import handlers
 from tests.executors.processes import gone
-from tests.workbench import worker_of
+from tests.support.helpers import worker_of
 
 ROOT = Path(__file__).parents[2]
 LANES = 4 * (os.cpu_count() or 1)

@@ -17,7 +17,7 @@ from glidemq_async import ExecutorError, RateLimited, RetryLater, UnrecoverableE
 from glidemq_async.executors import FunctionCall, Permissions, SubprocessExecutor
 from glidemq_async.payloads.codecs import Compression
 from tests.executors import handlers
-from tests.workbench import AnyJob, AnyQueue, Heard, ended, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, worker_of
 
 pytestmark = pytest.mark.only_on("memory")
 

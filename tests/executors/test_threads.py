@@ -13,7 +13,7 @@ from glidemq_async import LeaseLost
 from glidemq_async.executors import FunctionCall, ThreadExecutor
 from glidemq_async.jobs.context import current_job
 from tests.executors.elsewhere import time_out_elsewhere
-from tests.workbench import AnyJob, AnyQueue, Heard, ended, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, soon, worker_of
 
 
 @pytest.mark.everywhere

@@ -14,8 +14,8 @@ from glidemq_async import Queue
 from glidemq_async.executors import SubprocessExecutor
 from glidemq_async.telemetry import JobFilter, JobLogging
 from tests.executors import speakers
-from tests.spans import Recorder
-from tests.workbench import AnyQueue, worker_of
+from tests.support.helpers import AnyQueue, worker_of
+from tests.support.telemetry_recorder import Recorder
 
 pytestmark = pytest.mark.only_on("memory")
 

@@ -10,7 +10,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
 from glidemq_async import Worker
-from tests.workbench import AnyJob
+from tests.support.helpers import AnyJob
 
 
 def handler_of(path: str) -> Callable[[AnyJob], Awaitable[Any]]:

@@ -20,7 +20,7 @@ from glidemq_async.integrations import aiohttp as ours
 from glidemq_async.integrations.fastapi import QueueDependency, get_queue, lifespan
 from glidemq_async.integrations.queues import AnyQueue, QueueOptions, Queues
 from glidemq_async.storage import MemoryStorage, RedisStorage
-from tests.servers import free_port
+from tests.support.servers import free_port
 
 Emails = Annotated[AnyQueue, QueueDependency("emails", default_options=JobOptions(priority=3))]
 

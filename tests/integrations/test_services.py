@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import Queue
-from tests.servers import Server, eventually, free_port, standalone
+from tests.support.servers import Server, eventually, free_port, standalone
 
 ROOT = Path(__file__).parents[2]
 #: Nearly all of the time of these tests goes by with the requests: 10 of each client are enough for every day.

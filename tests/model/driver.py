@@ -21,7 +21,7 @@ import hiredis
 from glidemq_async.functions import loader
 from glidemq_async.functions.callers import Arg, Finding, Functions, Lanes, Wait
 from glidemq_async.storage.redis.library import pack
-from tests.servers import Server
+from tests.support.servers import Server
 
 T = TypeVar("T")
 Delivery = Literal["once", "twice", "lost"]

@@ -16,9 +16,9 @@ from glidemq_async.storage import Endpoint, open_storage
 from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.wire import Wire
-from tests.hands import outcome_of
-from tests.places import Place
-from tests.relay import Relay
+from tests.support.fake_worker import outcome_of
+from tests.support.recording_storage import Relay
+from tests.support.stores import Place
 
 MIB: Final = 1024 * 1024
 NIL: Final = b"\xc0"

@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 
 from glidemq_async.functions import loader
-from tests.places import Place
 from tests.server_time import changing, moving, reading, scheduling, upkeep
 from tests.server_time.bench import CASES, Case, bench
+from tests.support.stores import Place
 
 LONGEST_MS: Final = 5.0
 TRIES: Final = 6

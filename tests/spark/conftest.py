@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.places import Place, Places
+from tests.support.stores import Place, Places
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,11 +21,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from glidemq_async.spark import WriteReport, enqueue_frame, register, use_session, write_report
-from tests.places import Place, endpoint_of
-from tests.servers import Server
 from tests.spark import chain
 from tests.spark.waiting import until
 from tests.spark.writing.conftest import Written
+from tests.support.servers import Server
+from tests.support.stores import Place, endpoint_of
 
 ROOT = Path(__file__).parents[2]
 ROWS = 1500

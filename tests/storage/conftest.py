@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from glidemq_async.storage import Endpoint, RedisStorage
-from tests.servers import Server, standalone
 from tests.storage.standin import LIBRARY
+from tests.support.servers import Server, standalone
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Self
 
 from glidemq_async.storage import Endpoint, RedisStorage
 from glidemq_async.storage.redis.library import Library
-from tests.servers import Server
+from tests.support.servers import Server
 
 
 class FaultProxy:

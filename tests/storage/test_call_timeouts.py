@@ -13,8 +13,8 @@ from glidemq_async.errors import LibraryVersionError, StorageUnavailable
 from glidemq_async.jobs.job import Job
 from glidemq_async.storage import Endpoint, RedisStorage, open_storage
 from glidemq_async.storage.redis.server import CALL_TIMEOUT, ServerStorage
-from tests.servers import Server, eventually, standalone
 from tests.storage.standin import KEY, LIBRARY
+from tests.support.servers import Server, eventually, standalone
 
 
 async def _nothing(job: Job[object, object]) -> None:

@@ -17,9 +17,9 @@ from glidemq_async.errors import (
 from glidemq_async.storage import Endpoint, FunctionError, MemoryStorage, RedisStorage, Storage, open_storage
 from glidemq_async.storage.redis.library import Library
 from glidemq_async.storage.redis.wire import ReplyError
-from tests.servers import Server, eventually, redis7, redis7_binary, standalone
 from tests.storage.proxy import proxied
 from tests.storage.standin import KEY, LIBRARY, SOURCE
+from tests.support.servers import Server, eventually, redis7, redis7_binary, standalone
 
 SYNCED = ("--appendonly", "yes", "--appendfsync", "always")
 """For servers that are killed: with a sync each second one whose disk stalls answers before it writes."""

@@ -19,8 +19,8 @@ from redis.credentials import UsernamePasswordCredentialProvider
 
 from glidemq_async import GlideMQ, Job, Queue, StorageUnavailable, Worker
 from glidemq_async.storage import ClusterStorage, RedisStorage, SentinelStorage, StorageLike, open_storage
-from tests.servers import Server, cluster, sentinel, standalone
 from tests.storage.tls import make_certificate, tls_proxy
+from tests.support.servers import Server, cluster, sentinel, standalone
 
 
 async def _double(job: Job[int, int]) -> int:

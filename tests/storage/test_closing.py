@@ -12,9 +12,9 @@ from glidemq_async.storage import ClusterStorage, Endpoint, RedisStorage
 from glidemq_async.storage.redis.attempt import SharedAttempt
 from glidemq_async.storage.redis.node import Node
 from glidemq_async.storage.redis.wire import Wire
-from tests.servers import Server, eventually
-from tests.slow_link import SlowLink
 from tests.storage.standin import KEY, LIBRARY
+from tests.support.servers import Server, eventually
+from tests.support.slow_link import SlowLink
 
 
 async def test_closing_while_others_connect_is_queue_closed(server: Server) -> None:

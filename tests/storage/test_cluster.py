@@ -10,9 +10,9 @@ import pytest
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage import ClusterStorage, Endpoint
 from glidemq_async.storage.redis.cluster import slot_of
-from tests.servers import Cluster, cluster, eventually, node_id
 from tests.storage.listener import Listener
 from tests.storage.standin import LIBRARY
+from tests.support.servers import Cluster, cluster, eventually, node_id
 
 pytestmark = pytest.mark.cluster
 

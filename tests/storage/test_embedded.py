@@ -21,8 +21,8 @@ import pytest
 from glidemq_async.errors import EmbeddedServerMissing, StorageUnavailable
 from glidemq_async.storage import FileStorage, MemoryStorage, open_storage
 from glidemq_async.storage.embedded.file import socket_path
-from tests.servers import eventually
 from tests.storage.standin import KEY, LIBRARY
+from tests.support.servers import eventually
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
 

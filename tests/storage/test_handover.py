@@ -30,10 +30,10 @@ from glidemq_async.storage.redis.handover import take_over
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.url_options import known_options
 from glidemq_async.storage.redis.wire import Reply
-from tests.servers import Server, standalone
-from tests.slow_link import SlowLink
 from tests.storage.standin import KEY, LIBRARY
 from tests.storage.tls import make_certificate, tls_proxy
+from tests.support.servers import Server, standalone
+from tests.support.slow_link import SlowLink
 
 HINT = "redis-py has changed what handover.py relies on; read the comment there"
 

@@ -10,9 +10,9 @@ from glidemq_async import Queue
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage import Endpoint, SentinelStorage
 from glidemq_async.storage.redis.wire import ReplyError, as_list
-from tests.servers import SentinelGroup, eventually, sentinel
 from tests.storage.listener import Listener
 from tests.storage.standin import KEY, LIBRARY
+from tests.support.servers import SentinelGroup, eventually, sentinel
 
 pytestmark = [pytest.mark.sentinel, pytest.mark.crash]
 

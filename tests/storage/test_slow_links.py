@@ -12,9 +12,9 @@ from glidemq_async.errors import StorageUnavailable
 from glidemq_async.jobs.job import Job
 from glidemq_async.storage import Endpoint, RedisStorage
 from glidemq_async.storage.redis import server
-from tests.servers import Server, eventually
-from tests.slow_link import SlowLink
 from tests.storage.standin import KEY, LIBRARY
+from tests.support.servers import Server, eventually
+from tests.support.slow_link import SlowLink
 
 PATIENCE = 0.5
 """Seconds without progress after which a connection is given up in these tests."""

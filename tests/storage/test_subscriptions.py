@@ -8,9 +8,9 @@ import logging
 import pytest
 
 from glidemq_async.storage import Endpoint, RedisStorage
-from tests.servers import Server, eventually, standalone
 from tests.storage.listener import Listener
 from tests.storage.standin import KEY, LIBRARY
+from tests.support.servers import Server, eventually, standalone
 
 CHANNEL = f"{KEY}:wake"
 

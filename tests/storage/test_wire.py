@@ -17,9 +17,9 @@ from glidemq_async.storage.redis.cluster import slot_of
 from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.wire import LinkLost, Wire
-from tests.servers import Server, standalone
 from tests.storage.standin import KEY, LIBRARY
 from tests.storage.tls import make_certificate, tls_proxy
+from tests.support.servers import Server, standalone
 
 
 def _soon() -> float:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.servers import Server
+from tests.support.servers import Server
 
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 from glidemq_async import GlideMQ
 from glidemq_async.storage import Storage
-from tests.servers import free_port
-from tests.workbench import soon
+from tests.support.helpers import soon
+from tests.support.servers import free_port
 
 
 async def test_what_runs_is_handed_back_at_once(storage: Storage, name: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from glidemq_async import Backoff, JobFailed, Queue, Worker
 from glidemq_async.storage import MemoryStorage
 from glidemq_async.testing import Harness, MovableClock
-from tests.workbench import AnyJob
+from tests.support.helpers import AnyJob
 
 HOUR = 3600
 

@@ -19,7 +19,7 @@ from glidemq_async.integrations.fastapi import get_queue, lifespan
 from glidemq_async.storage import MemoryStorage
 from glidemq_async.testing import Harness, MovableClock
 from glidemq_async.testing.sync_harness import SyncClock, SyncHarness
-from tests.workbench import AnyJob
+from tests.support.helpers import AnyJob
 
 HOUR = 3600
 mq = GlideMQ("redis://127.0.0.1:1/0", queue="sums")

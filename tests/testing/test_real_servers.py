@@ -12,7 +12,7 @@ import pytest
 
 from glidemq_async import GlideMQ, Queue, StorageUnavailable
 from glidemq_async.storage import urls
-from tests.servers import Server, standalone
+from tests.support.servers import Server, standalone
 
 SERVICE = """
 from glidemq_async import GlideMQ

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.driver.work import sleeping, spark_worker, submitted
-from tests.workbench import AnyJob, AnyQueue, ended
+from tests.support.helpers import AnyJob, AnyQueue, ended
 
 pytestmark = pytest.mark.only_on("unix")
 

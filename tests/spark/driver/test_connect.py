@@ -21,10 +21,10 @@ from glidemq_async import Worker
 from glidemq_async.errors import ExecutorError
 from glidemq_async.executors import SubprocessExecutor
 from glidemq_async.spark import QueryListener, SparkExecutor, enqueue_frame, foreach_batch, run_stream
-from tests.places import Place
 from tests.spark.driver.test_streams import Files, jobs_of
 from tests.spark.driver.work import count_remotely, sleeping, spark_worker, submitted
-from tests.workbench import AnyJob, AnyQueue, ended, until
+from tests.support.helpers import AnyJob, AnyQueue, ended, until
+from tests.support.stores import Place
 
 pytest.importorskip("grpc")
 pytestmark = pytest.mark.only_on("unix")

@@ -25,7 +25,7 @@ from glidemq_async import Depends, GlideMQ, UnrecoverableError
 from glidemq_async.errors import ExecutorError
 from glidemq_async.spark import SparkExecutor
 from tests.spark.driver.work import sleeping, spark_worker, submitted
-from tests.workbench import AnyJob, AnyQueue, ended, soon
+from tests.support.helpers import AnyJob, AnyQueue, ended, soon
 
 pytestmark = pytest.mark.only_on("unix")
 

@@ -18,9 +18,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from glidemq_async import JobOptions, Queue
 from glidemq_async.spark import QueryEvent, QueryListener, foreach_batch, run_stream
-from tests.places import Place
 from tests.spark.driver.work import spark_worker
-from tests.workbench import AnyJob, AnyQueue, ended, until
+from tests.support.helpers import AnyJob, AnyQueue, ended, until
+from tests.support.stores import Place
 
 pytestmark = pytest.mark.only_on("unix")
 

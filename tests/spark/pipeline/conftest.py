@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.places import Place, Places
+from tests.support.stores import Place, Places
 
 
 @pytest.fixture

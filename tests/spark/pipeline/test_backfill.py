@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from glidemq_async import Job, Worker
 from glidemq_async.spark.pipeline.backfill import backfill, job_rows
 from glidemq_async.spark.write.report import WriteReport
-from tests.places import Place
+from tests.support.stores import Place
 
 ROWS, DEPTH, BATCH, TASKS = 400, 100, 20, 2
 

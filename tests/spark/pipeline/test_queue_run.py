@@ -17,8 +17,8 @@ from glidemq_async import Queue
 from glidemq_async.spark.pipeline import Pipeline
 from glidemq_async.spark.pipeline.bronze import audit
 from glidemq_async.spark.pipeline.lake import escaped
-from tests.places import Place
 from tests.spark.pipeline.queue import drain, fill
+from tests.support.stores import Place
 
 FATES = ["", "", "", "retry", "fail"] * 20
 

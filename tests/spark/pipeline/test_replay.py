@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from glidemq_async import Queue, UnrecoverableError, Worker
 from glidemq_async.spark.pipeline import Pipeline
 from glidemq_async.spark.pipeline.replay import Selection, failed_jobs, outcomes, replay
-from tests.places import Place
 from tests.spark.pipeline.queue import drain, fill
+from tests.support.stores import Place
 
 FATES = ["", "fail", "retry", "", "fail", ""] * 4
 

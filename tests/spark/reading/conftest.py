@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from glidemq_async import Queue
 from glidemq_async.spark import register
-from tests.places import Place, Places
 from tests.spark.reading.streams import Stream
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
+from tests.support.stores import Place, Places
 
 
 @dataclass

@@ -8,10 +8,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from glidemq_async import Queue
-from tests.places import Place
 from tests.spark.reading.conftest import Source
 from tests.spark.versions import needs_admission
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
+from tests.support.stores import Place
 
 
 async def test_all_events_that_are_kept_are_a_table(queue: AnyQueue, source: Source) -> None:

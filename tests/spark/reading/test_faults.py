@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
-from tests.places import Place
 from tests.spark.reading.conftest import Source
 from tests.spark.versions import needs_admission
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
+from tests.support.stores import Place
 
 
 async def add(queue: AnyQueue, n: int) -> None:

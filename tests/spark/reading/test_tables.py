@@ -17,7 +17,7 @@ from glidemq_async.spark import GlideMQDataSource, latest
 from glidemq_async.stored.record import STATES
 from tests.spark.reading.conftest import Source
 from tests.spark.versions import needs_pushdown
-from tests.workbench import AnyJob, AnyQueue, ended, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, ended, worker_of
 
 
 async def work(job: AnyJob) -> Any:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from glidemq_async import Queue, Worker
 from glidemq_async.spark import WriteReport, register, write_report
-from tests.places import Place
+from tests.support.stores import Place
 
 
 class Written:

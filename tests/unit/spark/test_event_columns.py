@@ -21,7 +21,7 @@ from glidemq_async.spark.read.event_columns import EventColumns
 from glidemq_async.spark.read.events import EventPartition, EventsLostError, read_events
 from glidemq_async.spark.read.options import ReadOptions, read_options
 from glidemq_async.spark.read.schemas import arrow_schema, schema_of
-from tests.places import Place
+from tests.support.stores import Place
 
 Event = tuple[str, str, str | None]
 """Kind, job and detail."""

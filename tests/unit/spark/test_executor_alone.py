@@ -16,8 +16,8 @@ from glidemq_async.errors import ExecutorError
 from glidemq_async.spark.driver import executor as spark_executor
 from glidemq_async.spark.driver.executor import SparkExecutor
 from glidemq_async.spark.driver.progress import StageCount, StageProgress
+from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, soon, until
 from tests.unit.spark.engines import StandIn
-from tests.workbench import AnyJob, AnyQueue, Heard, ended, soon, until
 
 pytestmark = pytest.mark.only_on("memory")
 

@@ -17,7 +17,7 @@ from glidemq_async.spark.connection import connection_to
 from glidemq_async.spark.write.errors import WriteFenced
 from glidemq_async.spark.write.options import WriteOptions
 from glidemq_async.spark.write.stream_writer import RowStreamWriter
-from tests.places import Place
+from tests.support.stores import Place
 
 pytestmark = pytest.mark.only_on("unix")
 

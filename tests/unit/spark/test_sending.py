@@ -18,8 +18,8 @@ from glidemq_async.spark.write.planning import end_write, open_write, order_run
 from glidemq_async.spark.write.sender import Buffer, Sender
 from glidemq_async.spark.write.writer import TaskWriter
 from glidemq_async.storage import Arg, Storage
-from tests.relay import Relay
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
+from tests.support.recording_storage import Relay
 
 pytestmark = pytest.mark.only_on("memory")
 

@@ -6,7 +6,7 @@ import asyncio
 from statistics import median
 from typing import Any
 
-from tests.workbench import AnyJob, AnyQueue, idle, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, idle, soon, worker_of
 
 SECONDS = 0.05
 """Less than any timer of a worker: what comes within it was pushed."""

@@ -1,6 +1,6 @@
 """The places a conformance test runs on: each is started once per test process, when it is first asked for.
 
-How servers are started is told in servers.py; what a test must leave behind is checked in tidiness.py.
+How servers are started is in servers.py. leak_check.py checks what a test leaves behind.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from glidemq_async.storage import Endpoint, FileStorage, MemoryStorage
 from glidemq_async.storage.embedded.file import socket_path
 from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
-from tests import servers
-from tests.servers import Server
+from tests.support import servers
+from tests.support.servers import Server
 
 ON_TWO = ("memory", "redis7")
 EVERYWHERE = ("memory", "redis7", "redis", "unix", "file", "cluster", "sentinel")

@@ -19,8 +19,8 @@ from glidemq_async.functions.outcomes import (
     Retention,
     Retry,
 )
-from tests.places import Place
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
+from tests.support.stores import Place
 
 NOTHING = b"\xc0"
 LONG_AGO = 10**9

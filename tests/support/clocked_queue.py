@@ -7,9 +7,9 @@ from typing import Any
 
 from glidemq_async import Queue
 from glidemq_async.storage import Endpoint, MemoryStorage, Storage
-from tests.hands import Hands
-from tests.places import Place
-from tests.workbench import AnyQueue
+from tests.support.fake_worker import Hands
+from tests.support.helpers import AnyQueue
+from tests.support.stores import Place
 
 SECOND = 1_000
 MINUTE = 60_000

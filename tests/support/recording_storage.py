@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from glidemq_async.storage import Arg, Storage, StreamEntry, Subscription, Wait
-from tests.workbench import AnyQueue
+from tests.support.helpers import AnyQueue
 
 STEADY = 10
 """Round trips without a claim, after which nobody has anything to ask any more."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from glidemq_async import JobScheduler
-from tests.workbench import PATIENCE, AnyQueue
+from tests.support.helpers import PATIENCE, AnyQueue
 
 FAR: dict[str, Any] = {"cron": "0 0 1 1 *"}
 

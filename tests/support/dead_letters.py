@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from glidemq_async import DeadLetter, UnrecoverableError
-from tests.workbench import AnyJob, AnyQueue, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, soon, worker_of
 
 
 async def fail(job: AnyJob) -> None:

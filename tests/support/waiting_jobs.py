@@ -8,8 +8,8 @@ from typing import cast
 import msgpack
 
 from glidemq_async.functions.callers import AddRequest, Functions
-from tests.places import Place
-from tests.workbench import PATIENCE, AnyQueue
+from tests.support.helpers import PATIENCE, AnyQueue
+from tests.support.stores import Place
 
 EVERY_KIND: dict[str, dict[str, object]] = {
     "plain": {},

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from glidemq_async import Queue
 from glidemq_async.storage import Storage
-from tests.places import Place
+from tests.support.stores import Place
 
 _KEY = re.compile(r"([^:{}]+):\{([^:{}]+)\}:(.+)")
 _SOCKETS = Path("/proc/self/fd")
