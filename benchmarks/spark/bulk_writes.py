@@ -21,9 +21,9 @@ from benchmarks.spark.setup import Row, Setup
 from glidemq_async.spark import WriteReport, enqueue_frame, write_report
 from glidemq_async.spark.connection import connection_to
 from glidemq_async.spark.write.columns import chunks_of
+from glidemq_async.spark.write.commit_protocol import open_write
 from glidemq_async.spark.write.options import WriteOptions
-from glidemq_async.spark.write.planning import open_write
-from glidemq_async.spark.write.writer import write_task
+from glidemq_async.spark.write.task_writer import write_task
 from glidemq_async.stored.names import QueueKeys
 
 if TYPE_CHECKING:

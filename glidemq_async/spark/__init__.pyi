@@ -13,6 +13,6 @@ from glidemq_async.spark.driver.streams import run_stream as run_stream
 from glidemq_async.spark.read.tables import latest as latest
 from glidemq_async.spark.source import GlideMQDataSource as GlideMQDataSource
 from glidemq_async.spark.write.enqueue import enqueue_frame as enqueue_frame
-from glidemq_async.spark.write.frames import jobs_frame as jobs_frame
+from glidemq_async.spark.write.jobs_frame import jobs_frame as jobs_frame
 from glidemq_async.spark.write.report import WriteReport as WriteReport
 from glidemq_async.spark.write.report import write_report as write_report

@@ -14,13 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from glidemq_async.functions.callers import Functions
-from glidemq_async.spark.write.timeouts import patiently
+from glidemq_async.spark.retries import retry_while_unavailable
 from glidemq_async.storage import Storage, open_storage
 from glidemq_async.storage.embedded.memory import MemoryStorage
 from glidemq_async.storage.urls import masked
 from glidemq_async.stored.names import QueueKeys
 
 T = TypeVar("T")
+
+_LOGIN: Final = frozenset({"username", "user", "password", "passwd", "auth", "host", "port", "db", "database", "tls"})
 
 
 class Connection:
@@ -42,7 +44,7 @@ class Connection:
 
     async def _connected(self, work: Coroutine[Any, Any, T], retries: int) -> T:
         try:
-            await patiently(self.storage.connect, retries)
+            await retry_while_unavailable(self.storage.connect, retries)
         except BaseException:
             work.close()
             raise
@@ -87,3 +89,14 @@ def connection_to(url: str) -> Connection:
     if mine not in _connections:
         _connections[mine] = Connection(url)
     return _connections[mine]
+
+
+def belongs_in_url(option: str) -> str:
+    """Return how the URL says what this option, in lower case, asks for; "" for any other one."""
+    if option not in _LOGIN and not option.startswith("ssl"):
+        return ""
+    return (
+        "the option `url` says all of the connection, as in "
+        "rediss://user:password@host:6379/0?ssl_ca_certs=/etc/ca.pem (rediss is TLS; in a password write / ? # @ as "
+        "%2F %3F %23 %40)"
+    )

@@ -52,7 +52,7 @@ class GlideMQDataSource(DataSource):
             )
         options = WriteOptions.parse(self.options)
         if spark_version() >= (4, 1):
-            from glidemq_async.spark.write.arrow_stream_writer import ArrowStreamWriter
+            from glidemq_async.spark.write.stream_writer import ArrowStreamWriter
 
             return ArrowStreamWriter(options, schema)
         from glidemq_async.spark.write.stream_writer import RowStreamWriter
@@ -73,9 +73,9 @@ class GlideMQDataSource(DataSource):
         options = read_options(self.options, streaming=False)
         check_columns(options.kind, schema)
         if options.kind == "events":
-            from glidemq_async.spark.read.event_batch import EventReader
+            from glidemq_async.spark.read.event_table import EventTableReader
 
-            return EventReader(options, schema)
+            return EventTableReader(options, schema)
         from glidemq_async.spark.read.tables import FilteringTableReader, TableReader
 
         return FilteringTableReader(options, schema) if options.pushdown else TableReader(options, schema)

@@ -12,7 +12,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from glidemq_async.spark import GlideMQDataSource, enqueue_frame, register
-from glidemq_async.spark.driver.interpreters import check_interpreter
+from glidemq_async.spark.driver.python_check import check_interpreter
 
 WORDS = r"cannot import glidemq_async.*PYSPARK_PYTHON.*activate"
 

@@ -21,10 +21,9 @@ from glidemq_async.executors.deadlines import waiting
 from glidemq_async.executors.protocol import Handler
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.validation import whole_number
-from glidemq_async.spark.driver.engine import Label
-from glidemq_async.spark.driver.engines import engine_of
-from glidemq_async.spark.driver.progress_reporter import Telling
-from glidemq_async.spark.driver.run import Run
+from glidemq_async.spark.driver.engine import Engine, Label
+from glidemq_async.spark.driver.progress_reporter import ProgressReporter
+from glidemq_async.spark.driver.spark_run import SparkRun
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -89,7 +88,7 @@ class SparkExecutor:
     def _begin(self) -> None:
         self._free = asyncio.Semaphore(self._threads)
         self._asking = DaemonThreads(self._threads + 1)
-        self._given_up: set[Run] = set()
+        self._given_up: set[SparkRun] = set()
         self._stopped = False
 
     def __repr__(self) -> str:
@@ -152,7 +151,7 @@ class SparkExecutor:
         # The signal must exist before the thread looks for it: making it is not thread-safe.
         _ = job.abort
         context = contextvars.copy_context()
-        run = Run(self._engine, self._label(job), lambda: context.run(_call, function, job))
+        run = SparkRun(self._engine, self._label(job), lambda: context.run(_call, function, job))
         run.start()
         try:
             return await self._driven(run, job, timeout)
@@ -187,9 +186,9 @@ class SparkExecutor:
             pool=self._pool or job.queue,
         )
 
-    async def _driven(self, run: Run, job: Job[Any, Any], timeout: float | None) -> object:
+    async def _driven(self, run: SparkRun, job: Job[Any, Any], timeout: float | None) -> object:
         ended = asyncio.wrap_future(run.future)
-        telling = Telling(job, partial(self._ask, run.progress), self._interval)
+        telling = ProgressReporter(job, partial(self._ask, run.progress), self._interval)
         try:
             done, _ = await asyncio.wait([ended], timeout=timeout)
             if not done:
@@ -205,7 +204,7 @@ class SparkExecutor:
             telling.stop()
         return ended.result()
 
-    async def _end(self, run: Run, ended: asyncio.Future[object], job: Job[Any, Any]) -> None:
+    async def _end(self, run: SparkRun, ended: asyncio.Future[object], job: Job[Any, Any]) -> None:
         """Cancel the work and wait for the thread and for the executors, within the grace."""
         run.cancel()
         loop = asyncio.get_running_loop()
@@ -225,7 +224,7 @@ class SparkExecutor:
         if not quiet:
             _log.warning("job %s was cancelled, and executors of Spark may still work for it", job.id)
 
-    def _give_up(self, run: Run, ended: asyncio.Future[object], job: Job[Any, Any]) -> None:
+    def _give_up(self, run: SparkRun, ended: asyncio.Future[object], job: Job[Any, Any]) -> None:
         self._given_up.add(run)
         # The thread may outlive the loop: nothing may be called there then.
         ended.cancel()
@@ -233,7 +232,7 @@ class SparkExecutor:
         run.future.add_done_callback(lambda _: _in_loop(loop, partial(self._returned, run, free)))
         _log.warning("job %s: its function ignores job.abort and keeps its slot until it returns", job.id)
 
-    def _returned(self, run: Run, free: asyncio.Semaphore) -> None:
+    def _returned(self, run: SparkRun, free: asyncio.Semaphore) -> None:
         self._given_up.discard(run)
         run.forget()
         free.release()
@@ -249,6 +248,19 @@ class SparkExecutor:
                 "this SparkExecutor was made in another process, and a forked child cannot use its parent's Spark "
                 "session: start worker processes before the session is made, or use Spark Connect in each"
             )
+
+
+def engine_of(spark: SparkSession, *, interrupt: bool) -> Engine:
+    """Return the engine of a session; `interrupt`: see SparkExecutor. Raises TypeError for anything else."""
+    if hasattr(spark, "_jsparkSession"):
+        from glidemq_async.spark.driver.classic import ClassicEngine
+
+        return ClassicEngine(spark, interrupt=interrupt)
+    if hasattr(spark, "interruptTag") and hasattr(spark, "client"):
+        from glidemq_async.spark.driver.connect import ConnectEngine
+
+        return ConnectEngine(spark)
+    raise TypeError(f"a Spark session is needed, got {spark!r}: pass what SparkSession.builder.getOrCreate() returned")
 
 
 def _arity(handler: Handler) -> int:

@@ -15,7 +15,7 @@ from glidemq_async.spark.driver.progress import Progress
 _log = logging.getLogger(__name__)
 
 
-class Telling:
+class ProgressReporter:
     """Tells the progress of one job every `interval` seconds, as long as nobody else tells it something."""
 
     def __init__(

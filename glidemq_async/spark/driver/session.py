@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from glidemq_async.spark.driver.interpreters import check_interpreter
+from glidemq_async.spark.driver.python_check import check_interpreter
 from glidemq_async.spark.source import GlideMQDataSource
 
 CLASSIC: Final = "org.apache.spark.sql.classic.SparkSession"

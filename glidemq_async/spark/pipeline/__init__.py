@@ -12,7 +12,7 @@ from glidemq_async.spark.requirements import require_pyspark
 require_pyspark()
 
 from glidemq_async.spark.pipeline.lake import Lake  # noqa: E402 - they import pyspark
-from glidemq_async.spark.pipeline.run import Pipeline  # noqa: E402
+from glidemq_async.spark.pipeline.pipeline import Pipeline  # noqa: E402
 from glidemq_async.spark.pipeline.slo import Slo  # noqa: E402
 
 __all__ = ["Lake", "Pipeline", "Slo"]

@@ -20,7 +20,7 @@ from pyspark.sql.types import BinaryType, TimestampType
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.spark.write.enqueue import Option, enqueue_frame
-from glidemq_async.spark.write.frames import quoted
+from glidemq_async.spark.write.jobs_frame import quoted
 from glidemq_async.spark.write.report import WriteReport, write_report
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ def append_events(events: DataFrame, lake: Lake, *, every: float | None = None) 
     events: a stream of `format("glidemq")`. every: seconds between batches; without it the stream ends with what there
     is now.
     """
-    remove_cut_off(lake)
+    remove_incomplete_files(lake)
     writer = (
         events.withColumn("dt", day("ts"))
         # One file per day and batch, not one per partition of the source.
@@ -76,7 +76,7 @@ def append_events(events: DataFrame, lake: Lake, *, every: float | None = None) 
     return started(writer, every)
 
 
-def remove_cut_off(lake: Lake) -> list[Path]:
+def remove_incomplete_files(lake: Lake) -> list[Path]:
     """Remove the files of batches that were cut off, and return them. Not while a stream appends to the lake.
 
     The sink's log does not name such files, so Spark passes them by. Other readers of the folder would fail on one that

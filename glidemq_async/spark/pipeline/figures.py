@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows it by
 
-from glidemq_async.spark.pipeline.burn import BURN_COLUMNS, burn
+from glidemq_async.spark.pipeline.burn_rates import BURN_COLUMNS, burn_rates
 from glidemq_async.spark.pipeline.columns import PERCENTS, count_of
 from glidemq_async.spark.pipeline.gold import causes, percentiles_of, whole_of
 from glidemq_async.spark.pipeline.replay import PREFIX
@@ -219,7 +219,9 @@ def _causes(attempts: DataFrame, jobs: DataFrame) -> list[Cause]:
 
 def _burns(jobs: DataFrame, slo: Slo) -> list[Burn]:
     names = [pair.name for pair in PAIRS]
-    highest = burn(jobs, slo).groupBy("minute").agg(*(F.max(name).alias(name) for name in (*BURN_COLUMNS, *names)))
+    highest = (
+        burn_rates(jobs, slo).groupBy("minute").agg(*(F.max(name).alias(name) for name in (*BURN_COLUMNS, *names)))
+    )
     return [
         Burn(
             _known(row["minute"]),

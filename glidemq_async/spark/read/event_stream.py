@@ -20,22 +20,26 @@ from pyspark.sql.types import StructType
 
 from glidemq_async.functions.history_calls import Bounds
 from glidemq_async.spark.read import offsets
-from glidemq_async.spark.read.event_planning import Planner
-from glidemq_async.spark.read.events import read_events
+from glidemq_async.spark.read.event_partition import read_events
+from glidemq_async.spark.read.event_planner import EventPlanner
 from glidemq_async.spark.read.offsets import Offset, Position
 from glidemq_async.spark.read.options import ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_MakePlanner = Callable[[], EventPlanner]
+
 
 class EventStream(DataSourceStreamReader):
     """What every version has in common. Tasks get a copy that was made before anything was asked of it."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, planner: Callable[[], Planner] | None = None) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, planner: Callable[[], EventPlanner] | None = None
+    ) -> None:
         self._options = options
         self._schema = schema
-        self._planner = planner or partial(Planner, options)
+        self._planner = planner or partial(EventPlanner, options)
         self._start: Offset | None = None
         self._targets: dict[str, Position] | None = None
         self._planned_at: float | None = None
@@ -47,14 +51,14 @@ class EventStream(DataSourceStreamReader):
             self._start = offsets.to_offset(planner.run(self._starts(planner)), new=True)
         return self._start
 
-    async def _starts(self, planner: Planner) -> dict[str, Position]:
+    async def _starts(self, planner: EventPlanner) -> dict[str, Position]:
         return await planner.positions(await planner.queue_names(), self._options.starting, "earliest")
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Plan one batch. The end alone tells what it reads, however often it is planned."""
         return self._plan(self._planner(), start, end)
 
-    def _plan(self, planner: Planner, start: Offset, end: Offset) -> list[InputPartition]:
+    def _plan(self, planner: EventPlanner, start: Offset, end: Offset) -> list[InputPartition]:
         if start == end:  # or the batch that ended there would be read again
             return []
 
@@ -82,7 +86,7 @@ class EventStream(DataSourceStreamReader):
 
         planner.run(publish())
 
-    async def _advance(self, planner: Planner, start: Offset, limit: int | None) -> Offset:
+    async def _advance(self, planner: EventPlanner, start: Offset, limit: int | None) -> Offset:
         """Return the end of the batch that begins at `start`; `start` itself when there is nothing to read."""
         known = offsets.ends_of(start)
         names = dict.fromkeys([*known, *await planner.queue_names()])
@@ -127,7 +131,7 @@ class EventStream(DataSourceStreamReader):
         return monotonic() - self._planned_at < self._options.max_delay_ms / 1000
 
 
-async def _end(planner: Planner, queue: str, n: int, bounds: Bounds) -> Position:
+async def _end(planner: EventPlanner, queue: str, n: int, bounds: Bounds) -> Position:
     return offsets.latest(bounds) if n == bounds.total else await planner.position_at(queue, n)
 
 
@@ -138,7 +142,9 @@ class UnlimitedEventStream(EventStream):
     the query is new, and otherwise that is worked out when the batch is planned.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType, planner: Callable[[], Planner] | None = None) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, planner: Callable[[], EventPlanner] | None = None
+    ) -> None:
         super().__init__(options, schema, planner)
         self._known: Offset | None = None
 
@@ -150,7 +156,7 @@ class UnlimitedEventStream(EventStream):
         self.initialOffset()
         return {**planner.run(self._all(planner)), "open": 1}
 
-    async def _all(self, planner: Planner) -> Offset:
+    async def _all(self, planner: EventPlanner) -> Offset:
         starts = offsets.ends_of(self.initialOffset())
         ends = await planner.positions(await planner.queue_names(), "latest", "latest")
         return offsets.to_offset(ends, {queue: starts.get(queue, end) for queue, end in ends.items()})
@@ -163,7 +169,7 @@ class UnlimitedEventStream(EventStream):
             end = planner.run(self._close(planner, start, end))
         return self._plan(planner, start, end)
 
-    async def _close(self, planner: Planner, start: Offset, end: Offset) -> Offset:
+    async def _close(self, planner: EventPlanner, start: Offset, end: Offset) -> Offset:
         known, ends = offsets.ends_of(start), offsets.ends_of(end)
         found = await planner.of_all(ends, lambda queue: planner.resumed(queue, known.get(queue)))
         lost = [loss for _, _, losses in found.values() for loss in losses]

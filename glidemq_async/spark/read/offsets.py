@@ -20,7 +20,7 @@ from glidemq_async.functions.history_calls import Bounds
 # elsewhere. Spark compares offsets as texts, so keys are sorted, and "nothing new" is the start itself. "new": 1 marks
 # the offset that a new query starts from.
 VERSION: Final = 1
-NOWHERE: Final = "0-0"
+NO_ENTRY: Final = "0-0"
 GONE: Final = "the queue was obliterated"
 ANOTHER: Final = "it is another queue of the same name by now"
 WENT_BACK: Final = "its events went back, as after a failover"
@@ -130,7 +130,7 @@ def is_new(offset: Offset) -> bool:
 
 def earliest(bounds: Bounds) -> Position:
     """Return the position before all that is kept."""
-    return Position(bounds.incarnation, NOWHERE, bounds.first_seq)
+    return Position(bounds.incarnation, NO_ENTRY, bounds.first_seq)
 
 
 def latest(bounds: Bounds) -> Position:
@@ -149,9 +149,9 @@ def resume(queue: str, known: Position, bounds: Bounds, before: str) -> tuple[Po
         if bounds.first_seq:
             lost.append(Loss(queue, TRIMMED, bounds.incarnation, 0, bounds.first_seq))
         return earliest(bounds), lost
-    if bounds.total < known.n or (known.entry != NOWHERE and before not in ("", known.entry)):
+    if bounds.total < known.n or (known.entry != NO_ENTRY and before not in ("", known.entry)):
         # Numbers may have been given twice; what has one that was read already is not read again.
-        begin = Position(bounds.incarnation, NOWHERE, min(known.n, bounds.total))
+        begin = Position(bounds.incarnation, NO_ENTRY, min(known.n, bounds.total))
         return begin, [Loss(queue, WENT_BACK, known.incarnation, known.n, None)]
     if bounds.first_seq > known.n:
         return earliest(bounds), [Loss(queue, TRIMMED, bounds.incarnation, known.n, bounds.first_seq)]

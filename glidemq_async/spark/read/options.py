@@ -17,7 +17,7 @@ from typing import Final, TypeAlias, cast, get_args
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.durations import from_ms
 from glidemq_async.queues.events import EventKind
-from glidemq_async.spark.logins import belongs_in_url
+from glidemq_async.spark.connection import belongs_in_url
 from glidemq_async.spark.requirements import spark_version
 from glidemq_async.stored.names import check_name
 from glidemq_async.stored.record import STATES

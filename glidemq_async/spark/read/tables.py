@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.spark.connection import connection_to
-from glidemq_async.spark.read.event_planning import Planner
+from glidemq_async.spark.read.event_planner import EventPlanner
 from glidemq_async.spark.read.job_rows import Row, dead_rows, job_rows, rows_of
 from glidemq_async.spark.read.options import ReadOptions
 from glidemq_async.spark.read.queue_rows import OF_QUEUE
@@ -57,7 +57,7 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read: called once per DataFrame."""
-        planner = Planner(self._options)
+        planner = EventPlanner(self._options)
 
         async def plan() -> list[InputPartition]:
             names = await planner.queue_names()
@@ -67,7 +67,7 @@ class TableReader(DataSourceReader):
 
         return planner.run(plan())
 
-    async def _parts(self, planner: Planner, queue: str) -> list[TablePartition]:
+    async def _parts(self, planner: EventPlanner, queue: str) -> list[TablePartition]:
         options = self._options
         if options.kind in OF_QUEUE:
             return [TablePartition(queue)]
@@ -124,7 +124,7 @@ class TableReader(DataSourceReader):
                 yield page
 
 
-async def _warn_unless_there(planner: Planner, queue: str) -> None:
+async def _warn_unless_there(planner: EventPlanner, queue: str) -> None:
     """Say that a queue is not there: its table is empty, which may be a mistyped name, or one that is yet to come."""
     bounds, _ = await planner.locate(queue)
     if not bounds.incarnation and not bounds.total:

@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType
 
 from glidemq_async.spark.connection import Connection, connection_to
 from glidemq_async.spark.write.columns import Batch, check_types, chunks_of
+from glidemq_async.spark.write.commit_protocol import end_write, open_write, write_id_of
 from glidemq_async.spark.write.options import WriteOptions
-from glidemq_async.spark.write.planning import end_write, open_write, write_id_of
-from glidemq_async.spark.write.rows import RowReader, check_columns
-from glidemq_async.spark.write.writer import Written, write_task
+from glidemq_async.spark.write.row_reader import RowReader, check_columns
+from glidemq_async.spark.write.task_writer import TaskCommit, write_task
 
 __all__ = ["BatchWriter"]
 
@@ -51,7 +51,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._end("aborted", messages)
 
     def _end(self, state: Literal["committed", "aborted"], messages: list[WriterCommitMessage | None]) -> None:
-        partitions = len([message for message in messages if isinstance(message, Written)])
+        partitions = len([message for message in messages if isinstance(message, TaskCommit)])
         with closing(Connection(self._plan.options.url)) as connection:
             ending = end_write(connection, self._plan, state, partitions)
             connection.run(ending, retries=self._plan.options.max_retries)

@@ -18,14 +18,15 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from glidemq_async.spark.connection import Connection, connection_to
-from glidemq_async.spark.write.columns import Columns, check_types, columns_of_rows
+from glidemq_async.spark.requirements import spark_version
+from glidemq_async.spark.write.columns import Batch, Columns, check_types, chunks_of, columns_of_rows
+from glidemq_async.spark.write.commit_protocol import abort_labelled, end_write, label_of, open_write, order_run
 from glidemq_async.spark.write.options import WriteOptions
-from glidemq_async.spark.write.plan import Plan
-from glidemq_async.spark.write.planning import abort_labelled, end_write, label_of, open_write, order_run
-from glidemq_async.spark.write.rows import RowReader, check_columns
-from glidemq_async.spark.write.writer import Written, write_task
+from glidemq_async.spark.write.row_reader import RowReader, check_columns
+from glidemq_async.spark.write.task_writer import TaskCommit, write_task
+from glidemq_async.spark.write.write_plan import WritePlan
 
-__all__ = ["Epochs", "RowStreamWriter"]
+__all__ = ["MicroBatchWriter", "RowStreamWriter"]
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ _RUN: Final = "spark.jobGroup.id"
 _ROWS_AT_ONCE: Final = 1000
 
 
-class Epochs:
+class MicroBatchWriter:
     """What both kinds of writers do for a micro-batch."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
@@ -70,26 +71,26 @@ class Epochs:
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
         """Close the write of a micro-batch."""
-        written = [message for message in messages if isinstance(message, Written)]
+        written = [message for message in messages if isinstance(message, TaskCommit)]
         if written:
             self._end("committed", written)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Fence off the tasks of a micro-batch that still run; its next run adds what is missing."""
-        written = [message for message in messages if isinstance(message, Written)]
+        written = [message for message in messages if isinstance(message, TaskCommit)]
         if written:
             self._end("aborted", written)
         elif label := label_of(self._options.checkpoint, batchId):
             # Nobody says which query this is; its checkpoint does.
             self._run(lambda connection: abort_labelled(connection, self._options, label))
 
-    def _end(self, state: Literal["committed", "aborted"], written: list[Written]) -> None:
+    def _end(self, state: Literal["committed", "aborted"], written: list[TaskCommit]) -> None:
         one = written[0]
-        plan = Plan(self._options, one.write_id, one.token, dict.fromkeys(self._options.queues, ""))
+        plan = WritePlan(self._options, one.write_id, one.token, dict.fromkeys(self._options.queues, ""))
         self._run(lambda connection: end_write(connection, plan, state, len(written)))
 
 
-class RowStreamWriter(Epochs, DataSourceStreamWriter):
+class RowStreamWriter(MicroBatchWriter, DataSourceStreamWriter):
     """Takes rows one by one: all that Spark 4.0 offers."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -99,3 +100,15 @@ class RowStreamWriter(Epochs, DataSourceStreamWriter):
     def _chunks(self, rows: Iterator[Any]) -> Iterator[tuple[Columns, int]]:
         while some := list(islice(rows, _ROWS_AT_ONCE)):
             yield columns_of_rows(some, self._schema), len(some)
+
+
+if spark_version() >= (4, 1):
+    # The base class exists since Spark 4.1.
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+    class ArrowStreamWriter(MicroBatchWriter, DataSourceStreamArrowWriter):
+        """Stream writer that gets record batches."""
+
+        def write(self, iterator: Iterator[Batch]) -> WriterCommitMessage:
+            """Write the rows of one task."""
+            return self.write_chunks(chunks_of(iterator))

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from glidemq_async.spark.pipeline import silver
-from glidemq_async.spark.pipeline.burn import burn
+from glidemq_async.spark.pipeline.burn_rates import burn_rates
 from glidemq_async.spark.pipeline.figures import Figures, figures
 from glidemq_async.spark.pipeline.lake import EVENT_SCHEMA
 from glidemq_async.spark.pipeline.slo import Slo
@@ -61,7 +61,7 @@ def test_revoked_jobs_burn_no_budget(spark: SparkSession) -> None:
     events = spark.createDataFrame(truth.rows(), EVENT_SCHEMA)
     jobs = silver.jobs(events)
     assert {row["job_id"]: row["state"] for row in jobs.collect()} == {"a": "completed", "b": "revoked", "c": "failed"}
-    assert [(row["total"], row["bad"]) for row in burn(jobs, Slo()).collect()] == [(2, 1)]
+    assert [(row["total"], row["bad"]) for row in burn_rates(jobs, Slo()).collect()] == [(2, 1)]
     found = figures(silver.attempts(events), jobs, Slo())
     assert (found.total.completed, found.total.failed, found.total.open) == (1, 1, 0)
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from glidemq_async.spark.pipeline import burn, gold, silver
+from glidemq_async.spark.pipeline import gold, silver
+from glidemq_async.spark.pipeline.burn_rates import burn_rates
 from glidemq_async.spark.pipeline.columns import PERCENTS
 from glidemq_async.spark.pipeline.lake import EVENT_SCHEMA
 from glidemq_async.spark.pipeline.rollup import DAY, HOUR, roll_up
@@ -178,7 +179,7 @@ def test_burn_is_that_of_the_windows(tables: Tables, latency_ms: int | None) -> 
             bad = job.state == "failed" or (latency_ms is not None and job.end_to_end_ms > latency_ms)
             total, before = counts.get(minute, Count(0, 0))
             counts[minute] = Count(total + 1, before + bad)
-    found = rows(burn.burn(tables.jobs, slo).sort("minute"))
+    found = rows(burn_rates(tables.jobs, slo).sort("minute"))
     assert len(found) == max(counts) - min(counts) + 1
     for offset, row in enumerate(found):
         minute = min(counts) + offset

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from pyspark.sql.types import StructType
 
 from glidemq_async.functions.history_calls import Bounds, Located, Sought
-from glidemq_async.spark.read.event_planning import Planner
+from glidemq_async.spark.read.event_partition import EventPartition
+from glidemq_async.spark.read.event_planner import EventPlanner
 from glidemq_async.spark.read.event_stream import EventStream, UnlimitedEventStream
 from glidemq_async.spark.read.event_stream_limited import LimitedEventStream
-from glidemq_async.spark.read.events import EventPartition
 from glidemq_async.spark.read.offsets import Loss, Offset
 from glidemq_async.spark.read.options import ReadOptions, read_options
 
@@ -90,7 +90,7 @@ class World:
         return rows, lost
 
 
-class SimulatedPlanner(Planner):
+class SimulatedPlanner(EventPlanner):
     """Plans against a world."""
 
     def __init__(self, options: ReadOptions, world: World, noted: dict[tuple[str, str, int], int | None]) -> None:
@@ -147,7 +147,7 @@ class Query:
     losses: dict[tuple[str, str, int], int | None] = field(default_factory=dict)
     _stream: EventStream | None = None
 
-    def planner(self) -> Planner:
+    def planner(self) -> EventPlanner:
         """What plans against this world."""
         return SimulatedPlanner(read_options(self.options, streaming=True), self.world, self.losses)
 

@@ -16,9 +16,9 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.queues.events import KEY_SEP, SEP, WITH_DETAIL
 from glidemq_async.spark import connection as connections
 from glidemq_async.spark.connection import connection_to
-from glidemq_async.spark.read import events
+from glidemq_async.spark.read import event_partition
 from glidemq_async.spark.read.event_columns import EventColumns
-from glidemq_async.spark.read.events import EventPartition, EventsLostError, read_events
+from glidemq_async.spark.read.event_partition import EventPartition, EventsLostError, read_events
 from glidemq_async.spark.read.options import ReadOptions, read_options
 from glidemq_async.spark.read.schemas import arrow_schema, schema_of
 from tests.support.stores import Place
@@ -91,7 +91,7 @@ def test_a_detail_is_told_as_what_it_means() -> None:
 def url(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A server, emptied and left by every connection afterwards."""
     monkeypatch.setattr(connections, "_connections", {})
-    monkeypatch.setattr(events, "ROWS", 4)
+    monkeypatch.setattr(event_partition, "ROWS", 4)
     yield place.url
     connection_to(place.url).close()
     asyncio.run(flush(place))

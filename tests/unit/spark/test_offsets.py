@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+from glidemq_async.spark.read.event_partition import EventsLostError
 from glidemq_async.spark.read.event_stream_limited import LimitedEventStream
-from glidemq_async.spark.read.events import EventsLostError
 from glidemq_async.spark.read.offsets import Position, Span, cut, share, to_offset
 from tests.unit.spark.simulated import Query, Row, World
 

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.queues.events import EventKind
 from glidemq_async.spark.pipeline import backfill, silver
-from glidemq_async.spark.pipeline.bronze import Audit, remove_cut_off
+from glidemq_async.spark.pipeline.bronze import Audit, remove_incomplete_files
 from glidemq_async.spark.pipeline.charts import duration
 from glidemq_async.spark.pipeline.figures import (
     MOST_POINTS,
@@ -216,7 +216,7 @@ def test_files_of_batches_that_were_cut_off_are_removed(tmp_path: Path) -> None:
     for name in ("part-0-kept.parquet", "part-1-old.parquet", "part-2-cut.parquet", "part-3-again.parquet"):
         (day / name).write_bytes(b"")
         (day / f".{name}.crc").write_bytes(b"")
-    assert remove_cut_off(lake) == []  # without a log nothing says what belongs to the lake
+    assert remove_incomplete_files(lake) == []  # without a log nothing says what belongs to the lake
     log = lake.bronze / "_spark_metadata"
     log.mkdir()
 
@@ -227,7 +227,7 @@ def test_files_of_batches_that_were_cut_off_are_removed(tmp_path: Path) -> None:
     entry("9.compact", "part-1-old.parquet")
     entry("10", "part-0-kept.parquet")
     (log / ".10.crc").write_bytes(b"\xff")
-    assert sorted(path.name for path in remove_cut_off(lake)) == ["part-2-cut.parquet", "part-3-again.parquet"]
+    assert sorted(path.name for path in remove_incomplete_files(lake)) == ["part-2-cut.parquet", "part-3-again.parquet"]
     assert sorted(path.name for path in day.iterdir()) == [
         ".part-0-kept.parquet.crc", ".part-1-old.parquet.crc", "part-0-kept.parquet", "part-1-old.parquet",
     ]  # fmt: skip

@@ -11,9 +11,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
+from glidemq_async.spark.read.event_partition import EventPartition, lost, read_events
 from glidemq_async.spark.read.event_stream import UnlimitedEventStream
 from glidemq_async.spark.read.event_stream_limited import LimitedEventStream
-from glidemq_async.spark.read.events import EventPartition, lost, read_events
 from glidemq_async.spark.read.offsets import Loss
 from glidemq_async.spark.read.options import ReadOptions, read_options
 from glidemq_async.spark.read.schemas import SCHEMAS, arrow_schema, schema_of

@@ -29,7 +29,7 @@ from glidemq_async.options.job_options import JobOptions
 from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.spark.write.columns import check_types, columns_of_batch, columns_of_rows
 from glidemq_async.spark.write.options import WriteOptions
-from glidemq_async.spark.write.rows import FIELDS, InvalidRow, RowReader
+from glidemq_async.spark.write.row_reader import FIELDS, InvalidRow, RowReader
 
 
 class Prepared(NamedTuple):

@@ -11,12 +11,12 @@ import pytest
 
 from glidemq_async import Queue, StorageUnavailable
 from glidemq_async.spark.connection import Connection
+from glidemq_async.spark.write.commit_protocol import end_write, open_write, order_run
 from glidemq_async.spark.write.errors import DuplicateJob, WriteFenced
+from glidemq_async.spark.write.job_sender import JobBuffer, JobSender
 from glidemq_async.spark.write.options import WriteOptions
-from glidemq_async.spark.write.plan import Plan, functions_of
-from glidemq_async.spark.write.planning import end_write, open_write, order_run
-from glidemq_async.spark.write.sender import Buffer, Sender
-from glidemq_async.spark.write.writer import TaskWriter
+from glidemq_async.spark.write.task_writer import TaskWriter
+from glidemq_async.spark.write.write_plan import WritePlan, functions_of
 from glidemq_async.storage import Arg, Storage
 from tests.support.helpers import AnyQueue
 from tests.support.recording_storage import Relay
@@ -40,7 +40,7 @@ class Write:
         self.name = name
         self.sent: list[tuple[str, int]] = []
         self.relay.before_call = self._note
-        self.plan = Plan(self.options(), "", "")
+        self.plan = WritePlan(self.options(), "", "")
 
     def options(self, **more: str) -> WriteOptions:
         return WriteOptions.parse({"url": "redis://nowhere", "queue": self.name, "batchSize": "10", **more})
@@ -49,10 +49,10 @@ class Write:
         if function in ("addToWrite", "probeWrite"):
             self.sent.append((function, cast("int", args[7 if function == "addToWrite" else 5])))
 
-    async def open(self, write_id: str = "w", token: str = "t", **more: str) -> Sender:
+    async def open(self, write_id: str = "w", token: str = "t", **more: str) -> JobSender:
         """Open the write; returns what sends its rows."""
         self.plan = await open_write(self.connection, self.options(**more), write_id, token)
-        return Sender(self.connection, self.plan, self.name)
+        return JobSender(self.connection, self.plan, self.name)
 
     async def counters(self) -> dict[str, int]:
         """What the server counted."""
@@ -72,8 +72,8 @@ async def queue(storage: Storage, name: str) -> AsyncIterator[AnyQueue]:
         yield opened
 
 
-def buffer(*numbers: int, extra: bytes = b"", marks: int = 0) -> Buffer:
-    made = Buffer()
+def buffer(*numbers: int, extra: bytes = b"", marks: int = 0) -> JobBuffer:
+    made = JobBuffer()
     for number in numbers:
         made.flat += [f"j{number}", "n", msgpack.packb(number), b"", extra]
     made.marks = [b"\x1f%d" % mark for mark in range(marks)]
@@ -81,7 +81,7 @@ def buffer(*numbers: int, extra: bytes = b"", marks: int = 0) -> Buffer:
     return made
 
 
-async def send(sender: Sender, numbers: Sequence[int]) -> Counter[str]:
+async def send(sender: JobSender, numbers: Sequence[int]) -> Counter[str]:
     """Send rows in buffers as large as the sender asks for."""
     counts, left = Counter[str](), list(numbers)
     while left:

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from glidemq_async.spark.write.options import WriteOptions
-from glidemq_async.spark.write.rows import check_columns
+from glidemq_async.spark.write.row_reader import check_columns
 
 LEAST = {"url": "redis://localhost", "queue": "q"}
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from glidemq_async.functions.callers import Functions
 from glidemq_async.spark.connection import Connection
+from glidemq_async.spark.retries import RetryingStore
 from glidemq_async.spark.write.options import WriteOptions
-from glidemq_async.spark.write.timeouts import PatientStore
 
-__all__ = ["Plan", "functions_of"]
+__all__ = ["WritePlan", "functions_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WritePlan:
     """What every task of a write gets: the options, the write's id and token, and the queues it is to write to.
 
     `queues` maps a queue to its incarnation; those missing have this write already.
@@ -27,5 +27,5 @@ class Plan:
 
 def functions_of(connection: Connection, options: WriteOptions, queue: str) -> Functions:
     """Return callers of a queue's functions, as patient as the options say."""
-    store = PatientStore(connection.storage, options.request_timeout, options.max_retries)
+    store = RetryingStore(connection.storage, options.request_timeout, options.max_retries)
     return Functions(store, options.keys(queue).base)

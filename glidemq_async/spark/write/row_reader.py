@@ -22,10 +22,10 @@ from glidemq_async.payloads.codecs.chain import MAGIC
 from glidemq_async.payloads.serialization import JsonSerializer, MsgpackSerializer, Serializer
 from glidemq_async.spark.write.columns import Columns
 from glidemq_async.spark.write.options import WriteOptions
-from glidemq_async.spark.write.plain_rows import PlainRows
+from glidemq_async.spark.write.simple_rows import SimpleRows
 from glidemq_async.stored.names import check_id
 
-__all__ = ["COLUMNS", "FIELDS", "InvalidRow", "RowReader", "Run", "check_columns"]
+__all__ = ["COLUMNS", "FIELDS", "EncodedRows", "InvalidRow", "RowReader", "check_columns"]
 
 #: Columns that are job options of the same name.
 OPTION_COLUMNS: Final = (
@@ -52,7 +52,7 @@ FIELDS: Final = 5
 _AT_ONCE: Final = 250
 
 
-class Run(NamedTuple):
+class EncodedRows(NamedTuple):
     """Rows behind each other that are jobs: the queue they are for, their values flat, and the bytes of each."""
 
     queue: str
@@ -113,9 +113,9 @@ class RowReader:
         self._cache: dict[object, tuple[bytes, bytes]] = {}
         self._serializer: Serializer = JsonSerializer() if options.serializer == "json" else MsgpackSerializer()
         self._dumps = self._serializer.dumps
-        self._plain_rows = PlainRows(options.serializer, options.id_prefix, options.payload_limit)
+        self._plain_rows = SimpleRows(options.serializer, options.id_prefix, options.payload_limit)
 
-    def read(self, columns: Columns, count: int) -> Iterator[Run | InvalidRow]:
+    def read(self, columns: Columns, count: int) -> Iterator[EncodedRows | InvalidRow]:
         """Yield `count` rows in their order: runs of those that are jobs, and why a row is none."""
         options = self._options
         used = {name: columns[name] for name in columns if name in COLUMNS or name in self._id_columns}
@@ -132,7 +132,7 @@ class RowReader:
         for start in range(0, count, _AT_ONCE):
             yield from self._in_one_go(used, range(start, min(start + _AT_ONCE, count)))
 
-    def _in_one_go(self, used: Columns, rows: range) -> Iterator[Run | InvalidRow]:
+    def _in_one_go(self, used: Columns, rows: range) -> Iterator[EncodedRows | InvalidRow]:
         part = slice(rows.start, rows.stop)
         only, (wire, extra), one = self._options.queues[0], self._plain, self._options.name
         names = [one] * len(rows) if one else used["name"][part]
@@ -146,9 +146,9 @@ class RowReader:
         flat[3::FIELDS], flat[4::FIELDS] = [wire] * len(rows), [extra] * len(rows)
         same = len(wire) + len(extra)
         lengths = zip(map(len, ids), map(len, names), map(len, payloads), strict=True)
-        yield Run(only, flat, [a + b + c + same for a, b, c in lengths])
+        yield EncodedRows(only, flat, [a + b + c + same for a, b, c in lengths])
 
-    def _closely(self, used: Columns, rows: range) -> Iterator[Run | InvalidRow]:
+    def _closely(self, used: Columns, rows: range) -> Iterator[EncodedRows | InvalidRow]:
         options = self._options
         names, queues = used.get("name"), used.get("queue")
         ids = used.get("id") if options.id_mode == "column" else None
@@ -169,7 +169,7 @@ class RowReader:
                 yield _invalid(str(error), found, job_id or (ids[at] if ids else None))
             else:
                 size = len(payload) + len(job_id) + len(name) + len(wire) + len(extra)
-                yield Run(queue, [job_id, name, payload, wire, extra], [size])
+                yield EncodedRows(queue, [job_id, name, payload, wire, extra], [size])
 
     def _name(self, name: Any) -> str:
         if name not in self._names:

@@ -14,17 +14,17 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from glidemq_async.spark.connection import Connection
 from glidemq_async.spark.write.columns import Columns
-from glidemq_async.spark.write.dead_rows import DeadRows
 from glidemq_async.spark.write.errors import RowRefused
-from glidemq_async.spark.write.plan import Plan
-from glidemq_async.spark.write.rows import InvalidRow, RowReader, Run
-from glidemq_async.spark.write.sender import Buffer, Sender
+from glidemq_async.spark.write.invalid_rows import InvalidRowSink
+from glidemq_async.spark.write.job_sender import JobBuffer, JobSender
+from glidemq_async.spark.write.row_reader import EncodedRows, InvalidRow, RowReader
+from glidemq_async.spark.write.write_plan import WritePlan
 
-__all__ = ["TaskWriter", "Written", "write_task"]
+__all__ = ["TaskCommit", "TaskWriter", "write_task"]
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What a task did, for cross-checks: the numbers that count are the server's."""
 
     write_id: str
@@ -33,7 +33,9 @@ class Written(WriterCommitMessage):
     counts: dict[str, int]
 
 
-def write_task(connection: Connection, plan: Plan, chunks: Iterable[tuple[Columns, int]], partition: int) -> Written:
+def write_task(
+    connection: Connection, plan: WritePlan, chunks: Iterable[tuple[Columns, int]], partition: int
+) -> TaskCommit:
     """Write the rows of one task. Raises what `write_errors` has, StorageUnavailable and what the queue refuses."""
     work = TaskWriter(connection, plan, partition).write(chunks)
     return connection.run(work, retries=plan.options.max_retries)
@@ -42,16 +44,18 @@ def write_task(connection: Connection, plan: Plan, chunks: Iterable[tuple[Column
 class TaskWriter:
     """Writes the rows of one task, in the event loop of a connection."""
 
-    def __init__(self, connection: Connection, plan: Plan, partition: int) -> None:
+    def __init__(self, connection: Connection, plan: WritePlan, partition: int) -> None:
         self._plan, self._options, self._partition = plan, plan.options, partition
-        self._senders = {queue: Sender(connection, plan, queue) for queue in plan.queues}
-        self._buffers = {queue: Buffer() for queue in plan.queues}
+        self._senders = {queue: JobSender(connection, plan, queue) for queue in plan.queues}
+        self._buffers = {queue: JobBuffer() for queue in plan.queues}
         self._flying: deque[asyncio.Task[None]] = deque()
         self._counts: Counter[str] = Counter()
         self._met: Counter[str] = Counter()
-        self._dead = DeadRows(connection, plan.options, plan.write_id) if plan.options.on_invalid == "dlq" else None
+        self._sink: InvalidRowSink | None = None
+        if plan.options.on_invalid == "dlq":
+            self._sink = InvalidRowSink(connection, plan.options, plan.write_id)
 
-    async def write(self, chunks: Iterable[tuple[Columns, int]]) -> Written:
+    async def write(self, chunks: Iterable[tuple[Columns, int]]) -> TaskCommit:
         """Write all rows."""
         reader = RowReader(self._options)
         try:
@@ -72,9 +76,9 @@ class TaskWriter:
             for task in self._flying:
                 task.cancel()
             await asyncio.gather(*self._flying, return_exceptions=True)
-        return Written(self._plan.write_id, self._plan.token, self._partition, dict(self._counts))
+        return TaskCommit(self._plan.write_id, self._plan.token, self._partition, dict(self._counts))
 
-    async def _take(self, run: Run) -> None:
+    async def _take(self, run: EncodedRows) -> None:
         taken, most_bytes = 0, self._options.max_batch_bytes
         while taken < len(run.sizes):
             buffer, most_rows = self._buffers[run.queue], self._senders[run.queue].most_rows
@@ -90,8 +94,8 @@ class TaskWriter:
             )
         self._met[row.digest] += 1
         mark = f"{self._partition}/{row.digest}/{self._met[row.digest]}"
-        if self._dead is not None:
-            await self._dead.keep(row, mark)
+        if self._sink is not None:
+            await self._sink.keep(row, mark)
         queue = next(iter(self._buffers), None)
         if queue is not None:
             # A control character, so that no id is like it.
@@ -103,11 +107,11 @@ class TaskWriter:
 
     async def _send(self, queue: str) -> None:
         """Hand a buffer over; waits while as many calls are in flight as may be."""
-        buffer, self._buffers[queue] = self._buffers[queue], Buffer()
+        buffer, self._buffers[queue] = self._buffers[queue], JobBuffer()
         while len(self._flying) >= self._options.pipeline_depth:
             await self._flying.popleft()
         self._flying.append(asyncio.create_task(self._deliver(queue, buffer)))
         await asyncio.sleep(0)  # it goes out before the next rows are read, which blocks
 
-    async def _deliver(self, queue: str, buffer: Buffer) -> None:
+    async def _deliver(self, queue: str, buffer: JobBuffer) -> None:
         self._counts.update(await self._senders[queue].send(buffer))

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from glidemq_async.queues.events import before
 from glidemq_async.spark.connection import Connection, connection_to
 from glidemq_async.spark.read.event_columns import EventColumns
-from glidemq_async.spark.read.offsets import NOWHERE, Loss
+from glidemq_async.spark.read.offsets import NO_ENTRY, Loss
 from glidemq_async.spark.read.options import ReadOptions
 from glidemq_async.spark.read.schemas import arrow_schema
 from glidemq_async.storage import StreamEntry
@@ -84,7 +84,7 @@ def read_events(partition: InputPartition, options: ReadOptions, schema: StructT
 def _entries(connection: Connection, partition: EventPartition, options: ReadOptions) -> Iterator[StreamEntry]:
     """Iterate over the entries from the partition's first one to its last one."""
     key = QueueKeys(options.prefix, partition.queue).key("events")
-    after = NOWHERE if partition.entry == NOWHERE else before(partition.entry)
+    after = NO_ENTRY if partition.entry == NO_ENTRY else before(partition.entry)
     last, count = _order(partition.last), FIRST_ENTRIES
     while True:
         with _uncollected():

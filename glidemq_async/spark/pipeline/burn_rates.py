@@ -23,7 +23,7 @@ def is_bad(slo: Slo) -> Column:
     return failed | (F.coalesce(F.col("end_to_end_ms"), F.lit(0)) > slo.latency_ms)
 
 
-def burn(jobs: DataFrame, slo: Slo) -> DataFrame:
+def burn_rates(jobs: DataFrame, slo: Slo) -> DataFrame:
     """Return total, bad and the burn rates of all windows for each minute from a queue's first ended job to its last.
 
     `fast` and `slow` say whether both windows of the pair burn faster than they may.

@@ -15,8 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.spark.driver.session import register
-from glidemq_async.spark.pipeline import bronze, burn, gold, silver
+from glidemq_async.spark.pipeline import bronze, gold, silver
 from glidemq_async.spark.pipeline.bronze import Audit
+from glidemq_async.spark.pipeline.burn_rates import burn_rates
 from glidemq_async.spark.pipeline.figures import Figures, figures
 from glidemq_async.spark.pipeline.lake import Lake, uri
 from glidemq_async.spark.pipeline.replay import Replay, Selection, replay
@@ -153,7 +154,7 @@ class Pipeline:
         yield "histograms", gold.histograms(attempts, jobs)
         yield "causes", gold.causes(attempts, jobs)
         yield "retry_heat", gold.retry_heat(attempts)
-        yield "slo", burn.burn(jobs, self.slo)
+        yield "slo", burn_rates(jobs, self.slo)
 
     def replay(
         self,

@@ -22,7 +22,7 @@ RETURN_DELAY: Final = 1.0
 """After how many seconds a job comes back that a broken session could not even begin."""
 
 
-class Run:
+class SparkRun:
     """A function in a thread of its own, which ends with it: what it sets for its thread in Spark reaches no other run.
 
     `future` gets what the function returned or raised, the errors of Spark as `failure_in_thread` tells them.

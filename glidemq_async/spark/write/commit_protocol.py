@@ -12,7 +12,7 @@ from glidemq_async.errors import GlideMQError, IncompatibleQueueError
 from glidemq_async.spark.connection import Connection
 from glidemq_async.spark.write.errors import WriteFenced, told
 from glidemq_async.spark.write.options import WriteOptions
-from glidemq_async.spark.write.plan import Plan, functions_of
+from glidemq_async.spark.write.write_plan import WritePlan, functions_of
 from glidemq_async.storage.protocol import FunctionError
 
 __all__ = ["abort_labelled", "end_write", "label_of", "open_write", "order_run", "write_id_of"]
@@ -50,7 +50,7 @@ async def open_write(
     token: str,
     label: str = "",
     orders: Mapping[str, int] | None = None,
-) -> Plan:
+) -> WritePlan:
     """Open every queue and the write in it, and return what tasks need. Without `orders` this run is the newest.
 
     Raises IncompatibleQueueError, WriteFenced, and ValueError for `onInvalid=dlq` without a dead-letter queue.
@@ -68,7 +68,7 @@ async def open_write(
             app, version, order = options.txn_app_id, options.txn_version, (orders or {}).get(queue, 0)
             if await functions.open_write(write_id, token, options.ttl_ms, app, version, label, order):
                 queues[queue] = state.incarnation
-    return Plan(options, write_id, token, queues)
+    return WritePlan(options, write_id, token, queues)
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def _told(queue: str) -> Generator[None]:
 
 
 async def end_write(
-    connection: Connection, plan: Plan, state: Literal["committed", "aborted"], partitions: int
+    connection: Connection, plan: WritePlan, state: Literal["committed", "aborted"], partitions: int
 ) -> None:
     """Commit or abort a write in every queue. Raises WriteFenced when a commit comes too late.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
 
-from glidemq_async.spark.write.rows import COLUMNS
+from glidemq_async.spark.write.row_reader import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from glidemq_async.spark.read.event_planning import Planner
-from glidemq_async.spark.read.events import read_events
+from glidemq_async.spark.read.event_partition import read_events
+from glidemq_async.spark.read.event_planner import EventPlanner
 from glidemq_async.spark.read.offsets import Position, Span
 from glidemq_async.spark.read.options import ReadOptions
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class EventReader(DataSourceReader):
+class EventTableReader(DataSourceReader):
     """Reads a range of events that is fixed when the read is planned."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -29,10 +29,10 @@ class EventReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read: called once per DataFrame, whose later actions read the same range."""
-        planner = Planner(self._options)
+        planner = EventPlanner(self._options)
         return [*planner.run(self._plan(planner))]
 
-    async def _plan(self, planner: Planner) -> list[InputPartition]:
+    async def _plan(self, planner: EventPlanner) -> list[InputPartition]:
         queues = await planner.queue_names()
         await planner.check_known(queues)
         starts = await planner.positions(queues, self._options.starting, "earliest")

@@ -8,18 +8,18 @@ from glidemq_async.functions.callers import AddRequest, Functions
 from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.spark.connection import Connection
 from glidemq_async.spark.write.options import WriteOptions
-from glidemq_async.spark.write.plan import functions_of
-from glidemq_async.spark.write.rows import InvalidRow
+from glidemq_async.spark.write.row_reader import InvalidRow
+from glidemq_async.spark.write.write_plan import functions_of
 from glidemq_async.stored.names import MAX_ID_BYTES
 
-__all__ = ["INVALID_ROW", "DeadRows"]
+__all__ = ["INVALID_ROW", "InvalidRowSink"]
 
 #: The name of the jobs.
 INVALID_ROW = "invalid-row"
 _SHOWN = 10_000
 
 
-class DeadRows:
+class InvalidRowSink:
     """Adds a job per row; its id is that of the row, so a task that runs again adds it once."""
 
     def __init__(self, connection: Connection, options: WriteOptions, write_id: str) -> None:

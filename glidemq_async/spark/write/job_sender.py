@@ -18,11 +18,11 @@ from glidemq_async.functions.write_calls import MOST_JOBS, Duplicates, WriteRepl
 from glidemq_async.spark.connection import Connection
 from glidemq_async.spark.write.errors import Backpressure, DuplicateJob, WriteFenced, told
 from glidemq_async.spark.write.options import OnDuplicate
-from glidemq_async.spark.write.plan import Plan, functions_of
-from glidemq_async.spark.write.rows import FIELDS, Run
+from glidemq_async.spark.write.row_reader import FIELDS, EncodedRows
+from glidemq_async.spark.write.write_plan import WritePlan, functions_of
 from glidemq_async.storage.protocol import FunctionError
 
-__all__ = ["Buffer", "Sender"]
+__all__ = ["JobBuffer", "JobSender"]
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ _DUPLICATES: Final[dict[OnDuplicate, Duplicates]] = {"skip": "remember", "fail":
 _PAUSES: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
 
 
-class Buffer:
+class JobBuffer:
     """Jobs of one queue that have not been sent, flat as `add_to_write` takes them."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Buffer:
         self.rows = 0
         self.size = 0
 
-    def take(self, run: Run, start: int, most_rows: int, most_bytes: int) -> int:
+    def take(self, run: EncodedRows, start: int, most_rows: int, most_bytes: int) -> int:
         """Take rows of a run from `start` on until one makes the buffer full, at least one; returns how many."""
         room = max(1, most_rows - self.rows)
         sizes = [*accumulate(run.sizes[start : start + room], initial=self.size)]
@@ -57,10 +57,10 @@ class Buffer:
         return not any(b"dedup" in cast("bytes", extra) for extra in set(self.flat[FIELDS - 1 :: FIELDS]))
 
 
-class Sender:
+class JobSender:
     """Adds jobs to one queue, for one task of a write."""
 
-    def __init__(self, connection: Connection, plan: Plan, queue: str) -> None:
+    def __init__(self, connection: Connection, plan: WritePlan, queue: str) -> None:
         self._plan, self._options, self._queue = plan, plan.options, queue
         self._functions = functions_of(connection, plan.options, queue)
         self._functions.incarnation = plan.queues[queue]
@@ -73,7 +73,7 @@ class Sender:
         size = self._options.batch_size
         return min(MOST_JOBS, _PROBED * size) if self._probing else size
 
-    async def send(self, buffer: Buffer) -> Counter[str]:
+    async def send(self, buffer: JobBuffer) -> Counter[str]:
         """Add the jobs of a buffer, and return how many rows were what. Waits for the pace that is to be kept."""
         counts, flat, marks = Counter(rejected=len(buffer.marks)), buffer.flat, buffer.marks
         if self._probing and flat and buffer.may_be_probed:

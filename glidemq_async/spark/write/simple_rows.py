@@ -14,13 +14,13 @@ import msgpack
 from glidemq_async.payloads.serialization import JsonSerializer
 from glidemq_async.stored.names import MAX_ID_BYTES, check_id
 
-__all__ = ["PlainRows"]
+__all__ = ["SimpleRows"]
 
 # What raw_decode wraps; it raises StopIteration where no value begins.
 _scan: Final = cast("Callable[[str, int], tuple[object, int]]", cast("Any", json.JSONDecoder()).scan_once)
 
 
-class PlainRows:
+class SimpleRows:
     """Reads runs of rows by the serializer, the prefix of ids and the limit of payloads of one write."""
 
     def __init__(self, serializer: str, id_prefix: str, payload_limit: int) -> None:

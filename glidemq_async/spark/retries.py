@@ -8,12 +8,12 @@ from typing import TypeVar
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.functions.calling import Arg, FunctionStore, Wait
 
-__all__ = ["PatientStore", "patiently"]
+__all__ = ["RetryingStore", "retry_while_unavailable"]
 
 T = TypeVar("T")
 
 
-async def patiently(call: Callable[[], Awaitable[T]], retries: int) -> T:
+async def retry_while_unavailable(call: Callable[[], Awaitable[T]], retries: int) -> T:
     """Make a call, and make it again so often while the server is away."""
     while True:
         try:
@@ -24,7 +24,7 @@ async def patiently(call: Callable[[], Awaitable[T]], retries: int) -> T:
             retries -= 1
 
 
-class PatientStore:
+class RetryingStore:
     """Functions of a store, each call for `timeout` seconds, and `retries` times more.
 
     What is sent again is the same call with the same number, so one that was carried out unheard happens once.
@@ -44,7 +44,7 @@ class PatientStore:
         wait: Wait = "default",
     ) -> object:
         """Call a function; see `Storage.call`."""
-        return await patiently(
+        return await retry_while_unavailable(
             lambda: self._store.call(function, key, args, readonly=readonly, timeout=self._timeout, wait=wait),
             self._retries,
         )

@@ -11,8 +11,8 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.history_calls import Bounds, Located, Sought
 from glidemq_async.spark.connection import Connection, connection_to
 from glidemq_async.spark.read import offsets
-from glidemq_async.spark.read.events import EventPartition, lost
-from glidemq_async.spark.read.offsets import NOWHERE, Loss, Position, Span
+from glidemq_async.spark.read.event_partition import EventPartition, lost
+from glidemq_async.spark.read.offsets import NO_ENTRY, Loss, Position, Span
 from glidemq_async.spark.read.options import Place, ReadOptions, split_offset
 from glidemq_async.storage.redis.cluster import ClusterStorage
 from glidemq_async.stored.names import QueueKeys
@@ -23,7 +23,7 @@ AT_ONCE: Final = 50
 """How many queues are asked at the same time."""
 
 
-class Planner:
+class EventPlanner:
     """Asks the server about the events of the queues that a reader is to read."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -125,7 +125,7 @@ class Planner:
         bounds, (found,) = await self.locate(queue, [("n", max(0, n - 1))])
         if n > bounds.total:
             raise ValueError(f"asked for event number {n} of queue {queue!r}, found {bounds.total}: it is yet to come")
-        return Position(bounds.incarnation, found.entry if found.entry and found.seq < n else NOWHERE, n)
+        return Position(bounds.incarnation, found.entry if found.entry and found.seq < n else NO_ENTRY, n)
 
     async def resumed(self, queue: str, known: Position | None) -> tuple[Bounds, Position, list[Loss]]:
         """Return what is kept, where reading goes on, and what was lost. A queue that is new starts at its earliest."""
