@@ -85,4 +85,5 @@ from glidemq_async.worker import Execution as Execution
 from glidemq_async.worker import Health as Health
 from glidemq_async.worker import HealthServer as HealthServer
 from glidemq_async.worker import Worker as Worker
+from glidemq_async.worker import WorkerOptions as WorkerOptions
 from glidemq_async.worker import WorkerPool as WorkerPool

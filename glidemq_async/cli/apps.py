@@ -97,7 +97,7 @@ def _bad(spec: str, why: str) -> CommandError:
     return CommandError(f"cannot load {spec!r}: {why}", USAGE)
 
 
-async def runnable_of(spec: str, found: object, *, queues: Sequence[str], **options: float | None) -> Runnable:
+async def runnable_of(spec: str, found: object, *, queues: Sequence[str], **options: float | str | None) -> Runnable:
     """Return the object to run: the loaded object, the worker of an app, or the result of a factory function.
 
     `options` are keywords of the app's `worker`; None means not given. Raises CommandError for an object of another

@@ -19,25 +19,33 @@ from glidemq_async.options.deduplication import Deduplication
 from glidemq_async.stored.names import check_id
 
 __all__ = [
+    "LAST_PORT",
     "MAX_HEADERS_BYTES",
     "MAX_LEASE",
     "MAX_PRIORITY",
     "MIN_LEASE",
     "Check",
     "boolean",
+    "count",
     "deduplication",
     "durability",
     "headers",
+    "lease",
     "optional_backoff",
     "optional_id",
     "optional_instant",
     "optional_lease",
+    "optional_port",
+    "optional_positive_number",
     "optional_positive_seconds",
     "optional_seconds",
+    "port",
     "positive_number",
     "positive_real",
+    "positive_seconds",
     "priority",
     "refuse_unknown",
+    "seconds",
     "whole_number",
 ]
 
@@ -49,6 +57,7 @@ MIN_LEASE: Final = 1
 MAX_LEASE: Final = 24 * 60 * 60
 MAX_PRIORITY: Final = 2**21
 MAX_REAL: Final = 10**12
+LAST_PORT: Final = 65_535
 
 _LARGEST: Final = 2**31 - 1
 _DURABILITIES: Final = get_args(Wait)
@@ -76,6 +85,26 @@ def whole_number(name: str, value: object, *, least: int, most: int = _LARGEST) 
 def positive_number(name: str, value: object) -> int:
     """Accept an int of at least 1."""
     return whole_number(name, value, least=1)
+
+
+def optional_positive_number(name: str, value: object) -> int | None:
+    """Accept an int of at least 1, or None."""
+    return None if value is None else positive_number(name, value)
+
+
+def count(name: str, value: object) -> int:
+    """Accept an int of at least 0."""
+    return whole_number(name, value, least=0)
+
+
+def port(name: str, value: object) -> int:
+    """Accept a port. 0 means any free one."""
+    return whole_number(name, value, least=0, most=LAST_PORT)
+
+
+def optional_port(name: str, value: object) -> int | None:
+    """Accept a port, or None."""
+    return None if value is None else port(name, value)
 
 
 def positive_real(name: str, value: object) -> float:
@@ -111,22 +140,37 @@ def optional_id(name: str, value: Any) -> str | None:
     return None if value is None else check_id(name, value)
 
 
+def seconds(name: str, value: Any) -> float:
+    """Accept a duration, zero included."""
+    return to_ms(name, value) / 1000
+
+
+def positive_seconds(name: str, value: Any) -> float:
+    """Accept a duration above zero."""
+    return to_ms(name, value, allow_zero=False) / 1000
+
+
+def lease(name: str, value: Any) -> float:
+    """Accept a duration from one second to a day."""
+    chosen = seconds(name, value)
+    if not MIN_LEASE <= chosen <= MAX_LEASE:
+        raise ValueError(f"{name} must be from 1 second to 24 hours, got {value!r}")
+    return chosen
+
+
 def optional_seconds(name: str, value: Any) -> float | None:
     """Accept a duration, zero included, or None."""
-    return None if value is None else to_ms(name, value) / 1000
+    return None if value is None else seconds(name, value)
 
 
 def optional_positive_seconds(name: str, value: Any) -> float | None:
     """Accept a duration above zero, or None."""
-    return None if value is None else to_ms(name, value, allow_zero=False) / 1000
+    return None if value is None else positive_seconds(name, value)
 
 
 def optional_lease(name: str, value: Any) -> float | None:
     """Accept a duration from one second to a day, or None."""
-    seconds = optional_seconds(name, value)
-    if seconds is not None and not MIN_LEASE <= seconds <= MAX_LEASE:
-        raise ValueError(f"{name} must be from 1 second to 24 hours, got {value!r}")
-    return seconds
+    return None if value is None else lease(name, value)
 
 
 def optional_instant(name: str, value: Any) -> datetime | None:
@@ -142,7 +186,7 @@ def optional_backoff(name: str, value: Any) -> Backoff | None:
     """Accept a Backoff, a fixed wait as a duration, or None."""
     if value is None or isinstance(value, Backoff):
         return value
-    return Backoff.fixed(to_ms(name, value) / 1000)
+    return Backoff.fixed(seconds(name, value))
 
 
 def headers(name: str, value: object) -> Mapping[str, str]:

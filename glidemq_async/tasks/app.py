@@ -31,7 +31,7 @@ from glidemq_async.queues.queue import Mode, Queue
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.tasks import real_servers
-from glidemq_async.tasks.app_worker import AppWorker, WorkerOptionsDict
+from glidemq_async.tasks.app_worker import AppWorker
 from glidemq_async.tasks.declaring import Declaring
 from glidemq_async.tasks.dependencies import Provider
 from glidemq_async.tasks.middleware import Chain, Middleware
@@ -39,6 +39,7 @@ from glidemq_async.tasks.open_context import OpenContext
 from glidemq_async.tasks.scopes import Overrides
 from glidemq_async.tasks.sync_tasks import SyncApp
 from glidemq_async.tasks.task import AnyTask
+from glidemq_async.worker.options import WorkerOptions, WorkerOptionsDict, worker_options
 
 State = TypeVar("State", default=Any)
 
@@ -357,29 +358,33 @@ class GlideMQ(Declaring, Generic[State]):
     # -- workers --------------------------------------------------------------------------------------------------
 
     def worker(
-        self, queues: Sequence[str] | None = None, *, concurrency: int = 100, **options: Unpack[WorkerOptionsDict]
+        self,
+        queues: Sequence[str] | None = None,
+        *,
+        options: WorkerOptions | None = None,
+        **keywords: Unpack[WorkerOptionsDict],
     ) -> AppWorker:
         """Return a worker for the app's tasks, in all its queues or in the given ones.
 
-        Each queue runs up to `concurrency` jobs. The options are the same as for Worker. `executor` runs the tasks that
-        have neither an executor nor permissions. Raises TypeError or ValueError for bad options, for a queue without
-        tasks, and for a task that the executor cannot run.
+        Each queue runs up to `concurrency` jobs (100). The keywords are the options of WorkerOptions; a keyword
+        replaces the value in `options`. `executor` runs the tasks that have neither an executor nor permissions. Raises
+        TypeError or ValueError for bad options, for a queue without tasks, and for a task that the executor cannot run.
         """
-        return AppWorker(self, queues, concurrency, options)
+        return AppWorker(self, queues, worker_options(options, keywords)[0])
 
     async def run_worker(
         self,
         queues: Sequence[str] | None = None,
         *,
-        concurrency: int = 100,
         until_empty: bool = False,
-        **options: Unpack[WorkerOptionsDict],
+        options: WorkerOptions | None = None,
+        **keywords: Unpack[WorkerOptionsDict],
     ) -> None:
         """Run a worker until SIGTERM or SIGINT, or with `until_empty` until no job can start any more.
 
         Raises the exceptions of `worker` and of its start.
         """
-        await self.worker(queues, concurrency=concurrency, **options).run(until_empty=until_empty)
+        await self.worker(queues, options=options, **keywords).run(until_empty=until_empty)
 
 
 def _checked(storage: StorageLike, timeout: float | timedelta | None = None) -> StorageLike:

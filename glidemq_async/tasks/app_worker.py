@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import timedelta
-from typing import Any, Final, Protocol, TypedDict
+from dataclasses import replace
+from typing import Any, Final, Protocol
 
 from typing_extensions import override
 
-from glidemq_async.executors import Executor
-from glidemq_async.executors.registry import check_executor
-from glidemq_async.options.budget import JobBudget
-from glidemq_async.options.retry_rules import ErrorTypes
-from glidemq_async.options.validation import refuse_unknown
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage
 from glidemq_async.stored.record import WAITING
@@ -22,34 +17,15 @@ from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.routing import TaskExecutor
 from glidemq_async.tasks.scopes import Overrides, WorkerScope
 from glidemq_async.tasks.task import AnyTask
-from glidemq_async.worker.execution import AfterExecution
 from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.listeners import Listener, WorkerEvent
+from glidemq_async.worker.options import WorkerOptions
 from glidemq_async.worker.pool import WorkerPool
-from glidemq_async.worker.strategies import BackoffStrategy
 from glidemq_async.worker.worker import Worker
 
-__all__ = ["AppWorker", "WorkerApp", "WorkerOptionsDict"]
+__all__ = ["AppWorker", "WorkerApp"]
 
-
-class WorkerOptionsDict(TypedDict, total=False):
-    """The keywords of `mq.worker` in addition to the queues and the concurrency. They are options of Worker."""
-
-    executor: str | Executor | None
-    lock_duration: float | timedelta
-    max_stalled: int
-    poll_interval: float | timedelta
-    shutdown_timeout: float | timedelta
-    backoff_strategies: Mapping[str, BackoffStrategy] | None
-    retry_on: ErrorTypes | None
-    give_up_on: ErrorTypes | None
-    budget: JobBudget | None
-    dead_letter_queue: str | None
-    after_execution: AfterExecution | None
-    handle_signals: bool
-    health_port: int | None
-    name: str | None
-    payload_limit: int | None
+DEFAULT_CONCURRENCY: Final = 100
 
 
 class WorkerApp(Protocol):
@@ -103,10 +79,6 @@ class WorkerApp(Protocol):
         ...
 
 
-_OWN: Final[Mapping[str, Any]] = {"handle_signals": False, "health_port": None}
-"""The options that the app handles itself, once for all its workers."""
-
-
 class AppWorker(Runs):
     """Runs the tasks of an app, one Worker per queue. Created by `mq.worker`.
 
@@ -122,26 +94,23 @@ class AppWorker(Runs):
     """
 
     def __init__(
-        self,
-        app: WorkerApp,
-        queues: Sequence[str] | None,
-        concurrency: int,
-        options: WorkerOptionsDict,
-        *,
-        warm: bool = True,
+        self, app: WorkerApp, queues: Sequence[str] | None, options: WorkerOptions, *, warm: bool = True
     ) -> None:
-        super().__init__(handle_signals=options.get("handle_signals", True))
-        refuse_unknown(options, WorkerOptionsDict.__annotations__, "worker")
+        super().__init__(handle_signals=options.handle_signals)
         self._app = app
         self._warm = warm
-        names = _chosen(app, queues)
-        options = {**options}
-        self._executor = options.pop("executor", None)
-        check_executor(self._executor)
+        self._names = _chosen(app, queues)
         self._scope = WorkerScope(app.overrides)
-        self._names = names
-        self._workers = [self._worker(name, concurrency, {**options, **_OWN}) for name in names]
-        self._pool = WorkerPool(self._workers, handle_signals=False, health_port=options.get("health_port"))
+        # The app handles signals and probes once for all its workers.
+        shared = replace(
+            options,
+            concurrency=options.concurrency or DEFAULT_CONCURRENCY,
+            payload_limit=options.payload_limit or app.settings.get("payload_limit"),
+            handle_signals=False,
+            health_port=None,
+        )
+        self._workers = [self._worker(name, shared) for name in self._names]
+        self._pool = WorkerPool(self._workers, handle_signals=False, health_port=options.health_port)
         for worker in self._workers:
             worker.when_broken = self.break_off
         self._open = AsyncExitStack()
@@ -159,7 +128,7 @@ class AppWorker(Runs):
         for worker in self._workers:
             worker.on(event, listener)
 
-    def _worker(self, name: str, concurrency: int, options: Mapping[str, Any]) -> Worker[Any, Any]:
+    def _worker(self, name: str, options: WorkerOptions) -> Worker[Any, Any]:
         app = self._app
         executor = TaskExecutor(
             app.tasks,
@@ -167,19 +136,13 @@ class AppWorker(Runs):
             self._scope,
             app.overrides,
             queue=name,
-            concurrency=concurrency,
+            concurrency=options.concurrency or DEFAULT_CONCURRENCY,
             unknown_grace=app.unknown_task_grace,
-            default=self._executor,
+            default=options.executor,
             warm=self._warm,
         )
-        return Worker(
-            name,
-            executor.handler,
-            app.storage,
-            concurrency=concurrency,
-            executor=executor,
-            **{**app.settings, **options},
-        )
+        settings = {key: value for key, value in app.settings.items() if key != "payload_limit"}
+        return Worker(name, executor.handler, app.storage, options=replace(options, executor=executor), **settings)
 
     @override
     def stop(self, *, at_once: bool = False) -> None:

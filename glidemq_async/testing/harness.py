@@ -15,12 +15,13 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import MemoryStorage, StorageLike
 from glidemq_async.tasks import GlideMQ, Middleware
-from glidemq_async.tasks.app_worker import AppWorker, WorkerOptionsDict
+from glidemq_async.tasks.app_worker import AppWorker
 from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.task import AnyTask
 from glidemq_async.testing.clock import MovableClock
 from glidemq_async.testing.sync_harness import SyncHarness
 from glidemq_async.worker import Worker, WorkerPool
+from glidemq_async.worker.options import worker_options
 
 __all__ = ["Harness"]
 
@@ -197,10 +198,9 @@ async def _in_loop_of(app: AnyApp, work: Coroutine[Any, Any, T]) -> T:
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
 
-async def _drain_app(
-    app: AnyApp, queues: Sequence[str] | None = None, *, concurrency: int, **options: Any
-) -> list[AnyJob]:
-    return await _drain(AppWorker(app, queues, concurrency, cast("WorkerOptionsDict", options), warm=False))
+async def _drain_app(app: AnyApp, queues: Sequence[str] | None = None, **options: Any) -> list[AnyJob]:
+    chosen, _ = worker_options(None, options)
+    return await _drain(AppWorker(app, queues, chosen, warm=False))
 
 
 async def _drain(runs: _Runs) -> list[AnyJob]:

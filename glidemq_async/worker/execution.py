@@ -66,10 +66,3 @@ class Execution:
 
 AfterExecution: TypeAlias = Callable[[Execution], "Awaitable[None] | None"]
 """A coroutine function or a plain one; it runs in the worker's event loop."""
-
-
-def checked(after_execution: AfterExecution | None) -> AfterExecution | None:
-    """Return the function. Raises TypeError if it is not callable."""
-    if after_execution is not None and not callable(after_execution):
-        raise TypeError(f"after_execution must be a function of one Execution, got {after_execution!r}")
-    return after_execution

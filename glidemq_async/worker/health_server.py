@@ -6,14 +6,12 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Protocol
 
 from glidemq_async._internal.background import Background
 from glidemq_async._internal.http_endpoint import HttpEndpoint, Page, Pages
-from glidemq_async.options.validation import whole_number
+from glidemq_async.options.validation import port as check_port
 from glidemq_async.worker.health import Health
-
-LAST_PORT: Final = 65_535
 
 
 class HasHealth(Protocol):
@@ -54,8 +52,7 @@ class HealthServer(Background):
         host: str | None = None,
         pages: Pages | None = None,
     ) -> None:
-        if whole_number("health_port", port, least=0) > LAST_PORT:
-            raise ValueError(f"health_port must be from 0 to {LAST_PORT}, got {port!r}")
+        check_port("health_port", port)
         self._workers = workers
         # With port 0, listening on two address families would result in two different ports.
         address = host or (None if port else "127.0.0.1")

@@ -64,7 +64,7 @@ class Session:
             client,
             Lane(worker),
             worker,
-            lock_ms=options.lock_ms,
+            lock_ms=round(options.lock_duration * 1000),
             poll_interval=options.poll_interval,
             free_slots=slots.free,
             start=self._start_run,
@@ -76,7 +76,7 @@ class Session:
             client.keys.base,
             worker,
             info,
-            lambda: slots.shortest_lease(options.lock_ms / 1000),
+            lambda: slots.shortest_lease(options.lock_duration),
             self._held,
             feedback.on_lost,
             feedback.on_revoked,
@@ -87,7 +87,7 @@ class Session:
         self._relaying = Relaying(Outbox(client, worker), feedback.on_error)
         self._sweeper = Sweeper(
             client.functions,
-            lease=options.lock_ms / 1000,
+            lease=options.lock_duration,
             max_stalled=options.max_stalled,
             on_stalled=feedback.on_stalled,
             on_posted=self._relaying.wake,

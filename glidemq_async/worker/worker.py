@@ -8,10 +8,9 @@ import os
 import platform
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
-from typing import Final, Generic, Literal, cast
+from typing import Any, Final, Generic, Unpack, cast
 
 import msgpack
 from typing_extensions import override
@@ -24,27 +23,21 @@ from glidemq_async.errors import GlideMQError
 from glidemq_async.executors.protocol import Executor, Handler, MayBreak, grace_of
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import Hold
-from glidemq_async.instrumentation import Instrumentation, WorkerPart, instruments_of
+from glidemq_async.instrumentation import WorkerPart, instruments_of
 from glidemq_async.options.budget import JobBudget
-from glidemq_async.options.retry_rules import ErrorTypes
-from glidemq_async.payloads.codecs import Codec
-from glidemq_async.payloads.serialization import Serializer
+from glidemq_async.options.retry_rules import RetryRules
 from glidemq_async.queues.dead_letters import check_dead_letter_queue
 from glidemq_async.storage import Storage, StorageLike
-from glidemq_async.stored.names import check_name
-from glidemq_async.worker import execution
 from glidemq_async.worker.batches import Batcher, BatchOptions, Processor, batcher_of
-from glidemq_async.worker.execution import AfterExecution
 from glidemq_async.worker.feedback import Feedback
 from glidemq_async.worker.health import Health, health_of, unstarted
-from glidemq_async.worker.health_server import HealthServer
+from glidemq_async.worker.health_server import HasHealth, HealthServer
 from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
-from glidemq_async.worker.options import WorkerOptions
+from glidemq_async.worker.options import WorkerKeywords, WorkerOptions, worker_options
 from glidemq_async.worker.runs import RunFunction, Runner
 from glidemq_async.worker.session import Session
 from glidemq_async.worker.slots import Slots
-from glidemq_async.worker.strategies import BackoffStrategy
 
 CANCEL_SECONDS: Final = 0.5
 """Time that cancelled handlers may take to end at shutdown."""
@@ -60,40 +53,18 @@ class Worker(Runs, Generic[Data, Result]):
     """Runs the jobs of one queue, at most `concurrency` at a time.
 
     `processor` takes a Job and returns its result. `await worker.run()` works until SIGTERM, SIGINT or `stop()`.
-    `async with worker` works in the background of the block. `storage`, `prefix`, `mode`, `serializer`, `codecs`,
-    `payload_limit` (bytes, for one result) and `timeout` (of calls to the server, not of jobs) have the same meaning as
-    for Queue. Durations are in seconds:
+    `async with worker` works in the background of the block.
 
-    - `batch`: the processor takes a list of at most `batch.size` jobs, and returns a list with one entry per job, in
-      order. An entry that is an exception fails that job. Returning None completes all jobs; raising fails all of them.
-      `concurrency` is then the number of batches at a time.
-    - `executor`: "inline" (the default for coroutine functions), "thread" (the default for plain functions),
-      "subprocess" (for both, one process per running job), the name of a registered executor, or an Executor; see
-      docs/executors.md.
-    - `lock_duration`: the lease of a run, which is renewed while it runs. After it, other workers run the jobs of a
-      dead worker.
-    - `max_stalled`: how often a job may lose its lease (because its worker died) before it fails as "stalled". A job
-      that kills its own process more often than this fails too, even if attempts are left.
-    - `poll_interval`: how often an idle worker checks for jobs itself, in case a wake-up was lost.
-    - `shutdown_timeout`: how long running jobs may take to end after the worker stops. Then they are released.
-    - `backoff_strategies`: plain functions by name, for `Backoff.custom(name)`. Each takes (attempts made, error) and
-      returns the seconds until the next attempt, or a negative number to end the retries.
-    - `retry_on`: exception types that are retried while attempts are left; all other types fail the job without another
-      attempt. None retries every type. `give_up_on`: exception types that fail the job without another attempt, even
-      if `retry_on` includes them. Both include subclasses.
-    - `budget`: a JobBudget, which limits the writes of one run (log, progress, data) and the pauses that its
-      RateLimited may cause.
-    - `dead_letter_queue`: the name of a queue that receives a copy of each job that fails permanently. It is stored
-      with the queue and applies to all its workers; the last worker that starts sets it. None keeps the stored name. To
-      remove it, call `queue.set_dead_letter_queue(None)`.
-    - `after_execution`: a function of an Execution, called after a job's last run, before its outcome is stored. It may
-      change the stored values and the retention. An exception from it is reported as "error" and has no other effect.
-    - `handle_signals`: False leaves SIGTERM and SIGINT to the program around the worker.
+    `options` and the keywords are described in WorkerOptions. A keyword replaces the value in `options`. Further
+    keywords:
+
+    - `batch`: BatchOptions. The processor then takes a list of at most `batch.size` jobs, and returns a list with one
+      entry per job, in order. An entry that is an exception fails that job. Returning None completes all jobs; raising
+      fails all of them. `concurrency` is then the number of batches at a time.
+    - `storage`, `prefix`, `mode`, `serializer`, `codecs`, `timeout` (of calls to the server): as for Queue.
     - `instrumentation`: hooks for the runs and for the start and stop of the worker: see glidemq_async.telemetry.
-    - `health_port`: a port for `GET /healthz` and `/readyz`, for example for Kubernetes; see HealthServer.
-    - `name`: the name of the worker, by default host and process id. A random part is appended.
 
-    Raises ValueError or TypeError for bad options.
+    Raises TypeError or ValueError for bad options.
     """
 
     def __init__(
@@ -102,67 +73,24 @@ class Worker(Runs, Generic[Data, Result]):
         processor: Processor[Data, Result],
         storage: StorageLike = None,
         *,
-        concurrency: int = 1,
-        batch: BatchOptions | None = None,
-        executor: str | Executor | None = None,
-        lock_duration: float | timedelta = 30.0,
-        max_stalled: int = 3,
-        poll_interval: float | timedelta = 5.0,
-        shutdown_timeout: float | timedelta = 30.0,
-        backoff_strategies: Mapping[str, BackoffStrategy] | None = None,
-        retry_on: ErrorTypes | None = None,
-        give_up_on: ErrorTypes | None = None,
-        budget: JobBudget | None = None,
-        dead_letter_queue: str | None = None,
-        after_execution: AfterExecution | None = None,
-        handle_signals: bool = True,
-        health_port: int | None = None,
-        name: str | None = None,
-        prefix: str = DEFAULT_PREFIX,
-        mode: Literal["global", "keyed"] | None = None,
-        serializer: Serializer | None = None,
-        codecs: Sequence[Codec] = (),
-        payload_limit: int | None = None,
-        timeout: float | timedelta | None = None,
-        instrumentation: Sequence[Instrumentation] = (),
+        options: WorkerOptions | None = None,
+        **keywords: Unpack[WorkerKeywords],
     ) -> None:
-        super().__init__(handle_signals=handle_signals)
+        self._options, rest = worker_options(options, keywords, WorkerKeywords)
+        super().__init__(handle_signals=self._options.handle_signals)
         if not callable(processor):
             raise TypeError(f"processor must be a function of one job, got {processor!r}")
-        self._options = WorkerOptions.checked(
-            concurrency=concurrency,
-            max_stalled=max_stalled,
-            lock_duration=lock_duration,
-            poll_interval=poll_interval,
-            shutdown_timeout=shutdown_timeout,
-            backoff_strategies=backoff_strategies,
-            retry_on=retry_on,
-            give_up_on=give_up_on,
-            budget=budget,
-        )
-        self._health_server = None if health_port is None else HealthServer([self], health_port)
-        if dead_letter_queue is not None:
-            check_dead_letter_queue(dead_letter_queue, queue)
-        self.name = _unique(name)
-        self._client = QueueClient(
-            queue,
-            storage,
-            prefix=prefix,
-            mode=mode,
-            serializer=serializer,
-            codecs=codecs,
-            payload_limit=payload_limit,
-            dead_letter_queue=dead_letter_queue,
-            timeout=timeout,
-        )
-        self._client.budget = self._options.budget
-        self._batcher, self._executor = self._open_executor(executor, processor, batch)
+        batch, self._instruments = rest.pop("batch", None), instruments_of(rest.pop("instrumentation", ()))
+        self._concurrency = self._options.concurrency or 1
+        self._health_server = _health_server(self, self._options.health_port)
+        self.name = _unique(self._options.name)
+        self._client = _client_of(queue, storage, self._options, rest)
+        self._batcher, self._executor = self._open_executor(processor, batch)
         self._held = Hold(self._executor)
         self._listeners = Listeners()
-        self._instruments = instruments_of(instrumentation)
-        self._slots = Slots(concurrency * (batch.size if batch else 1), self._executor)
+        self._slots = Slots(self._concurrency * (batch.size if batch else 1), self._executor)
         self._feedback = Feedback(self.name, self._slots, self._listeners, self._instruments)
-        self._run = self._make_run(cast("Handler", processor), execution.checked(after_execution))
+        self._run = self._make_run(cast("Handler", processor))
         self.when_broken: Callable[[Exception], None] = lambda _: None
         """Called when its executor cannot run jobs any more, after which the worker closes itself. Used by pools."""
         self._stop_now = asyncio.Event()
@@ -170,31 +98,32 @@ class Worker(Runs, Generic[Data, Result]):
         self._instrumented = False
 
     def _open_executor(
-        self, spec: str | Executor | None, processor: Processor[Data, Result], batch: BatchOptions | None
+        self, processor: Processor[Data, Result], batch: BatchOptions | None
     ) -> tuple[Batcher | None, Executor]:
         """Return the batcher if `batch` is set, and the object that starts runs: the batcher or the executor."""
-        chosen = open_executor(spec, processor, self._options.concurrency)
+        chosen = open_executor(self._options.executor, processor, self._concurrency)
         if isinstance(chosen, MayBreak):
             chosen.when_broken(self._break)
         batcher = batcher_of(batch, processor, chosen)
         return batcher, batcher or chosen
 
-    def _make_run(self, handler: Handler, after_execution: AfterExecution | None) -> RunFunction:
+    def _make_run(self, handler: Handler) -> RunFunction:
+        options = self._options
         runner = Runner(
             self._client,
             handler,
             self._executor,
-            self._options.backoff_strategies,
-            after_execution,
+            options.backoff_strategies,
+            options.after_execution,
             self._feedback.on_error,
             self._instruments,
-            self._options.max_stalled,
-            self._options.retry_rules,
+            options.max_stalled,
+            RetryRules.checked(options.retry_on, options.give_up_on),
         )
         return runner.run_instrumented if self._instruments else runner.run
 
     def __repr__(self) -> str:
-        return f"<Worker {self.name} of {self._client.queue!r}, {len(self._slots)}/{self._options.concurrency} running>"
+        return f"<Worker {self.name} of {self._client.queue!r}, {len(self._slots)}/{self._concurrency} running>"
 
     @property
     def queue(self) -> str:
@@ -326,7 +255,7 @@ class Worker(Runs, Generic[Data, Result]):
         info = {
             "host": platform.node(),
             "pid": os.getpid(),
-            "concurrency": self._options.concurrency,
+            "concurrency": self._concurrency,
             "started": round(time.time() * 1000),
         }
         return msgpack.packb(info)
@@ -404,9 +333,25 @@ class Worker(Runs, Generic[Data, Result]):
         await self._client.close()
 
 
+def _client_of(queue: str, storage: StorageLike, options: WorkerOptions, settings: dict[str, Any]) -> QueueClient:
+    dead_letter_queue = options.dead_letter_queue
+    if dead_letter_queue is not None:
+        check_dead_letter_queue(dead_letter_queue, queue)
+    settings = {"prefix": DEFAULT_PREFIX, "mode": None, **settings}
+    client = QueueClient(
+        queue, storage, payload_limit=options.payload_limit, dead_letter_queue=dead_letter_queue, **settings
+    )
+    client.budget = options.budget or JobBudget()
+    return client
+
+
+def _health_server(worker: HasHealth, port: int | None) -> HealthServer | None:
+    return None if port is None else HealthServer([worker], port)
+
+
 _NAME_SAFE: Final = str.maketrans("{}:", "---")
 
 
 def _unique(name: str | None) -> str:
-    base = check_name("worker name", name) if name else f"{platform.node() or 'host'}-{os.getpid()}"
+    base = name or f"{platform.node() or 'host'}-{os.getpid()}"
     return f"{base}-{uuid.uuid4().hex[:8]}".translate(_NAME_SAFE)

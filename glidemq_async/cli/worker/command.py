@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+
+from glidemq_async.worker.options import OPTIONS, Flag
 
 App = Annotated[
     str,
@@ -19,10 +24,6 @@ App = Annotated[
 Queues = Annotated[
     list[str] | None,
     typer.Option("--queue", "-q", help="Run jobs of this queue of the app. Can be repeated.", show_default="all"),
-]
-Concurrency = Annotated[
-    int | None,
-    typer.Option("--concurrency", "-c", min=1, help="Maximum number of running jobs in each process, for an app."),
 ]
 Processes = Annotated[
     int | None,
@@ -44,21 +45,6 @@ ReloadDirs = Annotated[
     list[Path] | None,
     typer.Option("--reload-dir", help="Watch this directory. Can be repeated.", show_default="--app-dir"),
 ]
-ShutdownTimeout = Annotated[
-    float | None,
-    typer.Option(
-        "--shutdown-timeout", min=0, help="Seconds that running jobs get after the first SIGTERM, for an app."
-    ),
-]
-HealthPort = Annotated[
-    int | None,
-    typer.Option(
-        "--health-port",
-        min=1,
-        max=65535,
-        help="Serve /healthz and /readyz for all processes on this port, for an app.",
-    ),
-]
 AppDir = Annotated[Path, typer.Option("--app-dir", help="Directory that is searched first for the app's module.")]
 MostRestarts = Annotated[
     int,
@@ -76,21 +62,47 @@ LogFormat = Annotated[
 ]
 
 
+def _with_worker_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags of WorkerOptions after its option `queue`. It gets those that were typed as keywords."""
+
+    @wraps(command)
+    def run(**typed: Any) -> None:
+        command(**{name: value for name, value in typed.items() if name not in flags or value is not None})
+
+    flags = {name: option.flag for name, option in OPTIONS.items() if option.flag is not None}
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    after = [each.name for each in own].index("queue") + 1
+    shared = [_parameter(name, flag, OPTIONS[name].default) for name, flag in flags.items()]
+    run.__signature__ = signature.replace(parameters=[*own[:after], *shared, *own[after:]])  # type: ignore[attr-defined]
+    run.__annotations__ = {}
+    return run
+
+
+def _parameter(name: str, flag: Flag, default: object) -> inspect.Parameter:
+    names = [f"--{name.replace('_', '-')}", *([flag.short] if flag.short else [])]
+    shown = default is not None and str(default)
+    option: object = typer.Option(
+        *names, min=flag.least, max=flag.most, help=f"{flag.help} For an app.", show_default=shown
+    )
+    annotation: object = Annotated[flag.kind | None, option]
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
+
+
+@_with_worker_options
 def worker(
     app: App,
     queue: Queues = None,
-    concurrency: Concurrency = None,
     processes: Processes = None,
     until_empty: UntilEmpty = False,
     reload: Reload = False,
     reload_dir: ReloadDirs = None,
-    shutdown_timeout: ShutdownTimeout = None,
-    health_port: HealthPort = None,
     app_dir: AppDir = Path(),
     max_restarts: MostRestarts = 5,
     loop: Loop = "auto",
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
+    **options: float | str,
 ) -> None:
     """Run the jobs of APP until SIGTERM or Ctrl-C.
 
@@ -104,9 +116,7 @@ def worker(
         app=app,
         directory=str(app_dir.resolve()),
         queues=tuple(queue or ()),
-        concurrency=concurrency,
-        shutdown_timeout=shutdown_timeout,
-        health_port=health_port,
+        options=options,
         until_empty=until_empty,
         loop=loop,
         log_level=log_level,

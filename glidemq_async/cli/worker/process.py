@@ -76,14 +76,7 @@ class Process:
         try:
             async with starting:
                 self._starting = starting
-                running = await runnable_of(
-                    settings.app,
-                    found,
-                    queues=settings.queues,
-                    concurrency=settings.concurrency,
-                    shutdown_timeout=settings.shutdown_timeout,
-                    health_port=settings.health_port,
-                )
+                running = await runnable_of(settings.app, found, queues=settings.queues, **settings.options)
                 refuse_private_stores(running, settings.processes)
                 await opened.enter_async_context(running)
         except TimeoutError:

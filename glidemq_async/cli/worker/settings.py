@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 LogFormat: TypeAlias = Literal["text", "json"]
@@ -12,14 +13,13 @@ LoopKind: TypeAlias = Literal["auto", "uvloop", "asyncio"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of `glidemq worker` for each process. `shutdown_timeout` is in seconds."""
+    """The options of `glidemq worker` for each process."""
 
     app: str
     directory: str
     queues: tuple[str, ...] = ()
-    concurrency: int | None = None
-    shutdown_timeout: float | None = None
-    health_port: int | None = None
+    options: Mapping[str, float | str] = field(default_factory=dict[str, float | str])
+    """The options of the app's worker that were given; see WorkerOptions."""
     until_empty: bool = False
     loop: LoopKind = "auto"
     log_level: str = "info"
@@ -28,6 +28,12 @@ class Settings:
     """The number of worker processes."""
     number: int | None = None
     """The number of this supervised process, starting at 1; None without a supervisor."""
+
+    @property
+    def health_port(self) -> int | None:
+        """The port for health probes, None without one."""
+        port = self.options.get("health_port")
+        return None if port is None else int(port)
 
     def to_line(self) -> bytes:
         """Return the JSON line for a worker process."""
