@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import AddRequest, Functions, Lane, SettledRun
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, Functions, Lane
 from glidemq_async.functions.outcomes import Completed, Retention
 from glidemq_async.storage.redis.wire import as_text
 
@@ -50,13 +50,13 @@ async def _fill(queue: Queue[Any, Any], jobs: int) -> Functions:
 async def _complete(functions: Functions) -> None:
     """Claim and complete every job, without a worker: what it does is measured elsewhere."""
     lane = Lane("bench")
-    settled: list[SettledRun] = []
+    running: list[ClaimedJob] = []
     while True:
-        reply = await functions.settle_and_claim(
-            functions.settle_request(lane, "bench", BATCH, 30_000, settled, subscribed=False)
-        )
-        settled = [SettledRun(job.id, job.entry, None, COMPLETED) for job in reply.jobs]
-        if not settled:
+        request = functions.settle_request(lane, "bench", BATCH, 30_000, subscribed=False)
+        for job in running:
+            request.settle(job.id, job.entry, None, COMPLETED)
+        running = (await functions.settle_and_claim(request)).jobs
+        if not running:
             break
     await functions.close_worker("bench")
 

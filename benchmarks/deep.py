@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgpack
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import AddRequest, ClaimedJob, Functions, Lane, SettledRun
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, Functions, Lane
 from glidemq_async.functions.outcomes import Completed
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict
 from glidemq_async.stored.record import route_of
@@ -61,17 +61,18 @@ class Driven:
 
     async def work(self, jobs: int) -> None:
         """Claim jobs and complete them, a batch in each call."""
-        settled: list[SettledRun] = []
+        running: list[ClaimedJob] = []
         done = claimed = 0
         while done < jobs:
-            slots, ended = min(BATCH, jobs - claimed), len(settled)
-            reply = await self.functions.settle_and_claim(
-                self.functions.settle_request(self._lane, "bench", slots, LEASE_MS, settled, subscribed=False)
-            )
+            slots = min(BATCH, jobs - claimed)
+            request = self.functions.settle_request(self._lane, "bench", slots, LEASE_MS, subscribed=False)
+            for job in running:
+                request.settle(job.id, job.entry, _key_of(job), COMPLETED)
+            reply = await self.functions.settle_and_claim(request)
             expect(f"claims of {self.name}", len(reply.jobs), slots)
-            done += ended
+            done += len(running)
             claimed += slots
-            settled = [SettledRun(job.id, job.entry, _key_of(job), COMPLETED) for job in reply.jobs]
+            running = reply.jobs
 
     async def change(self, change: str, job_id: str) -> str:
         """Make one change to a waiting job; answers its word."""
@@ -82,7 +83,7 @@ class Driven:
 
 def _key_of(job: ClaimedJob) -> str | None:
     """The key of a claimed job, which workers send with its fencing token."""
-    return route_of(job.route).key if job.route else None
+    return route_of(job.history.route).key if job.history else None
 
 
 async def _turns(bench: Bench, kind: str, queues: Sequence[tuple[str, Driven]], chunks: int) -> Rows:

@@ -27,7 +27,7 @@ from glidemq_async.functions.history_calls import HistoryCalls
 from glidemq_async.functions.inspection_calls import InspectionCalls
 from glidemq_async.functions.limit_calls import LimitCalls
 from glidemq_async.functions.scheduler_calls import SchedulerCalls
-from glidemq_async.functions.settle_calls import ClaimedJob, SettleCalls, SettledRun, SettleReply, SettleRequest
+from glidemq_async.functions.settle_calls import ClaimedJob, SettleCalls, SettleReply, SettleRequest
 from glidemq_async.functions.write_calls import WriteCalls, WriteReply
 
 __all__ = [
@@ -48,7 +48,6 @@ __all__ = [
     "Revival",
     "SettleReply",
     "SettleRequest",
-    "SettledRun",
     "SweepReply",
     "Wait",
     "WriteReply",

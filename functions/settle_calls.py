@@ -5,32 +5,32 @@ The wire form of outcomes and of claimed jobs exists only here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, cast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from glidemq_async.functions.calling import Arg, Caller, Lane, text
-from glidemq_async.functions.outcomes import Completed, Delayed, Failed, Outcome, Released, Retention, Retry
+from glidemq_async.functions.outcomes import (
+    Completed,
+    Delayed,
+    Failed,
+    Outcome,
+    RateLimited,
+    Released,
+    Retention,
+    Retry,
+)
 
-_Row: TypeAlias = Sequence[bytes | None]
-_Head: TypeAlias = tuple[bytes, bytes | None, bytes | None, bytes, bytes, bytes]
+_Row: TypeAlias = list[Any]
+"""A row of a claim: bytes, and None for a field that the record does not have."""
 
-_SHORT_ROW = 6
-"""Fields of a job without a key and without a history. A keyed job that never ran also has its route."""
-_KEYED_ROW = 7
+_WORDS_OF_A_RUN = 5
 
 
-class ClaimedJob(NamedTuple):
-    """One job of a claim. The fields after `opts` are set for keyed jobs and for jobs with a history."""
+class JobHistory(NamedTuple):
+    """The fields that a claim returns for jobs with earlier runs. A keyed job that never ran has only its route."""
 
-    id: str
-    entry: str
-    """The fencing token of the run."""
-    fence: int
-    name: str
-    data: bytes
-    opts: bytes
-    route: bytes | None = None
+    route: bytes | None
     added: bytes | None = None
     failures: int = 0
     stalls: int = 0
@@ -39,13 +39,16 @@ class ClaimedJob(NamedTuple):
     """The origin of a dead letter."""
 
 
-class SettledRun(NamedTuple):
-    """A run to settle. `key` is the ordering key of the job, which saves the server a lookup."""
+class ClaimedJob(NamedTuple):
+    """One job of a claim. `entry` is the fencing token of the run."""
 
     id: str
     entry: str
-    key: str | None
-    outcome: Outcome
+    fence: int
+    name: str
+    data: bytes
+    opts: bytes
+    history: JobHistory | None
 
 
 @dataclass(slots=True)
@@ -54,12 +57,26 @@ class SettleRequest:
 
     lane: Lane
     number: int
-    args: list[Arg]
+    head: tuple[Arg, ...]
+    incarnation: str
+    """The incarnation of the queue that the call is meant for."""
+    _settled: list[Arg] = field(default_factory=list)
+
+    def settle(self, job_id: str, entry: str, key: str | None, outcome: Outcome) -> None:
+        """Add the outcome of a run. `key` is the ordering key of the job, which saves the server a lookup."""
+        token = entry if key is None else f"{entry} {key}"
+        # The most frequent outcome comes first, because this runs once per job.
+        if isinstance(outcome, Completed):
+            option = "" if outcome.retention is None else _policy(outcome.retention)
+            self._settled += ("c", job_id, token, outcome.result, option)
+        else:
+            verb, payload, option = _encoded(outcome)
+            self._settled += (verb, job_id, token, payload, option)
 
     @property
-    def incarnation(self) -> str:
-        """The incarnation of the queue that the call is meant for."""
-        return cast("str", self.args[-1])
+    def args(self) -> list[Arg]:
+        """The arguments of the call."""
+        return [*self.head, len(self._settled) // _WORDS_OF_A_RUN, *self._settled, self.incarnation]
 
 
 class SettleReply(NamedTuple):
@@ -95,7 +112,6 @@ class SettleCalls(Caller):
         consumer: str,
         slots: int,
         lock_ms: int,
-        settled: Sequence[SettledRun] = (),
         *,
         subscribed: bool,
         idle: bool = False,
@@ -103,7 +119,7 @@ class SettleCalls(Caller):
         verify: bool = False,
         ran_ms: tuple[int, int] = (0, 0),
     ) -> SettleRequest:
-        """Prepare a settleAndClaim call.
+        """Prepare a settleAndClaim call. `SettleRequest.settle` adds the runs to settle.
 
         `subscribed`: the server may count on waking this worker. `idle`: the server may have it in its list of idle
         workers. `echo` requests a message on the worker's own channel. `verify` requests a check that the worker owns
@@ -111,18 +127,13 @@ class SettleCalls(Caller):
         it fails.
         """
         flags = ("e" if echo else "") + ("i" if idle else "") + ("" if subscribed else "u") + ("v" if verify else "")
-        number = lane.next()
-        ran = f"{ran_ms[0]} {ran_ms[1]}"
-        args: list[Arg] = [lane.name, number, consumer, slots, lock_ms, flags, ran, len(settled)]
-        for job_id, entry, key, outcome in settled:
-            verb, payload, option = _encoded(outcome)
-            args += (verb, job_id, entry if key is None else f"{entry} {key}", payload, option)
-        args.append(self.incarnation)
-        return SettleRequest(lane, number, args)
+        number, ran = lane.next(), f"{ran_ms[0]} {ran_ms[1]}"
+        head = (lane.name, number, consumer, slots, lock_ms, flags, ran)
+        return SettleRequest(lane, number, head, self.incarnation)
 
     def readdress(self, request: SettleRequest) -> None:
         """Change the incarnation of a call that was refused as UNDECLARED to the one that is open now."""
-        request.args[-1] = self.incarnation
+        request.incarnation = self.incarnation
 
     async def settle_and_claim(self, request: SettleRequest) -> SettleReply:
         """Make or repeat a settleAndClaim call."""
@@ -134,13 +145,11 @@ class SettleCalls(Caller):
         return SettleReply(now, words, _claimed(rows), due, listeners, posted & 1 == 1, past, posted & 2 == 2)
 
 
-def _encoded(outcome: Outcome) -> tuple[str, bytes, str]:
+def _encoded(outcome: Failed | Retry | Delayed | RateLimited | Released) -> tuple[str, bytes, str]:
     """Return the verb, the payload and the option of an outcome, as settle.lua reads them."""
-    # The most frequent outcome comes first, because this runs once per job.
-    if isinstance(outcome, Completed):
-        return "c", outcome.result, _policy(outcome.retention)
     if isinstance(outcome, Failed):
-        return "f", outcome.error, f"{_policy(outcome.retention)};{outcome.cause};{outcome.reason}"
+        policy = "" if outcome.retention is None else _policy(outcome.retention)
+        return "f", outcome.error, f"{policy};{outcome.cause};{outcome.reason}"
     if isinstance(outcome, Released):
         return "b", b"", ""
     delay = str(round(outcome.delay * 1000))
@@ -149,26 +158,36 @@ def _encoded(outcome: Outcome) -> tuple[str, bytes, str]:
     return "d" if isinstance(outcome, Delayed) else "l", outcome.reason.encode(), delay
 
 
-def _policy(retention: Retention | None) -> str:
-    if retention is None:
-        return ""
+def _policy(retention: Retention) -> str:
     count, age = retention.count, retention.age_ms
+    kept = f"{-1 if count is None else count} {-1 if age is None else age}"
     if retention.ttl_ms is None:
-        return f"{-1 if count is None else count} {-1 if age is None else age}"
-    kept = "" if count is None and age is None else f"{-1 if count is None else count} {-1 if age is None else age}"
-    return f"{kept} t{retention.ttl_ms}"
+        return kept
+    return f"{'' if count is None and age is None else kept} t{retention.ttl_ms}"
 
 
 def _claimed(rows: Iterable[_Row]) -> list[ClaimedJob]:
-    return [_claimed_job(row) for row in rows]
+    # Calling the class costs twice as much as its __new__, and this runs once per job.
+    new, kind = tuple.__new__, ClaimedJob
+    return [
+        new(
+            kind,
+            (
+                job_id.decode(),
+                entry.decode(),
+                int(fence),
+                name.decode(errors="replace"),
+                data or b"",
+                opts or b"",
+                _history(more) if more else None,
+            ),
+        )
+        for name, data, opts, fence, job_id, entry, *more in rows
+    ]
 
 
-def _claimed_job(row: _Row) -> ClaimedJob:
-    name, data, opts, fence, job_id, entry = cast("_Head", row[:_SHORT_ROW])
-    head = (job_id.decode(), entry.decode(), int(fence), name.decode(errors="replace"), data or b"", opts or b"")
-    if len(row) == _SHORT_ROW:
-        return ClaimedJob(*head)
-    if len(row) == _KEYED_ROW:
-        return ClaimedJob(*head, row[6])
-    failures, stalls, added, progress, route, origin = row[6:]
-    return ClaimedJob(*head, route, added, int(failures or 0), int(stalls or 0), progress, origin)
+def _history(row: _Row) -> JobHistory:
+    if len(row) == 1:
+        return JobHistory(row[0])
+    failures, stalls, added, progress, route, origin = row
+    return JobHistory(route, added, int(failures or 0), int(stalls or 0), progress, origin)

@@ -107,18 +107,19 @@ class JobFields(Generic[Data, Result]):
     @classmethod
     def from_claim(cls, client: QueueClient, claimed: ClaimedJob, now: int) -> Self:
         """Create the job of a claim. Used by workers."""
-        job = cls(client, claimed.id, claimed.name)
+        job_id, job_entry, fence, name, data, opts, history = claimed
+        job = cls(client, job_id, name)
         job.state = "active"
-        job._data_bytes = claimed.data
-        job._opts = claimed.opts
-        job.fence = claimed.fence
-        job._entry = claimed.entry
+        job._data_bytes = data
+        job._opts = opts
+        job.fence = fence
+        job._entry = job_entry
         job._started = now
-        job.attempts_made, job.stalled_count = claimed.failures, claimed.stalls
-        job._progress, job._letter = claimed.progress, claimed.origin
-        if claimed.route is not None or claimed.added is not None:
-            job._created = created_ms(claimed.added, "", claimed.route)
-            job._route = route_of(claimed.route)
+        if history is not None:
+            job.attempts_made, job.stalled_count = history.failures, history.stalls
+            job._progress, job._letter = history.progress, history.origin
+            job._created = created_ms(history.added, "", history.route)
+            job._route = route_of(history.route)
         return job
 
     def to_plain(self) -> list[object]:

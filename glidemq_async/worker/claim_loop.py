@@ -17,7 +17,7 @@ from typing import Any, Final
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import SerializationError, StorageUnavailable
-from glidemq_async.functions.callers import Lane, SettledRun, SettleReply, SettleRequest
+from glidemq_async.functions.callers import Lane, SettleReply, SettleRequest
 from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Released, Retry
 from glidemq_async.jobs.job import Job
 from glidemq_async.storage.protocol import FunctionError
@@ -236,29 +236,27 @@ class ClaimLoop:
 
     async def _call(self, slots: int) -> None:
         batch = self._in_call = self._take_batch()
-        settled: list[SettledRun] = []
         for run, outcome, _ in batch:
-            job = run.job
-            settled.append(SettledRun(job.id, job.entry, job.key, outcome))
             if (kind := type(outcome)) in self._ran:
                 self._ran[kind] += run.seconds
-        echo = self._polling
-        # Set before the call is sent: the echo uses another connection and may arrive before the reply.
-        self._echo_due = self._echo_due or self._polling
-        self._claimable = self._polling = False
         asked = min(slots, self._most)
         request = self._client.functions.settle_request(
             self._lane,
             self._consumer,
             asked,
             self._lock_ms,
-            settled,
             subscribed=self.subscribed,
             idle=self._registered,
-            echo=echo,
+            echo=self._polling,
             verify=self._broken_at > 0,
             ran_ms=(self._whole_ms(Completed), self._whole_ms(Failed)),
         )
+        for run, outcome, _ in batch:
+            job = run.job
+            request.settle(job.id, job.entry, job.key, outcome)
+        # Set before the call is sent: the echo uses another connection and may arrive before the reply.
+        self._echo_due = self._echo_due or self._polling
+        self._claimable = self._polling = False
         if failpoints.armed:
             _pass_before_send(batch)
         asked_at = asyncio.get_running_loop().time()

@@ -169,7 +169,9 @@ class Runner:
         self._strategies = strategies
         self._after_execution = after_execution
         self._on_error = on_error
-        self._packed_none = client.payloads.packed_none
+        none = client.payloads.packed_none
+        self._completed_none = None if none is None else Completed(none)
+        """The most frequent outcome, made once."""
 
     async def run(self, run: Run) -> EndedRun | None:
         """Run a job to its end. Return None if the run must not be settled because its lease is lost."""
@@ -216,9 +218,9 @@ class Runner:
         value = await self._executor.run(self._handler, job, timeout)
         if failpoints.armed:
             failpoints.hit("run.after_handler")
-        payload = self._packed_none if value is None else None
-        if payload is None:
-            payload = self._client.encode(value, "result", job.name, job.id)
+        if value is None and self._completed_none is not None and not job.has_options:
+            return EndedRun(run, self._completed_none, None)
+        payload = self._client.encode(value, "result", job.name, job.id)
         retention = _retention(job.options.keep_completed, job.options.result_ttl) if job.has_options else None
         return EndedRun(run, Completed(payload, retention), value)
 

@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import Arg, Functions, Lane, SettledRun
+from glidemq_async.functions.callers import Arg, Functions, Lane
 from glidemq_async.functions.outcomes import Failed, Retention
+from tests.support.fake_worker import SettledRun, with_runs
 from tests.support.machine_speed import slowness
 from tests.support.recording_storage import Relay
 from tests.support.stores import Place
@@ -50,11 +51,10 @@ async def end_all(queue: AnyQueue) -> None:
     functions, lane = Functions(queue.storage, f"glide:{{{queue.name}}}"), Lane("ender")
     settled: list[SettledRun] = []
     while True:
-        reply = await functions.settle_and_claim(
-            functions.settle_request(lane, "ender", BATCH, 30_000, settled, subscribed=False)
-        )
+        request = functions.settle_request(lane, "ender", BATCH, 30_000, subscribed=False)
+        reply = await functions.settle_and_claim(with_runs(request, settled))
         failed = Failed(b"\xc0", "retries_exhausted", "broken", Retention())
-        settled = [SettledRun(job.id, job.entry, None, failed) for job in reply.jobs]
+        settled = [SettledRun(job.id, job.entry, failed) for job in reply.jobs]
         if not settled:
             break
     await functions.close_worker("ender")

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 from hypothesis import note
 from hypothesis.stateful import initialize
 
-from glidemq_async.functions.callers import Arg, SettleReply, SettleRequest
+from glidemq_async.functions.callers import SettleReply, SettleRequest
 from glidemq_async.storage.redis.wire import ReplyError
 from tests.model.choices import DELIVERY, NUMBER, RUNS, WORKERS, action
 from tests.model.cleaning_actions import CleaningActions
@@ -22,6 +22,7 @@ from tests.model.schedule_actions import ScheduleActions
 from tests.model.users import Users
 from tests.model.wakeups import SECOND_LATER_MS
 from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, settled_run
+from tests.support.fake_worker import with_runs
 
 
 class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
@@ -75,10 +76,10 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
             name,
             slots,
             worker.lock,
-            [settled_run(one) for one in settled],
             subscribed=worker.listens,
             idle=worker.registered,
         )
+        with_runs(request, map(settled_run, settled))
         self.driver.delivery = delivery
         self.wakeups.calls(name)
         reply = run(self.functions.settle_and_claim(request))
@@ -117,7 +118,8 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
             elif kind == "again" and settled:
                 id_, token = settled[-1].id, settled[-1].token
             note(f"  {end.verb} {end.delay} {end.retention} of job {id_!r} under {token}")
-            settled.append(end._replace(id=id_, token=token, payload=f"p{self.made}"))
+            payload = "" if end.verb == "b" else f"p{self.made}"  # a released run has nothing to store
+            settled.append(end._replace(id=id_, token=token, payload=payload))
         return settled
 
     @action(2, name=WORKERS)
@@ -191,10 +193,10 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         """A call older than the lane's last one comes from a broken caller: refused, and nothing changes."""
         lane = worker.lane
         if lane.number > 1 and worker.unanswered is None:
-            args: list[Arg] = [lane.name, lane.number - 1, worker.name, 5, 1000, "u", 0]
+            head = (lane.name, lane.number - 1, worker.name, 5, 1000, "u", "0 0")
             error = ""
             try:
-                run(self.functions.settle_and_claim(SettleRequest(lane, lane.number - 1, args)))
+                run(self.functions.settle_and_claim(SettleRequest(lane, lane.number - 1, head, "")))
             except ReplyError as refused:
                 error = str(refused)
             assert error.startswith("GLIDEMQ REPLAY"), f"an older call was answered with {error or 'success'}"

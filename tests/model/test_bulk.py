@@ -8,10 +8,11 @@ import msgpack
 import pytest
 
 from glidemq_async.functions import loader
-from glidemq_async.functions.callers import AddRequest, Lane, SettledRun, SettleReply
+from glidemq_async.functions.callers import AddRequest, Lane, SettleReply
 from glidemq_async.functions.outcomes import Failed, Retry
 from tests.model.choices import START_MS
 from tests.model.driver import BASE, Driver, run
+from tests.support.fake_worker import SettledRun, with_runs
 
 
 @pytest.fixture
@@ -32,14 +33,14 @@ def step(queue: Driver, function: str, *args: str | int) -> tuple[str, object]:
 
 
 def settle(queue: Driver, lane: Lane, slots: int, *settled: SettledRun) -> SettleReply:
-    request = queue.functions.settle_request(lane, "w", slots, 30_000, settled, subscribed=True)
-    return run(queue.functions.settle_and_claim(request))
+    request = queue.functions.settle_request(lane, "w", slots, 30_000, subscribed=True)
+    return run(queue.functions.settle_and_claim(with_runs(request, settled)))
 
 
 def fail_all(queue: Driver, lane: Lane) -> list[str]:
     """Run what waits, and let it fail; answers the ids."""
     jobs, failed = settle(queue, lane, 100).jobs, Failed(b"", "unrecoverable", "error")
-    settle(queue, lane, 0, *(SettledRun(job.id, job.entry, None, failed) for job in jobs))
+    settle(queue, lane, 0, *(SettledRun(job.id, job.entry, failed) for job in jobs))
     return [job.id for job in jobs]
 
 
@@ -75,7 +76,7 @@ def test_draining_a_deleted_record_leaves_its_key_free(queue: Driver) -> None:
     [first] = add(queue, 1, key="x")
     lane = Lane("l")
     [job] = settle(queue, lane, 1).jobs
-    settle(queue, lane, 0, SettledRun(first, job.entry, None, Retry(b"", 20.0, "error")))
+    settle(queue, lane, 0, SettledRun(first, job.entry, Retry(b"", 20.0, "error")))
     queue.wire.send("UNLINK", f"{BASE}:job:{first}")
     step(queue, "drainJobs", "", 1, 500)
     [second] = add(queue, 1, key="x")

@@ -8,11 +8,12 @@ import msgpack
 import pytest
 
 from glidemq_async.functions import loader
-from glidemq_async.functions.callers import AddRequest, ClaimedJob, Lane, SettledRun, SettleReply
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, Lane, SettleReply
 from glidemq_async.functions.outcomes import Completed, Delayed, Outcome, Released
 from tests.model.choices import START_MS
 from tests.model.driver import BASE, Driver, run
 from tests.model.wakeups import Wakeups
+from tests.support.fake_worker import SettledRun, with_runs
 
 Call = Callable[..., SettleReply]
 COMPLETED = Completed(b"")
@@ -27,8 +28,8 @@ def call(driver: Driver) -> Call:
 
     def settle_and_claim(worker: str, slots: int, *settled: SettledRun) -> SettleReply:
         lane = lanes.setdefault(worker, Lane(worker))
-        request = driver.functions.settle_request(lane, worker, slots, 30_000, settled, subscribed=True, idle=True)
-        return run(driver.functions.settle_and_claim(request))
+        request = driver.functions.settle_request(lane, worker, slots, 30_000, subscribed=True, idle=True)
+        return run(driver.functions.settle_and_claim(with_runs(request, settled)))
 
     return settle_and_claim
 
@@ -43,7 +44,7 @@ def ids_of(reply: SettleReply) -> list[str]:
 
 
 def ended(job: ClaimedJob, outcome: Outcome = COMPLETED) -> SettledRun:
-    return SettledRun(job.id, job.entry, None, outcome)
+    return SettledRun(job.id, job.entry, outcome)
 
 
 def end(reply: SettleReply, outcome: Outcome = COMPLETED) -> list[SettledRun]:

@@ -6,7 +6,7 @@ from typing import cast
 
 import msgpack
 
-from glidemq_async.functions.callers import AddRequest, ClaimedJob, Lane, SettledRun, SettleRequest
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, Lane, SettleRequest
 from glidemq_async.functions.outcomes import (
     Completed,
     Delayed,
@@ -18,9 +18,11 @@ from glidemq_async.functions.outcomes import (
     Retention,
     Retry,
 )
+from glidemq_async.functions.settle_calls import JobHistory
 from tests.model.compare import created, route
 from tests.model.compare_letters import letter
 from tests.model.parts import Job, NewJob, Settled
+from tests.support.fake_worker import SettledRun
 
 DEFAULT_COST = 1_000
 
@@ -78,7 +80,7 @@ def packed_extra(extra: dict[str, object]) -> bytes:
 
 
 def settled_run(run: Settled) -> SettledRun:
-    return SettledRun(run.id, run.token, None, _outcome(run))
+    return SettledRun(run.id, run.token, _outcome(run))
 
 
 def _outcome(run: Settled) -> Outcome:
@@ -106,9 +108,12 @@ def _retention(run: Settled) -> Retention | None:
 
 
 def claimed_fields(job: ClaimedJob) -> tuple[object, ...]:
-    added, way, progress = (None if field is None else field.decode() for field in (job.added, job.route, job.progress))
-    since, origin = created(added, job.entry, way), letter(job.origin) if job.origin else None
-    counts = job.fence, job.failures, job.stalls
+    history = job.history or JobHistory(None)
+    added, way, progress = (
+        None if field is None else field.decode() for field in (history.added, history.route, history.progress)
+    )
+    since, origin = created(added, job.entry, way), letter(history.origin) if history.origin else None
+    counts = job.fence, history.failures, history.stalls
     return job.name, job.data.decode() or None, job.id, job.entry, counts, progress, since, route(way), origin
 
 

@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgpack
 
-from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane, SettledRun
+from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane
 from glidemq_async.storage import Endpoint, open_storage
 from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.wire import Wire
-from tests.support.fake_worker import outcome_of
+from tests.support.fake_worker import SettledRun, outcome_of, with_runs
 from tests.support.recording_storage import Relay
 from tests.support.stores import Place
 
@@ -97,8 +97,9 @@ class Bench:
         step = max(1, min(AT_ONCE, 2 * MIB // len(payload)))
         for start in range(0, len(held), step):
             some = held[start : start + step]
-            runs = [SettledRun(job_id, entry, None, outcome_of(verb, option, payload)) for job_id, entry in some]
-            request = self.functions.settle_request(self._lane, "bench", 0, 30_000, runs, subscribed=False)
+            request = self.functions.settle_request(self._lane, "bench", 0, 30_000, subscribed=False)
+            outcome = outcome_of(verb, option, payload)
+            with_runs(request, [SettledRun(job_id, entry, outcome) for job_id, entry in some])
             assert not (await self.functions.settle_and_claim(request)).refused
 
     async def end(self, most: int, verb: str = "c", payload: bytes = NIL) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Literal, NamedTuple, cast
 
-from glidemq_async.functions.callers import Functions, Lane, SettledRun, SettleReply
+from glidemq_async.functions.callers import Functions, Lane, SettleReply, SettleRequest
 from glidemq_async.functions.outcomes import (
     Completed,
     Delayed,
@@ -33,6 +33,21 @@ class Hold(NamedTuple):
     entry: str
     fence: int
     name: str
+
+
+class SettledRun(NamedTuple):
+    """The outcome of a run, for a call that a test makes itself."""
+
+    id: str
+    entry: str
+    outcome: Outcome
+
+
+def with_runs(request: SettleRequest, runs: Iterable[SettledRun]) -> SettleRequest:
+    """Add runs to a call, without the keys of their jobs. Return the call."""
+    for job_id, entry, outcome in runs:
+        request.settle(job_id, entry, None, outcome)
+    return request
 
 
 class Hands:
@@ -64,10 +79,8 @@ class Hands:
         return await self._settle(runs, verify=verify)
 
     async def _settle(self, runs: Sequence[tuple[Hold, Outcome]], *, verify: bool = False) -> SettleReply:
-        settled = [SettledRun(hold.id, hold.entry, None, outcome) for hold, outcome in runs]
-        request = self._functions.settle_request(
-            self.lane, self.name, 0, 30_000, settled, subscribed=False, verify=verify
-        )
+        request = self._functions.settle_request(self.lane, self.name, 0, 30_000, subscribed=False, verify=verify)
+        with_runs(request, [SettledRun(hold.id, hold.entry, outcome) for hold, outcome in runs])
         return await self._functions.settle_and_claim(request)
 
     async def update(self, hold: Hold, kind: Literal["progress", "data", "log"], value: bytes | str) -> str:
