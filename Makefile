@@ -11,6 +11,12 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+NO_PYTHON := Python 3.11 or newer with the venv module is needed: make PYTHON=/path/to/python
+# The demonstrations use the environment of development if it exists, and otherwise a smaller one.
+DEMO := .venv-demo
+DEMO_BIN := $(if $(wildcard $(STAMP)),$(BIN),$(DEMO)/bin)
+DEMO_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO)/.installed)
+DEMO_SPARK_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO)/.installed-spark)
 JOBS ?= 2
 ARGS ?=
 
@@ -37,18 +43,32 @@ help:
 	@echo "make release-functions  note the fingerprint of the server's functions, as part of a release"
 
 $(STAMP): pyproject.toml setup.py
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with the venv module is needed: make PYTHON=/path/to/python" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[cli,dev,spark,spark-connect]'
 	@touch $@
 
 install: $(STAMP)
 
-demo: $(STAMP)
-	$(BIN)/glidemq demo $(ARGS)
+demo: $(DEMO_STAMP)
+	@echo "Running the demonstration: one job for each file of Python's standard library (make demo ARGS=--help)"
+	@$(DEMO_BIN)/glidemq demo $(ARGS)
 
-demo-spark: $(STAMP)
-	$(BIN)/glidemq pipeline demo $(ARGS)
+demo-spark: $(DEMO_SPARK_STAMP)
+	@echo "Running the demonstration with Spark: jobs in bulk, and the pipeline over their events"
+	@$(DEMO_BIN)/glidemq pipeline demo $(ARGS)
+
+$(DEMO)/.installed: pyproject.toml setup.py
+	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
+	@echo "Installing the library and its command line into $(DEMO)/ (70 MB, only the first time)"
+	@$(PYTHON) -m venv $(DEMO)
+	@$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli]'
+	@touch $@
+
+$(DEMO)/.installed-spark: $(DEMO)/.installed
+	@echo "Installing PySpark into $(DEMO)/ (1 GB, only the first time)"
+	@$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,spark]'
+	@touch $@
 
 test: $(STAMP)
 	@status=0; \
@@ -98,7 +118,7 @@ format: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy $(TYPED)
-	$(BIN)/basedpyright $(TYPED) glidemq_async/functions glidemq_async/executors
+	$(BIN)/basedpyright $(TYPED) glidemq_async/functions glidemq_async/executors glidemq_async/demo
 
 # Part of a release, before the wheel: from then on a test refuses another text of this version.
 release-functions: $(STAMP)
@@ -111,4 +131,4 @@ wheel: $(STAMP)
 check: lint types test
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,6 +29,7 @@ def expected(source: Path) -> set[str]:
         ("pyspark_glidemq", ""),
         ("functions", "glidemq_async/"),
         ("executors", "glidemq_async/"),
+        ("demo", "glidemq_async/"),
     ]:
         for pattern in ("*.py", "*.pyi", "*.lua", "*.j2"):
             found = (source / folder).rglob(pattern)

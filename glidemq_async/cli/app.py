@@ -8,11 +8,11 @@ import typer
 
 from glidemq_async._internal.control_characters import escape
 from glidemq_async.cli import bulk_commands, change_commands, events_command, inspect_commands, pipeline, servers
-from glidemq_async.cli.demo.command import demo
 from glidemq_async.cli.doctor.command import doctor
 from glidemq_async.cli.exits import FAILED, CommandError, code_of
 from glidemq_async.cli.healthcheck import healthcheck
 from glidemq_async.cli.worker.command import worker
+from glidemq_async.demo.jobs.command import demo
 
 RUN, LOOK, CHANGE, CARE = "Running", "Looking", "Changing", "Care"
 

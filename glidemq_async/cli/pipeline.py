@@ -259,7 +259,7 @@ def backfill(
 
 def build() -> typer.Typer:
     """Return the group of commands."""
-    from glidemq_async.cli.spark_demo.command import demo
+    from glidemq_async.demo.spark.command import demo
 
     app = typer.Typer(no_args_is_help=True, help="Events of queues as tables, figures and reports, by Spark.")
     for command in (run, report, replay, backfill, demo):

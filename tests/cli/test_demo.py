@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from glidemq_async.cli.demo.measure import is_flaky
-from glidemq_async.cli.demo.sources import find_sources
+from glidemq_async.demo.jobs.measure import is_flaky
+from glidemq_async.demo.jobs.sources import find_sources
 from tests.cli.commands import COMMAND, environment, glidemq, make_tree
 from tests.support.servers import standalone
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from glidemq_async import EventGap, Queue, QueueEvent, Worker
-from glidemq_async.cli.demo.audit import Figures, audit
-from glidemq_async.cli.demo.measure import FLAKY_PERCENT, Measure, SourceFile, is_flaky, measure, process
-from glidemq_async.cli.demo.tally import Tally
+from glidemq_async.demo.jobs.audit import Figures, audit
+from glidemq_async.demo.jobs.measure import FLAKY_PERCENT, Measure, SourceFile, is_flaky, measure, process
+from glidemq_async.demo.jobs.tally import Tally
 
 SOURCE = """\
 import os

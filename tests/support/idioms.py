@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-CODE = ("glidemq_async", "pyspark_glidemq", "functions", "executors", "tests", "benchmarks", "examples")
+CODE = ("glidemq_async", "pyspark_glidemq", "functions", "executors", "demo", "tests", "benchmarks", "examples")
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs")
 
 

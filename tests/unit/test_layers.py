@@ -40,7 +40,7 @@ LAYERS = (
     "executors queues",
     "spark worker",
     "tasks",
-    "cli integrations testing",
+    "cli demo integrations testing",
     "__main__",
 )
 FLOORS = {f"glidemq_async.{name}": floor for floor, names in enumerate(LAYERS) for name in names.split()}
@@ -50,8 +50,8 @@ ALONE = "glidemq_async.storage.embedded.keeper"
 
 @cache
 def sources() -> dict[str, Path]:
-    """Every module by its name. The two linked folders are named: a link is not walked into by itself."""
-    folders = [ROOT, ROOT / "functions", ROOT / "executors"]
+    """Every module by its name. The three linked folders are named: a link is not walked into by itself."""
+    folders = [ROOT, ROOT / "functions", ROOT / "executors", ROOT / "demo"]
     paths = {path for folder in folders for path in folder.rglob("*.py")}
     return {_name(path): path for path in sorted(paths)}
 

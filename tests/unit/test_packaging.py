@@ -10,7 +10,7 @@ import pytest
 PROBE = """
 import importlib.util
 import glidemq_async, glidemq_async.functions, glidemq_async.executors
-bare = [name for name in ("functions", "executors", "benchmarks", "tests") if importlib.util.find_spec(name)]
+bare = [name for name in ("functions", "executors", "demo", "benchmarks", "tests") if importlib.util.find_spec(name)]
 print(bare)
 """
 

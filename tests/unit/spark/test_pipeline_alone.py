@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import pytest
 
-from glidemq_async.cli.spark_demo.files import ATTEMPTS, expected, find_files, hash_file, runs_that_fail
+from glidemq_async.demo.spark.files import ATTEMPTS, expected, find_files, hash_file, runs_that_fail
 
 pytest.importorskip("pyspark")
 

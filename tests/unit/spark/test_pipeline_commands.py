@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from glidemq_async import Queue
 from glidemq_async.cli.app import build
 from glidemq_async.cli.exits import NOT_FOUND, UNAVAILABLE, USAGE, CommandError
-from glidemq_async.cli.spark_demo.driver import Result
-from glidemq_async.cli.spark_demo.files import Figures
-from glidemq_async.cli.spark_demo.show import Draw, Outcome, Plan
+from glidemq_async.demo.spark.driver import Result
+from glidemq_async.demo.spark.files import Figures
+from glidemq_async.demo.spark.show import Draw, Outcome, Plan
 
 pytest.importorskip("pyspark")
 
@@ -207,7 +207,7 @@ def test_the_demonstration_tells_what_it_leaves_behind(tmp_path: Path, monkeypat
     async def show(plan: Plan, draw: Draw) -> Outcome:
         return Outcome(result, figures, [], 1.0)
 
-    monkeypatch.setattr("glidemq_async.cli.spark_demo.show.show", show)
+    monkeypatch.setattr("glidemq_async.demo.spark.show.show", show)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     done = CliRunner().invoke(build(), ["pipeline", "demo"])
     assert done.exit_code == 0, done.output

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from glidemq_async.cli.spark_demo.show import Draw, Outcome, State
+    from glidemq_async.demo.spark.show import Draw, Outcome, State
 
 Files = Annotated[int, typer.Option("--files", "-n", min=10, max=100_000, help="How many files, one job each.")]
 Workers = Annotated[int, typer.Option("--workers", "-w", min=1, max=16, help="Worker processes.")]
@@ -39,7 +39,7 @@ def demo(
     """
     from glidemq_async.cli.exits import INTERRUPTED, UNAVAILABLE, CommandError
     from glidemq_async.cli.loops import run_interruptible
-    from glidemq_async.cli.spark_demo.show import Plan, show
+    from glidemq_async.demo.spark.show import Plan, show
     from glidemq_async.spark.requirements import require_java, require_pyspark
 
     try:

@@ -48,10 +48,10 @@ def demo(
     # Imported here so that other commands, and --help, start without them.
     from rich.console import Console
 
-    from glidemq_async.cli.demo import report, show, sources
-    from glidemq_async.cli.demo.display import open_display
     from glidemq_async.cli.exits import INTERRUPTED
     from glidemq_async.cli.loops import run_interruptible
+    from glidemq_async.demo.jobs import report, show, sources
+    from glidemq_async.demo.jobs.display import open_display
 
     _check(url)
     found = sources.find_sources(path or sources.standard_library())
@@ -74,7 +74,7 @@ def demo(
 
 
 def _check(url: str | None) -> None:
-    from glidemq_async.cli.demo.place import check_url
+    from glidemq_async.demo.jobs.place import check_url
 
     if url is not None:
         try:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
-_PACKAGE = "glidemq_async.cli.spark_demo"
+_PACKAGE = "glidemq_async.demo.spark"
 
 
 class Member:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from glidemq_async import Finding, Job, Queue
-from glidemq_async.cli.demo.measure import Measure, SourceFile
-from glidemq_async.cli.demo.tally import Tally
+from glidemq_async.demo.jobs.measure import Measure, SourceFile
+from glidemq_async.demo.jobs.tally import Tally
 
 DemoJob = Job[SourceFile, Measure]
 

@@ -12,10 +12,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-from glidemq_async.cli.demo.worker_process import SHUTDOWN_SECONDS, WORKING, Settings
+from glidemq_async.demo.jobs.worker_process import SHUTDOWN_SECONDS, WORKING, Settings
 from glidemq_async.errors import GlideMQError
 
-_MODULE: Final = "glidemq_async.cli.demo.worker_process"
+_MODULE: Final = "glidemq_async.demo.jobs.worker_process"
 _LINES_KEPT: Final = 20
 
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from glidemq_async import Backoff, JobOptions, Queue, QueueEvents
-from glidemq_async.cli.demo.audit import Figures, audit
-from glidemq_async.cli.demo.crew import Crew
-from glidemq_async.cli.demo.display import FRAMES, Display, Snapshot
-from glidemq_async.cli.demo.measure import Measure, SourceFile
-from glidemq_async.cli.demo.place import delete_queue, open_place
-from glidemq_async.cli.demo.sources import Sources
-from glidemq_async.cli.demo.tally import Tally
-from glidemq_async.cli.demo.worker_process import Settings
 from glidemq_async.cli.loops import until_one
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
+from glidemq_async.demo.jobs.audit import Figures, audit
+from glidemq_async.demo.jobs.crew import Crew
+from glidemq_async.demo.jobs.display import FRAMES, Display, Snapshot
+from glidemq_async.demo.jobs.measure import Measure, SourceFile
+from glidemq_async.demo.jobs.place import delete_queue, open_place
+from glidemq_async.demo.jobs.sources import Sources
+from glidemq_async.demo.jobs.tally import Tally
+from glidemq_async.demo.jobs.worker_process import Settings
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.stored.names import QueueKeys
 

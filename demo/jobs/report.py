@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from glidemq_async.cli.demo.audit import Figures
-from glidemq_async.cli.demo.measure import Measure
-from glidemq_async.cli.demo.show import Outcome
+from glidemq_async.demo.jobs.audit import Figures
+from glidemq_async.demo.jobs.measure import Measure
+from glidemq_async.demo.jobs.show import Outcome
 
 TOP: Final = 10
 SHOWN_PROBLEMS: Final = 5

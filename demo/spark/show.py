@@ -13,9 +13,9 @@ from typing import Any, Final, cast
 
 from glidemq_async import Queue, RateLimit
 from glidemq_async.cli.exits import CommandError
-from glidemq_async.cli.spark_demo.crew import Member
-from glidemq_async.cli.spark_demo.driver import Result
-from glidemq_async.cli.spark_demo.files import QUEUE, Figures, expected, find_files
+from glidemq_async.demo.spark.crew import Member
+from glidemq_async.demo.spark.driver import Result
+from glidemq_async.demo.spark.files import QUEUE, Figures, expected, find_files
 from glidemq_async.storage import FileStorage
 
 LOOK_SECONDS: Final = 0.3

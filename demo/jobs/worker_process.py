@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Final, TypedDict
 
 from glidemq_async import Job, Worker
-from glidemq_async.cli.demo.measure import Measure, SourceFile, process
 from glidemq_async.cli.loops import run_in_loop, run_until_stdin_ends
+from glidemq_async.demo.jobs.measure import Measure, SourceFile, process
 
 SHUTDOWN_SECONDS: Final = 5.0
 WORKING: Final = "working"

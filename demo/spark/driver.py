@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from glidemq_async.cli.spark_demo.files import ATTEMPTS, BACKOFF_SECONDS, QUEUE, Figures, find_files, job_id, job_name
+from glidemq_async.demo.spark.files import ATTEMPTS, BACKOFF_SECONDS, QUEUE, Figures, find_files, job_id, job_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

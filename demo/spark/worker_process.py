@@ -10,7 +10,7 @@ from typing import Final, TypedDict
 
 from glidemq_async import Job, Worker
 from glidemq_async.cli.loops import run_in_loop, run_until_stdin_ends
-from glidemq_async.cli.spark_demo.files import QUEUE, File, hash_file
+from glidemq_async.demo.spark.files import QUEUE, File, hash_file
 
 LOCK_SECONDS: Final = 3.0
 
