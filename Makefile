@@ -60,7 +60,7 @@ demo-spark: $(DEMO_SPARK_STAMP)
 
 $(DEMO)/.installed: pyproject.toml setup.py
 	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
-	@echo "Installing the library and its command line into $(DEMO)/ (70 MB, only the first time)"
+	@echo "Installing the library and its command line into $(DEMO)/ (85 MB, only the first time)"
 	@$(PYTHON) -m venv $(DEMO)
 	@$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli]'
 	@touch $@

@@ -9,7 +9,7 @@ import pytest
 # Isolated from the current directory and the environment: only what is installed can be imported.
 PROBE = """
 import importlib.util
-import glidemq_async, glidemq_async.functions, glidemq_async.executors
+import glidemq_async, glidemq_async.functions, glidemq_async.executors, glidemq_async.demo
 bare = [name for name in ("functions", "executors", "demo", "benchmarks", "tests") if importlib.util.find_spec(name)]
 print(bare)
 """
