@@ -1,7 +1,7 @@
-"""Spark beside the queue: jobs in bulk from DataFrames, events and jobs as tables, Spark work as jobs.
+"""The Spark integration: write DataFrames as jobs, read queues as tables and streams, run Spark work as jobs.
 
-Needs the extra `spark` (pyspark 4.0 or newer, pyarrow) and a Java 17 for Spark itself. Nothing of Spark is imported
-before it is used.
+It needs the extra `spark` (pyspark 4.0 or newer, pyarrow), and Java 17 or newer for Spark itself. Importing this
+package does not import pyspark; the first use of one of its names does.
 """
 
 from glidemq_async._internal import lazy

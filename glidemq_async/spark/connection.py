@@ -1,8 +1,8 @@
-"""How blocking code of Spark reaches a queue: one event loop and one storage per URL and process.
+"""Connections of blocking Spark code to a queue: one event loop and one storage per URL and process.
 
-Spark runs readers and writers in Python processes of its own, without an event loop, and uses each for many tasks. So a
-connection is made by its first use, kept for the next task, and never handed to another process: what Spark pickles are
-URLs.
+Spark runs readers and writers in separate Python processes without an event loop, and reuses each process for many
+tasks. The first task that needs a connection opens it, and later tasks reuse it. Objects that Spark pickles contain the
+URL only, because a connection cannot move to another process.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _LOGIN: Final = frozenset({"username", "user", "password", "passwd", "auth", "ho
 
 
 class Connection:
-    """A storage and the loop it works in; for the thread that asks, one at a time."""
+    """A storage and its event loop. Only one thread may use a connection at a time."""
 
     def __init__(self, url: str) -> None:
         storage = open_storage(url)
         if isinstance(storage, MemoryStorage):
             raise ValueError(  # noqa: TRY004 - a URL is a value
-                f"{masked(url)!r} cannot be used from Spark: its tasks run in processes of their own, and what is in "
-                "memory is seen by one process alone; use file:///directory or a server"
+                f"{masked(url)!r} cannot be used from Spark: its tasks run in other processes, which cannot see the "
+                "memory of this one; use file:///directory or a server"
             )
         self.storage: Storage = storage
         self._runner = asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
 
     def run(self, work: Coroutine[Any, Any, T], *, retries: int = 0) -> T:
-        """Run a coroutine to its end; its errors are raised here. Connecting is tried so many times more."""
+        """Run a coroutine and return its result or raise its error. Connecting is retried `retries` times."""
         return self._runner.run(self._connected(work, retries))
 
     async def _connected(self, work: Coroutine[Any, Any, T], retries: int) -> T:
@@ -51,20 +51,18 @@ class Connection:
         return await work
 
     def functions(self, keys: QueueKeys) -> Functions:
-        """Return callers of a queue's functions, with lanes of their own."""
+        """Return callers of a queue's functions, with new request channels."""
         return Functions(self.storage, keys.base)
 
     def close(self) -> None:
-        """Let go of the connections and the loop."""
+        """Close the connections and the event loop."""
         self._runner.run(self.storage.close())
         self._runner.close()
 
 
 def run_alone(url: str, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine with a connection that is made for it and closed after it; its errors are raised here.
-
-    In a thread of its own: the caller's may be running an event loop, as that of a notebook's cell does.
-    """
+    """Run a coroutine with a temporary connection, and return its result or raise its error."""
+    # A new thread, because the caller's thread may run an event loop already: the cells of a notebook do.
 
     def once() -> T:
         connection = Connection(url)
@@ -81,10 +79,12 @@ _connections: Final[dict[tuple[int, str], Connection]] = {}
 
 
 def connection_to(url: str) -> Connection:
-    """Return this process's connection to a URL; it is made by the first who asks.
+    """Return this process's connection to a URL. The first call opens it.
 
     Raises ValueError for a URL that other processes cannot reach.
     """
+    # The process id is part of the key: Spark forks its Python workers, and a fork inherits this dict, but it must not
+    # use the sockets of its parent.
     mine = (os.getpid(), url)
     if mine not in _connections:
         _connections[mine] = Connection(url)
@@ -92,11 +92,11 @@ def connection_to(url: str) -> Connection:
 
 
 def belongs_in_url(option: str) -> str:
-    """Return how the URL says what this option, in lower case, asks for; "" for any other one."""
+    """Return a hint if an option, in lower case, is part of the URL here; "" for any other option."""
     if option not in _LOGIN and not option.startswith("ssl"):
         return ""
     return (
-        "the option `url` says all of the connection, as in "
+        "put it into the option `url`, as in "
         "rediss://user:password@host:6379/0?ssl_ca_certs=/etc/ca.pem (rediss is TLS; in a password write / ? # @ as "
         "%2F %3F %23 %40)"
     )

@@ -1,4 +1,4 @@
-"""Whether Spark, its workers and the server fit together: one look before the first job."""
+"""`doctor`: check that the driver, Spark's Python workers and the server fit together."""
 
 # pyspark's own annotations are incomplete, and pyarrow has none.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -18,12 +18,12 @@ from glidemq_async.spark.connection import Connection, run_alone
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Check", "Report", "doctor"]
+__all__ = ["DoctorCheck", "DoctorReport", "doctor"]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at; `problem` says what to do, "" if all is well."""
+class DoctorCheck:
+    """The result of one check. `problem` contains the remedy, or "" if the check succeeded."""
 
     what: str
     found: str
@@ -31,14 +31,14 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What `doctor` found."""
+class DoctorReport:
+    """The result of `doctor`."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[DoctorCheck, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem."""
+        """True if no check found a problem."""
         return not any(check.problem for check in self.checks)
 
     def __str__(self) -> str:
@@ -48,52 +48,54 @@ class Report:
         )
 
 
-def doctor(spark: SparkSession, url: str | None = None, tasks: int = 4) -> Report:
-    """Compare the driver's Python and packages with those of `tasks` tasks, and reach the server from both.
+def doctor(spark: SparkSession, url: str | None = None, tasks: int = 4) -> DoctorReport:
+    """Compare the driver's Python and packages with the Python and packages of `tasks` tasks, and reach the
+    server from both.
 
-    Runs a small Spark job. Without `url` the server is left out. Raises only what Spark raises when no task can run.
+    Runs a small Spark job. Without `url` the server is not checked. If no task can run, Spark's error is raised.
     """
-    ours = _place(url)
-    checks = [Check(f"{name} on the driver", ours[name]) for name in ("python", "pyspark", "pyarrow", "pandas")]
-    checks.append(_server("the driver", ours["server"]) if url else Check("server", "not asked for: give url="))
-    rows = spark.range(0, tasks, 1, tasks).mapInArrow(_looking(url), "place map<string, string>").collect()
+    ours = _environment(url)
+    checks = [DoctorCheck(f"{name} on the driver", ours[name]) for name in ("python", "pyspark", "pyarrow", "pandas")]
+    unchecked = DoctorCheck("server", "not checked; pass url= to check it")
+    checks.append(_server("the driver", ours["server"]) if url else unchecked)
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(_inspecting(url), "place map<string, string>").collect()
     for theirs in {tuple(sorted(row[0].items())): row[0] for row in rows}.values():
         where = f"a task on {theirs['host']}"
         for name in ("python", "pyspark", "glidemq-async"):
             same = theirs[name] == ours[name]
-            problem = "" if same else f"the driver has {ours[name]}: set PYSPARK_PYTHON to the same environment"
-            checks.append(Check(f"{name} of {where}", theirs[name], problem))
-        missing = "" if theirs["format"] == "found" else "install glidemq-async for the workers' Python"
-        checks.append(Check(f"format glidemq of {where}", theirs["format"], missing))
+            problem = "" if same else f"the driver has {ours[name]}; set PYSPARK_PYTHON to the same environment"
+            checks.append(DoctorCheck(f"{name} of {where}", theirs[name], problem))
+        missing = "" if theirs["format"] == "found" else "install glidemq-async for the Python of the workers"
+        checks.append(DoctorCheck(f"format glidemq of {where}", theirs["format"], missing))
         if url:
             checks.append(_server(where, theirs["server"]))
-    return Report(tuple(checks))
+    return DoctorReport(tuple(checks))
 
 
-def _server(where: str, found: str) -> Check:
-    return Check(f"server from {where}", found, "" if found.startswith("reached") else "see the message")
+def _server(where: str, found: str) -> DoctorCheck:
+    return DoctorCheck(f"server from {where}", found, "" if found.startswith("reached") else "see the error message")
 
 
-def _looking(url: str | None) -> Any:
+def _inspecting(url: str | None) -> Any:
     def look(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
         for _ in batches:
             pass
         kind = pa.map_(pa.string(), pa.string())
-        yield pa.record_batch([pa.array([list(_place(url).items())], kind)], names=["place"])
+        yield pa.record_batch([pa.array([list(_environment(url).items())], kind)], names=["place"])
 
     return look
 
 
-def _place(url: str | None) -> dict[str, str]:
-    """What there is where this runs."""
+def _environment(url: str | None) -> dict[str, str]:
+    """Return the versions of this process, and the result of a connection to the server."""
     import platform
 
     names = ("pyspark", "pyarrow", "pandas", "glidemq-async")
     found = {"python": sys.version.split()[0], "host": platform.node(), **{name: _version(name) for name in names}}
     found["format"] = "found" if importlib.util.find_spec("pyspark_glidemq") else "not found"
-    found["server"] = _reached(url) if url else ""
+    found["server"] = _connect(url) if url else ""
     return found
 
 
@@ -104,7 +106,7 @@ def _version(name: str) -> str:
         return "missing"
 
 
-def _reached(url: str) -> str:
+def _connect(url: str) -> str:
     try:
         reached = run_alone(url, _reached_url)
     except (GlideMQError, OSError, ValueError) as error:
@@ -113,5 +115,5 @@ def _reached(url: str) -> str:
 
 
 async def _reached_url(connection: Connection) -> str:
-    """Connecting was enough: it checks the server's version and loads the functions."""
+    """Return the URL. Connecting has already checked the server's version and loaded the functions."""
     return connection.storage.url

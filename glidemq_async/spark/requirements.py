@@ -1,4 +1,4 @@
-"""What the Spark side needs, and what to do where it is missing."""
+"""Checks that pyspark, pyarrow and Java are installed."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ NEEDED: Final = ("pyspark", "pyarrow")
 
 
 def require_pyspark() -> None:
-    """Raise ImportError that names what to install, unless pyspark and pyarrow can be imported."""
+    """Raise ImportError with the command to install pyspark and pyarrow, if one of them is missing."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise ImportError(
-            f"glidemq_async.spark needs {' and '.join(missing)}, which cannot be found here: "
-            "pip install 'glidemq-async[spark]' (and Java 17 or newer for Spark itself)"
+            f"glidemq_async.spark needs {' and '.join(missing)}, which cannot be found here; run: "
+            "pip install 'glidemq-async[spark]' (and install Java 17 or newer for Spark itself)"
         )
 
 
 def require_java() -> None:
-    """Raise FileNotFoundError that says what to install, unless there is the java that Spark would start.
+    """Raise FileNotFoundError if the `java` that Spark would start does not exist.
 
-    Its version is not asked for: that takes as long as starting it.
+    The version is not checked, because that takes as long as starting a JVM.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(Path(home, "bin", "java") if home else "java")
     if found is None:
-        where = f"JAVA_HOME={home} holds no bin/java" if home else "there is no java on the PATH, and no JAVA_HOME"
+        where = f"JAVA_HOME={home} has no bin/java" if home else "the PATH has no java, and JAVA_HOME is not set"
         raise FileNotFoundError(f"Spark needs Java 17 or newer: {where}; install a JRE")
 
 
 def spark_version() -> tuple[int, int]:
-    """Return the major and minor version of the pyspark that is installed."""
+    """Return the major and minor version of the installed pyspark."""
     import pyspark
 
     major, minor = pyspark.__version__.split(".")[:2]

@@ -1,4 +1,4 @@
-"""How patient a write is with a server that is away: the same with each of its calls."""
+"""Timeout and retries of the calls of a write, for a server that is temporarily unreachable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def retry_while_unavailable(call: Callable[[], Awaitable[T]], retries: int) -> T:
-    """Make a call, and make it again so often while the server is away."""
+    """Make a call, and repeat it up to `retries` times while the server is unreachable."""
     while True:
         try:
             return await call()
@@ -25,9 +25,10 @@ async def retry_while_unavailable(call: Callable[[], Awaitable[T]], retries: int
 
 
 class RetryingStore:
-    """Functions of a store, each call for `timeout` seconds, and `retries` times more.
+    """A store whose calls have the timeout and the number of retries of a write.
 
-    What is sent again is the same call with the same number, so one that was carried out unheard happens once.
+    A retry sends the same call with the same number on the same request channel. If the server executed the first
+    attempt and only its reply was lost, the retry has no second effect.
     """
 
     def __init__(self, store: FunctionStore, timeout: float, retries: int) -> None:
@@ -40,10 +41,11 @@ class RetryingStore:
         args: Sequence[Arg],
         *,
         readonly: bool = False,
-        timeout: float | None = None,  # noqa: ARG002 - a write has its own
+        timeout: float | None = None,  # noqa: ARG002 - the timeout of the write applies
         wait: Wait = "default",
     ) -> object:
         """Call a function; see `Storage.call`."""
+        # The caller has numbered `args` already. A retry that numbered them again could add the jobs twice.
         return await retry_while_unavailable(
             lambda: self._store.call(function, key, args, readonly=readonly, timeout=self._timeout, wait=wait),
             self._retries,

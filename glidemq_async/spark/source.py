@@ -1,7 +1,7 @@
-"""`format("glidemq")`: the data source that Spark talks to. Which reader or writer does the work is decided here.
+"""`format("glidemq")`: the data source that Spark calls. It chooses the reader or writer for the options.
 
-Options are case-insensitive texts. `kind` says what is read: events (the default), jobs, dlq, queues, schedulers,
-writes, workers, results, losses, readers.
+Options are strings with case-insensitive names. The option `kind` selects the table to read: events (the default),
+jobs, dlq, queues, schedulers, writes, workers, results, losses or readers.
 """
 
 # pyspark's own annotations are incomplete.
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
 
 
 class GlideMQDataSource(DataSource):
-    """Jobs, events and queues as Spark tables; see the guide for the options."""
+    """Spark data source for jobs, events and queues. docs/spark.md describes the options."""
 
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
         return "glidemq"
 
-    # Spark names its arguments.
+    # Spark passes these arguments by name.
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what writes a DataFrame. Raises ValueError for bad options or columns, and for overwriting."""
+        """Return the writer of a DataFrame. Raises ValueError for bad options or columns, and for mode overwrite."""
         from glidemq_async.spark.write.batch_writer import BatchWriter
         from glidemq_async.spark.write.options import WriteOptions
 
         if overwrite:
             raise ValueError(
-                'mode("overwrite") would have to empty the queue, which a write never does: use mode("append"), and '
-                "Queue.drain or Queue.obliterate where that is meant"
+                'mode("overwrite") is not supported, because a write never removes jobs; use mode("append"), and call '
+                "Queue.drain or Queue.obliterate first to empty the queue"
             )
         return BatchWriter(WriteOptions.parse(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Return what writes a stream. Raises ValueError for bad options or columns, and for output mode complete."""
+        """Return the writer of a stream. Raises ValueError for bad options or columns, and for output mode complete."""
         from glidemq_async.spark.write.options import WriteOptions
 
         if overwrite:
             raise ValueError(
-                'outputMode("complete") would write every job again with each micro-batch: use "append", or "update" '
-                "with ids that name the version of a row"
+                'outputMode("complete") would write every job again with each micro-batch; use "append", or "update" '
+                "with ids that contain the version of the row"
             )
         options = WriteOptions.parse(self.options)
         if spark_version() >= (4, 1):
@@ -60,7 +60,7 @@ class GlideMQDataSource(DataSource):
         return RowStreamWriter(options, schema)
 
     def schema(self) -> StructType:
-        """Return the columns of what is read."""
+        """Return the columns of the table that `kind` selects."""
         from glidemq_async.spark.read.schemas import schema_of
 
         return schema_of(self.options.get("kind") or "events")

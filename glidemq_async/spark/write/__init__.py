@@ -1,1 +1,1 @@
-"""Rows of DataFrames and streams become jobs."""
+"""The writer of `format("glidemq")`: each row of a DataFrame or a stream becomes a job."""

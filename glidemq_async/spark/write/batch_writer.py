@@ -1,4 +1,4 @@
-"""`df.write.format("glidemq")`: a write in bulk of a whole DataFrame."""
+"""`df.write.format("glidemq")`: the bulk write of a DataFrame."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -25,16 +25,21 @@ __all__ = ["BatchWriter"]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Opens the write when it is planned; tasks, commit and abort get a copy of this object."""
+    """Writer of a DataFrame. Spark creates it when it plans the write, and pickles it for tasks, commit and abort."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_columns(schema.names, options)
         check_types(schema)
         RowReader(options)
-        # The processes that plan and commit live on beside those of the tasks, and hold no connections meanwhile.
+        # Spark keeps the processes that plan and commit for a long time. The connection is closed here, so that they
+        # hold none during the write.
+        #
+        # The write is opened here, in the planner, and not by the first task: each plan gets a new token, and opening
+        # with it fences the tasks of earlier runs of the same write before a task of this one starts. There are no
+        # retries, so that a wrong address is reported early.
         with closing(Connection(options.url)) as connection:
             opening = open_write(connection, options, write_id_of(options), uuid.uuid4().hex)
-            self._plan = connection.run(opening)  # an address that is wrong is told soon
+            self._plan = connection.run(opening)
 
     def write(self, iterator: Iterator[Batch]) -> WriterCommitMessage:
         """Write the rows of one task."""
@@ -43,11 +48,11 @@ class BatchWriter(DataSourceArrowWriter):
         return write_task(connection_to(self._plan.options.url), self._plan, chunks_of(iterator), partition)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Close the write; nothing is added to it afterwards."""
+        """Commit the write. The server refuses all later calls of its tasks."""
         self._end("committed", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Fence off tasks that still run; jobs that were added stay, and a rerun with the same ids completes them."""
+        """Abort the write and fence tasks that still run. Added jobs stay; a rerun with the same ids adds the rest."""
         self._end("aborted", messages)
 
     def _end(self, state: Literal["committed", "aborted"], messages: list[WriterCommitMessage | None]) -> None:

@@ -1,4 +1,4 @@
-"""Columns of a frame as Python values, from record batches or from rows, the two forms that Spark hands over."""
+"""Convert the columns of a frame to Python values, from record batches or from rows: Spark passes either form."""
 
 # pyarrow comes without annotations.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -28,17 +28,17 @@ Batch: TypeAlias = Any
 """A record batch of pyarrow, which has no annotations."""
 
 Columns: TypeAlias = Mapping[str, Sequence[Any]]
-"""Values by the name of their column, in lower case."""
+"""The values of each column, by its name in lower case."""
 
 
 def chunks_of(batches: Iterable[Batch]) -> Iterator[tuple[Columns, int]]:
-    """Yield the columns of record batches, and how many rows they have."""
+    """Yield the columns of each record batch and its number of rows."""
     for batch in batches:
         yield columns_of_batch(batch), batch.num_rows
 
 
 def columns_of_batch(batch: Batch) -> Columns:
-    """Return the columns of a record batch by their names in lower case, as Python values; maps are dicts."""
+    """Return the columns of a record batch as Python values, by their names in lower case. Maps become dicts."""
     found: dict[str, Sequence[Any]] = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         values = column.to_pylist()
@@ -48,7 +48,7 @@ def columns_of_batch(batch: Batch) -> Columns:
 
 
 def columns_of_rows(rows: Sequence[Any], schema: StructType) -> Columns:
-    """Return the columns of rows as Spark hands them over without Arrow, with the values that it gives with Arrow."""
+    """Return the columns of rows that Spark passes without Arrow, with the same values as from record batches."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     found: dict[str, Sequence[Any]] = {}
     for field, column in zip(schema, columns, strict=True):
@@ -58,27 +58,27 @@ def columns_of_rows(rows: Sequence[Any], schema: StructType) -> Columns:
 
 
 def check_types(schema: StructType) -> None:
-    """Raise ValueError for a column of a type whose values cannot be read here."""
+    """Raise ValueError for a column of a type that jobs cannot contain."""
     for field in schema:
-        if _holds_months(field.dataType):
+        if _contains_months(field.dataType):
             raise ValueError(
-                f"the column `{field.name}` holds {field.dataType.simpleString()}: no job can hold months, which have "
-                "no length; cast them to a text or a number, or leave the column out"
+                f"the column `{field.name}` contains {field.dataType.simpleString()}, but job data cannot contain "
+                "months, because their length varies; cast them to a string or a number, or drop the column"
             )
 
 
-def _holds_months(kind: DataType) -> bool:
+def _contains_months(kind: DataType) -> bool:
     if isinstance(kind, ArrayType):
-        return _holds_months(kind.elementType)
+        return _contains_months(kind.elementType)
     if isinstance(kind, MapType):
-        return _holds_months(kind.keyType) or _holds_months(kind.valueType)
+        return _contains_months(kind.keyType) or _contains_months(kind.valueType)
     if isinstance(kind, StructType):
-        return any(_holds_months(field.dataType) for field in kind)
+        return any(_contains_months(field.dataType) for field in kind)
     return isinstance(kind, YearMonthIntervalType | CalendarIntervalType)
 
 
 def _row_reader(kind: DataType) -> Callable[[Any], Any] | None:
-    """Return what turns a row's values of a type into those that Arrow has, None where they are the same."""
+    """Return the conversion from a row's values of a type to Arrow's values, or None if they are the same."""
     convert: Callable[[Any], Any] | None = None
     if isinstance(kind, StructType):
         readers = [(field.name, _row_reader(field.dataType) or _same) for field in kind]
@@ -103,12 +103,12 @@ def _unless_null(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _instant(local: datetime) -> datetime:
-    """Spark hands over instants as the time of this machine's zone, without it."""
+    """Return an instant in UTC. Spark passes it as local time of this machine without a time zone."""
     return local.astimezone(UTC)
 
 
 def _map_reader(kind: Any) -> Callable[[Any], Any] | None:
-    """Return what turns Arrow's values of a type into dicts where it holds maps, None if it holds none."""
+    """Return the conversion of Arrow's maps to dicts for a type, or None if it contains no maps."""
     import pyarrow as pa
 
     if pa.types.is_map(kind):
@@ -128,7 +128,7 @@ def _map_reader(kind: Any) -> Callable[[Any], Any] | None:
 
 
 def _is_variant(kind: Any) -> bool:
-    """Whether this is what Spark makes of its type variant: it marks a field of the struct."""
+    """Return True for the struct by which Spark represents a variant. Metadata of a field marks it."""
     import pyarrow as pa
 
     if not pa.types.is_struct(kind) or kind.num_fields != 2:

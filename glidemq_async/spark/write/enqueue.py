@@ -1,4 +1,4 @@
-"""A DataFrame into a queue with one call, and the report of it."""
+"""`enqueue_frame`: write a DataFrame to a queue and return the report of the write."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -25,18 +25,21 @@ Option = str | int | float | bool | list[str] | tuple[str, ...] | Mapping[str, o
 
 
 def enqueue_frame(df: DataFrame, queue: str, *, url: str | None = None, **options: Option) -> WriteReport:
-    """Write a DataFrame to a queue and return what came of it, as the server counted it.
+    """Write a DataFrame to a queue, and return the server's counts of the write.
 
-    `url` is GLIDEMQ_URL of the environment if it is left out. `options` are those of `format("glidemq")` in
-    snake_case (`id_mode="hash"`, `id_columns=["order"]`, `max_queue_depth=10_000`); lists are joined by commas, or
-    become JSON if a name holds one, and so do mappings (`opts={"attempts": 3}`). Of a transaction that was committed so
-    long ago that its numbers are gone, or passed by a later version, the report holds zeros. Raises ValueError for bad
-    options, and what Spark raises when the write fails: its jobs that were added stay, and the same call with the same
-    ids adds the others.
+    The default of `url` is $GLIDEMQ_URL. `options` are the options of `format("glidemq")` in snake_case
+    (`id_mode="hash"`, `id_columns=["order"]`, `max_queue_depth=10_000`). A list is joined by commas, or becomes JSON if
+    one of its names contains a comma. A mapping becomes JSON (`opts={"attempts": 3}`).
+
+    If the transaction was committed earlier and its counts have expired, or a later version was committed, the report
+    contains zeros. Raises ValueError for bad options, and Spark's error if the write fails. The jobs that were added
+    stay then, and the same call with the same ids adds the others.
     """
     url = url or os.environ.get("GLIDEMQ_URL")
     if not url:
-        raise ValueError("enqueue_frame needs to know the server: give url=, or set GLIDEMQ_URL")
+        raise ValueError("enqueue_frame has no server; pass url=, or set GLIDEMQ_URL")
+    # A batch write without a name gets one here. Otherwise the planner would choose it, and this function would not
+    # know which write to report.
     texts = {_camel(name): _text(value) for name, value in options.items() if value is not None}
     if "txnAppId" not in texts:
         texts.setdefault("writeId", uuid.uuid4().hex)

@@ -1,33 +1,33 @@
-"""What a write ends with when it cannot go on."""
+"""Exceptions that end a write."""
 
 from __future__ import annotations
 
 from glidemq_async.errors import GlideMQError
 from glidemq_async.storage.protocol import FunctionError
 
-__all__ = ["Backpressure", "DuplicateJob", "RowRefused", "WriteFenced", "told"]
+__all__ = ["Backpressure", "DuplicateJob", "RowRefused", "WriteFenced", "write_error"]
 
 
 class WriteFenced(GlideMQError):
-    """The write was aborted, committed or taken over by another run of it; this task must not write any more."""
+    """The write was aborted or committed, or another run of it took over. The task must not add more jobs."""
 
 
 class Backpressure(GlideMQError):
-    """The queue stayed above `maxQueueDepth`, or its server out of memory, for longer than `backpressureTimeout`."""
+    """The queue was above `maxQueueDepth`, or its server out of memory, for longer than `backpressureTimeout`."""
 
 
 class RowRefused(GlideMQError, ValueError):
-    """A row is no valid job, and `onInvalid` is "fail"."""
+    """A row is not a valid job, and `onInvalid` is "fail"."""
 
 
 class DuplicateJob(GlideMQError):
-    """A job with this id exists already, and `onDuplicate` is "fail"."""
+    """A job with the id of a row exists already, and `onDuplicate` is "fail"."""
 
 
-def told(error: FunctionError, queue: str) -> Exception:
-    """Return what a refusal by the server means to the write."""
+def write_error(error: FunctionError, queue: str) -> Exception:
+    """Return the exception that a write raises for an error of a server function."""
     if error.code == "WRITEFENCED":
         return WriteFenced(f"queue {queue!r}: {error.message}")
     if error.code == "UNDECLARED":
-        return WriteFenced(f"queue {queue!r} was obliterated while this write went on: start it again")
+        return WriteFenced(f"queue {queue!r} was obliterated during this write; start the write again")
     return error

@@ -1,4 +1,4 @@
-"""Rows that are no jobs, kept as jobs of the queue's dead-letter queue (`onInvalid=dlq`)."""
+"""Storage of invalid rows as jobs in the queue's dead-letter queue (`onInvalid=dlq`)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from glidemq_async.stored.names import MAX_ID_BYTES
 
 __all__ = ["INVALID_ROW", "InvalidRowSink"]
 
-#: The name of the jobs.
 INVALID_ROW = "invalid-row"
-_SHOWN = 10_000
+"""The name of these jobs."""
+_MAX_ROW_LENGTH = 10_000
 
 
 class InvalidRowSink:
-    """Adds a job per row; its id is that of the row, so a task that runs again adds it once."""
+    """Adds a job for each invalid row. Its id derives from the row, so a retried task adds it once."""
 
     def __init__(self, connection: Connection, options: WriteOptions, write_id: str) -> None:
         self._connection, self._options, self._write_id = connection, options, write_id
         self._functions: Functions | None = None
 
     async def keep(self, row: InvalidRow, mark: str) -> None:
-        """Add the row and why it was refused."""
+        """Add the row, with the reason why it is invalid."""
         if self._functions is None:
             source = functions_of(self._connection, self._options, self._options.queues[0])
             target = await source.get_dead_letter_queue()
@@ -36,7 +36,7 @@ class InvalidRowSink:
         data = {
             "queue": self._options.queues[0],
             "reason": row.reason,
-            "row": row.shown[:_SHOWN],
+            "row": row.shown[:_MAX_ROW_LENGTH],
             "write_id": self._write_id,
         }
         request = AddRequest(_job_id(self._write_id, mark), INVALID_ROW, MsgpackSerializer().dumps(data), b"", b"")

@@ -1,6 +1,6 @@
-"""The rows of one task for one queue: in calls that others can live beside, at the pace that the queue allows.
+"""Sender of the jobs of one task to one queue, in small calls and at the pace that the queue allows.
 
-Where jobs are found to exist, as in a rerun, the server is asked for their ids first and gets only what it lacks.
+When most jobs exist already, as in a rerun, the sender sends their ids first and then only the missing jobs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from glidemq_async.errors import QueueFull
 from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.write_calls import MOST_JOBS, Duplicates, WriteReply
 from glidemq_async.spark.connection import Connection
-from glidemq_async.spark.write.errors import Backpressure, DuplicateJob, WriteFenced, told
+from glidemq_async.spark.write.errors import Backpressure, DuplicateJob, WriteFenced, write_error
 from glidemq_async.spark.write.options import OnDuplicate
 from glidemq_async.spark.write.row_reader import FIELDS, EncodedRows
 from glidemq_async.spark.write.write_plan import WritePlan, functions_of
@@ -26,14 +26,14 @@ __all__ = ["JobBuffer", "JobSender"]
 
 T = TypeVar("T")
 
-#: A probe of so many times the rows takes the server no longer than adding them.
-_PROBED: Final = 5
+_PROBE_FACTOR: Final = 5
+"""A probe costs the server a fifth of an add per row, so it contains five times the rows."""
 _DUPLICATES: Final[dict[OnDuplicate, Duplicates]] = {"skip": "remember", "fail": "tell", "count-only": "count"}
 _PAUSES: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
 
 
 class JobBuffer:
-    """Jobs of one queue that have not been sent, flat as `add_to_write` takes them."""
+    """Jobs of one queue that wait to be sent, in the flat form of `add_to_write`."""
 
     def __init__(self) -> None:
         self.flat: list[Arg] = []
@@ -41,24 +41,27 @@ class JobBuffer:
         self.rows = 0
         self.size = 0
 
-    def take(self, run: EncodedRows, start: int, most_rows: int, most_bytes: int) -> int:
-        """Take rows of a run from `start` on until one makes the buffer full, at least one; returns how many."""
+    def append(self, encoded: EncodedRows, start: int, most_rows: int, most_bytes: int) -> int:
+        """Append rows from position `start` until the buffer is full, at least one, and return their number."""
         room = max(1, most_rows - self.rows)
-        sizes = [*accumulate(run.sizes[start : start + room], initial=self.size)]
+        sizes = [*accumulate(encoded.sizes[start : start + room], initial=self.size)]
         rows = min(bisect_left(sizes, most_bytes, lo=1), len(sizes) - 1)
-        self.flat += run.flat[start * FIELDS : (start + rows) * FIELDS]
+        self.flat += encoded.flat[start * FIELDS : (start + rows) * FIELDS]
         self.rows += rows
         self.size = sizes[rows]
         return rows
 
     @property
     def may_be_probed(self) -> bool:
-        """Whether the ids tell what an add would do: one with a deduplication may replace the job of its own id."""
+        """True if the ids determine the effect of an add.
+
+        With a deduplication an add may replace an existing job.
+        """
         return not any(b"dedup" in cast("bytes", extra) for extra in set(self.flat[FIELDS - 1 :: FIELDS]))
 
 
 class JobSender:
-    """Adds jobs to one queue, for one task of a write."""
+    """Sender of jobs to one queue, for one task of a write."""
 
     def __init__(self, connection: Connection, plan: WritePlan, queue: str) -> None:
         self._plan, self._options, self._queue = plan, plan.options, queue
@@ -69,15 +72,17 @@ class JobSender:
 
     @property
     def most_rows(self) -> int:
-        """How many rows the next buffer should hold."""
+        """Number of rows of the next buffer."""
         size = self._options.batch_size
-        return min(MOST_JOBS, _PROBED * size) if self._probing else size
+        return min(MOST_JOBS, _PROBE_FACTOR * size) if self._probing else size
 
     async def send(self, buffer: JobBuffer) -> Counter[str]:
-        """Add the jobs of a buffer, and return how many rows were what. Waits for the pace that is to be kept."""
+        """Add the jobs of a buffer, wait as the limits of the write require, and return the counts."""
         counts, flat, marks = Counter(rejected=len(buffer.marks)), buffer.flat, buffer.marks
         if self._probing and flat and buffer.may_be_probed:
             flat = await self._probe(flat, counts)
+        # One buffer becomes several calls of `batch_size` rows, because the server serves no other client during a
+        # call.
         step = self._options.batch_size * FIELDS
         for start in range(0, len(flat), step):
             reply = await self._add(flat[start : start + step], marks, counts)
@@ -88,10 +93,10 @@ class JobSender:
         return counts
 
     async def _probe(self, flat: list[Arg], counts: Counter[str]) -> list[Arg]:
-        """Let the server count the rows whose ids it knows; returns the others."""
+        """Let the server count the rows whose jobs exist, and return the other rows."""
         ids = cast("list[str]", flat[::FIELDS])
         plan, functions = self._plan, self._functions
-        reply = await self._answered(
+        reply = await self._call_when_not_full(
             lambda: functions.probe_write(plan.write_id, plan.token, ids, duplicates=self._duplicates)
         )
         counts.update(replayed=reply.replayed, duplicate=reply.duplicate)
@@ -103,7 +108,7 @@ class JobSender:
 
     async def _add(self, flat: list[Arg], marks: list[bytes], counts: Counter[str]) -> WriteReply:
         plan, functions, rate = self._plan, self._functions, self._options.rate
-        reply = await self._answered(
+        reply = await self._call_when_not_full(
             lambda: functions.add_to_write(
                 plan.write_id, plan.token, flat, rate=rate, duplicates=self._duplicates, marks=marks
             )
@@ -113,13 +118,13 @@ class JobSender:
             self._probing = True
         if reply.duplicate and self._options.on_duplicate == "fail":
             raise DuplicateJob(
-                f"job {reply.first_duplicate!r} stands in queue {self._queue!r} already, it is none of this write "
-                f"({plan.write_id}); onDuplicate=skip leaves such jobs as they are"
+                f"job {reply.first_duplicate!r} exists already in queue {self._queue!r}, and this write "
+                f"({plan.write_id}) did not add it; change the ids, or set onDuplicate=skip to keep such jobs"
             )
         return reply
 
-    async def _answered(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call; while the server is out of memory, again."""
+    async def _call_when_not_full(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call, and repeat it while the server is out of memory."""
         options, full_since = self._options, None
         loop = asyncio.get_running_loop()
         while True:
@@ -131,7 +136,7 @@ class JobSender:
                     raise Backpressure(f"queue {self._queue!r}: {error}") from None
                 await asyncio.sleep(_PAUSES[-1])
             except FunctionError as error:
-                raise told(error, self._queue) from None
+                raise write_error(error, self._queue) from None
 
     async def _keep_pace(self, reply: WriteReply) -> None:
         if reply.wait:
@@ -145,17 +150,21 @@ class JobSender:
         while (depth := await functions.get_depth()) > options.resume_queue_depth:
             if waited >= options.backpressure_timeout:
                 raise Backpressure(
-                    f"{depth} jobs wait in queue {self._queue!r}, more than resumeQueueDepth="
-                    f"{options.resume_queue_depth}, for {waited:.1f} s (backpressureTimeout): are workers running? "
-                    "A rerun with the same ids goes on from here"
+                    f"queue {self._queue!r} has {depth} waiting jobs, and has been above "
+                    f"resumeQueueDepth={options.resume_queue_depth} for {waited:.1f} s (backpressureTimeout); check "
+                    "that workers run, then run the write again: with the same ids it continues"
                 )
             await asyncio.sleep(pause)
             waited, pause = waited + pause, next(pauses, pause)
+            # A paused task makes no call that the server could refuse. Without this check it would hold its slot in
+            # Spark for the entire timeout after its write was aborted or taken over.
             (found,) = await functions.get_writes([self._plan.write_id])
             if found.get(b"state") != b"open" or found.get(b"token") != self._plan.token.encode():
-                raise WriteFenced(f"write {self._plan.write_id} of queue {self._queue!r} ended while this task waited")
+                raise WriteFenced(
+                    f"write {self._plan.write_id} of queue {self._queue!r} ended while this task was paused"
+                )
 
 
 def _are_most(known: int, rows: int) -> bool:
-    """Whether to ask for ids first: it pays well before half of the rows are known."""
+    """Return True if at least half of the rows exist. Probing saves time from a smaller share on."""
     return 2 * known >= rows

@@ -1,4 +1,4 @@
-"""Any DataFrame as a frame of jobs."""
+"""`jobs_frame`: turn any DataFrame into one with the columns of a write."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -22,20 +22,20 @@ def jobs_frame(
     df: DataFrame,
     *,
     name: str | Column,
-    id: str | Column | None = None,  # noqa: A002 - the column is called so
+    id: str | Column | None = None,  # noqa: A002 - the name of the column
     data: Sequence[str] | Column | None = None,
     **options: str | Column,
 ) -> DataFrame:
-    """Return the columns that a write takes, made of those of another frame.
+    """Return a frame with the columns that a write takes, built from the columns of `df`.
 
-    `name` is the name of all jobs, or a column; `id` and `options` (`priority`, `key`, `delay`, `queue` …) are columns
-    or their names. `data` lists the columns that the handler is to get as a dict, all of them without it, or is one
-    column. A name with dots is the column that is called so, or, if there is none, a field of a struct. Raises
-    ValueError for an option that no job has.
+    `name` is the name of all jobs, or a column. `id` and `options` (`priority`, `key`, `delay`, `queue` …) are columns
+    or names of columns. `data` is a column, or a list of columns that the handler gets as a dict (by default all).
+    A name with dots means the column of this name or, if there is none, a field of a struct. Raises ValueError for an
+    unknown option.
     """
     wrong = sorted(set(options) - set(COLUMNS))
     if wrong:
-        raise ValueError(f"no part of a job: {', '.join(wrong)}; there are {', '.join(COLUMNS)}")
+        raise ValueError(f"unknown options of a job: {', '.join(wrong)}; the options are {', '.join(COLUMNS)}")
     chosen = [(functions.lit(name) if isinstance(name, str) else name).alias("name")]
     if id is not None:
         chosen.append(_column(df, id).cast("string").alias("id"))
@@ -48,7 +48,7 @@ def jobs_frame(
 
 
 def quoted(column: str) -> str:
-    """Return the name as Spark takes it for one column's, dots or not."""
+    """Return the name in backquotes, so that Spark reads dots in it as part of the name."""
     return "`" + column.replace("`", "``") + "`"
 
 

@@ -1,6 +1,7 @@
-"""What a write says about itself: the options of `format("glidemq")` for writing, checked, in a form that tasks get.
+"""The options of `format("glidemq")` for writing, parsed and checked.
 
-Options come as texts, whatever their case. Everything is checked in the planner, before a task starts.
+Spark passes options as strings with case-insensitive names. The planner checks all of them before a task starts, and
+sends the result to the tasks.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ IdMode = Literal["column", "hash", "none"]
 OnDuplicate = Literal["skip", "fail", "count-only"]
 OnInvalid = Literal["fail", "dlq", "drop"]
 SerializerName = Literal["msgpack", "json", "opaque"]
-_Word = TypeVar("_Word", bound=str)
+_Choice = TypeVar("_Choice", bound=str)
 
-#: Each option in the spelling of the guide.
 NAMES: Final = (
     "url",
     "prefix",
@@ -57,7 +57,8 @@ NAMES: Final = (
     "serializer",
     "payloadLimit",
 )
-#: What Spark itself puts among the options.
+"""All options, spelled as in docs/spark.md."""
+# Options that Spark itself adds.
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SIZES: Final = {"k": 1024, "m": 1024**2}
@@ -66,7 +67,7 @@ _MOST_TTL: Final = 90 * 86400
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of one write; durations in seconds. What they mean is told in the guide."""
+    """The options of one write. Durations are seconds. docs/spark.md explains each option."""
 
     url: str = field(repr=False)
     queues: tuple[str, ...]
@@ -99,17 +100,17 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Read the options of a write. Raises ValueError that names the option, what was asked and what is valid."""
+        """Parse the options of a write. Raises ValueError with the option, its value and the valid values."""
         given = {name.lower(): value for name, value in options.items()}
         _refuse_unknown(given)
         read = _Reader(given)
-        _refuse_what_is_not_there(read)
+        _check_mode(read)
         queues, by_column = _queues(read)
         app, version = _transaction(read)
         depth = read.number("maxQueueDepth", 0)
         id_mode, id_columns = _identity(read)
         return cls(
-            url=read.needed("url"),
+            url=read.required("url"),
             queues=queues,
             by_column=by_column,
             prefix=read.text("prefix", DEFAULT_PREFIX),
@@ -117,8 +118,8 @@ class WriteOptions:
             id_mode=id_mode,
             id_columns=id_columns,
             id_prefix=_id(read, "idPrefix"),
-            on_duplicate=read.word("onDuplicate", get_args(OnDuplicate)),
-            on_invalid=read.word("onInvalid", get_args(OnInvalid)),
+            on_duplicate=read.choice("onDuplicate", get_args(OnDuplicate)),
+            on_invalid=read.choice("onInvalid", get_args(OnInvalid)),
             write_id=_id(read, "writeId"),
             txn_app_id=app,
             txn_version=version,
@@ -134,23 +135,23 @@ class WriteOptions:
             max_retries=read.number("maxRetries", 5),
             ignore_extra_columns=read.flag("ignoreExtraColumns"),
             opts=_opts(read),
-            serializer=read.word("serializer", get_args(SerializerName)),
+            serializer=read.choice("serializer", get_args(SerializerName)),
             payload_limit=read.size("payloadLimit", DEFAULT_LIMIT),
             checkpoint=read.text("checkpointLocation", ""),
         )
 
     def keys(self, queue: str) -> QueueKeys:
-        """Return the keys of one of the queues."""
+        """Return the store keys of one of the queues."""
         return QueueKeys(self.prefix, queue)
 
     @property
     def ttl_ms(self) -> int:
-        """For how long ids are remembered, in milliseconds."""
+        """Time for which the server stores the ids of the write, in milliseconds."""
         return to_ms("dedupTtl", self.dedup_ttl)
 
     @property
     def rate(self) -> int:
-        """Thousandths of a row a second, 0 for any."""
+        """Maximum rate in thousandths of a row per second; 0 is unlimited."""
         return round(self.max_rows_per_second * 1000)
 
 
@@ -164,44 +165,44 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
             raise ValueError(f"unknown option {name!r} of a write to glidemq: {hint}")
 
 
-def _refuse_what_is_not_there(read: _Reader) -> None:
+def _check_mode(read: _Reader) -> None:
     mode = read.text("writeMode", "direct")
     if mode == "staged":
         raise ValueError(
-            "writeMode=staged does not exist yet; use writeMode=direct, whose jobs are visible at once and which a "
-            "rerun completes without duplicates"
+            "writeMode=staged does not exist yet; use writeMode=direct: its jobs are visible immediately, and a rerun "
+            "adds the missing jobs without duplicates"
         )
     if mode != "direct":
         raise ValueError(f"writeMode must be direct, got {mode!r}")
     if read.text("path", ""):
-        raise ValueError("a write to glidemq takes no path: name the queue with the option `queue`, and use .save()")
+        raise ValueError("a write to glidemq has no path; set the option `queue`, and call .save() without a path")
 
 
 def _queues(read: _Reader) -> tuple[tuple[str, ...], bool]:
-    one, several = read.text("queue", ""), read.listed("queues")
+    one, several = read.text("queue", ""), read.names("queues")
     if one and several:
-        raise ValueError("queue and queues exclude each other: `queues` lists what the column `queue` may name")
+        raise ValueError("queue and queues exclude each other; use `queues` only with a column `queue`")
     if not one and not several:
-        raise ValueError("give the option `queue`, or `queues` and a column `queue` that names one of them")
+        raise ValueError("the target is missing; set the option `queue`, or `queues` together with a column `queue`")
     return (one,) if one else several, not one
 
 
 def _transaction(read: _Reader) -> tuple[str, int]:
     app, version = _id(read, "txnAppId"), read.text("txnVersion", "")
     if bool(app) != bool(version):
-        raise ValueError("txnAppId and txnVersion belong together: give both or none")
+        raise ValueError("txnAppId and txnVersion belong together; set both or neither")
     if app and read.text("writeId", ""):
-        raise ValueError("writeId and txnAppId exclude each other: the transaction names the write")
+        raise ValueError("writeId and txnAppId exclude each other, because the transaction names the write; remove one")
     return app, read.number("txnVersion", 0, most=2**53)
 
 
 def _identity(read: _Reader) -> tuple[IdMode, tuple[str, ...]]:
-    mode = read.word("idMode", get_args(IdMode))
-    columns = read.listed("idColumns")
+    mode = read.choice("idMode", get_args(IdMode))
+    columns = read.names("idColumns")
     if mode == "hash" and not columns:
-        raise ValueError("idMode=hash needs idColumns: the columns that make a row the row it is")
+        raise ValueError("idMode=hash needs idColumns; set it to the columns that identify a row")
     if mode != "hash" and columns:
-        raise ValueError(f"idColumns is for idMode=hash, found idMode={mode}")
+        raise ValueError(f"idColumns needs idMode=hash, got idMode={mode}")
     return mode, columns
 
 
@@ -223,7 +224,7 @@ def _opts(read: _Reader) -> str:
 
 
 class _Reader:
-    """Reads texts as what they mean; each error names the option."""
+    """Parser of option values. Its errors contain the name of the option."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -231,14 +232,14 @@ class _Reader:
     def text(self, name: str, default: str) -> str:
         return self._given.get(name.lower(), default)
 
-    def needed(self, name: str) -> str:
+    def required(self, name: str) -> str:
         value = self.text(name, "")
         if not value:
             raise ValueError(f"the option `{name}` is missing")
         return value
 
-    def listed(self, name: str) -> tuple[str, ...]:
-        """A list: separated by commas, or JSON where commas are part of it."""
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return a list: names separated by commas, or a JSON list if names contain commas."""
         text = self.text(name, "").strip()
         if not text.startswith("["):
             return tuple(part for part in (part.strip() for part in text.split(",")) if part)
@@ -250,15 +251,15 @@ class _Reader:
             raise ValueError(f"{name} must be names separated by commas, or a JSON list of them, got {text!r}")
         return tuple(cast("list[str]", found))
 
-    def word(self, name: str, valid: tuple[_Word, ...]) -> _Word:
+    def choice(self, name: str, valid: tuple[_Choice, ...]) -> _Choice:
         value = self.text(name, valid[0])
-        for word in valid:
-            if word == value:
-                return word
+        for choice in valid:
+            if choice == value:
+                return choice
         raise ValueError(f"{name} must be one of {', '.join(valid)}, got {value!r}")
 
     def flag(self, name: str) -> bool:
-        return self.word(name, ("false", "true")) == "true"
+        return self.choice(name, ("false", "true")) == "true"
 
     def number(self, name: str, default: int, *, least: int = 0, most: int = 2**31 - 1) -> int:
         text = self.text(name, str(default))
@@ -279,7 +280,7 @@ class _Reader:
         value = _float(text[: -len(unit)] if unit else text)
         if value is None:
             raise ValueError(
-                f"{name} must be a duration like 30s, 10m or 24h (a plain number is seconds), got {text!r}"
+                f"{name} must be a duration such as 30s, 10m or 24h (a plain number is seconds), got {text!r}"
             )
         seconds = value * _UNITS.get(unit, 1)
         if not least <= seconds <= most:
@@ -290,7 +291,7 @@ class _Reader:
         text = self.text(name, str(default)).strip().lower()
         number, unit = (text[:-1], _SIZES[text[-1]]) if text and text[-1] in _SIZES else (text, 1)
         if not number.isascii() or not number.isdigit() or int(number) == 0:
-            raise ValueError(f"{name} must be a number of bytes like 1000000, 500k or 1m, got {text!r}")
+            raise ValueError(f"{name} must be a number of bytes such as 1000000, 500k or 1m, got {text!r}")
         return int(number) * unit
 
 

@@ -1,4 +1,4 @@
-"""What came of a write, as the server counted it."""
+"""`write_report`: the result of a write, as the server counted it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["WriteReport", "report_of_run", "write_report"]
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """The numbers of one write, all its runs and retried tasks together.
+    """The counts of one write, over all its runs and retried tasks.
 
-    `inserted`: jobs that it added. `duplicate`: rows whose id another job had. `rejected`: rows that were no valid
-    jobs. `replayed`: how often a row came again, by tasks and runs that were repeated, or twice in the frame; those
-    rows count above once. `partitions`: tasks that were committed. `seconds`: from opening to its end, of its last run.
+    `inserted`: jobs that it added. `duplicate`: rows whose id another job had. `rejected`: invalid rows. Each row
+    counts once in these three. `replayed`: number of repetitions of rows, by retried tasks, by further runs, or in the
+    frame. `partitions`: committed tasks. `seconds`: time from the opening of the write to its end.
     """
 
     write_id: str
@@ -44,22 +44,22 @@ def write_report(
     txn_version: int | None = None,
     prefix: str = DEFAULT_PREFIX,
 ) -> WriteReport:
-    """Return what came of a write: by its id, or by its transaction (without a version: the last one committed).
+    """Return the report of a write, by its id or by its transaction (by default the last committed version).
 
-    Raises ValueError for neither or both, LookupError when nothing is known of it (kept for seven days or `dedupTtl`,
-    whichever is longer), StorageUnavailable.
+    Raises ValueError unless exactly one of `write_id` and `txn_app_id` is given, LookupError for an unknown write, and
+    StorageUnavailable. The server keeps the counts for seven days, or for `dedupTtl` if that is longer.
     """
     if (write_id is None) == (txn_app_id is None):
-        raise ValueError("give write_id or txn_app_id: the one of them that names the write")
+        raise ValueError("pass either write_id or txn_app_id")
     keys = QueueKeys(prefix, queue)
     return run_alone(url, lambda connection: _report(connection, keys, write_id, txn_app_id, txn_version))
 
 
 def report_of_run(url: str, queue: str, app: str, version: int, *, prefix: str) -> WriteReport:
-    """Return what came of a transaction that was just run: of one that had nothing to do any more, no numbers.
+    """Return the report of a transaction that has just run, with zeros if it had nothing to do.
 
-    The server knows longer that a version was committed (90 days) than what came of it, and of a version that a later
-    one has passed it may know nothing at all. Raises as `write_report` does.
+    The server stores the last committed version of an application for 90 days, which is longer than it stores counts.
+    It may know nothing of a version below that. Raises the same errors as `write_report`.
     """
     keys = QueueKeys(prefix, queue)
     return run_alone(url, lambda connection: _report_of_run(connection, keys, app, version))
@@ -84,16 +84,19 @@ async def _report(
     elif write_id is None:
         last = await functions.get_transaction(app or "")
         if last is None:
-            raise LookupError(f"queue {keys.queue!r} knows no committed write of txn_app_id={app!r}")
+            raise LookupError(f"queue {keys.queue!r} has no committed write of txn_app_id={app!r}")
         write_id = last[1]
     (found,) = await functions.get_writes([write_id])
     if not found:
-        raise LookupError(f"queue {keys.queue!r} knows no write {write_id!r}: another queue or prefix, or too long ago")
+        raise LookupError(
+            f"queue {keys.queue!r} has no write {write_id!r}: the queue or the prefix is wrong, or its counts have "
+            "expired"
+        )
     return report_of(write_id, found)
 
 
 def report_of(write_id: str, found: Record) -> WriteReport:
-    """Return the report that a stored write makes."""
+    """Return the report of a stored write."""
 
     def number(name: str) -> int:
         return int(found.get(name.encode(), b"0"))

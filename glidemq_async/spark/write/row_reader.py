@@ -1,6 +1,6 @@
-"""From rows to adds: rows of a DataFrame as the five values each that the server's functions take, or why not.
+"""Encode rows of a DataFrame as jobs: the five values that the server's functions take, or an error.
 
-A row is checked as `Queue.add` checks its arguments. Columns are named without regard to case.
+Each row is checked like the arguments of `Queue.add`. Column names are case-insensitive.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from glidemq_async.stored.names import check_id
 
 __all__ = ["COLUMNS", "FIELDS", "EncodedRows", "InvalidRow", "RowReader", "check_columns"]
 
-#: Columns that are job options of the same name.
 OPTION_COLUMNS: Final = (
     "delay",
     "at",
@@ -42,18 +41,19 @@ OPTION_COLUMNS: Final = (
     "result_ttl",
     "headers",
 )
+"""Columns with the name and the meaning of a job option."""
 COLUMNS: Final = ("id", "name", "data", "queue", "opts", *OPTION_COLUMNS)
 _NOT_PER_ROW: Final = ("job_id", "durability")
-_CACHED: Final = 10_000
-_ID_SHOWN: Final = 120
-#: Values of a job: id, name, data, opts, extra.
+_CACHE_SIZE: Final = 10_000
+_MAX_ID_LENGTH: Final = 120
 FIELDS: Final = 5
-#: Rows that are read in one go, if they are plain; one that is not makes all of them be looked at closely.
-_AT_ONCE: Final = 250
+"""Number of values of a job: id, name, data, opts, extra."""
+_CHUNK_ROWS: Final = 250
+"""Number of rows that are read together if all are simple. If one is not, the chunk is read row by row."""
 
 
 class EncodedRows(NamedTuple):
-    """Rows behind each other that are jobs: the queue they are for, their values flat, and the bytes of each."""
+    """Consecutive valid rows: their queue, their values as one flat list, and the size of each in bytes."""
 
     queue: str
     flat: list[Arg]
@@ -61,15 +61,15 @@ class EncodedRows(NamedTuple):
 
 
 class InvalidRow(NamedTuple):
-    """A row that is no job: why, a digest that tells it from others, what it said, and which it is without saying that.
+    """A row that is not a valid job: the reason, a digest of the row, its contents, and a label for errors.
 
-    Neither `reason` nor `told` holds payload: errors are copied to logs, to which other people look.
+    Neither `reason` nor `label` contains payload, because errors are copied to logs that other people can read.
     """
 
     reason: str
     digest: str
     shown: str
-    told: str
+    label: str
 
 
 def check_columns(names: Sequence[str], options: WriteOptions) -> None:
@@ -77,12 +77,14 @@ def check_columns(names: Sequence[str], options: WriteOptions) -> None:
     found = [name.lower() for name in names]
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice:
-        raise ValueError(f"the columns {', '.join(twice)} come twice: names are compared without regard to case")
+        raise ValueError(
+            f"the columns {', '.join(twice)} exist twice, because column names are case-insensitive; rename or drop one"
+        )
     extra = [name for name in found if name not in COLUMNS and name not in _lower(options.id_columns)]
     if extra and not options.ignore_extra_columns:
         raise ValueError(
-            f"no part of a job: column {', '.join(extra)}; a write takes {', '.join(COLUMNS)}. Put what the handler is "
-            "to get into `data` (jobs_frame does), or set ignoreExtraColumns=true"
+            f"unknown columns of a job: {', '.join(extra)}; a write takes {', '.join(COLUMNS)}. Move the values for "
+            "the handler into `data` (jobs_frame does this), or set ignoreExtraColumns=true"
         )
     _need("id", found, options.id_mode == "column", "or choose idMode=hash with idColumns, or idMode=none")
     _need("name", found, not options.name, "or give the option `name`")
@@ -101,7 +103,7 @@ def _need(name: str, found: Sequence[str], needed: bool, otherwise: str) -> None
 
 
 class RowReader:
-    """Turns columns into jobs, by the options of one write."""
+    """Encoder of rows, with the options of one write."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -116,10 +118,10 @@ class RowReader:
         self._plain_rows = SimpleRows(options.serializer, options.id_prefix, options.payload_limit)
 
     def read(self, columns: Columns, count: int) -> Iterator[EncodedRows | InvalidRow]:
-        """Yield `count` rows in their order: runs of those that are jobs, and why a row is none."""
+        """Yield `count` rows in their order: valid rows in batches, and each invalid row with its reason."""
         options = self._options
         used = {name: columns[name] for name in columns if name in COLUMNS or name in self._id_columns}
-        # Rows of an option each, or with another kind of id, are looked at one by one.
+        # Rows with individual options, or with another kind of id, are read one by one.
         if (
             options.by_column
             or options.id_mode != "column"
@@ -127,18 +129,18 @@ class RowReader:
             or "data" not in used
             or any(name in used for name in ("opts", *OPTION_COLUMNS))
         ):
-            yield from self._closely(used, range(count))
+            yield from self._one_by_one(used, range(count))
             return
-        for start in range(0, count, _AT_ONCE):
-            yield from self._in_one_go(used, range(start, min(start + _AT_ONCE, count)))
+        for start in range(0, count, _CHUNK_ROWS):
+            yield from self._simple(used, range(start, min(start + _CHUNK_ROWS, count)))
 
-    def _in_one_go(self, used: Columns, rows: range) -> Iterator[EncodedRows | InvalidRow]:
+    def _simple(self, used: Columns, rows: range) -> Iterator[EncodedRows | InvalidRow]:
         part = slice(rows.start, rows.stop)
         only, (wire, extra), one = self._options.queues[0], self._plain, self._options.name
         names = [one] * len(rows) if one else used["name"][part]
         plain = self._plain_rows.read(used["id"][part], names, used["data"][part])
         if plain is None:
-            yield from self._closely(used, rows)
+            yield from self._one_by_one(used, rows)
             return
         ids, payloads = plain
         flat: list[Arg] = [b""] * (FIELDS * len(rows))
@@ -148,7 +150,7 @@ class RowReader:
         lengths = zip(map(len, ids), map(len, names), map(len, payloads), strict=True)
         yield EncodedRows(only, flat, [a + b + c + same for a, b, c in lengths])
 
-    def _closely(self, used: Columns, rows: range) -> Iterator[EncodedRows | InvalidRow]:
+    def _one_by_one(self, used: Columns, rows: range) -> Iterator[EncodedRows | InvalidRow]:
         options = self._options
         names, queues = used.get("name"), used.get("queue")
         ids = used.get("id") if options.id_mode == "column" else None
@@ -163,7 +165,9 @@ class RowReader:
                 queue = self._queue(queues[at] if queues else None) if options.by_column else only
                 job_id = self._id(ids[at] if ids else None, [column[at] for column in hashed])
                 payload = self._data(data[at]) if data else self._data(None)
-                wire, extra = self._chosen([(key, column[at]) for key, column in chosen]) if chosen else self._plain
+                wire, extra = (
+                    self._encode_options([(key, column[at]) for key, column in chosen]) if chosen else self._plain
+                )
             except (ValueError, TypeError, OverflowError, GlideMQError) as error:
                 found = {key: column[at] for key, column in used.items()}
                 yield _invalid(str(error), found, job_id or (ids[at] if ids else None))
@@ -174,15 +178,15 @@ class RowReader:
     def _name(self, name: Any) -> str:
         if name not in self._names:
             if name is None:
-                raise ValueError("a job needs a name, found null")
+                raise ValueError("the name of the job is null")
             check_id("job name", name)
-            if len(self._names) < _CACHED:
+            if len(self._names) < _CACHE_SIZE:
                 self._names.add(name)
         return cast("str", name)
 
     def _queue(self, queue: Any) -> str:
         if queue not in self._known_queues:
-            raise ValueError(f"the queue {queue!r} is none of the option queues={','.join(self._options.queues)}")
+            raise ValueError(f"the queue {queue!r} is not in the option queues={','.join(self._options.queues)}")
         return cast("str", queue)
 
     def _id(self, given: Any, hashed: list[Any]) -> str:
@@ -191,25 +195,27 @@ class RowReader:
             return ""
         if options.id_mode == "hash":
             if all(value is None for value in hashed):
-                raise ValueError(f"idMode=hash found null in all of idColumns={','.join(options.id_columns)}")
+                raise ValueError(f"idMode=hash, but all of idColumns={','.join(options.id_columns)} are null")
             return options.id_prefix + blake2b(MsgpackSerializer().dumps(_in_utc(hashed)), digest_size=16).hexdigest()
         if given is None or given == "":
-            raise ValueError("a row needs an id, found none: the column `id` is null or empty")
+            raise ValueError("the row has no id: the column `id` is null or empty")
         if isinstance(given, Decimal) and given.as_tuple().exponent == 0:
             given = int(given)
         if isinstance(given, int) and not isinstance(given, bool):
             given = str(given)
         if not isinstance(given, str):
-            raise TypeError(f"an id is a text or a whole number, not {given!r}")
+            raise TypeError(f"an id must be a string or a whole number, got {given!r}")
         return check_id("id", options.id_prefix + given)
 
     def _data(self, value: Any) -> bytes:
+        # The server stores these bytes as they are, and the workers decode them. A wrong encoding would only be noticed
+        # by the handler of the job, so it is refused here, in the row that has it.
         if isinstance(value, bytes):
             payload = self._stored(value)
         elif self._options.serializer == "opaque":
-            raise TypeError(f"serializer=opaque takes a binary column `data`, found {type(value).__name__}")
+            raise TypeError(f"serializer=opaque needs a binary column `data`, got {type(value).__name__}")
         elif isinstance(value, str):
-            payload = self._dumps(_parsed(value))
+            payload = self._dumps(_parse_json(value))
         else:
             payload = self._dumps(value)
         if len(payload) > self._options.payload_limit:
@@ -217,33 +223,33 @@ class RowReader:
         return payload
 
     def _stored(self, value: bytes) -> bytes:
-        """Take bytes for what is to be stored. What codecs sealed cannot be looked into."""
+        """Return bytes that are stored as they are. They must be readable, unless codecs sealed them."""
         if self._options.serializer != "opaque" and not value.startswith(MAGIC):
             try:
                 self._serializer.loads(value)
             except SerializationError as error:
                 raise SerializationError(
-                    f"the bytes of data are not what serializer={self._options.serializer} stores: {error}; "
-                    "serializer=opaque stores them unseen"
+                    f"the bytes of data are not valid for serializer={self._options.serializer}: {error}; "
+                    "encode them with this serializer, or set serializer=opaque to store them unchecked"
                 ) from None
         return value
 
-    def _chosen(self, values: list[tuple[str, Any]]) -> tuple[bytes, bytes]:
-        found = [(key, _plain_number(value)) for key, value in values if value is not None]
+    def _encode_options(self, values: list[tuple[str, Any]]) -> tuple[bytes, bytes]:
+        found = [(key, _to_number(value)) for key, value in values if value is not None]
         if not found:
             return self._plain
         same = tuple((key, _hashable(value)) for key, value in found)
         known = self._cache.get(same)
         if known is None:
             known = self._options_of(dict(found))
-            if len(self._cache) >= _CACHED:
+            if len(self._cache) >= _CACHE_SIZE:
                 self._cache.clear()
             self._cache[same] = known
         return known
 
     def _options_of(self, found: dict[str, Any]) -> tuple[bytes, bytes]:
         text = found.pop("opts", None)
-        given: object = {} if text is None else _loaded("opts", text)
+        given: object = {} if text is None else _load_json("opts", text)
         if not isinstance(given, dict):
             raise TypeError(f"opts must be a JSON object, got a {type(given).__name__}")
         options = merge(self._defaults, _job_options({**cast("dict[str, Any]", given), **found}))
@@ -251,7 +257,7 @@ class RowReader:
 
 
 def _in_utc(value: Any) -> object:
-    """Return values with their instants in UTC: they come in the session's time zone, and ids must not depend on it."""
+    """Convert the instants in values to UTC, so that ids do not depend on the time zone of the session."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC)
     if isinstance(value, list):
@@ -264,28 +270,28 @@ def _in_utc(value: Any) -> object:
 _raw_decode: Final = json.JSONDecoder().raw_decode
 
 
-def _parsed(text: str) -> object:
-    """Return the value of a JSON text. Spaces around it are left to json.loads, which takes twice as long."""
+def _parse_json(text: str) -> object:
+    """Return the value of a JSON text. Only a text with spaces around it needs `json.loads`, which is twice as slow."""
     with suppress(ValueError, RecursionError):
         value, end = _raw_decode(text)
         if end == len(text):
             return value
-    return _loaded("data", text)
+    return _load_json("data", text)
 
 
-def _loaded(what: str, text: str) -> object:
+def _load_json(what: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ValueError(f"{what} is no JSON text: {error}") from None
+        raise ValueError(f"{what} is not valid JSON: {error}") from None
     except RecursionError:
         raise ValueError(
-            f"{what} is a JSON text of {len(text):,} characters that is nested too deep to be read"
+            f"{what} is a JSON text of {len(text):,} characters whose values are nested too deeply"
         ) from None
 
 
-def _plain_number(value: Any) -> Any:
-    """Return a decimal, which any number with a point is in SQL, as the number that options take."""
+def _to_number(value: Any) -> Any:
+    """Return a decimal as int or float. In SQL a literal such as 1.5 is a decimal, which options do not take."""
     if not isinstance(value, Decimal):
         return value
     return int(value) if value == value.to_integral_value() else float(value)
@@ -296,10 +302,10 @@ def _hashable(value: Any) -> object:
 
 
 def _job_options(found: dict[str, Any]) -> Any:
-    """Read job options as JSON has them."""
+    """Convert job options from their JSON form."""
     for name in _NOT_PER_ROW:
         if name in found:
-            raise TypeError(f"{name} cannot stand among the options of a row")
+            raise TypeError(f"{name} cannot be an option of a row; remove it")
     readers: dict[str, Callable[[Any], object]] = {
         "at": _instant,
         "backoff": _backoff,
@@ -325,7 +331,7 @@ def _backoff(value: Any) -> object:
         return Backoff.exponential(**given)
     if kind == "custom":
         return Backoff.custom(**given)
-    raise ValueError(f"the kind of a backoff is fixed, exponential or custom, got {kind!r}")
+    raise ValueError(f"the kind of a backoff must be fixed, exponential or custom, got {kind!r}")
 
 
 def _keep(value: Any) -> object:
@@ -335,6 +341,6 @@ def _keep(value: Any) -> object:
 def _invalid(reason: str, row: dict[str, Any], job_id: object) -> InvalidRow:
     shown = repr(row)
     digest = blake2b(shown.encode(errors="backslashreplace"), digest_size=12).hexdigest()
-    which = f"the row with the id {repr(job_id)[:_ID_SHOWN]}" if job_id else "a row without an id"
+    which = f"the row with the id {repr(job_id)[:_MAX_ID_LENGTH]}" if job_id else "a row without an id"
     types = ", ".join(f"{name}: {'null' if value is None else type(value).__name__}" for name, value in row.items())
     return InvalidRow(reason, digest, shown, f"{which} ({types})")

@@ -1,6 +1,6 @@
-"""Rows of the plainest kind, many at a time: an id, a name and a JSON text, and nothing wrong with any of them.
+"""Fast reader for simple rows: valid ids, valid names and JSON texts, without options.
 
-rows.py can read these as well, row by row; this is the same in less processor time.
+`RowReader` reads such rows too, one by one. This module gives the same result in less processor time.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from glidemq_async.stored.names import MAX_ID_BYTES, check_id
 
 __all__ = ["SimpleRows"]
 
-# What raw_decode wraps; it raises StopIteration where no value begins.
+# The scanner inside `raw_decode`. It raises StopIteration where no JSON value begins.
 _scan: Final = cast("Callable[[str, int], tuple[object, int]]", cast("Any", json.JSONDecoder()).scan_once)
 
 
 class SimpleRows:
-    """Reads runs of rows by the serializer, the prefix of ids and the limit of payloads of one write."""
+    """Reader with the serializer, the id prefix and the payload limit of one write."""
 
     def __init__(self, serializer: str, id_prefix: str, payload_limit: int) -> None:
         self._prefix, self._limit = id_prefix, payload_limit
-        # What comes out of JSON needs none of MsgpackSerializer's care for other types.
+        # JSON values need none of the extension types of MsgpackSerializer, so the plain packer gives the same bytes.
         packer = msgpack.Packer(strict_types=True)
         pack = cast("Callable[[object], bytes]", packer.pack)
         self._encode = pack if serializer == "msgpack" else JsonSerializer().dumps
@@ -33,21 +33,21 @@ class SimpleRows:
     def read(
         self, ids: Sequence[Any], names: Sequence[Any], data: Sequence[Any]
     ) -> tuple[Sequence[str], list[bytes]] | None:
-        """Return the ids and the payloads, or None when there is a row that needs a closer look."""
+        """Return the ids and the payloads, or None if a row must be read one by one."""
         try:
             return self._read(ids, names, data)
-        except Exception:  # noqa: BLE001 - whoever looks closer says what is wrong
+        except Exception:  # noqa: BLE001 - the reader of single rows raises a precise error
             return None
 
     def _read(
         self, ids: Sequence[Any], names: Sequence[Any], data: Sequence[Any]
     ) -> tuple[Sequence[str], list[bytes]] | None:
-        joined = "".join(ids)  # raises TypeError for what is no text
+        joined = "".join(ids)  # raises TypeError for an id that is not a string
         longest = max(map(len, ids)) + len(self._prefix)
         if not (all(ids) and joined.isascii() and joined.isprintable() and longest <= MAX_ID_BYTES):
             return None
         if self._prefix:
-            # A prefix need not be ASCII: the longest id stands for all others.
+            # The prefix may contain other characters than ASCII, so bytes count. The longest id represents all others.
             check_id("id", self._prefix + max(ids, key=len))
             ids = [self._prefix + each for each in ids]
         for name in set(names):

@@ -1,7 +1,8 @@
-"""`stream.writeStream.format("glidemq")`: each micro-batch is a write of its own, named by the query and its number.
+"""`stream.writeStream.format("glidemq")`: each micro-batch is a separate write.
 
-Spark makes a new object for each micro-batch, and another one in another process for its end, so what they share is
-told by the tasks' context and messages. A micro-batch that is run again is the same write.
+The query and the number of the batch name the write, so a micro-batch that Spark runs again is the same write. Spark
+creates one writer for each micro-batch, and another one in another process to commit it. The two share no state: the
+write id and the token travel in the tasks' messages.
 """
 
 # pyspark's own annotations are incomplete, and pyarrow has none.
@@ -32,24 +33,27 @@ T = TypeVar("T")
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
-#: Spark runs all jobs of one run of a query in a group named after the run.
 _RUN: Final = "spark.jobGroup.id"
-_ROWS_AT_ONCE: Final = 1000
+"""Spark runs all jobs of one run of a query in a job group whose id is the run's id."""
+_CHUNK_ROWS: Final = 1000
 
 
 class MicroBatchWriter:
-    """What both kinds of writers do for a micro-batch."""
+    """Base of the writers of a micro-batch: `RowStreamWriter` and `ArrowStreamWriter`."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         for name, value in (("txnAppId", options.txn_app_id), ("writeId", options.write_id)):
             if value:
                 raise ValueError(
-                    f"{name} is for batch writes: a stream's writes are named by its query and micro-batch"
+                    f"{name} is an option of batch writes; remove it: the query and the micro-batch name a stream's "
+                    "writes"
                 )
         check_columns(schema.names, options)
         check_types(schema)
         RowReader(options)
         self._options, self._schema = options, schema
+        # In the driver, before Spark creates the tasks of this micro-batch. Tasks of an earlier run of the query may
+        # still be alive; with their lower order they cannot open the write again. See commit_protocol.py.
         self._orders = self._run(lambda connection: order_run(connection, options))
 
     def _run(self, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
@@ -60,45 +64,48 @@ class MicroBatchWriter:
         """Write the rows of one task."""
         context = TaskContext.get()
         if context is None:
-            raise RuntimeError("a stream's rows can only be written by a task of Spark")
+            raise RuntimeError("the rows of a stream can only be written inside a Spark task")
         query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
         if not query or not batch:
-            raise RuntimeError(f"this version of Spark does not tell its tasks {_QUERY} and {_BATCH}: use foreachBatch")
+            raise RuntimeError(f"this version of Spark does not set {_QUERY} and {_BATCH} for tasks; use foreachBatch")
+        # The token is the run's id, so all tasks of one run open the same write with the same token and no message
+        # between them. A restarted query is another run and fences the tasks of this one.
         options, orders, token = self._options, self._orders, context.getLocalProperty(_RUN) or query
         label = label_of(options.checkpoint, int(batch))
         plan = self._run(lambda connection: open_write(connection, options, f"{query}@{batch}", token, label, orders))
         return write_task(connection_to(options.url), plan, chunks, context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
-        """Close the write of a micro-batch."""
+        """Commit the write of a micro-batch."""
         written = [message for message in messages if isinstance(message, TaskCommit)]
         if written:
             self._end("committed", written)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Fence off the tasks of a micro-batch that still run; its next run adds what is missing."""
+        """Abort the write of a micro-batch and fence tasks that still run. Its next run adds the missing rows."""
         written = [message for message in messages if isinstance(message, TaskCommit)]
         if written:
             self._end("aborted", written)
         elif label := label_of(self._options.checkpoint, batchId):
-            # Nobody says which query this is; its checkpoint does.
+            # No task has ended, so there is no message with the write's id, and Spark passes no query id here. The
+            # label derives from the checkpoint and the batch number, which this process knows.
             self._run(lambda connection: abort_labelled(connection, self._options, label))
 
     def _end(self, state: Literal["committed", "aborted"], written: list[TaskCommit]) -> None:
-        one = written[0]
+        one = written[0]  # all tasks of the run have the same id and token
         plan = WritePlan(self._options, one.write_id, one.token, dict.fromkeys(self._options.queues, ""))
         self._run(lambda connection: end_write(connection, plan, state, len(written)))
 
 
 class RowStreamWriter(MicroBatchWriter, DataSourceStreamWriter):
-    """Takes rows one by one: all that Spark 4.0 offers."""
+    """Stream writer that gets single rows. Spark 4.0 offers no other one."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task."""
         return self.write_chunks(self._chunks(iterator))
 
     def _chunks(self, rows: Iterator[Any]) -> Iterator[tuple[Columns, int]]:
-        while some := list(islice(rows, _ROWS_AT_ONCE)):
+        while some := list(islice(rows, _CHUNK_ROWS)):
             yield columns_of_rows(some, self._schema), len(some)
 
 

@@ -1,6 +1,7 @@
-"""What one task of a write does: jobs in batches to the queues, at the pace that the queue and the user allow.
+"""One task of a write: send its rows to the queues in batches, at the pace that the queues and the options allow.
 
-The server tells what has come before (functions/writes.lua), so a task may run again, beside itself, or too late.
+A task may run twice, even at the same time, or after the end of its write. The server counts each row once and refuses
+late calls; see commit_protocol.py.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["TaskCommit", "TaskWriter", "write_task"]
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What a task did, for cross-checks: the numbers that count are the server's."""
+    """The commit message of a task. Its counts are for cross-checks only; reports contain the counts of the server."""
 
     write_id: str
     token: str
@@ -36,21 +37,21 @@ class TaskCommit(WriterCommitMessage):
 def write_task(
     connection: Connection, plan: WritePlan, chunks: Iterable[tuple[Columns, int]], partition: int
 ) -> TaskCommit:
-    """Write the rows of one task. Raises what `write_errors` has, StorageUnavailable and what the queue refuses."""
+    """Write the rows of one task. Raises the exceptions of `errors.py`, StorageUnavailable, and errors of the queue."""
     work = TaskWriter(connection, plan, partition).write(chunks)
     return connection.run(work, retries=plan.options.max_retries)
 
 
 class TaskWriter:
-    """Writes the rows of one task, in the event loop of a connection."""
+    """Writer of the rows of one task, in the event loop of a connection."""
 
     def __init__(self, connection: Connection, plan: WritePlan, partition: int) -> None:
         self._plan, self._options, self._partition = plan, plan.options, partition
         self._senders = {queue: JobSender(connection, plan, queue) for queue in plan.queues}
         self._buffers = {queue: JobBuffer() for queue in plan.queues}
-        self._flying: deque[asyncio.Task[None]] = deque()
+        self._in_flight: deque[asyncio.Task[None]] = deque()
         self._counts: Counter[str] = Counter()
-        self._met: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
         self._sink: InvalidRowSink | None = None
         if plan.options.on_invalid == "dlq":
             self._sink = InvalidRowSink(connection, plan.options, plan.write_id)
@@ -60,45 +61,48 @@ class TaskWriter:
         reader = RowReader(self._options)
         try:
             for columns, count in chunks:
-                for run in reader.read(columns, count):
-                    if isinstance(run, InvalidRow):
-                        await self._refuse(run)
-                    elif run.queue in self._buffers:
-                        await self._take(run)
-                    else:  # this queue has the whole write already
-                        self._counts["replayed"] += len(run.sizes)
+                for encoded in reader.read(columns, count):
+                    if isinstance(encoded, InvalidRow):
+                        await self._handle_invalid(encoded)
+                    elif encoded.queue in self._buffers:
+                        await self._add_rows(encoded)
+                    else:  # the write is committed in this queue already
+                        self._counts["replayed"] += len(encoded.sizes)
             for queue, buffer in self._buffers.items():
                 if buffer.rows:
                     await self._send(queue)
-            while self._flying:
-                await self._flying.popleft()
+            while self._in_flight:
+                await self._in_flight.popleft()
         finally:
-            for task in self._flying:
+            # After an error no call may stay in flight: the connection is reused by the next task of this process.
+            for task in self._in_flight:
                 task.cancel()
-            await asyncio.gather(*self._flying, return_exceptions=True)
+            await asyncio.gather(*self._in_flight, return_exceptions=True)
         return TaskCommit(self._plan.write_id, self._plan.token, self._partition, dict(self._counts))
 
-    async def _take(self, run: EncodedRows) -> None:
-        taken, most_bytes = 0, self._options.max_batch_bytes
-        while taken < len(run.sizes):
-            buffer, most_rows = self._buffers[run.queue], self._senders[run.queue].most_rows
-            taken += buffer.take(run, taken, most_rows, most_bytes)
+    async def _add_rows(self, encoded: EncodedRows) -> None:
+        added, most_bytes = 0, self._options.max_batch_bytes
+        while added < len(encoded.sizes):
+            buffer, most_rows = self._buffers[encoded.queue], self._senders[encoded.queue].most_rows
+            added += buffer.append(encoded, added, most_rows, most_bytes)
             if buffer.rows >= most_rows or buffer.size >= most_bytes:
-                await self._send(run.queue)
+                await self._send(encoded.queue)
 
-    async def _refuse(self, row: InvalidRow) -> None:
+    async def _handle_invalid(self, row: InvalidRow) -> None:
         if self._options.on_invalid == "fail":
             raise RowRefused(
-                f"{row.told} is no job: {row.reason}; correct it, or set onInvalid=drop (counted) or "
-                "onInvalid=dlq (kept in the dead-letter queue)"
+                f"{row.label} is not a valid job: {row.reason}; correct it, or set onInvalid=drop (count it) or "
+                "onInvalid=dlq (add it to the dead-letter queue)"
             )
-        self._met[row.digest] += 1
-        mark = f"{self._partition}/{row.digest}/{self._met[row.digest]}"
+        # The mark identifies the row for the ledger, so a retried task counts it once. Equal rows of one partition are
+        # numbered, because each of them counts.
+        self._seen[row.digest] += 1
+        mark = f"{self._partition}/{row.digest}/{self._seen[row.digest]}"
         if self._sink is not None:
             await self._sink.keep(row, mark)
         queue = next(iter(self._buffers), None)
         if queue is not None:
-            # A control character, so that no id is like it.
+            # Marks and ids share the ledger. Ids contain no control characters, so a mark never equals an id.
             buffer = self._buffers[queue]
             buffer.marks.append(b"\x1f" + mark.encode())
             buffer.rows += 1
@@ -106,12 +110,12 @@ class TaskWriter:
                 await self._send(queue)
 
     async def _send(self, queue: str) -> None:
-        """Hand a buffer over; waits while as many calls are in flight as may be."""
+        """Start to send the buffer of a queue. Wait first while `pipelineDepth` calls are in flight."""
         buffer, self._buffers[queue] = self._buffers[queue], JobBuffer()
-        while len(self._flying) >= self._options.pipeline_depth:
-            await self._flying.popleft()
-        self._flying.append(asyncio.create_task(self._deliver(queue, buffer)))
-        await asyncio.sleep(0)  # it goes out before the next rows are read, which blocks
+        while len(self._in_flight) >= self._options.pipeline_depth:
+            await self._in_flight.popleft()
+        self._in_flight.append(asyncio.create_task(self._send_buffer(queue, buffer)))
+        await asyncio.sleep(0)  # the call is sent before the next rows are read, which blocks the loop
 
-    async def _deliver(self, queue: str, buffer: JobBuffer) -> None:
+    async def _send_buffer(self, queue: str, buffer: JobBuffer) -> None:
         self._counts.update(await self._senders[queue].send(buffer))

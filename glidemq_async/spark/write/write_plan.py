@@ -1,4 +1,4 @@
-"""What every task of a write is given."""
+"""The plan of a write, which Spark sends to every task."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["WritePlan", "functions_of"]
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What every task of a write gets: the options, the write's id and token, and the queues it is to write to.
+    """The options of a write, its id and token, and its target queues.
 
-    `queues` maps a queue to its incarnation; those missing have this write already.
+    `queues` maps each queue to its incarnation. A queue in which the write is committed already is missing.
     """
 
     options: WriteOptions
@@ -26,6 +26,6 @@ class WritePlan:
 
 
 def functions_of(connection: Connection, options: WriteOptions, queue: str) -> Functions:
-    """Return callers of a queue's functions, as patient as the options say."""
+    """Return callers of a queue's functions, with the timeout and the retries of the options."""
     store = RetryingStore(connection.storage, options.request_timeout, options.max_retries)
     return Functions(store, options.keys(queue).base)

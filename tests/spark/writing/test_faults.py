@@ -106,7 +106,7 @@ def test_a_queue_that_is_full_holds_the_write_back(spark: SparkSession, queue: W
 
 @pytest.mark.slow
 def test_a_queue_that_stays_full_ends_the_write(spark: SparkSession, queue: Written) -> None:
-    with pytest.raises(PySparkException, match=r"jobs wait in queue 'orders'.*are workers running"):
+    with pytest.raises(PySparkException, match=r"queue 'orders' has .* waiting jobs.*check that workers run"):
         enqueue_frame(
             batches(spark, 200, lambda _: None),
             queue.name,

@@ -22,7 +22,7 @@ def test_any_frame_is_a_frame_of_jobs(spark: SparkSession, queue: Written) -> No
     enqueue_frame(frame, queue.name, url=queue.url)
     assert queue.counts() == {"prioritized": 1}
     assert queue.run() == {"7": {"email": "a@b"}}
-    with pytest.raises(ValueError, match="no part of a job: urgency"):
+    with pytest.raises(ValueError, match="unknown options of a job: urgency"):
         jobs_frame(orders, id="order", name="remind", urgency="urgent")
 
 

@@ -168,7 +168,7 @@ def test_without_java_one_line_says_which_one(tmp_path: Path, command: str, home
     assert ended.returncode == UNAVAILABLE
     (line,) = ended.stderr.splitlines()
     assert "Spark needs Java 17 or newer" in line
-    assert (f"JAVA_HOME={home} holds no bin/java" if home else "no java on the PATH") in line
+    assert (f"JAVA_HOME={home} has no bin/java" if home else "the PATH has no java") in line
 
 
 def test_a_java_that_is_too_old_is_told_of(tmp_path: Path, builder: MagicMock) -> None:

@@ -50,11 +50,11 @@ def test_sizes_and_rates() -> None:
     ("options", "why"),
     [
         ({"url": ""}, "option `url` is missing"),
-        ({"queue": ""}, "give the option `queue`"),
+        ({"queue": ""}, "the target is missing; set the option `queue`"),
         ({"queues": "a,b"}, "exclude each other"),
         ({"writeMode": "staged"}, "staged does not exist yet"),
         ({"writeMode": "other"}, "must be direct"),
-        ({"path": "/x"}, "takes no path"),
+        ({"path": "/x"}, "has no path"),
         ({"batchsise": "5"}, "did you mean 'batchSize'"),
         ({"codecs": "zstd"}, "unknown option 'codecs'"),
         ({"password": "s3cret"}, "'password'.*rediss://user:password@host"),
@@ -64,7 +64,7 @@ def test_sizes_and_rates() -> None:
         ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion must be a whole number"),
         ({"txnAppId": "a", "txnVersion": "1", "writeId": "w"}, "exclude each other"),
         ({"idMode": "hash"}, "needs idColumns"),
-        ({"idColumns": "a"}, "is for idMode=hash"),
+        ({"idColumns": "a"}, "needs idMode=hash"),
         ({"idMode": "row"}, "must be one of column, hash, none"),
         ({"batchSize": "501"}, "from 1 to 500"),
         ({"batchSize": "٣"}, "from 1 to 500"),
@@ -94,8 +94,8 @@ def test_what_an_option_cannot_be(options: dict[str, str], why: str) -> None:
     [
         (["name"], {}, "column `id` is missing"),
         (["id"], {}, "column `name` is missing"),
-        (["id", "name", "extra"], {}, "no part of a job: column extra"),
-        (["id", "name", "NAME"], {}, "come twice"),
+        (["id", "name", "extra"], {}, "unknown columns of a job: extra"),
+        (["id", "name", "NAME"], {}, "exist twice"),
         (["name"], {"idMode": "hash", "idColumns": "a"}, "column `a` is missing"),
     ],
 )
