@@ -1,4 +1,4 @@
-"""What the machine chooses from: actions with weights, and the variety of their arguments."""
+"""The arguments of random calls: weighted actions and varied values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.model.parts import READY, Dedup, NewJob, Settled, State
 
 START_MS = 1_800_000_000_000
 STEP = 4
-"""Due and expired jobs handled in one call, pending entries looked at: small, so that the steps are seen."""
+"""The number of due jobs, expired jobs or pending entries that one call handles: small, so that work takes steps."""
 
 WORKERS = st.sampled_from(["w1", "w2", "w3", "w4"])
 NUMBER = st.integers(0, 63)
@@ -41,7 +41,7 @@ VARIETY = 120
 
 
 def _various() -> tuple[NewJob, ...]:
-    """Every option beside every other, always the same ones."""
+    """Random combinations of options, the same ones in each run."""
     chance, jobs = random.Random(4), list[NewJob]()
     for _ in range(VARIETY):
         job = chance.choice([NewJob(), NewJob(), *PLAIN])
@@ -75,7 +75,7 @@ KEY_LIMITS = st.sampled_from([
 CAUSES = st.sampled_from(["", "", "", "unrecoverable", "expired"])
 ARRIVED = (NewJob(), NewJob(), *PLAIN, *_various()[::10])
 ARRIVALS = [(job, cause) for job in ARRIVED for cause in ("", "unrecoverable", "stalled")]
-"""What comes from other queues, and why it failed there; "": it is no dead letter."""
+"""Jobs that other queues deliver, with the cause of their failure there. "" means that the job is not a dead letter."""
 ENDS = (
     Settled("c", "", ""), Settled("c", "", "", retention=(0, 0)), Settled("c", "", "", retention=(1, -1)),
     Settled("c", "", "", retention=(2, -1)), Settled("c", "", "", retention=(-1, 5_000)), Settled("f", "", ""),
@@ -95,10 +95,10 @@ ACTIONS: list[st.SearchStrategy[tuple[str, dict[str, object]]]] = []
 
 
 def action(weight: int, **arguments: st.SearchStrategy[object]) -> Callable[[F], F]:
-    """A rule with a weight: how often it is chosen. (Hypothesis weighs rules alike, and leaves many out of a run.)"""
+    """A rule with a weight. (Hypothesis chooses all rules equally often, and leaves many of them out of a run.)"""
 
     def register(method: F) -> F:
-        # Not one strategy many times over: that would count once.
+        # Separate strategies, because Hypothesis counts a repeated strategy only once.
         ACTIONS.extend(st.tuples(st.just(method.__name__), st.fixed_dictionaries(arguments)) for _ in range(weight))
         return method
 

@@ -1,4 +1,6 @@
-"""What a claim may answer. Whose turn it is among several lines is the server's choice; here are its bounds."""
+"""The jobs that a claim may return. The server chooses between several lines; this module checks the bounds of its
+choice.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from collections.abc import Collection, Sequence
 from tests.model.model import Queue
 from tests.model.parts import Job
 
-BACK = ("back from the lane", "back from the line")
+BACK = ("returned from the active stream", "returned from the line")
 MOST_PASSED_OVER = 2
-"""A line that could start a job is passed over at most so often in a row."""
+"""The number of consecutive claims that may pass over a line with a job that could start."""
 KEY_PASSED_OVER = 3
-"""A key may be passed over once more when it could not start for a moment between two claims."""
+"""A key may be passed over once more if it could not start for a moment between two claims."""
 
 
 class ClaimingQueue(Queue):
@@ -21,13 +23,14 @@ class ClaimingQueue(Queue):
     def __init__(self, now: int, *, step: int) -> None:
         super().__init__(now, step=step)
         self._passed = Counter[str]()
-        self.claimed_last: dict[str, list[tuple[str, int]]] = {}  # worker -> jobs and fences of its last call
-        self._first = ""  # the line from which the last claim that had a choice began
+        self.claimed_last: dict[str, list[tuple[str, int]]] = {}  # worker -> jobs and fencing tokens of its last call
+        self._first = ""  # the line that served the last claim with a choice first
 
     def claim(self, worker: str, slots: int, lock: int, started: Sequence[str], still: Collection[str]) -> list[Job]:
-        """A worker was answered these jobs; still: the jobs that wait after that. Nothing starts while paused.
+        """Check the jobs that a worker's claim returned. `still` holds the jobs that wait afterwards. A paused queue
+        starts nothing.
 
-        What left the lines without a start was too late, or had no record any more.
+        A job that left its line without a start had expired or had lost its record.
         """
         self.behind = False
         self.promote_due()
@@ -40,14 +43,14 @@ class ClaimingQueue(Queue):
         taken = {name: [job for job in line if job.id not in still] for name, line in lines.items()}
         for name, jobs in taken.items():
             head = [job.id for job in lines[name][: len(jobs)]]
-            assert head == [job.id for job in jobs], f"{[job.id for job in jobs]} left {name}, at its head stood {head}"
+            assert head == [job.id for job in jobs], f"{[job.id for job in jobs]} left {name}, its head was {head}"
             assert (order := [job.id for job in jobs if job.id in started]) == [
                 one for one in started if one in head
-            ], f"started from {name}: {started}, there the order was {order}"
+            ], f"started from {name}: {started}, expected the order {order}"
             for job in jobs:
                 self._take(job, worker if job.id in started else None, lock)
-        assert set(started) <= {job.id for jobs in taken.values() for job in jobs}, f"{started} did not all wait"
-        assert len(started) <= allowed, f"{started} started, allowed were {allowed}"
+        assert set(started) <= {job.id for jobs in taken.values() for job in jobs}, f"{started} were not all waiting"
+        assert len(started) <= allowed, f"{started} started, but only {allowed} were allowed to start"
         self._check_order({name for name, jobs in taken.items() if jobs}, len(started) < allowed)
         free = allowed - sum(job.id in started for name in BACK for job in taken.get(name, ()))
         self._check_turns(before, {name for name, jobs in taken.items() if jobs}, free)
@@ -57,21 +60,23 @@ class ClaimingQueue(Queue):
         jobs = [self.jobs[id_] for id_ in started]
         self.claimed_last[worker] = [(job.id, job.fence) for job in jobs]
         for job in jobs:
-            job.line = job.line or next(self.line)  # if it comes back it stands there by this start
+            job.line = job.line or next(self.line)  # a job that is released returns to the position of this start
         return jobs
 
     def _take(self, job: Job, worker: str | None, lock: int) -> None:
         key = job.key
         if key is not None:
             opens = self.opens_at(key, job)
-            assert opens <= self.now, f"job {job.id} left the line of key {key}, held back until {opens}"
-            assert self.room(key), f"job {job.id} left the line of key {key}, which has no room"
+            assert opens <= self.now, f"job {job.id} left the line of key {key}, which is limited until {opens}"
+            assert self.room(key), f"job {job.id} left the line of key {key}, which has no free slot"
             usage, limits, cost = self.keys[key].usage, self.limits_of(key), 0 if job.torn else job.cost
             usage.start(limits, cost, self.now)
             if worker is None:
                 usage.take_back(limits, cost)
         late = job.expires is not None and job.expires <= self.now
-        assert (worker is None) == (late or job.torn), f"job {job.id} left its line, too late: {late}, torn: {job.torn}"
+        assert (worker is None) == (late or job.torn), (
+            f"job {job.id} left its line, expired: {late}, record lost: {job.torn}"
+        )
         if worker is not None:
             self._start(job, worker, lock)
         elif job.torn and not late:
@@ -82,12 +87,12 @@ class ClaimingQueue(Queue):
 
     def _start(self, job: Job, worker: str, lock: int) -> None:
         if job.key is not None:
-            job.letter = "k"
+            job.stream = "k"
         elif job.returned:
-            job.letter = "l"
+            job.stream = "l"
         else:
             job.laned = job.lifo or job.priority > 0
-            job.letter = "l" if job.laned else "s"
+            job.stream = "l" if job.laned else "s"
             job.line = 0 if job.laned else job.line
         job.state, job.token, job.worker, job.idle = "active", "?", worker, 0
         job.claimed, job.renewed = self.now, False
@@ -104,25 +109,25 @@ class ClaimingQueue(Queue):
             self.fail(job, "expired")
 
     def _check_order(self, touched: set[str], dry: bool) -> None:
-        """What goes first went first; a worker with a free slot left nothing that it could start."""
+        """Check that the first jobs started first, and that a free slot left no job that it could start."""
         lines = self.lines()
         back = [job.id for name in BACK for job in lines[name]]
         turns = [job.id for name in ("plain", "lifo") for job in lines[name]]
         turns += [f"first of key {key}" for key in self.startable_keys()]
         if dry or touched - set(BACK):
-            assert not back, f"{back} came back and was passed over for {touched}"
+            assert not back, f"{back} had been released and was passed over for {touched}"
         if dry or "prioritized" in touched:
-            assert not turns, f"{turns} can start and was passed over for {touched}"
+            assert not turns, f"{turns} could start and was passed over for {touched}"
         if dry and not self.behind:
-            assert not lines["prioritized"], f"{[job.id for job in lines['prioritized']]} can start and was left"
+            assert not lines["prioritized"], f"{[job.id for job in lines['prioritized']]} could start and was left"
 
     def _turns(self) -> set[str]:
-        """The lines that take turns and have a job that can start; each key also for itself."""
+        """Return the lines that take turns and have a job that can start. Each key counts as one line."""
         lines, keys = self.lines(), self.startable_keys()
         return {name for name in ("plain", "lifo") if lines[name]} | {"keys" for _ in keys} | {f"key {k}" for k in keys}
 
     def _check_turns(self, before: set[str], touched: set[str], free: int) -> None:
-        """No line and no key starves; in a claim that has a slot for each line each has its share."""
+        """Check that no line or key starves, and that a claim with a slot for each line serves each line."""
         keys = {name for name in touched if name.startswith("key ")}
         served = keys | (touched & {"plain", "lifo"}) | {"keys" for _ in keys}
         waits = before & self._turns()
@@ -134,10 +139,10 @@ class ClaimingQueue(Queue):
                 self._passed[name] += 1
                 assert name.startswith("key ") or free < 3, f"{name} got nothing of {free} slots"
                 most = KEY_PASSED_OVER if name.startswith("key ") else MOST_PASSED_OVER
-                assert self._passed[name] <= most, f"{name} was passed over {self._passed[name]} times"
+                assert self._passed[name] <= most, f"{name} was passed over {self._passed[name]} times in a row"
 
     def _check_first(self, before: set[str], order: list[str], touched: set[str]) -> None:
-        """The line that came first the last time does not come first again, if another one can."""
+        """Check that the line that came first the last time does not come first again if another line could."""
         several = [{"keys": "key"}.get(name, name) for name in before if not name.startswith("key ")]
         if not order or order[0] not in several or several == ["plain"]:
             return

@@ -1,6 +1,6 @@
-"""Bulk work in steps: draining, cleaning, retrying. Other calls come between the steps.
+"""Bulk work in steps: draining, cleaning, retrying. Other calls may come between the steps.
 
-How much one step does and which way it walks is the server's choice; here is what the whole loop promises.
+The server chooses the size and direction of each step. This module checks what the complete loop promises.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.model.letters import LetterQueue
+from tests.model.dead_letters import LetterQueue
 from tests.model.parts import READY, Final, Job
 
 
 @dataclass
 class Loop:
-    """A loop of steps; `cursor` is what the last one answered."""
+    """A loop of steps. `cursor` is the cursor that the last step returned."""
 
     cursor: str = ""
     total: int = 0
@@ -22,7 +22,7 @@ class Loop:
 
 @dataclass
 class Draining(Loop):
-    """promised: the jobs that waited at first, and what happened to them until then."""
+    """`promised` holds the jobs that waited at the start, and their number of moves at that time."""
 
     delayed: bool = False
     promised: list[tuple[Job, tuple[int, int]]] = field(default_factory=list[tuple[Job, tuple[int, int]]])
@@ -30,7 +30,7 @@ class Draining(Loop):
 
 @dataclass
 class Cleaning(Loop):
-    """At most `left` more of those that ended so by `bound`."""
+    """Clean at most `left` more of the jobs that ended in this state by `bound`."""
 
     state: Final = "completed"
     bound: int = 0
@@ -39,18 +39,18 @@ class Cleaning(Loop):
 
 @dataclass
 class Retrying(Loop):
-    """promised: the jobs that had ended so at first, when, and what was changed until then."""
+    """`promised` holds the jobs that had ended in this state at the start, with end times and numbers of moves."""
 
     state: Final = "failed"
     bound: int = 0
     limit: int | None = None
     promised: list[tuple[Job, int | None, int]] = field(default_factory=list[tuple[Job, int | None, int]])
     started: list[Job] = field(default_factory=list[Job])
-    again: int = 0  # starts of what ended once more, within the millisecond of the first step
+    again: int = 0  # restarts of jobs that ended again within the millisecond of the first step
 
 
 def _past(job: Job) -> tuple[int, int]:
-    """Another one if the job was claimed or put elsewhere since."""
+    """Return a value that changes when the job is claimed or moved."""
     return job.fence, job.changes
 
 
@@ -64,31 +64,31 @@ class CleanedQueue(LetterQueue):
         return Draining(delayed=delayed, promised=[(job, _past(job)) for job in self._drainable(delayed)])
 
     def drain(self, loop: Draining, gone: Sequence[Job], cursor: str) -> None:
-        """One step removed these jobs."""
+        """Check and apply a step that removed these jobs."""
         allowed = self._drainable(loop.delayed)
         for job in gone:
             assert job in allowed, f"job {job.id} was {job.state}, and drained"
             self.forget(job)
         loop.total += len(gone)
-        assert gone or not cursor or cursor != loop.cursor, f"draining does not get beyond {cursor}"
+        assert gone or not cursor or cursor != loop.cursor, f"draining makes no progress after {cursor}"
         loop.cursor = cursor
         if cursor:
             return
         if loop.total:
             self.note("drained", "", str(loop.total))
         left = [job.id for job in self._drainable(loop.delayed) if (job, _past(job)) in loop.promised]
-        assert not left, f"{left} waited when draining began, and were left"
+        assert not left, f"{left} waited when draining began and were not removed"
 
     def begin_cleaning(self, state: Final, grace: int, limit: int) -> Cleaning:
         return Cleaning(state=state, bound=self.now - grace, left=limit)
 
     def clean(self, loop: Cleaning, ids: Sequence[str], cursor: str) -> None:
-        """One step removed these: the oldest first."""
+        """Check and apply a step that removed these jobs, the oldest first."""
         old = [job for job in self.ended(loop.state) if job.position <= loop.bound]
         expected = [job.id for job in old[: len(ids)]]
-        assert ids == expected, f"cleaned were {ids}, the oldest are {expected}"
-        assert len(ids) <= loop.left, f"cleaned were {ids}, at most {loop.left} were asked for"
-        assert cursor == "" or ids, f"cleaning does not get beyond {cursor}"
+        assert ids == expected, f"{ids} were cleaned, but the oldest are {expected}"
+        assert len(ids) <= loop.left, f"{ids} were cleaned, but the limit was {loop.left}"
+        assert cursor == "" or ids, f"cleaning makes no progress after {cursor}"
         for job in old[: len(ids)]:
             self.forget(job)
         loop.left -= len(ids)
@@ -104,16 +104,18 @@ class CleanedQueue(LetterQueue):
         return Retrying(state=state, bound=self.now, limit=limit, promised=promised)
 
     def _promised(self, loop: Retrying) -> list[Job]:
-        """Those that are still to be retried, the newest first."""
+        """Return the jobs that are still to be retried, the newest first."""
         ended = [job for job in self.ended(loop.state)[::-1] if job not in loop.started and not self.is_gone(job)]
         return [job for job in ended if (job, job.ended, job.changes) in loop.promised]
 
     def retry_all(self, loop: Retrying, gone: Sequence[Job], count: int, cursor: str) -> None:
-        """One step let these leave the ended ones; so many of them started anew, the newest first."""
+        """Check and apply a step that took these jobs out of the ended ones and restarted `count` of them, the newest
+        first.
+        """
         order, promised = self.ended(loop.state)[::-1], self._promised(loop)
         walked = order[: order.index(gone[0]) + 1] if gone else []
         passed = [job.id for job in promised if job in walked and job not in gone]
-        assert not passed, f"retried were {_ids(gone)}, passed over was {passed}"
+        assert not passed, f"{_ids(gone)} were retried, but {passed} was passed over"
         started = list[Job]()
         for job in gone[::-1]:
             assert (job.ended or 0) <= loop.bound, f"job {job.id} ended later, and was retried"
@@ -124,13 +126,13 @@ class CleanedQueue(LetterQueue):
             started.append(job)
             self.start_anew(job, "retried")
         loop.started += started
-        assert len(started) == count, f"{count} were started, the model says {_ids(started)}"
+        assert len(started) == count, f"{count} were restarted, the model expects {_ids(started)}"
         loop.total += count
         assert loop.limit is None or loop.total <= loop.limit, f"{loop.total} were retried instead of {loop.limit}"
         loop.cursor = cursor
         if not cursor and (loop.limit is None or loop.total < loop.limit):
             left = _ids(self._promised(loop))
-            assert len(left) <= loop.again, f"{left} had ended before, and were not retried"
+            assert len(left) <= loop.again, f"{left} had ended before the loop and were not retried"
 
 
 def _ids(jobs: Sequence[Job]) -> list[str]:

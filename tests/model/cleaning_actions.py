@@ -1,4 +1,4 @@
-"""Bulk work of users, a step at a time: whoever does it may also be cut off and begin again."""
+"""Bulk work of users, one step at a time. A user may also be interrupted and begin again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.model.choices import DELIVERY, action
 from tests.model.cleaning import Cleaning, Draining, Retrying
 from tests.model.compare import same
 from tests.model.driver import Delivery, Snapshot, run
-from tests.model.ground import Ground
+from tests.model.machine_base import Ground
 from tests.model.parts import FINAL, READY, Final
 
 STEPS = st.sampled_from([1, 2, 5])
-"""How many jobs a step meets at most."""
+"""The largest number of jobs in one step."""
 FRESH = st.sampled_from([True, False, False, False])
 FINAL_STATE = st.sampled_from(FINAL)
 
@@ -30,7 +30,7 @@ class CleaningActions(Ground):
 
     @action(3, count=STEPS, delivery=DELIVERY)
     def go_on(self, count: int, delivery: Delivery) -> None:
-        """Each loop that began makes its next step."""
+        """Make the next step of each loop that has begun."""
         if self.draining is not None:
             self.drain(False, False, count, delivery)
         if self.cleaning is not None:
@@ -39,7 +39,7 @@ class CleaningActions(Ground):
             self.retry_jobs(False, "completed", 0, count, delivery)
 
     def bulk_step(self, function: str, delivery: Delivery, *args: str | int) -> tuple[str, object]:
-        """Answers the next cursor, and what was done."""
+        """Return the next cursor and the jobs of the step."""
         self.driver.delivery, self.dirty = delivery, True
         cursor, done = cast("tuple[bytes, object]", run(self.functions.once(function, args)))
         return cursor.decode(), done
@@ -50,10 +50,11 @@ class CleaningActions(Ground):
 
     @action(1, fresh=FRESH, delayed=st.booleans(), count=STEPS, delivery=DELIVERY)
     def drain(self, fresh: bool, delayed: bool, count: int, delivery: Delivery) -> None:
-        # Which key's line one without a record stands in nobody knows: it leaves `keyed` alone, until its claim.
+        # The queue does not know in which key's line a job without a record waits. The job leaves `keyed` only at its
+        # claim.
         if any(job.torn for job in self.model.having("key-waiting")):
             return
-        # One that is drained may let its successor start, which is drained in the same step or not.
+        # A drained job may let its deduplication successor start. The same step may drain the successor too.
         if self.model.successors:
             return
         loop = self.draining
@@ -63,7 +64,7 @@ class CleaningActions(Ground):
         seen = self.look_at()
         places = seen.waiting().union(id_ for id_, _ in seen.scheduled)
         gone = [job for job in self.model.having(*READY, "delayed") if job.id not in places]
-        same("number of those drained", removed, len(gone))
+        same("number of drained jobs", removed, len(gone))
         assert len(gone) <= count, f"{len(gone)} were drained in a step of {count}"
         self.model.drain(loop, gone, cursor)
         self.draining = loop if cursor else None

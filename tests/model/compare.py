@@ -1,4 +1,4 @@
-"""Comparing what is stored with what the model says; every difference is an AssertionError that names it."""
+"""Compares the stored data with the model. Every difference raises an AssertionError that names it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ OWNED = frozenset(
 
 
 def same(what: str, stored: T, expected: T) -> None:
-    """Both must be equal."""
-    assert stored == expected, f"{what}: the server has {stored!r}, the model says {expected!r}"
+    """Check that both values are equal."""
+    assert stored == expected, f"{what}: the server has {stored!r}, the model expects {expected!r}"
 
 
 class EventReader:
-    """Unpacks event entries, and holds the stream to its promises: no gap, one end per life of a job."""
+    """Decodes event entries and checks the stream: positions without a gap, and one end in each life of a job."""
 
     def __init__(self) -> None:
         self._events = 0
         self._ended: set[str] = set()
 
     def read(self, entries: list[tuple[str, dict[str, str]]]) -> list[Event]:
-        """Answer the events of new entries in their order."""
+        """Return the events of new entries in their order."""
         events = list[Event]()
         for _, fields in entries:
             same("the number of an event entry's first event", int(fields["seq"]), self._events)
@@ -52,19 +52,21 @@ class EventReader:
 
 
 def created(added: str | None, entry: str, way: str | None) -> int:
-    """When a job was added: its own field, else that of a keyed route, else the time in its first stream entry."""
+    """Return the time when a job was added: from its own field, else from a keyed route, else from its first stream
+    entry.
+    """
     if not added and way and way[0] == "k":
         return int(way.split(" ")[4])
     return int(added) if added else int(entry[1:].partition("-")[0])
 
 
 def _entry(token: str) -> str:
-    """The lease without saying whether the job has a key."""
+    """Return the lease without the mark of a keyed job."""
     return "l" + token[1:] if token.startswith("k") else token
 
 
 def route(text: str | None) -> tuple[object, ...]:
-    """How a job waits, without its place."""
+    """Describe how a job waits, without its position."""
     if not text:
         return ()
     kind, *words = text.split()
@@ -81,7 +83,7 @@ def _unpack(line: str) -> list[Event]:
 
 
 class Comparer:
-    """Compares snapshots with the model, and remembers what must not change over time."""
+    """Compares snapshots with the model, and remembers values that must not change."""
 
     def __init__(self) -> None:
         self.reader = EventReader()
@@ -90,7 +92,7 @@ class Comparer:
         self._known: dict[str, Job] = {}
 
     def compare(self, seen: Snapshot, model: Queue) -> None:
-        """Find any difference between the two."""
+        """Raise an AssertionError if the snapshot and the model differ."""
         _compare_keys(seen, model)
         self._learn_tokens(seen, model)
         _compare_lines(seen, model)
@@ -109,20 +111,20 @@ class Comparer:
         model.events.clear()
 
     def _learn_tokens(self, seen: Snapshot, model: Queue) -> None:
-        """The server names a lease; it must be new, and of the stream that holds jobs from that place."""
+        """Check a lease that the server named: it is new, and belongs to the stream of that origin."""
         for job in model.having("active"):
             if job.token == "?":
                 state, _, token = seen.records[job.id]["place"].partition(" ")
                 same(f"state of job {job.id}", state, "active")
-                assert token not in self.tokens, f"the lease {token} of job {job.id} was given out before"
-                same(f"origin of the lease of job {job.id}", token[0], job.letter)
+                assert token not in self.tokens, f"the lease {token} of job {job.id} was used before"
+                same(f"origin of the lease of job {job.id}", token[0], job.stream)
                 self.tokens[token] = job.id
                 job.token = token
 
     def _compare_added(self, record: dict[str, str], job: Job) -> None:
-        """The time of creation is told by the record or by its first stream entry, and never changes."""
+        """Check that the time of creation, which the record or the first stream entry holds, never changes."""
         added = created(record.get("added"), record["place"].partition(" ")[2], record.get("route"))
-        if self._known.get(job.id) is not job:  # another one of that id
+        if self._known.get(job.id) is not job:  # a new job of the same id
             self._known[job.id], self.added[job.id] = job, added
         same(f"time of creation of job {job.id}", added, self.added[job.id])
 
@@ -141,24 +143,24 @@ def _compare_lines(seen: Snapshot, model: Queue) -> None:
     stored = {"plain": [id_ for entry, id_ in seen.stream.items() if entry not in seen.stream_pending]}
     stored |= {"lifo": seen.lifo, "prioritized": seen.prioritized}
     stored |= {f"key {key}": line for key, line in seen.keyq.items()}
-    for name in ("back from the line", "back from the lane"):
-        # How the two stand to each other is told by the time of their entries, which may be the same.
+    for name in ("returned from the line", "returned from the active stream"):
+        # The times of their entries define the order of the two groups. Several entries can have the same time.
         stored[name] = [id_ for id_ in seen.returned if id_ in lines.get(name, ())]
     for name in {*lines, *stored}:
         same(name, stored.get(name, []), lines.get(name, []))
-    same("number of those that came back", len(seen.returned), sum(len(lines.get(name, ())) for name in BACK))
+    same("number of released jobs", len(seen.returned), sum(len(lines.get(name, ())) for name in BACK))
     keyed = sorted((job for job in model.having("key-waiting")), key=lambda job: job.seat)
-    same("all that wait in lines of keys", seen.keyed, [job.id for job in keyed])
+    same("all jobs that wait in lines of keys", seen.keyed, [job.id for job in keyed])
 
 
 def _compare_readiness(seen: Snapshot, model: Queue) -> None:
-    """Keys are ready, or sleep until the right instant, exactly when they should."""
+    """Check that each key is ready, or sleeps until the right time, exactly when the model expects it."""
     held = model.held_back()
-    same("keys that are ready or sleep", sorted([*seen.ready, *seen.sleeping]), sorted(held))
+    same("keys that are ready or asleep", sorted([*seen.ready, *seen.sleeping]), sorted(held))
     for key in seen.ready:
-        assert held[key] <= model.now, f"key {key} is ready, but held back until {held[key]}, now is {model.now}"
+        assert held[key] <= model.now, f"key {key} is ready, but limited until {held[key]}; the time is {model.now}"
     for key, until in seen.sleeping.items():
-        same(f"instant of the sleeping key {key}", max(until, model.now), held[key])
+        same(f"wake time of the sleeping key {key}", max(until, model.now), held[key])
     jobs = model.jobs.values()
     resting = defaultdict[str, set[str]](set)
     running = Counter(job.key for job in jobs if job.key is not None and job.state == "active")
@@ -177,7 +179,7 @@ def _compare_places(seen: Snapshot, model: Queue) -> None:
     pending = {f"s{entry}": worker for entry, worker in seen.stream_pending.items()}
     pending |= {f"l{entry}": worker for entry, worker in seen.lane_pending.items()}
     same("running", pending, {_entry(job.token): job.worker for job in model.having("active")})
-    same("entries of the lane", set(seen.lane), set(seen.lane_pending))
+    same("entries of the active stream", set(seen.lane), set(seen.lane_pending))
 
 
 def _compare_marks(seen: Snapshot, model: Queue) -> None:
@@ -208,13 +210,13 @@ def _compare_record(record: dict[str, str], job: Job) -> None:
     same(f"route of job {job.id}", route(record.get("route")), job.route)
     if job.state in READY:
         same(
-            f"place of job {job.id}",
+            f"position of job {job.id}",
             (entry == "r", (state, entry) == ("waiting", "i")),
             (job.returned, job.line_name == "lifo"),
         )
     if job.state == "active":
         same(f"lease of job {job.id}", entry, job.token)
     fence, _, lock, *_ = record.get("claim", "0 0 0").split()
-    same(f"fence of job {job.id}", int(fence), job.fence)
+    same(f"fencing token of job {job.id}", int(fence), job.fence)
     if job.fence:
         same(f"lease time of job {job.id}", int(lock), job.lock)

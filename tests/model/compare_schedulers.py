@@ -1,16 +1,16 @@
-"""Comparing what is stored of job schedulers."""
+"""Compares the stored data of job schedulers."""
 
 from __future__ import annotations
 
 from tests.model.compare import same
-from tests.model.compare_letters import raw
+from tests.model.compare_dead_letters import raw
 from tests.model.driver import Snapshot
 from tests.model.scheduling import ScheduledQueue, Scheduler
 from tests.model.worker import add_request
 
 
 def compare_schedulers(seen: Snapshot, model: ScheduledQueue) -> None:
-    """Find any difference."""
+    """Raise an AssertionError if the snapshot and the model differ."""
     same("next slots", seen.schedules, {id_: one.next for id_, one in model.schedulers.items()})
     same("records of schedulers", set(seen.schedulers), set(model.schedulers))
     same("last rev of a scheduler", int(seen.meta.get("schedulers", 0)), model.last_rev)
@@ -18,7 +18,7 @@ def compare_schedulers(seen: Snapshot, model: ScheduledQueue) -> None:
     for role, name in ((1, "first"), (2, "second")):
         if name in timer:
             roles[role] = timer[name], int(timer[name + "_by"])
-    same("who comes at the next slot", roles, model.roles)
+    same("processes that wait for the next fire time", roles, model.roles)
     for id_, one in model.schedulers.items():
         _compare(seen.schedulers[id_], one)
 
@@ -32,7 +32,7 @@ def _compare(record: dict[str, str], one: Scheduler) -> None:
         "overlap": overlap, "name": template.job.name, "data": template.job.data,
         "wait": "default",
     }  # fmt: skip
-    same("what is told of a scheduler", stored, expected)
+    same("stored fields of a scheduler", stored, expected)
     same("opts of its jobs", raw(record["opts"]), request.opts)
     same("extra of its jobs", raw(record["extra"]), request.extra)
     history = {name: int(record.get(name, 0)) for name in ("rev", "fired", "skipped")}

@@ -1,7 +1,7 @@
-"""The real thing under test: the function library on a server of its own, called synchronously.
+"""The real system under test: the function library on a separate server, called synchronously.
 
-The library's own typed callers are used; their coroutines never wait here, so they run in one go. What the
-calls should do is told in model.py.
+The driver uses the typed callers of the library. Their coroutines never wait here, so each one runs in a single step.
+model.py defines the expected effect of each call.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ BASE = "model:{queue}"
 IDEMPOTENT = frozenset({"openQueue", "renewLeases", "awaitJob", "forgetReply", "confirmReplies"})
 STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "stream", "lane")
 KEYS = ("x", "y")
-"""The keys of keyed jobs."""
+"""The ordering keys of keyed jobs."""
 SINGLE_KEYS = frozenset(
     {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking",
      "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox", "moved",
      "inbox", "schedules", "schedules_timer", "running"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
-"""What stands before the id of a delayed or prioritized job."""
+"""The length of the prefix of a delayed or prioritized job's id."""
 POSTED = 5
-"""Where that word stands in a settle's answer."""
+"""The position of this reply code in the reply of a settle call."""
 KEYED_FIELDS, ALL_FIELDS = 7, 12
-"""Of a claimed job with a key that never ran, and of one that is read whole."""
+"""The read hints of a claimed keyed job that never ran, and of a claimed job that is read completely."""
 AGE_GRAIN_MS = 7000
-"""Pending entries age in multiples of this, so that the few real milliseconds of a test never matter."""
+"""Pending entries age in multiples of this value. The few real milliseconds of a test are too short to matter."""
 
 
 def run(call: Coroutine[object, None, T]) -> T:
@@ -52,11 +52,11 @@ def run(call: Coroutine[object, None, T]) -> T:
         call.send(None)
     except StopIteration as end:
         return cast("T", end.value)
-    raise AssertionError("a synchronous call waited")
+    raise AssertionError("a call that must run synchronously has waited")
 
 
 class Connection:
-    """A connection to the server's unix socket: send a batch, read its replies."""
+    """A connection to the server's unix socket. It sends a batch of commands and reads their replies."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -69,7 +69,7 @@ class Connection:
         self._socket.sendall(pack(*words))
 
     def send(self, *words: Arg) -> object:
-        """Send one command; answer its reply, raise its error."""
+        """Send one command. Return its reply or raise its error."""
         self.write(*words)
         reply = self.read()
         if isinstance(reply, Exception):
@@ -77,7 +77,7 @@ class Connection:
         return reply
 
     def send_all(self, commands: Iterable[Sequence[Arg]]) -> list[object]:
-        """Send commands in one go; answer their replies, raise the first error."""
+        """Send commands in one batch. Return their replies or raise the first error."""
         packed = [pack(*words) for words in commands]
         self._socket.sendall(b"".join(packed))
         replies = [self.read() for _ in packed]
@@ -93,17 +93,17 @@ class Connection:
         return reply
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
     def read_texts(self) -> list[str]:
-        """Read one reply that is a list of words."""
+        """Read one reply that is a list of strings."""
         return [str(word, "utf-8") if isinstance(word, bytes) else str(word) for word in _list(self.read())]
 
 
 @dataclass
 class Snapshot:
-    """All that is stored for the queue, as it lies there."""
+    """The stored data of the queue, unchanged."""
 
     keys: list[str]
     records: dict[str, dict[str, str]]
@@ -143,7 +143,7 @@ class Snapshot:
     schedules_timer: dict[str, str]
 
     def waiting(self) -> set[str]:
-        """The jobs that wait for their claim."""
+        """Return the jobs that wait for their claim."""
         stream = {id_ for entry, id_ in self.stream.items() if entry not in self.stream_pending}
         return stream.union(self.returned, self.lifo, self.prioritized, *self.keyq.values())
 
@@ -175,22 +175,22 @@ def _scores(flat: object) -> list[tuple[str, int]]:
 
 
 def _entries(rows: object) -> dict[str, str]:
-    """Stream entries: entry -> job id."""
+    """Return the stream entries as entry -> job id."""
     return {_text(entry): _text(_list(fields)[1]) for entry, fields in map(_list, _list(rows))}
 
 
 def _rows(rows: object) -> list[tuple[str, dict[str, str]]]:
-    """Stream entries with all their fields."""
+    """Return the stream entries with all their fields."""
     return [(_text(entry), dict(_pairs(fields))) for entry, fields in map(_list, _list(rows))]
 
 
 def _pending(rows: object) -> dict[str, str]:
-    """Pending entries: entry -> consumer."""
+    """Return the pending entries as entry -> consumer."""
     return {_text(row[0]): _text(row[1]) for row in map(_list, _list(rows))}
 
 
 class Driver:
-    """The store of `Functions`: sends each call as often as `delivery` says, and looks at the data."""
+    """The storage of `Functions`: sends each call as `delivery` demands, and reads the stored data."""
 
     def __init__(self, path: str) -> None:
         self.wire = Connection(path)
@@ -202,7 +202,7 @@ class Driver:
         self.load()
 
     def load(self, text: str | None = None) -> None:
-        """Load the library, or a changed text of it."""
+        """Load the library or a modified text of it."""
         probe = (Path(__file__).parent / "probe.lua").read_text(encoding="utf-8")
         self.wire.send("FUNCTION", "LOAD", "REPLACE", (text or loader.source(testing=True)) + "\n" + probe)
 
@@ -235,7 +235,7 @@ class Driver:
         timeout: float | None = None,
         wait: Wait = "default",
     ) -> object:
-        """Make a call; "twice" sends it again and wants the same answer, "lost" throws the first answer away."""
+        """Make a call. "twice" sends it twice and expects equal replies; "lost" discards the first reply."""
         words = ("FCALL_RO" if readonly else "FCALL", loader.function_name(function), 1, key, *args)
         self.calls += 1
         first = self.wire.send(*words)
@@ -243,25 +243,25 @@ class Driver:
             return first
         again = self.wire.send(*words)
         if function == "settleAndClaim":
-            # The word that there is something to relay may be given once more.
+            # The second reply may again report that the outbox has entries to relay.
             assert _same(_list(first)[:POSTED], _list(again)[:POSTED]) or self.delivery == "lost"
         elif self.delivery == "twice":
-            assert _same(first, again), f"{function} sent twice answered {first!r}, then {again!r}"
+            assert _same(first, again), f"{function} sent twice returned {first!r}, then {again!r}"
         return again
 
     def findings(self, ids: Sequence[str]) -> list[Finding]:
-        """Run the library's self-check over everything."""
+        """Run the library's integrity check over the whole queue."""
         functions, found = self.functions, run(self.functions.check_queue())
         for structure in STRUCTURES:
             cursor, some = run(functions.check_places(structure, "", 1000))
-            assert cursor == "", f"{structure} has more members than a test may have"
+            assert cursor == "", f"{structure} has more members than one step of this test can check"
             found += some
         for key in KEYS:
             found += run(functions.check_key(key))
         return found + run(functions.check_records(ids))
 
     def snapshot(self) -> Snapshot:
-        """Look at everything, and at the events since the last look."""
+        """Read all stored data, and the events since the last read."""
         raw = _list(self.wire.send(*self.command("modelProbe", self._last_event)))
         events = _rows(raw[17])
         if events:
@@ -313,7 +313,7 @@ class Driver:
 
 
 def _same(first: object, again: object) -> bool:
-    """Equal answers; a claimed job that is read again carries its (empty) history too, around its route."""
+    """Compare two replies. A claimed job that is read again also carries its (empty) history around its route."""
     if isinstance(first, list) and isinstance(again, list):
         one, two = cast("list[object]", first), cast("list[object]", again)
         if (len(one), len(two)) == (KEYED_FIELDS, ALL_FIELDS):
@@ -325,7 +325,7 @@ def _same(first: object, again: object) -> bool:
 
 @contextmanager
 def driver() -> Generator[Driver]:
-    """A server of its own, with the test build loaded."""
+    """Start a server with the test build of the library."""
     room = Path(tempfile.mkdtemp(prefix="gmq-"))
     server = Server(room, unix=True)
     try:

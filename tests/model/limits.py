@@ -1,4 +1,4 @@
-"""Limits: how many at once, how many in a time, how much of a bucket; of the queue, or of one of its keys."""
+"""Limits of the queue or of one key: concurrency, rate, token bucket."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 Bucket = tuple[int, int]
-"""Capacity, and refill a second; both in thousandths of a token."""
+"""A token bucket: its capacity and its refill per second, both in thousandths of a token."""
 
 
 class Limits(NamedTuple):
-    """None: not limited by that."""
+    """The limits of one key. None means: no limit of this kind."""
 
     concurrency: int | None = None
-    rate: tuple[int, int] | None = None  # so many starts in any window of so many ms
+    rate: tuple[int, int] | None = None  # at most this many starts in any window of this many ms
     bucket: Bucket | None = None
 
     def changed(self, name: str, value: str) -> Limits:
-        """With one limit set as the calls write it; "" removes it."""
+        """Return the limits with one of them replaced by its wire form; "" removes it."""
         words = tuple(int(word) for word in value.split())
         if name == "concurrency":
             return self._replace(concurrency=words[0] if words else None)
@@ -25,21 +25,21 @@ class Limits(NamedTuple):
         return self._replace(rate=pair) if name == "rate" else self._replace(bucket=pair)
 
     def over(self, common: Limits) -> Limits:
-        """What is not set here is taken from there."""
+        """Return these limits, completed with the limits of `other`."""
         concurrency = self.concurrency if self.concurrency is not None else common.concurrency
         return Limits(concurrency, self.rate or common.rate, self.bucket or common.bucket)
 
 
 @dataclass
 class Usage:
-    """What was used up under limits."""
+    """The counters of the limits."""
 
     starts: list[int] = field(default_factory=list[int])
-    tokens: int | None = None  # after the last payment; None: nobody ever paid
+    tokens: int | None = None  # after the last payment; None: no job has paid yet
     paid_at: int = 0
 
     def left(self, rate: tuple[int, int], now: int) -> tuple[int, int]:
-        """How many more may start in the window, and when the next one may."""
+        """Return how many more jobs may start in the window, and when the next one may."""
         most, length = rate
         inside = [at for at in self.starts if at > now - length]
         free = most - len(inside)
@@ -52,12 +52,12 @@ class Usage:
         return min(capacity, self.tokens + (now - self.paid_at) * refill // 1000)
 
     def affordable_at(self, bucket: Bucket, cost: int, now: int) -> int:
-        """When the bucket can pay. It pays for what it cannot hold when it is full, into debt."""
+        """Return when the bucket can pay. A full bucket also pays a price above its capacity, and goes into debt."""
         missing = min(cost, bucket[0]) - self.tokens_at(bucket, now)
         return now if missing <= 0 else now - (-missing * 1000 // bucket[1])
 
     def start(self, limits: Limits, cost: int, now: int) -> None:
-        """One more started."""
+        """Count one more start."""
         if limits.rate:
             self.starts.append(now)
         if limits.bucket:
@@ -65,7 +65,7 @@ class Usage:
             self.paid_at = now
 
     def take_back(self, limits: Limits, cost: int) -> None:
-        """The last one did not start after all."""
+        """Undo the count of the last start."""
         if limits.rate:
             self.starts.pop()
         if self.tokens is not None and limits.bucket:

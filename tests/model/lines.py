@@ -20,33 +20,33 @@ from tests.model.parts import READY, Event, Job, State
 
 SEP = "\x1f"
 NEVER = 253_402_300_799_000
-"""When a successor is due whose predecessor has not ended."""
+"""The due time of a successor whose predecessor has not ended."""
 
 
 class Lines:
-    """The jobs of one queue, and where they stand."""
+    """The jobs of one queue and the lines in which they wait."""
 
     def __init__(self, now: int, *, step: int) -> None:
         self.now: int = now
-        self.step = step  # how many due or expired jobs one call handles at most
+        self.step = step  # maximum number of due or expired jobs that one call handles
         self.jobs: dict[str, Job] = {}
         self.paused = False
         self.events: list[Event] = []
         self.line = itertools.count(1)
         self.limits = Limits()
         self.usage = Usage()
-        self.gate = 0  # nothing starts before that instant
+        self.gate = 0  # nothing starts before this time
         self.behind = False  # the last claim left due jobs to the next one
-        self.common = Limits()  # of keys without their own
+        self.common = Limits()  # the limits of keys without limits
         self.keys: dict[str, Key] = defaultdict(Key)
-        self.owners: dict[str, tuple[int, str]] = {}  # deduplication id -> instant it ends (0: none), job
-        self.successors: dict[str, str] = {}  # deduplication id -> the job that comes after its owner
+        self.owners: dict[str, tuple[int, str]] = {}  # deduplication id -> end of its time (0: no end), job
+        self.successors: dict[str, str] = {}  # deduplication id -> the job that follows its owner
         self.marks: dict[str, str] = {}  # job -> the deduplication id that its end frees, or SEP and a scheduler
 
-    # Looking.
+    # Reading.
 
     def get(self, id_: str) -> Job | None:
-        """The job, unless its record is gone."""
+        """Return the job, or None if its record is gone."""
         job = self.jobs.get(id_)
         return None if job is None or job.torn else job
 
@@ -54,7 +54,7 @@ class Lines:
         return [job for job in self.jobs.values() if job.state in states]
 
     def lines(self) -> dict[str, list[Job]]:
-        """Who waits, from the head of each line."""
+        """Return the waiting jobs of each line, from its head."""
         lines = defaultdict[str, list[Job]](list)
         for job in self.having(*READY):
             lines[job.line_name].append(job)
@@ -63,23 +63,23 @@ class Lines:
         return lines
 
     def scheduled(self) -> list[Job]:
-        """What is due at one instant comes in the order in which it was put off."""
+        """Return the delayed jobs in the order of their due times. Equal due times keep the order of the calls."""
         return sorted(self.having("delayed"), key=lambda job: (job.due, job.line))
 
     def ended(self, state: State) -> list[Job]:
-        """Oldest first; those with a time to live stand where that ends."""
+        """Return the ended jobs, oldest first. A job with a time to live is sorted by the end of that time."""
         return sorted(self.having(state), key=lambda job: (job.position, job.id))
 
     def note(self, kind: str, id_: str, detail: str = "") -> None:
         self.events.append(Event(kind, id_, detail))
 
     def forget(self, job: Job) -> None:
-        """Nothing of it is left."""
+        """Remove every trace of a job."""
         del self.jobs[job.id]
         self.free_dedup(job.id)
 
     def free_dedup(self, *ids: str) -> None:
-        """Owners that end or go free their deduplication ids; their successors own these then, and start."""
+        """Free the deduplication ids of owners that end or are removed. Their successors become owners and start."""
         passed_on = list[str]()
         for id_ in ids:
             wanted = self.marks.pop(id_, "")
@@ -97,7 +97,7 @@ class Lines:
                 del self.owners[wanted]
 
     def start_next(self, id_: str) -> bool:
-        """Let a successor start, unless somebody put it elsewhere; answer whether it has still to end."""
+        """Let a successor start unless it was moved; return whether it has not ended yet."""
         job = self.get(id_)
         if job is None or job.over or job.ending:
             return False
@@ -113,13 +113,13 @@ class Lines:
         return True
 
     def set_slot(self, scheduler: str, job: str) -> None:
-        """A job has ended whose scheduler waits for that."""
+        """Note the end of a job whose scheduler waits for it."""
         raise NotImplementedError
 
     # Waiting.
 
     def to_line(self, job: Job) -> None:
-        """It may start: into its line. A keyed job that had a place in its key's line takes it again."""
+        """Put a job that may start into its line. A keyed job keeps the position that it had in its key's line."""
         job.returned = job.resting = False
         if job.key is not None:
             job.state, job.seat = "key-waiting", job.seat or next(self.line)
@@ -127,11 +127,11 @@ class Lines:
             job.state, job.line = "prioritized" if job.priority else "waiting", next(self.line)
 
     def put_off(self, job: Job, due: int) -> None:
-        """It waits for its time."""
+        """Put a job among the delayed ones."""
         job.state, job.due, job.line = "delayed", due, next(self.line)
 
     def come_back(self, job: Job) -> None:
-        """Unfinished and unjudged: to its old place in the order, before all that did not start yet."""
+        """Put a released job back at its old position, before all jobs that have not started yet."""
         if job.key is not None:
             self.to_line(job)
         else:
@@ -143,7 +143,9 @@ class Lines:
         return self.keys[key].own.over(self.common)
 
     def room(self, key: str) -> int:
-        """How many more jobs of the key may run. One at a time, it waits for a job that rests."""
+        """Return how many more jobs of the key may run. With a concurrency of 1, the key also waits for a job between
+        attempts.
+        """
         most = self.limits_of(key).concurrency or 1
         mine = [job for job in self.jobs.values() if job.key == key]
         if most == 1 and any(job.state == "delayed" and job.resting for job in mine):
@@ -151,18 +153,18 @@ class Lines:
         return max(0, most - sum(job.state == "active" for job in mine))
 
     def opens_at(self, key: str, head: Job) -> int:
-        """When pause, window and bucket let this job of the key start: now, or later."""
+        """Return the time at which pause, window and bucket let this job of the key start: now, or later."""
         state, limits = self.keys[key], self.limits_of(key)
         instants = [self.now, state.paused_until]
         if limits.rate:
             instants.append(state.usage.left(limits.rate, self.now)[1])
         if limits.bucket:
-            # Nobody knows any more what a job without a record would cost.
+            # The cost of a job without a record is unknown.
             instants.append(state.usage.affordable_at(limits.bucket, 0 if head.torn else head.cost, self.now))
         return max(instants)
 
     def held_back(self) -> dict[str, int]:
-        """The keys of which a job waits and may run, and when their heads may start."""
+        """Return the keys that have a waiting job and a free slot, and the times at which their heads may start."""
         found = dict[str, int]()
         for name, line in self.lines().items():
             key = name.removeprefix("key ")
@@ -180,7 +182,7 @@ class Lines:
             self.common = self.common.changed(name, value)
 
     def pause_key(self, key: str, length: int) -> None:
-        """0 ends the pause."""
+        """Pause a key; 0 ends the pause."""
         self.keys[key].paused_until = self.now + length if length else 0
         self.note("key-paused" if length else "key-resumed", key, str(length))
 
@@ -192,18 +194,18 @@ class Lines:
             self.usage.starts.clear()
 
     def is_full(self) -> bool:
-        """Only the end of a run makes room."""
+        """Return whether only the end of a run makes a slot free."""
         most = self.limits.concurrency
         return self.gate <= self.now and most is not None and len(self.having("active")) >= most
 
     def queue_opens_at(self) -> int:
-        """When gate and window let a job start: now, or later."""
+        """Return the time at which gate and window let a job start: now, or later."""
         if self.gate > self.now:
             return self.gate
         return self.usage.left(self.limits.rate, self.now)[1] if self.limits.rate else self.now
 
     def allowance(self, slots: int) -> int:
-        """How many of so many jobs the limits of the queue let start now."""
+        """Return how many of this number of jobs the limits of the queue let start now."""
         if self.queue_opens_at() > self.now or self.is_full():
             return 0
         if self.limits.rate:
@@ -226,13 +228,13 @@ class Lines:
                 self.note("waiting", job.id)
 
     def next_due(self, sleeping: Mapping[str, int] | None = None) -> int:
-        """When a worker that finds nothing should look again by itself; 0: it need not.
+        """Return when a worker that finds nothing has to look again by itself; 0: never.
 
-        sleeping: keys that nobody looked at since these instants were told, if not as it is now.
+        sleeping: the wake times of keys that the server has not visited since, where they differ from the present ones.
         """
         if self.is_full() and not self.paused:
             return 0
-        # A paused queue promotes what is due, and starts nothing.
+        # A paused queue moves due jobs to their lines, and starts nothing.
         opens, held = self.now if self.paused else self.queue_opens_at(), self.held_back()
         if opens > self.now and (self.startable_keys() or self.having("waiting", "prioritized")):
             return opens

@@ -1,7 +1,8 @@
-"""The hypothesis machine: random calls against the real functions and the model, compared after each one.
+"""The hypothesis machine: makes random calls to the real functions and the model, and compares them after each call.
 
-The rules are in model.py and upkeep.py; here is how they are called, repeated and torn. Each call may be sent once,
-twice, or have its first answer lost. users.py has the actions of users, here are those of workers and of time.
+The rules are in model.py and upkeep.py. This module calls them, repeats calls and breaks connections. A call is sent
+once, sent twice, or loses its first reply. users.py has the actions of users; the actions of workers and of time are
+here.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from glidemq_async.storage.redis.wire import ReplyError
 from tests.model.choices import DELIVERY, NUMBER, RUNS, WORKERS, action
 from tests.model.cleaning_actions import CleaningActions
 from tests.model.compare import same
+from tests.model.dead_letter_actions import LetterActions
 from tests.model.driver import Delivery, run
-from tests.model.letter_actions import LetterActions
 from tests.model.parts import Settled
 from tests.model.schedule_actions import ScheduleActions
 from tests.model.users import Users
@@ -34,7 +35,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         graves=st.sampled_from(["graves", "graves", ""]),
     )
     def begin(self, plain: bool, swept: bool, graves: str) -> None:
-        """In some runs only plain jobs without limits: what is done to many of them is seen sooner."""
+        """Some runs have only plain jobs without limits. They reach effects of many jobs sooner."""
         self.plain = plain
         self.move_letters_to(graves)
         if swept:
@@ -92,14 +93,14 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         if call.free:
             due = self.model.next_due()
             call.due = {due, due and due + SECOND_LATER_MS, 0} if worker.listens else {due}
-            # A paused queue starts nothing: an alarm at the due instant is enough, and another worker may have set it.
+            # A paused queue starts nothing, so an alarm at the due time is enough. Another worker may have set it.
             if self.model.behind and not self.model.paused:
                 call.due = {self.model.now}
         posted = len(self.model.entries)
         self.look(seen)
         posted = len(self.model.entries) - posted
-        assert reply.posted or not posted, "the worker was not told that there is something to relay"
-        # Only now are the names of the new leases known.
+        assert reply.posted or not posted, "the worker did not learn that the outbox has entries to relay"
+        # The names of the new leases are known only now.
         call.tokens = [job.token for job in jobs]
         if answered:
             self.receive(worker, reply)
@@ -124,7 +125,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
 
     @action(2, name=WORKERS)
     def ask_again(self, name: str) -> None:
-        """The answer was lost, and things went on since: the call is sent again."""
+        """Repeat a call whose reply was lost and after which other calls were made."""
         worker = self.workers[name]
         if worker.unanswered is not None:
             self.driver.delivery = "once"
@@ -132,7 +133,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
             self.dirty = True
 
     def receive(self, worker: Worker, reply: SettleReply) -> None:
-        """Only what still runs under its lease is handed out again; all else is as it was."""
+        """Check that a repeated claim returns only jobs that still run under their leases, and changes nothing else."""
         call, worker.unanswered = worker.unanswered, None
         assert call is not None
         running = {job.token: job for job in self.model.having("active") if not job.torn}
@@ -141,7 +142,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         same("claimed jobs", [claimed_fields(job) for job in reply.jobs], expected)
         same("refused", reply.refused, call.refused)
         assert not reply.posted or self.model.outbox is not None, "there is nothing to relay"
-        assert reply.due in call.due, f"to claim again at {reply.due}, the model says one of {call.due}"
+        assert reply.due in call.due, f"the next claim is due at {reply.due}, the model expects one of {call.due}"
         same("the server's time", reply.now, self.model.now)
         worker.held |= {job.token: job.id for job in jobs}
         worker.registered = call.free > 0
@@ -155,7 +156,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         if number % 3 == 0 and stale:
             held.append(stale[number // 3 % len(stale)])
         lost, revoked = run(self.functions.renew_leases(name, b"info", held, 10))
-        same("answer of renew", (set(lost), set(revoked)), self.model.renew(name, held))
+        same("reply of renew", (set(lost), set(revoked)), self.model.renew(name, held))
         for token in lost:
             worker.held.pop(token, None)
         self.dirty = True
@@ -167,7 +168,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         delivery=DELIVERY,
     )
     def trouble(self, name: str, what: str, delivery: Delivery) -> None:
-        """A crashed worker forgets everything, its leases run on; what is closed must hold nothing."""
+        """A crashed worker forgets everything, and its leases run on. A closed worker must hold nothing."""
         worker = self.workers[name]
         if what == "old number":
             self.send_old_number(worker)
@@ -190,7 +191,9 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
             same("handed back", count, self.model.close_worker(worker.name))
 
     def send_old_number(self, worker: Worker) -> None:
-        """A call older than the lane's last one comes from a broken caller: refused, and nothing changes."""
+        """A call with a number below the channel's last one comes from a broken client. It is refused and changes
+        nothing.
+        """
         lane = worker.lane
         if lane.number > 1 and worker.unanswered is None:
             head = (lane.name, lane.number - 1, worker.name, 5, 1000, "u", "0 0")
@@ -199,7 +202,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
                 run(self.functions.settle_and_claim(SettleRequest(lane, lane.number - 1, head, "")))
             except ReplyError as refused:
                 error = str(refused)
-            assert error.startswith("GLIDEMQ REPLAY"), f"an older call was answered with {error or 'success'}"
+            assert error.startswith("GLIDEMQ REPLAY"), f"an older call returned {error or 'success'}"
             self.dirty = True
 
     # Time.
@@ -216,21 +219,21 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         known = set(self.model.alive)
         expected, found = self.model.sweep(most, interval, gap), None
         for name in known - set(self.model.alive):
-            self.wakeups.dies(name)  # long without a sign of life: forgotten
+            self.wakeups.dies(name)  # forgotten after a long time without a sign of life
         while (reply := run(self.functions.sweep(most, interval, gap, resume=found is not None))) is not None:
             found = found or (set[str](), set[str]())
             found[0].update(reply.recovered)
             found[1].update(reply.failed)
-            same("whether something is left to relay", reply.posted, self.model.has_outbox)
+            same("whether the outbox has entries to relay", reply.posted, self.model.has_outbox)
             due = self.model.next_slot()
             wanted = None if due is None else max(0, due - self.model.now) / 1000
-            same("when the next slot comes", reply.next_slot, wanted)
+            same("next fire time", reply.next_slot, wanted)
             if not reply.more:
                 break
-        same("answer of sweep", found, expected)
+        same("reply of sweep", found, expected)
 
     @action(2, most=st.sampled_from([1, 5, 5]), delivery=DELIVERY)
     def lapse(self, most: int, delivery: Delivery) -> None:
-        """Nobody renews for longer than most leases last, while others sweep."""
+        """Let most leases expire because no worker renews, while other calls sweep."""
         self.advance(63_000)
         self.sweep(most, 0, 10**9, delivery)

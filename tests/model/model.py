@@ -1,7 +1,7 @@
-"""The rules of one queue in plain Python: what every call does to the jobs, and what it answers.
+"""The rules of one queue in plain Python: the effect of each call on the jobs, and its reply.
 
-lines.py tells how jobs wait; read on here, then claims.py, then upkeep.py with time and leases. No storage, no bytes
-on a wire: those are the library's, and machine.py compares the two after each step.
+Read lines.py (how jobs wait) first, then this module, claims.py and upkeep.py (time and leases). The model has no
+storage and no wire format. machine.py compares it with the library after each step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.model.parts import DEFAULT_RETENTION, FINAL, Dedup, Final, Job, NewJo
 from tests.model.posting import PostingQueue
 
 HOLD_MS = 60_000
-"""A result somebody waits for stays readable at least this long."""
+"""The minimum time for which an awaited result stays readable."""
 
 
 class Queue(PostingQueue):
@@ -21,30 +21,30 @@ class Queue(PostingQueue):
 
     def __init__(self, now: int, *, step: int) -> None:
         super().__init__(now, step=step)
-        self.keep: dict[Final, Retention | None] = {"completed": None, "failed": None}  # applied last
+        self.keep: dict[Final, Retention | None] = {"completed": None, "failed": None}  # the last one that was applied
         self.last_id = 0
-        self.first = ""  # the job that the one to add has to follow
+        self.first = ""  # the job that the new job has to follow
 
     # Adding.
 
     def add(self, new: Sequence[NewJob], named: Sequence[str]) -> dict[int, str]:
-        """Answer why some were not added, or wait for the end of another job.
+        """Add jobs, or let them wait for the end of another job; return the reasons for which some were not added.
 
-        `named`: the ids that the queue answered, chosen where none is asked.
+        `named`: the ids that the queue returned. It generates one where the caller passes none.
 
-        Chosen ids are growing numbers; one that somebody uses as a custom id is skipped, never overwritten.
+        Generated ids are growing numbers. The server skips a number that a user already took as a custom id.
         """
         outcomes = dict[int, str]()
         custom = {one.id for one in new}
         for position, (one, id_) in enumerate(zip(new, named, strict=True)):
             word, owner = self.in_the_way(one)
             if word:
-                assert id_ == owner, f"the job in the way is {owner}, named {id_}"
+                assert id_ == owner, f"the existing job is {owner}, returned was {id_}"
                 outcomes[position] = word
                 self.note("duplicate", owner, one.dedup.id if one.dedup else "")
                 continue
             if one.id:
-                assert id_ == one.id, f"asked for the id {one.id}, named {id_}"
+                assert id_ == one.id, f"added with the id {one.id}, returned was {id_}"
             else:
                 self.take_id(id_, custom)
             if self.first:
@@ -53,13 +53,15 @@ class Queue(PostingQueue):
         return outcomes
 
     def take_id(self, id_: str, custom: Collection[str] = ()) -> None:
-        """The server generated it."""
+        """Note an id that the server generated."""
         assert int(id_) > self.last_id, f"the generated id {id_} follows {self.last_id}"
         assert id_ not in {*self.jobs, *custom}, f"the generated id {id_} is a custom one"
         self.last_id = int(id_)
 
     def in_the_way(self, one: NewJob) -> tuple[str, str]:
-        """Why this one is not added, and for whom; a job that waits gives way to a debounced one."""
+        """Return the reason for which this job is not added, and the existing job. A waiting job gives way to a
+        debounced one.
+        """
         replaced = self.first = ""
         if one.dedup and one.dedup.mode != "keep_last":
             word, owner = self._owner(one.dedup)
@@ -76,7 +78,7 @@ class Queue(PostingQueue):
         return self._taker(one, one.dedup.id) if one.dedup and one.dedup.mode == "keep_last" else ("", "")
 
     def _taker(self, one: NewJob, wanted: str) -> tuple[str, str]:
-        """The job that takes its data; or `first` is the one that it comes after, if there is one."""
+        """Return the job that takes its data. If there is none, `first` is the job that it follows."""
         ends, id_ = self.owners.get(wanted, (1, ""))
         owner = self.get(id_)
         if 0 < ends <= self.now or owner is None or owner.over:
@@ -87,7 +89,7 @@ class Queue(PostingQueue):
                 job.name, job.data = one.name, one.data
                 return "duplicate", job.id
             if job is owner and owner.state != "active" and not owner.fence:
-                return "", ""  # too late to start
+                return "", ""  # expired
         promoted = successor is not None and not successor.over and successor.fence
         self.first = successor.id if successor is not None and promoted else owner.id
         return "", ""
@@ -107,7 +109,7 @@ class Queue(PostingQueue):
         if owner is None or owner.over:
             return "", ""
         if owner.state != "active" and owner.expires is not None and owner.expires <= self.now:
-            return "", ""  # too late to start, and only not yet failed for it
+            return "", ""  # expired, but not failed for it yet
         if wanted.mode == "simple":
             return "duplicate", id_
         return ("", "") if owner.fence else ("replace", id_)
@@ -141,7 +143,7 @@ class Queue(PostingQueue):
             self.to_line(job)
 
     def _let_go(self, wanted: str) -> None:
-        """Another job owns the id from now on: nobody comes after the one before."""
+        """Make another job the owner of the id. The successor of the previous owner is dropped."""
         successor = self.successors.pop(wanted, "")
         if successor:
             self.marks.pop(successor, None)
@@ -150,7 +152,7 @@ class Queue(PostingQueue):
     # Settling.
 
     def settle(self, runs: Sequence[Settled]) -> dict[int, str]:
-        """End runs; answer why some were refused. A refused run changes nothing."""
+        """End runs; return the reasons for which some were refused. A refused run changes nothing."""
         refused = self._refusals(runs)
         ended: dict[tuple[Final, Retention | None, int | None], list[Job]] = {}
         for position, run in enumerate(runs):
@@ -158,9 +160,9 @@ class Queue(PostingQueue):
                 job = self.jobs[run.id]
                 state = self._apply(job, run)
                 if state:
-                    # A run that was revoked did not say what is to be kept.
-                    told = run.verb in "cf"
-                    policy = run.retention if told else None, run.ttl if told else job.result_ttl
+                    # A run that was revoked did not state a retention.
+                    stated = run.verb in "cf"
+                    policy = run.retention if stated else None, run.ttl if stated else job.result_ttl
                     ended.setdefault((state, *policy), []).append(job)
         for jobs in ended.values():
             for job in jobs:
@@ -172,7 +174,7 @@ class Queue(PostingQueue):
         return refused
 
     def _refusals(self, runs: Sequence[Settled]) -> dict[int, str]:
-        """The fence: only the present lease of a job settles it, and only once."""
+        """The fencing token: only the present lease of a job can settle it, and only once."""
         refused, seen = dict[int, str](), set[str]()
         for position, run in enumerate(runs):
             job = self.jobs.get(run.id)
@@ -180,24 +182,24 @@ class Queue(PostingQueue):
                 refused[position] = "missing"
                 self.clean_up(job, run.id)
                 if job is not None and job.state == "active" and job.token == run.token:
-                    self.forget(job)  # nothing is left of it now
+                    self.forget(job)  # nothing is left of the job now
             elif job.state != "active" or job.token != run.token or run.token in seen:
                 refused[position] = "stale"
             seen.add(run.token)
         return refused
 
     def clean_up(self, job: Job | None, id_: str) -> None:
-        """What stood beside a record that was deleted by hand goes when that is found out."""
+        """Remove the remains of a record that was deleted by hand when a call discovers the deletion."""
         self.free_dedup(id_)
         if job is not None:
             job.expires = job.moved = None
             job.revoking, job.waiters, job.logs = False, [], []
 
     def _apply(self, job: Job, run: Settled) -> Final | None:
-        """What one run comes to; answers the final state if it is one."""
+        """Apply the outcome of one run; return the final state if there is one."""
         verb, reason, cause = run.verb, run.reason, run.cause
         if job.revoking and verb != "c":
-            verb, reason, cause = "f", "revoked", "revoked"  # a revoked job does not come back
+            verb, reason, cause = "f", "revoked", "revoked"  # a revoked job is not retried
         if verb == "c":
             job.result = run.payload
             return "completed"
@@ -226,7 +228,7 @@ class Queue(PostingQueue):
         return None
 
     def _hold_back(self, job: Job, delay: int) -> None:
-        """Somebody outside said wait: the job's key does, or for an unkeyed job the queue."""
+        """Apply a rate limit that the handler reported: to the job's key, or to the queue for an unkeyed job."""
         if job.key is not None:
             key = self.keys[job.key]
             key.paused_until = max(key.paused_until, self.now + delay)
@@ -236,14 +238,16 @@ class Queue(PostingQueue):
     # Ends.
 
     def fail(self, job: Job, reason: str) -> None:
-        """Failed by the queue, not by a run: no failure is counted."""
+        """Fail a job by the queue and not by a run. The failure counter does not change."""
         job.reason = job.cause = reason
         self.post(job, reason, reason)
         self.release_held(1)
         self._store("failed", None, job.result_ttl, [job])
 
     def release_held(self, ended: int | None = None) -> None:
-        """Records that nobody may still be reading go, if nothing else keeps them. Who adds some clears some."""
+        """Remove records that no client may still be reading and that nothing else keeps. A call that adds some removes
+        some.
+        """
         held = [job for job in self.jobs.values() if job.held is not None and job.held <= self.now]
         held.sort(key=lambda job: (job.held or 0, job.id))
         for job in held if ended is None else held[: 10 + 2 * ended]:
@@ -255,7 +259,9 @@ class Queue(PostingQueue):
             del self.jobs[job.id]
 
     def confirm_replies(self, channel: str, ids: Sequence[str]) -> None:
-        """A channel has the answers of these; a record that no other channel waits for is kept as the policy says."""
+        """Note that a channel has received these results. The policy decides about a record that no other channel waits
+        for.
+        """
         free = False
         for id_ in ids:
             free = self._confirm(channel, id_) or free
@@ -273,14 +279,14 @@ class Queue(PostingQueue):
         return True
 
     def trim_kept(self) -> None:
-        """Apply the policies that hold."""
+        """Apply the retention policies."""
         for state in FINAL:
             count, age = self.keep[state] or DEFAULT_RETENTION[state]
             self._trim(state, count)
             self._discard_older(state, age)
 
     def _trim(self, state: Final, count: int) -> None:
-        """Keep the newest; what is over and not removed yet costs none its place."""
+        """Keep the newest jobs. Expired jobs that still exist do not count."""
         kept = self.ended(state)
         over = sum(job.held is not None and job.held <= self.now for job in self.having(*FINAL))
         ordinary = sum(job.position <= self.now for job in kept) - over
@@ -288,14 +294,14 @@ class Queue(PostingQueue):
             self._discard(kept[: max(0, ordinary - count)])
 
     def is_gone(self, job: Job) -> bool:
-        """Its time is over, and only nobody has removed it yet."""
+        """Return whether the job has expired, even if it still exists."""
         return bool(job.drop) and job.held is not None and job.held <= self.now
 
     def _store(self, state: Final, retention: Retention | None, ttl: int | None, jobs: list[Job]) -> None:
-        """Tell the waiters, then keep what the policy keeps; a job somebody waited for stays a while.
+        """Notify the waiters, then apply the retention policy. A job that a client waited for stays for a while.
 
-        The policy of the job that ends last holds for the whole set. (The default one leaves ages to the sweep.) A job
-        with a time to live of its own has no policy, and is none of those that a policy counts.
+        The policy of the job that ends last applies to the whole set. (The default policy leaves ages to the sweep.) A
+        job with a time to live has no policy, and no policy counts it.
         """
         count, age = retention or DEFAULT_RETENTION[state]
         for job in jobs:
@@ -326,7 +332,7 @@ class Queue(PostingQueue):
         job.position = job.held
 
     def set_result_ttl(self, id_: str, ttl: int | None) -> str:
-        """It stays so long from now on; None: as the policy says, if it had a time to live."""
+        """Keep the ended job for this time. None: as the policy says, if it had a time to live."""
         job = self.get(id_)
         if job is None:
             return "missing"
@@ -351,7 +357,7 @@ class Queue(PostingQueue):
             if job.held is None:
                 del self.jobs[job.id]
 
-    # What users do.
+    # Actions of users.
 
     def remove(self, id_: str, detail: str = "") -> str:
         job = self.get(id_)
@@ -362,7 +368,7 @@ class Queue(PostingQueue):
         return "ok"
 
     def _own_again(self, job: Job) -> None:
-        """A retried job takes its deduplication id again, unless that is over or another one has it."""
+        """A retried job takes its deduplication id again unless the id has ended or has another owner."""
         if job.dedup is None:
             return
         ends, wanted = job.dedup
@@ -371,7 +377,7 @@ class Queue(PostingQueue):
             self.owners[wanted], self.marks[job.id] = (ends, job.id), wanted
 
     def retry(self, id_: str) -> str:
-        """Again, with fresh attempts; the fence goes on counting."""
+        """Start the job again with fresh attempts. The fencing token continues to grow."""
         job = self.get(id_)
         if job is None:
             return "missing"
@@ -384,9 +390,9 @@ class Queue(PostingQueue):
         return "ok"
 
     def start_anew(self, job: Job, how: str) -> None:
-        """As if it had never run."""
+        """Reset the job to the state before its first run."""
         job.changes += 1
-        job.waiters = []  # they were told of the end
+        job.waiters = []  # they have been notified of the end
         job.failures = job.stalls = 0
         job.ended = job.result = job.error = job.reason = job.cause = job.progress = job.held = None
         job.drop = ""
@@ -395,7 +401,7 @@ class Queue(PostingQueue):
         self.note("waiting", job.id, how)
 
     def revoke(self, id_: str) -> str:
-        """It will not run (again): failed at once, or when its run ends."""
+        """Revoke the job: it fails immediately, or when its run ends."""
         job = self.get(id_)
         if job is None:
             return "missing"
@@ -419,7 +425,7 @@ class Queue(PostingQueue):
         return "ok"
 
     def change_priority(self, id_: str, priority: int) -> str:
-        """In its line it stands as if it came now; in its key's line it keeps its place among equals."""
+        """Change the priority. In its line the job counts as new; in its key's line it keeps its position."""
         job = self.get(id_)
         if job is None:
             return "missing"
@@ -435,7 +441,7 @@ class Queue(PostingQueue):
         return "ok"
 
     def change_delay(self, id_: str, delay: int) -> str:
-        """It starts so long from now; 0: as soon as it can. A keyed job that waited gives up its place."""
+        """Delay the job by this time; 0: start it as soon as possible. A waiting keyed job gives up its position."""
         job = self.get(id_)
         if job is None:
             return "missing"
@@ -451,7 +457,7 @@ class Queue(PostingQueue):
         return "ok"
 
     def update(self, id_: str, token: str, kind: str, value: str) -> str:
-        """Progress, data or a log line; a run may write only while the job is its own."""
+        """Write progress, data or a log line. A run may write only while it owns the job."""
         job = self.get(id_)
         if job is None:
             return "missing"
@@ -485,7 +491,7 @@ class Queue(PostingQueue):
             job.waiters = [one for one in job.waiters if one != channel]
 
     def set_paused(self, paused: bool) -> None:
-        """Only a change is an event."""
+        """Publish an event only for a change."""
         if paused != self.paused:
             self.paused = paused
             self.note("paused" if paused else "resumed", "")
@@ -493,5 +499,5 @@ class Queue(PostingQueue):
     # Damage.
 
     def tear(self, id_: str) -> None:
-        """Somebody deletes the record by hand. The place is cleaned up when it is next touched."""
+        """Delete the record as a user of the server might. The next call that visits the job removes its remains."""
         self.jobs[id_].torn = True

@@ -1,7 +1,7 @@
-"""What the model speaks of: a job, what is asked of a queue, and what a queue reports.
+"""The values of the model: a job, the requests of clients, and the events of a queue.
 
-The rules themselves are in lines.py (waiting, keys, limits), model.py (adding, ending, users), claims.py (what a claim
-may answer) and upkeep.py (time, leases, recovery).
+The rules are in lines.py (waiting, keys, limits), model.py (adding, ending, users), claims.py (the choice of claims)
+and upkeep.py (time, leases, stalls).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ READY: tuple[State, ...] = ("waiting", "prioritized", "key-waiting")
 """The states of a job that waits for its claim."""
 
 Retention = tuple[int, int]
-"""How many, and for how many ms; -1 = without limit."""
+"""Keep this many jobs, for this many ms; -1 = no limit."""
 DEFAULT_RETENTION: dict[Final, Retention] = {"completed": (1_000, 86_400_000), "failed": (10_000, 2_592_000_000)}
 
 
@@ -26,8 +26,8 @@ class Event(NamedTuple):
     detail: str = ""
 
 
-class Letter(NamedTuple):
-    """Where a dead letter comes from, and why it failed there."""
+class Origin(NamedTuple):
+    """The origin of a dead letter and the cause of its failure."""
 
     queue: str
     id: str
@@ -39,7 +39,7 @@ class Letter(NamedTuple):
 
 
 class Dedup(NamedTuple):
-    """Of several adds with this id, one job."""
+    """A deduplication: several adds with this id store one job."""
 
     id: str
     mode: Literal["simple", "throttle", "debounce", "keep_last"]
@@ -47,7 +47,7 @@ class Dedup(NamedTuple):
 
 
 class NewJob(NamedTuple):
-    """What is asked of `add`; id "" asks for a generated one."""
+    """A request of `add`. An empty id asks for a generated one."""
 
     id: str = ""
     name: str = "n"
@@ -70,7 +70,7 @@ class NewJob(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """A run that ended. Verbs: c complete, f fail, r retry, d delay, b hand back, l limited."""
+    """A run that ended. Verbs: c complete, f fail, r retry, d delay, b release, l rate-limited."""
 
     verb: str
     id: str
@@ -80,7 +80,7 @@ class Settled(NamedTuple):
     delay: int = 0
     reason: str = "error"
     cause: str = "retries_exhausted"
-    ttl: int | None = None  # the record stays exactly so long, whatever the retention
+    ttl: int | None = None  # the record stays for exactly this time, whatever the retention
 
 
 @dataclass(eq=False)
@@ -88,38 +88,38 @@ class Job:
     id: str
     name: str
     data: str
-    lease: int | None  # the job's own; else the claiming worker's
+    lease: int | None  # the job's own policy, or the policy of the worker that claimed it
     priority: int = 0
     lifo: bool = False
     key: str | None = None
     cost: int = 1_000
     result_ttl: int | None = None  # of an end by the queue itself
-    dedup: tuple[int, str] | None = None  # the deduplication id that it owns or owned, and the instant that ends
-    after: tuple[str, int] = ("+", 0)  # of one that follows another job: when it is due once that has ended
+    dedup: tuple[int, str] | None = None  # the deduplication id that it owns or owned, and the end of its time
+    after: tuple[str, int] = ("+", 0)  # of a job that follows another one: its due time after the end of that job
     ending: bool = False  # its run is being settled for good
     state: State = "waiting"
-    line: int = 0  # its place in the line: grows with each entry into the line
-    seat: int = 0  # its place in its key's line, kept when it comes back; 0: none yet
-    returned: bool = False  # came back unfinished: stands before the line
-    laned: bool = False  # its last run did not begin in the plain line
-    resting: bool = False  # waits for its next attempt, and keeps its place in its key's line
+    line: int = 0  # its position in the line; it grows with each entry into the line
+    seat: int = 0  # its position in its key's line, kept after a release; 0: none yet
+    returned: bool = False  # released: waits before all others of the line
+    laned: bool = False  # its last run did not start from the plain line
+    resting: bool = False  # waits for its next attempt, and keeps its position in its key's line
     due: int = 0
-    changes: int = 0  # how often somebody put it elsewhere: it was changed, or started anew
-    expires: int | None = None  # must start before this
+    changes: int = 0  # how often it was moved: changed or restarted
+    expires: int | None = None  # must start before this time
     # The present or last run.
-    token: str = ""  # the lease, named by the server; "?" until it was seen
-    letter: str = "s"  # where the run stands
+    token: str = ""  # the lease, named by the server; "?" until the test has seen it
+    stream: str = "s"  # the stream of the run
     worker: str = ""
     fence: int = 0
     lock: int = 0
     idle: int = 0  # age of the lease: since the claim or the last renewal
-    claimed: int = 0  # when
+    claimed: int = 0  # time of the claim
     renewed: bool = False  # since the claim
     revoking: bool = False
-    # What was counted and written.
+    # Counters and written data.
     failures: int = 0
     stalls: int = 0
-    undelivered: int = 0  # claims whose reply a worker that lives did not receive
+    undelivered: int = 0  # claims whose reply a live worker did not receive
     progress: str | None = None
     logs: list[str] = field(default_factory=list[str])
     # The end.
@@ -127,14 +127,14 @@ class Job:
     result: str | None = None
     error: str | None = None
     reason: str | None = None
-    cause: str | None = None  # why it failed for good
-    origin: Letter | None = None  # it was moved here
-    moved: int | None = None  # a moved one that has not ended: when it failed there
-    waiters: list[str] = field(default_factory=list[str])  # channels; of an ended job those without the answer
-    held: int | None = None  # somebody may still read the result until then
-    drop: Literal["", "1", "t"] = ""  # it goes when its hold ends: nothing else keeps it; or it has a time to live
-    position: int = 0  # among those that ended: when it did, or when its time to live ends
-    torn: bool = False  # its record was deleted by hand; its place is still there
+    cause: str | None = None  # the cause of the final failure
+    origin: Origin | None = None  # it was moved here
+    moved: int | None = None  # of a moved job that has not ended: the time of its failure there
+    waiters: list[str] = field(default_factory=list[str])  # channels that wait for the result
+    held: int | None = None  # a client may still read the result until then
+    drop: Literal["", "1", "t"] = ""  # it is removed when no client can be reading it
+    position: int = 0  # sort key among the ended jobs: its end, or the end of its time to live
+    torn: bool = False  # its record was deleted by hand; its location still has it
 
     @property
     def over(self) -> bool:
@@ -146,16 +146,16 @@ class Job:
 
     @property
     def route(self) -> tuple[object, ...]:
-        """How it waits."""
+        """Describe how the job waits."""
         if self.key is not None:
             return "k", self.priority, self.cost, self.key
         return ("p", self.priority) if self.priority else ("l",) if self.lifo else ()
 
     @property
     def line_name(self) -> str:
-        """The line in which a job that waits stands: each is claimed from its head."""
+        """Return the line in which a waiting job is. Claims take the head of each line."""
         if self.key is not None:
             return f"key {self.key}"
         if self.returned:
-            return "back from the lane" if self.laned else "back from the line"
+            return "returned from the active stream" if self.laned else "returned from the line"
         return "prioritized" if self.priority else "lifo" if self.lifo else "plain"

@@ -1,4 +1,4 @@
-"""Posting: what must reach another queue waits in the outbox until somebody relays it."""
+"""Posting: jobs for another queue wait in the outbox until a relayer delivers them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tests.model.lines import Lines
-from tests.model.parts import Job, Letter
+from tests.model.parts import Job, Origin
 
 NAME = "queue"
 MOST_POSTED = 8
@@ -22,7 +22,7 @@ class Posted(NamedTuple):
     name: str
     data: str
     options: tuple[int | None, int | None]  # lease, time to live of the result
-    letter: Letter
+    letter: Origin
 
 
 class PostingQueue(Lines):
@@ -30,26 +30,28 @@ class PostingQueue(Lines):
 
     def __init__(self, now: int, *, step: int) -> None:
         super().__init__(now, step=step)
-        self.dead_letter = ""  # the queue that dead letters go to; "" is none
-        self.outbox: list[Posted] | None = None  # None: there is no such key
+        self.dead_letter = ""  # the name of the dead-letter queue; "": none
+        self.outbox: list[Posted] | None = None  # None: the key does not exist
         self.entries: list[str] = []  # of the outbox, named by the server
-        self.last_entry = ""  # of an outbox that is gone
-        self.relaying: tuple[int, str] | None = None  # until when, and who
+        self.last_entry = ""  # of a removed outbox
+        self.relaying: tuple[int, str] | None = None  # end of the relayer's turn, and its id
         self.posts: list[Posted] = []  # of the present step, in no order
 
     def post(self, job: Job, cause: str, reason: str) -> None:
-        """It failed for good: move it, unless somebody wished so, or it failed where it was moved to."""
+        """Post a job that failed for good, unless a user revoked it or it had been moved here."""
         if self.dead_letter and cause != "revoked" and job.origin is None:
-            letter = Letter(NAME, job.id, cause, reason, job.failures, self.now, job.route)
+            letter = Origin(NAME, job.id, cause, reason, job.failures, self.now, job.route)
             options = job.lease, job.result_ttl
             self.posts.append(Posted(self.dead_letter, f"{NAME}/{job.id}/", job.name, job.data, options, letter))
 
     def accept(self, rows: Sequence[Posted]) -> None:
-        """This is what a step wrote to the outbox: all that was posted, in some order, unless it became full."""
+        """Check the entries that a step wrote to the outbox: everything that was posted, in some order, up to the room
+        in it.
+        """
         room = MOST_POSTED - len(self.outbox or ())
         assert len(rows) == min(len(self.posts), room), f"{self.posts} in an outbox with room for {room} made {rows}"
         for row in rows:
-            assert row in self.posts, f"{row} was posted, the model says one of {self.posts}"
+            assert row in self.posts, f"{row} was posted, the model expects one of {self.posts}"
             self.posts.remove(row)
             self.note("dead-lettered", row.letter.id, row.to)
         self.outbox = [*(self.outbox or ()), *rows] if rows else self.outbox
@@ -60,7 +62,7 @@ class PostingQueue(Lines):
         return self.outbox is not None or bool(self.posts)
 
     def relay(self, holder: str, after: str, done: Sequence[str]) -> tuple[str, list[tuple[str, Posted]]]:
-        """Take out what arrived; answer a step of what stands behind `after`, if nobody else relays."""
+        """Remove delivered entries; return the entries after `after`, if no other relayer has its turn."""
         for entry in done:
             if entry in self.entries and self.outbox is not None:
                 del self.outbox[self.entries.index(entry)]

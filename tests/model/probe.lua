@@ -1,4 +1,4 @@
--- probe: appended to the test build of the library. A clock that stands still, and one look at all that is stored.
+-- probe: appended to the test build of the library. A clock that does not move, and one function that reads all stored data.
 
 local stopped = 0
 
@@ -16,7 +16,7 @@ local function pending_of(stream)
   return rows.err and {} or rows
 end
 
--- base ms grain: pending entries grow older by ms. What the server's own clock added is rounded off to the grain.
+-- base ms grain: pending entries grow older by ms. The time that the server's own clock added is rounded off to the grain.
 register('modelAge', function(base, args)
   local ms, grain = tonumber(args[1]), tonumber(args[2])
   for _, name in ipairs({':stream', ':lane'}) do
@@ -35,7 +35,7 @@ end
 local LINES = {keyq = {'ZRANGE', 0, -1}, keyrest = {'SMEMBERS'}, dedup = {'GET'},
   scheduler = {'HGETALL'}}
 
--- base event: everything, read without the library's own readers; events after the given entry.
+-- base event: returns all stored data without the library's own readers, and the events after the given entry.
 register('modelProbe', function(base, args)
   local keys = redis.call('KEYS', base .. ':*')
   local records, logs, lines = {}, {}, {}

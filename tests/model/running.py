@@ -1,4 +1,4 @@
-"""Running the machine: how many steps, on which seed, against which text of the library."""
+"""Runs the machine: the number of steps, the seed, and the text of the library."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from glidemq_async.functions import loader
 from tests.model.choices import STEP
+from tests.model.dead_letters import MOST_MOVED, WALK_STEP
 from tests.model.driver import Driver
-from tests.model.letters import MOST_MOVED, WALK_STEP
 from tests.model.machine import QueueMachine
 from tests.model.posting import MOST_POSTED, RELAY_STEP
 
@@ -32,7 +32,7 @@ SMALLER_STEPS = (
 
 
 def library(changes: Sequence[Change] = ()) -> str:
-    """The test build with its steps made small, so that they are seen, and with these changes."""
+    """Return the test build with small steps, so that the tests see several of them, and with these changes."""
     text = loader.source(testing=True)
     for file, name, value in SMALLER_STEPS:
         block = _block(text, file)
@@ -40,20 +40,20 @@ def library(changes: Sequence[Change] = ()) -> str:
         assert count == 1, f"{file}.lua names {name} {count} times"
         text = text.replace(block, smaller)
     for old, new in changes:
-        assert text.count(old) == 1, f"found {text.count(old)} times, expected once in the Lua: {old!r}"
+        assert text.count(old) == 1, f"occurs {text.count(old)} times in the Lua instead of once: {old!r}"
         text = text.replace(old, new)
     return text
 
 
 def _block(text: str, file: str) -> str:
-    """What this file is in the whole text: from its heading to that of the next file."""
+    """Return the part of a file in the complete text: from its heading to the next heading."""
     found = re.search(rf"^-- {file}: .*?(?=^do\n-- \w+: |\Z)", text, flags=re.MULTILINE | re.DOTALL)
-    assert found is not None, f"the Lua has no block that is headed {file}"
+    assert found is not None, f"the Lua has no block with the heading {file}"
     return found[0]
 
 
 def run_machine(driver: Driver, steps: int, number: int, *, shrink: bool = True) -> int:
-    """Take about so many random steps from this seed; answer how many were taken. Raises at a difference."""
+    """Take about this number of random steps from this seed; return the number of steps. Raises at a difference."""
     phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
 
     class Machine(QueueMachine):

@@ -1,4 +1,4 @@
-"""Processes that keep job schedulers: what they have read may be old by the time they act on it."""
+"""Processes that run job schedulers. A process may act on a schedule that another client has changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glidemq_async.functions.scheduler_calls import DueScheduler, Firing, Schedu
 from tests.model.choices import DELIVERY, NEW, NUMBER, action
 from tests.model.compare import same
 from tests.model.driver import Delivery, run
-from tests.model.ground import Ground
+from tests.model.machine_base import Ground
 from tests.model.parts import NewJob
 from tests.model.scheduling import Template
 from tests.model.worker import add_request
@@ -21,7 +21,7 @@ IDS = st.sampled_from(["s", "s", "t"])
 PROCESSES = st.sampled_from(["p1", "p2", "p3"])
 MOST_SLOTS = 3
 ALONE = st.sampled_from([True, False, False, None])
-"""None: the next slot is counted from the end of the job."""
+"""None: the next fire time counts from the end of the job."""
 
 
 class ScheduleActions(Ground):
@@ -29,13 +29,13 @@ class ScheduleActions(Ground):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known: dict[str, StoredScheduler | None] = {}  # as somebody has read them
+        self.known: dict[str, StoredScheduler | None] = {}  # as a process has read them
         self.slots_fired: set[tuple[str, int, int]] = set()
 
     def look_up(self, id_: str, fresh: bool) -> StoredScheduler | None:
         if fresh or self.known.get(id_) is None:
             now, [self.known[id_]] = run(self.functions.get_schedulers([id_]))
-            same("the server's time", now, self.model.now)
+            same("server time", now, self.model.now)
         return self.known[id_]
 
     @action(2, id_=IDS, process=PROCESSES, kind=st.sampled_from(NEW), limit=st.sampled_from([None, None, 1, 3]),
@@ -53,14 +53,14 @@ class ScheduleActions(Ground):
         fresh: bool,
         delivery: Delivery,
     ) -> None:
-        """The next slot stays, or is one to come; or it has ended."""
+        """Choose a next fire time: the stored one, a later one, or none."""
         self.made += 1
         job = kind._replace(id="", name=f"n{self.made}", data=f"d{self.made}", at=None, reply=None)
         if self.plain:
             job = job._replace(priority=0, lifo=False, key=None, dedup=None)
         seen = self.look_up(id_, fresh)
         next_slot = seen.next if seen and keep else None if start is None else self.model.now + start
-        after = EVERY_MS if alone is None else None  # the next slot is counted from the end of the job
+        after = EVERY_MS if alone is None else None  # the next fire time counts from the end of the job
         if after is not None:
             job = job._replace(dedup=None)
         template = Template(f"every {self.made}", job, limit, bool(alone), after)
@@ -73,19 +73,19 @@ class ScheduleActions(Ground):
         self.driver.delivery, self.dirty = delivery, True
         answer = run(self.functions.upsert_scheduler(process, id_, seen, wire, next_slot))
         as_seen = (_rev(seen), seen.next) if seen else None
-        same("answer of upsertScheduler", answer, self.model.upsert(process, id_, as_seen, template, next_slot))
+        same("reply of upsertScheduler", answer, self.model.upsert(process, id_, as_seen, template, next_slot))
 
     @action(4, id_=IDS, number=NUMBER, fresh=st.booleans(), ends=st.sampled_from([False] * 7 + [True]),
             delivery=DELIVERY)  # fmt: skip
     def fire(self, id_: str, number: int, fresh: bool, ends: bool, delivery: Delivery) -> None:
-        """Some of the slots that have come, and now and then one that has not."""
+        """Fire some of the due fire times, and sometimes one that is not due."""
         seen = self.look_up(id_, fresh)
         if seen is None or seen.next is None:
             limit = 3 if number % 2 else None
             self.upsert(id_, "p1", NEW[number % 8 * 9], limit, number % 3 > 0, EVERY_MS, False, True, delivery)
             return
         if number % 4:
-            # Whoever fires waits for the slot.
+            # A process waits for the fire time before it fires.
             self.pass_time(max(0, -(-(seen.next - self.model.now) // EVERY_MS) * EVERY_MS))
         due = [*range(seen.next, self.model.now + 1, EVERY_MS)] or [seen.next]
         slots = due[-(number % MOST_SLOTS) :] if number % MOST_SLOTS else due[:1] if number % 5 else []
@@ -102,13 +102,13 @@ class ScheduleActions(Ground):
         fired = done != "moved"
         assert done in ("moved", len(slots))
         same(
-            "answer of fireSchedulers",
+            "reply of fireSchedulers",
             fired,
             self.model.fire(id_, (_rev(seen), seen.next), slots, skipped, next_slot),
         )
         if fired and stored and stored.fired > before:
             for slot in slots:
-                assert (id_, stored.born, slot) not in self.slots_fired, f"slot {slot} of {id_} was fired before"
+                assert (id_, stored.born, slot) not in self.slots_fired, f"fire time {slot} of {id_} was fired before"
                 self.slots_fired.add((id_, stored.born, slot))
 
     @action(2, id_=IDS, process=PROCESSES, delivery=DELIVERY,
@@ -120,7 +120,7 @@ class ScheduleActions(Ground):
         if what == "trigger":
             self.trigger(id_)
         elif what == "remove":
-            same("answer of remove", run(self.functions.remove_scheduler(id_)), self.model.remove_scheduler(id_))
+            same("reply of remove", run(self.functions.remove_scheduler(id_)), self.model.remove_scheduler(id_))
         elif what == "leave":
             run(self.functions.leave_schedules(process))
             self.model.leave_schedules(process)
@@ -130,15 +130,15 @@ class ScheduleActions(Ground):
             reply = run(self.functions.take_schedules(process, after, spread=self.made))
             rows = [(row.id, int(row.rev), row.slot) for row in reply.due]
             found = reply.holds_role, reply.is_first, reply.at, rows, reply.since
-            same("answer of takeSchedules", found, self.model.take_schedules(process, after))
+            same("reply of takeSchedules", found, self.model.take_schedules(process, after))
 
     def trigger(self, id_: str) -> None:
         reply = run(self.functions.trigger_scheduler(id_, "default"))
-        same("whether there is something to trigger", reply is not None, id_ in self.model.schedulers)
+        same("whether the scheduler exists", reply is not None, id_ in self.model.schedulers)
         if reply is not None:
             template = self.model.schedulers[id_].template
             same("job that was triggered", (reply.name, reply.data.decode()), (template.job.name, template.job.data))
-            same("answer of triggerScheduler", (reply.id, reply.outcome), self.model.trigger(id_, reply.id))
+            same("reply of triggerScheduler", (reply.id, reply.outcome), self.model.trigger(id_, reply.id))
 
     def check(self) -> None:
         super().check()

@@ -1,4 +1,4 @@
-"""Job schedulers: jobs that the queue adds by itself, each slot once whoever tries."""
+"""Job schedulers: jobs that the queue adds by itself. Each fire time adds one job, however many processes try."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ FIRING_MS = 90_000
 
 
 class Template(NamedTuple):
-    """What is told at an upsert: the jobs, how many of them at most, and whether each waits for the one before."""
+    """The arguments of an upsert: the jobs, their largest number, and whether each one waits for its predecessor."""
 
     spec: str
     job: NewJob
     limit: int | None = None
     alone: bool = False
-    after: int | None = None  # the next slot comes so long after the end of the last job
+    after: int | None = None  # delay from the end of the last job to the next fire time
 
 
 @dataclass
 class Scheduler:
-    """A scheduler and its history; next: its next slot, None when it has ended."""
+    """A scheduler and its history. `next` is its next fire time, or None when it has ended."""
 
     template: Template
     rev: int
@@ -45,23 +45,25 @@ class Scheduler:
 
 
 class ScheduledQueue(CleanedQueue):
-    """A queue with job schedulers, and processes that come at their slots."""
+    """A queue with job schedulers, and processes that come at their fire times."""
 
     def __init__(self, now: int, *, step: int) -> None:
         super().__init__(now, step=step)
         self.schedulers: dict[str, Scheduler] = {}
         self.last_rev = 0
-        self.roles: dict[int, tuple[str, int]] = {}  # first and second: a process, and when it comes at the latest
-        self.presence: tuple[int, int] | None = None  # since when and until when a process is present
+        self.roles: dict[int, tuple[str, int]] = {}  # first, second: a process, and its latest time
+        self.presence: tuple[int, int] | None = None  # times since and until which a process is present
 
     def next_slot(self) -> int | None:
-        """The next slot of all."""
+        """Return the next fire time of all schedulers."""
         return min((one.next for one in self.schedulers.values() if one.next is not None), default=None)
 
     def upsert(
         self, process: str, id_: str, seen: tuple[int, int | None] | None, template: Template, next_slot: int | None
     ) -> tuple[int, int] | None:
-        """Store it if it still is as it was seen (rev and next slot); its history stays. Who did comes at the slot."""
+        """Store a scheduler if it has not changed since the caller read it (rev and next fire time). Its history stays.
+        The caller then comes at the fire time.
+        """
         stored = self.schedulers.get(id_)
         if (None if stored is None else (stored.rev, stored.next)) != seen:
             return None
@@ -73,9 +75,9 @@ class ScheduledQueue(CleanedQueue):
         return self.now, 0 if due is None else self._take_role(process, due, first=True)[1]
 
     def _take_role(self, process: str, due: int, *, first: bool) -> tuple[int, int, int]:
-        """One process comes at the slot, a second one a little later, the others patrol.
+        """Assign the roles: one process comes at the fire time, a second one a little later, the others patrol.
 
-        Answers the role, the instant, and since when a process is present.
+        Return the role, the time, and since when a process is present.
         """
         since = self.now
         if self.presence is not None and self.now <= self.presence[1] <= self.now + 2 * FIRING_MS:
@@ -99,7 +101,9 @@ class ScheduledQueue(CleanedQueue):
     def take_schedules(
         self, process: str, after: tuple[int, str] | None
     ) -> tuple[bool, bool, int, list[tuple[str, int, int]], int]:
-        """Whether it holds a role and is first, when it comes again, what is due (id, rev, slot), and since when."""
+        """Return whether the process has a role and is first, when it comes again, what is due (id, rev, fire time),
+        and since when.
+        """
         rows = sorted((one.next, id_, one.rev) for id_, one in self.schedulers.items() if one.next is not None)
         if after is not None:
             stands = after[1] in self.schedulers and self.schedulers[after[1]].next == after[0]
@@ -116,7 +120,7 @@ class ScheduledQueue(CleanedQueue):
         self.roles = left
 
     def remove_scheduler(self, id_: str) -> bool:
-        """Its jobs stay."""
+        """Remove a scheduler. Its jobs stay."""
         found = self.schedulers.pop(id_, None)
         if found is not None and not self.schedulers:
             self.roles.clear()
@@ -124,7 +128,7 @@ class ScheduledQueue(CleanedQueue):
         return found is not None
 
     def fire(self, id_: str, seen: tuple[int, int], slots: Sequence[int], skipped: int, next_slot: int | None) -> bool:
-        """Add the jobs of these slots, if it still is as it was seen and their time has come."""
+        """Add the jobs of these fire times if they are due and the caller knows the present scheduler."""
         stored = self.schedulers.get(id_)
         if stored is None or (stored.rev, stored.next) != seen or any(slot > self.now for slot in slots):
             return False
@@ -167,14 +171,14 @@ class ScheduledQueue(CleanedQueue):
             stored.next = self.now + stored.template.after
 
     def trigger(self, id_: str, named: str) -> tuple[str, str]:
-        """Add a job now, named by the server; answer it, or the one in its way and the word."""
+        """Add a job now, named by the server; return it, or the existing job, and the reply code."""
         stored = self.schedulers[id_]
         found, word = self._add_own(stored.template.job, named)
         stored.triggered = found
         return found, word or "added"
 
     def _add_own(self, new: NewJob, named: str) -> tuple[str, str]:
-        """Answers the job, or the one in the way and the word."""
+        """Return the job, or the existing job, and the reply code."""
         word, owner = self.in_the_way(new)
         if word:
             self.note("duplicate", owner, new.dedup.id if new.dedup else "")

@@ -1,4 +1,4 @@
-"""Bulk work while other calls come between its steps: sequences that random steps seldom take."""
+"""Bulk work with other calls between its steps, in sequences that random steps seldom take."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def settle(queue: Driver, lane: Lane, slots: int, *settled: SettledRun) -> Settl
 
 
 def fail_all(queue: Driver, lane: Lane) -> list[str]:
-    """Run what waits, and let it fail; answers the ids."""
+    """Run the waiting jobs and let them fail; return their ids."""
     jobs, failed = settle(queue, lane, 100).jobs, Failed(b"", "unrecoverable", "error")
     settle(queue, lane, 0, *(SettledRun(job.id, job.entry, failed) for job in jobs))
     return [job.id for job in jobs]
 
 
-def test_draining_reaches_what_stands_behind_a_job_that_was_passed_over_and_left(queue: Driver) -> None:
+def test_draining_removes_jobs_behind_a_job_that_was_passed_over_and_left(queue: Driver) -> None:
     add(queue, 3, priority=2)
     cursor, removed = step(queue, "drainJobs", "", 0, 1)
     queue.set_clock(START_MS + 1_000)
@@ -57,7 +57,7 @@ def test_draining_reaches_what_stands_behind_a_job_that_was_passed_over_and_left
     assert run(queue.functions.count_jobs())["prioritized"] == 0
 
 
-def test_retrying_reaches_what_stands_behind_a_job_that_was_passed_over_and_left(queue: Driver) -> None:
+def test_retrying_restarts_jobs_behind_a_job_that_was_passed_over_and_left(queue: Driver) -> None:
     add(queue, 3)
     lane = Lane("l")
     fail_all(queue, lane)

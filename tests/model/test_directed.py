@@ -1,4 +1,4 @@
-"""Short sequences that random steps seldom take."""
+"""Short sequences of calls that random steps seldom take."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPLETED = Completed(b"")
 
 @pytest.fixture
 def call(driver: Driver) -> Call:
-    """Settle and claim as a worker."""
+    """Settle and claim as a worker does."""
     driver.load(loader.source(testing=True))
     driver.reset(START_MS)
     lanes: dict[str, Lane] = {}
@@ -48,7 +48,7 @@ def ended(job: ClaimedJob, outcome: Outcome = COMPLETED) -> SettledRun:
 
 
 def end(reply: SettleReply, outcome: Outcome = COMPLETED) -> list[SettledRun]:
-    """The ends of all runs of a claim."""
+    """Return the ends of all runs of a claim."""
     return [ended(job, outcome) for job in reply.jobs]
 
 
@@ -78,7 +78,7 @@ def test_jobs_that_become_due_wake_others_when_the_caller_is_full(driver: Driver
     assert wakeups.woken("w2"), "four jobs can start, and w2 sleeps without an alarm"
 
 
-def test_a_worker_that_leaves_passes_the_word_on(driver: Driver, call: Call) -> None:
+def test_a_worker_that_leaves_wakes_another_one(driver: Driver, call: Call) -> None:
     wakeups = Wakeups(driver.ears, ["w1", "w2"])
     call("w1", 1)
     call("w2", 2)
@@ -89,7 +89,7 @@ def test_a_worker_that_leaves_passes_the_word_on(driver: Driver, call: Call) -> 
     call("w2", 0)
     wakeups.ask()
     wakeups.hear()
-    assert wakeups.woken("w1"), "a job can start, the one that was woken for it left, and w1 sleeps"
+    assert wakeups.woken("w1"), "a job can start, the worker that was woken for it left, and w1 sleeps"
 
 
 def test_a_caller_without_free_slots_leaves_the_timer_to_another(driver: Driver, call: Call) -> None:
@@ -100,7 +100,7 @@ def test_a_caller_without_free_slots_leaves_the_timer_to_another(driver: Driver,
     call("w2", 0, ended(job, Delayed(7.0)))
     wakeups.ask()
     wakeups.hear()
-    assert wakeups.woken("w1"), "a job is due in 7 s, and nobody's alarm is set"
+    assert wakeups.woken("w1"), "a job is due in 7 s, and no worker has set an alarm"
 
 
 def test_a_claim_of_many_thousand_slots(driver: Driver, call: Call) -> None:
@@ -109,7 +109,7 @@ def test_a_claim_of_many_thousand_slots(driver: Driver, call: Call) -> None:
     assert sorted(ids_of(call("w1", 30_000))) == sorted(ids)
 
 
-def test_a_destroyed_group_does_not_wedge_the_queue(driver: Driver, call: Call) -> None:
+def test_a_queue_works_on_after_its_consumer_group_was_destroyed(driver: Driver, call: Call) -> None:
     ids = add(driver, 3)
     held = call("w1", 2).jobs
     held = [*held[1:], *call("w1", 1, ended(held[0], Released())).jobs]
@@ -126,15 +126,15 @@ def test_a_destroyed_group_does_not_wedge_the_queue(driver: Driver, call: Call) 
     assert driver.findings(ids) == []
 
 
-def test_a_job_that_is_too_late_does_not_hide_the_next_one_of_its_key(driver: Driver, call: Call) -> None:
+def test_an_expired_job_does_not_hide_the_next_one_of_its_key(driver: Driver, call: Call) -> None:
     add(driver, 1, key="x", ttl=1_000)
     second = add(driver, 1, key="x")
     driver.set_clock(START_MS + 1_000)
-    assert ids_of(call("w1", 2)) == second, "the first one is too late, the second one can start, and w1 is idle"
+    assert ids_of(call("w1", 2)) == second, "the first one has expired, the second one can start, and w1 is idle"
 
 
 @pytest.mark.parametrize("how", ["removed", "stalled", "closed"])
-def test_a_run_that_ends_without_its_worker_makes_room_in_the_queue(driver: Driver, call: Call, how: str) -> None:
+def test_a_run_that_ends_without_its_worker_frees_a_slot_of_the_queue(driver: Driver, call: Call, how: str) -> None:
     wakeups = Wakeups(driver.ears, ["w1", "w2"])
     run(driver.functions.set_limits(concurrency="1"))
     add(driver, 2)
@@ -153,7 +153,7 @@ def test_a_run_that_ends_without_its_worker_makes_room_in_the_queue(driver: Driv
         reply = run(driver.functions.sweep(0, 0, 10**9, resume=False))
         assert reply is not None
         assert reply.failed == held
-    assert woken(wakeups, "w2"), "there is room for the second job, and w2 sleeps"
+    assert woken(wakeups, "w2"), "there is a free slot for the second job, and w2 sleeps"
 
 
 def test_a_debounced_add_that_is_refused_replaces_nothing(driver: Driver, call: Call) -> None:
@@ -166,7 +166,7 @@ def test_a_debounced_add_that_is_refused_replaces_nothing(driver: Driver, call: 
 
 @pytest.mark.parametrize("others", [{"lifo": True}, {"key": "x"}])
 def test_lines_that_are_filled_at_every_claim_take_turns(driver: Driver, call: Call, others: dict[str, object]) -> None:
-    """Adding and claiming go in step, and both count."""
+    """The turns count both when adds and claims alternate and when they do not."""
     run(driver.functions.set_key_limits("", concurrency="9"))
     plain, started, held = {*add(driver, 30)}, list[str](), list[SettledRun]()
     add(driver, 1, **others)
@@ -178,7 +178,7 @@ def test_lines_that_are_filled_at_every_claim_take_turns(driver: Driver, call: C
     assert 2 <= len(plain & {*started}) <= 4, "two lines, six claims of one job each"
 
 
-def test_a_claim_of_many_jobs_that_are_too_late_ends_and_goes_on_at_once(driver: Driver, call: Call) -> None:
+def test_a_claim_of_many_expired_jobs_ends_and_the_next_claim_comes_immediately(driver: Driver, call: Call) -> None:
     for _ in range(3):
         add(driver, 1_000, ttl=1_000)
     good = add(driver, 1)
@@ -203,7 +203,7 @@ def test_a_destroyed_group_does_not_hold_a_key(driver: Driver, call: Call) -> No
     assert driver.findings(ids) == []
 
 
-def test_a_new_common_limit_is_looked_at_for_each_key(driver: Driver, call: Call) -> None:
+def test_a_new_common_limit_applies_to_each_key(driver: Driver, call: Call) -> None:
     ids = add(driver, 2, key="x")
     assert ids_of(call("w1", 5)) == ids[:1]
     run(driver.functions.set_key_limits("", concurrency="2"))
@@ -221,7 +221,7 @@ def test_a_debounced_add_leaves_a_running_job_alone(driver: Driver, call: Call) 
     assert (after.refused, ids_of(after)) == ({}, [second])
 
 
-def test_the_worker_of_a_removed_run_is_told(driver: Driver, call: Call) -> None:
+def test_the_worker_of_a_removed_run_is_notified(driver: Driver, call: Call) -> None:
     wakeups = Wakeups(driver.ears, ["w1"])
     [first] = add(driver, 1)
     [job] = call("w1", 1).jobs

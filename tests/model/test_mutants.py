@@ -1,4 +1,4 @@
-"""The machine can fail: each of many small defects in the Lua is noticed within a few thousand steps."""
+"""The machine can fail: it detects each of many small defects in the Lua within a few thousand steps."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tests.model.running import library, run_machine
 
 SEEDS = (1, 2, 3, 4)
 BUDGET = 9_000
-"""Steps from each seed; most are noticed after some hundred."""
+"""Steps from each seed. Most defects are detected after a few hundred."""
 RARE_BUDGET = 40_000
 SHARE = 3
-"""Every third one is tried at each run, the others, and those that take long, at night."""
+"""Each run tries every third defect. The nightly run tries the others and the slow ones."""
 
 
 def each() -> list[object]:
-    """The names, the slow ones marked."""
+    """The names, with marks on the slow ones."""
     slow = {name for position, name in enumerate(MUTANTS) if name in RARE or position % SHARE}
     return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in MUTANTS]
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", each())
-def test_the_machine_notices_that(driver: Driver, name: str) -> None:
+def test_the_machine_detects_the_defect(driver: Driver, name: str) -> None:
     driver.load(library([MUTANTS[name]]))
     with pytest.raises((AssertionError, ReplyError)) as noticed:
         search(driver, RARE_BUDGET if name in RARE else BUDGET)

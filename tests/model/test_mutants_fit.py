@@ -1,4 +1,4 @@
-"""The text of each defect stands in the Lua exactly once: a change of the Lua leaves none behind unnoticed."""
+"""The text of each defect occurs in the Lua exactly once, so that no change of the Lua disables a defect."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.model.running import library
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_the_text_of_a_mutant_stands_in_the_lua_once(name: str) -> None:
+def test_the_text_of_a_mutant_occurs_in_the_lua_once(name: str) -> None:
     old, new = MUTANTS[name]
     assert old != new
     assert library().count(old) == 1, old
 
 
 @pytest.mark.parametrize("name", DEFECTS)
-def test_the_text_of_a_defect_stands_in_the_lua_once(name: str) -> None:
+def test_the_text_of_a_defect_occurs_in_the_lua_once(name: str) -> None:
     defect = DEFECTS[name]
     assert defect.old != defect.new
     assert loader.source(testing=True).count(defect.old) == 1, defect.old
 
 
-def test_what_is_rare_is_a_mutant() -> None:
+def test_each_slow_mutant_is_a_mutant() -> None:
     assert MUTANTS.keys() >= RARE

@@ -1,4 +1,4 @@
-"""The rules of time: leases, their renewal, recovery of runs that stalled, and the tidying that goes with it."""
+"""The rules of time: leases, their renewal, the recovery of stalled runs, and the removal of old data."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class TimedQueue(ClaimingQueue):
         self.alive: dict[str, int] = {}  # worker -> last renewal
         self.swept_at: int | None = None
         self.seen_at: int | None = None  # last sign of life
-        self.gap: int | None = None  # a time without a sign of life that is called an outage
+        self.gap: int | None = None  # a time without a sign of life that counts as an outage
         self.settled_since: int = now  # end of the last outage
         self.away: int = 0  # its length
 
     def advance(self, ms: int) -> None:
-        """Time passes."""
+        """Let time pass."""
         self.now += ms
         for job in self.having("active"):
             job.idle += ms
 
     def renew(self, worker: str, held: Sequence[tuple[str, str]]) -> tuple[set[str], set[str]]:
-        """Answer the leases that are no longer the worker's, and those of runs that it should cancel."""
+        """Return the leases that the worker has lost, and the leases of runs that it should cancel."""
         newcomer = worker not in self.alive
         self.alive[worker] = self.now
         self._sign_of_life(newcomer=newcomer)
@@ -48,7 +48,7 @@ class TimedQueue(ClaimingQueue):
         return lost, revoked
 
     def _sign_of_life(self, *, newcomer: bool = False) -> None:
-        """The server was up all the time: whoever was not there before proves no outage."""
+        """Note that the server was up all the time. A client that was absent before does not prove an outage."""
         if self.seen_at is None:
             self.settled_since, self.away = self.now, 0
         elif self.gap is not None and self.now - self.seen_at > self.gap and not newcomer:
@@ -58,9 +58,10 @@ class TimedQueue(ClaimingQueue):
         self.seen_at = self.now
 
     def sweep(self, max_stalled: int, interval: int, gap: int) -> tuple[set[str], set[str]] | None:
-        """Recover runs whose lease ran out, and tidy up. Answers recovered and failed ids, None if too early.
+        """Recover runs with expired leases, and remove old data. Return recovered and failed ids, or None if it is too
+        early.
 
-        The time of the last outage counts against no lease, for nobody could renew.
+        The time of the last outage does not count against a lease, because no worker could renew then.
         """
         if self.swept_at is not None and self.now - self.swept_at < interval:
             return None
@@ -77,7 +78,7 @@ class TimedQueue(ClaimingQueue):
         return recovered, failed
 
     def _runs_by_step(self) -> tuple[list[Job], list[Job]]:
-        """The oldest runs of each stream are looked at first, the others by later steps."""
+        """Check the oldest runs of each stream first. Later steps check the others."""
         runs = sorted(self.having("active"), key=lambda job: tuple(int(word) for word in job.token[1:].split("-")))
         streams = [job for job in runs if job.token[0] == "s"], [job for job in runs if job.token[0] != "s"]
         return [job for one in streams for job in one[: self.step]], [
@@ -85,7 +86,7 @@ class TimedQueue(ClaimingQueue):
         ]
 
     def _judge(self, job: Job, max_stalled: int, recovered: set[str], failed: set[str]) -> None:
-        """Whether its lease ran out, and what becomes of it then."""
+        """Return whether the lease has expired, and apply the consequence."""
         idle = job.idle - min(max(0, job.idle - (self.now - self.settled_since)), self.away)
         if job.torn and idle >= SHORTEST_LEASE_MS:
             self.forget(job)
@@ -97,7 +98,7 @@ class TimedQueue(ClaimingQueue):
                 (recovered if self._stall(job, max_stalled) else failed).add(job.id)
 
     def _was_undelivered(self, job: Job) -> bool:
-        """Its worker lives, has made no call since the claim, and never renewed it: it did not get the answer."""
+        """Return whether its worker missed the reply: it lives, has made no call since the claim, and never renewed."""
         heard = self.alive.get(job.worker, 0) - job.claimed >= job.lock / 2
         return heard and not job.renewed and (job.id, job.fence) in self.claimed_last.get(job.worker, [])
 
@@ -125,7 +126,7 @@ class TimedQueue(ClaimingQueue):
         expired = [job for job in self.jobs.values() if job.expires is not None and job.expires <= self.now]
         for job in sorted(expired, key=lambda job: (job.expires or 0, job.id)):
             if job.torn:
-                job.expires = None  # found out when it is claimed
+                job.expires = None  # discovered at its claim
             else:
                 self.fail(job, "expired")
         running = {job.worker for job in self.having("active")}
@@ -135,7 +136,7 @@ class TimedQueue(ClaimingQueue):
                 del self.alive[worker]
 
     def close_worker(self, worker: str) -> int:
-        """Hand back what a worker that is gone still held; answer how many."""
+        """Release the jobs of a worker that is gone; return how many."""
         self.alive.pop(worker, None)
         count = 0
         for job in [job for job in self.having("active") if job.worker == worker]:

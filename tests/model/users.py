@@ -1,4 +1,4 @@
-"""What users do: they add jobs, change them, wait for them, set limits, and sometimes break something."""
+"""Actions of users: they add and change jobs, wait for them, set limits, and sometimes break something."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.model.choices import (
 )  # fmt: skip
 from tests.model.compare import same
 from tests.model.driver import BASE, KEYS, Delivery, run
-from tests.model.ground import Ground
 from tests.model.lines import SEP
+from tests.model.machine_base import Ground
 from tests.model.parts import FINAL, READY, Job, NewJob
 from tests.model.worker import add_request
 
@@ -41,8 +41,8 @@ class Users(Ground):
         if jobs:
             self.driver.delivery = delivery
             reply = run(self.functions.add_jobs([add_request(job) for job in jobs]))
-            same("outcomes of add", reply.outcomes, self.model.add(jobs, reply.ids))
-            same("the server's time", reply.now, self.model.now)
+            same("results of add", reply.outcomes, self.model.add(jobs, reply.ids))
+            same("server time", reply.now, self.model.now)
             self.dirty = True
 
     @action(2, number=NUMBER, delivery=DELIVERY)
@@ -55,14 +55,14 @@ class Users(Ground):
 
     @action(3, what=st.sampled_from(CHANGES), number=NUMBER, delivery=DELIVERY)
     def change(self, what: Change, number: int, delivery: Delivery) -> None:
-        """What a user does to one job, mostly to one it fits."""
+        """Do something to one job, mostly something that its state permits."""
         id_ = self.pick(number, *FITS[what])
         self.driver.delivery, self.dirty = delivery, True
         word, model = run(self.functions.change_job(what, id_)), self.model
         job = model.get(id_)
         if job is not None and job.state == "active" and self.wakeups.listens(job.worker):
-            told = {"removeJob": f"x {job.token}", "revokeJob": f"r {job.token}"}
-            self.told += [(job.worker, told[what])] if what in told else []
+            messages = {"removeJob": f"x {job.token}", "revokeJob": f"r {job.token}"}
+            self.expected_messages += [(job.worker, messages[what])] if what in messages else []
         rules = {
             "removeJob": model.remove, "retryJob": model.retry, "revokeJob": model.revoke, "promoteJob": model.promote,
         }  # fmt: skip
@@ -86,7 +86,7 @@ class Users(Ground):
         value = f"v{self.made}"
         self.driver.delivery, self.dirty = delivery, True
         word = run(self.functions.update_job(id_, lease, kind, value))
-        same("answer of update", word, self.model.update(id_, lease, kind, value))
+        same("reply of update", word, self.model.update(id_, lease, kind, value))
 
     @action(3, number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]), forget=st.sampled_from([False, False, True]))
     def wait_for(self, number: int, channel: str, forget: bool) -> None:
@@ -97,12 +97,12 @@ class Users(Ground):
             self.model.forget_reply(id_, channel)
             return
         word, record = run(self.functions.await_job(id_, channel))
-        same("answer of awaitJob", word, self.model.await_job(id_, channel))
-        same("a record comes with an end", bool(record), word in ("completed", "failed"))
+        same("reply of awaitJob", word, self.model.await_job(id_, channel))
+        same("a record is returned only for an ended job", bool(record), word in ("completed", "failed"))
 
     @action(3, number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]))
     def confirm(self, number: int, channel: str) -> None:
-        """A client has its answers; sometimes it had them long ago."""
+        """Acknowledge results that a client has received, sometimes long ago."""
         owed = [job.id for job in self.model.having(*FINAL) if job.held is not None and channel in job.waiters]
         ids = owed[: number % 3] or [self.pick_of(number, self.model.having(*FINAL))]
         self.dirty = True
@@ -111,9 +111,10 @@ class Users(Ground):
 
     @action(2, number=NUMBER)
     def tear(self, number: int) -> None:
-        """Somebody deletes a record by hand."""
-        # What a waiting job costs is read when its key is looked at, and nobody looks when a record is torn.
-        # When the end of a torn owner is found out, the place of its successor in a line is not promised.
+        """Delete a record by hand."""
+        # The server reads the cost of a waiting job when it visits the job's key. It does not visit the key when a user
+        # deletes a record. When the server discovers the end of such an owner, the position of its successor in a line
+        # is not specified.
         followed = set(self.model.successors)
         tied = {id_ for id_, wanted in self.model.marks.items() if wanted in followed or wanted.startswith(SEP)}
         whole = [job for job in self.model.jobs.values() if not (job.over or job.torn or self.is_weighed(job))]
@@ -137,14 +138,14 @@ class Users(Ground):
         id_ = self.pick(number, *READY, "delayed")
         self.driver.delivery, self.dirty = delivery, True
         word = run(self.functions.change_priority(id_, priority))
-        same("answer of changePriority", word, self.model.change_priority(id_, priority))
+        same("reply of changePriority", word, self.model.change_priority(id_, priority))
 
     @action(2, number=NUMBER, delay=st.sampled_from([0, 0, 1, 7_000, 20_000]), delivery=DELIVERY)
     def change_delay(self, number: int, delay: int, delivery: Delivery) -> None:
         id_ = self.pick(number, *READY, "delayed")
         self.driver.delivery, self.dirty = delivery, True
         word = run(self.functions.change_delay(id_, delay))
-        same("answer of changeDelay", word, self.model.change_delay(id_, delay))
+        same("reply of changeDelay", word, self.model.change_delay(id_, delay))
 
     @action(2, number=NUMBER, ttl=st.sampled_from([None, 1, 7_000, 70_000]), delivery=DELIVERY)
     def update_result_ttl(self, number: int, ttl: int | None, delivery: Delivery) -> None:
@@ -152,7 +153,7 @@ class Users(Ground):
         id_ = self.pick_of(number, living) if ttl is None and living else self.pick(number, *FINAL)
         self.driver.delivery, self.dirty = delivery, True
         word = run(self.functions.set_result_ttl(id_, ttl))
-        same("answer of setResultTtl", word, self.model.set_result_ttl(id_, ttl))
+        same("reply of setResultTtl", word, self.model.set_result_ttl(id_, ttl))
 
     # Limits.
 
@@ -173,7 +174,8 @@ class Users(Ground):
         self.model.set_key_limit(key, *limit)
         if not key:
             run(self.functions.review_keys())
-            # A record that is gone tells nobody its key: what waits there is seen when something else looks at the key.
+            # A deleted record no longer names its key. The server discovers such a waiting job when another call visits
+            # the key.
             for name, line in self.model.lines().items():
                 if all(job.torn for job in line) and name.startswith("key "):
                     run(self.functions.set_key_limits(name.removeprefix("key ")))

@@ -1,6 +1,7 @@
-"""No wake-up is lost: who sleeps, who was woken, and whether somebody will come for the jobs that can start.
+"""Wake-ups are never lost: which workers sleep, which were woken, and whether a worker will come for the jobs that can
+start.
 
-What the workers know is followed here, not what the server keeps for it: the server may keep it as it likes.
+This module follows what the workers know. It does not look at the data that the server keeps for this purpose.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tests.model.driver import BASE, Connection, Snapshot
 from tests.model.lines import Lines
 
 SECOND_LATER_MS = 100
-"""A second worker sleeps a little longer than the first, in case that one is dead."""
+"""A second worker sleeps a little longer than the first, in case the first one is dead."""
 QUESTIONS = itertools.count()
 
 
@@ -24,7 +25,7 @@ class Sleeper:
     slots: int = 0
     alarm: int = 0  # when it wakes by itself; 0: never
     asleep: bool = False
-    woken: bool = False  # told to claim, or not yet answered
+    woken: bool = False  # notified to claim, or waiting for a reply
 
 
 class Wakeups:
@@ -35,12 +36,12 @@ class Wakeups:
         self._sleepers = {name: Sleeper() for name in workers}
         self._lost = 0  # slots that were woken and died before they claimed
         self._dead = set(self._sleepers)
-        self._told: list[tuple[str, str]] = []
+        self._messages: list[tuple[str, str]] = []
         self._question = ""
         wire.write("SSUBSCRIBE", _channel("nobody"))  # a connection without a channel answers PING in another form
         for name in self._sleepers:
             self._listen(name)
-        self._told.clear()
+        self._messages.clear()
 
     def _listen(self, name: str) -> None:
         if name in self._dead:
@@ -50,13 +51,13 @@ class Wakeups:
             self._read()
 
     def ask(self) -> None:
-        """Begin to listen: what was published up to now is heard by the next `hear`."""
-        # Numbered, for a run that failed may have left a question behind whose answer nobody read.
+        """Start listening. The next `hear` reads the messages published before it."""
+        # The PING is numbered, because a failed run may have left a PING whose reply was not read.
         self._question = str(next(QUESTIONS))
         self._wire.write("PING", self._question)
 
     def _read(self) -> None:
-        """Read all that was published before the question."""
+        """Read all messages that were published before the PING."""
         while (words := self._wire.read_texts()) != ["pong", self._question]:
             if words[0] == "smessage":
                 self._take(words[1].rpartition(":")[2], words[2])
@@ -64,25 +65,25 @@ class Wakeups:
     def _take(self, name: str, word: str) -> None:
         if word == "w":
             self._sleepers[name].asleep, self._sleepers[name].woken = False, True
-        elif word != "s":  # which process comes at a slot is not told here
-            self._told.append((name, word))
+        elif word != "s":  # a scheduler's process is not known here
+            self._messages.append((name, word))
 
     def hear(self) -> list[tuple[str, str]]:
-        """Note who was woken since; answer what else workers were told."""
+        """Note the workers that were woken since; return the other messages for workers."""
         self._read()
-        told, self._told = self._told, []
-        return told
+        messages, self._messages = self._messages, []
+        return messages
 
     def woken(self, name: str) -> bool:
-        """Whether it was told to claim."""
+        """Return whether the worker was notified to claim."""
         return self._sleepers[name].woken
 
     def listens(self, name: str) -> bool:
-        """Whether it hears what it is told."""
+        """Return whether the worker listens on its channel."""
         return name in self._sleepers and name not in self._dead
 
     def calls(self, name: str) -> None:
-        """A worker claims: it is awake until it is answered."""
+        """Note that a worker claims: it is awake until it has the reply."""
         sleeper = self._sleepers.get(name)
         if sleeper is None:
             return
@@ -90,14 +91,14 @@ class Wakeups:
         sleeper.asleep, sleeper.woken, sleeper.slots = False, False, 0
 
     def answered(self, name: str, slots: int, alarm: int) -> None:
-        """It sleeps if it has free slots, unless it was woken meanwhile."""
+        """Put the worker to sleep if it has free slots and was not woken since."""
         sleeper = self._sleepers.get(name)
         if sleeper is not None:
             sleeper.slots, sleeper.alarm = slots, alarm
             sleeper.asleep = slots > 0 and not sleeper.woken and self.listens(name)
 
     def dies(self, name: str) -> None:
-        """It hears nothing any more. What it was woken for waits until a worker looks by itself."""
+        """Stop listening. The jobs that it was woken for wait until a worker polls."""
         sleeper = self._sleepers.get(name)
         if sleeper is not None and name not in self._dead:
             self._wire.write("SUNSUBSCRIBE", _channel(name))
@@ -108,11 +109,13 @@ class Wakeups:
             self._dead.add(name)
 
     def check(self, seen: Snapshot, model: Lines, unanswered: set[str]) -> None:
-        """Nobody sleeps over a job that can start, and somebody's alarm is set for the next one that is due."""
-        # Of a key one counts: whoever takes it wakes the next.
+        """Check that no job that can start waits while all workers sleep, and that an alarm is set for the next due
+        job.
+        """
+        # Only one job of a key counts. The worker that claims it wakes the next worker.
         ready = 0 if model.paused else model.allowance(len(model.having("waiting", "prioritized")) + len(seen.ready))
         if ready and (model.gate or any(model.limits)):
-            ready = 1  # whoever finds the queue open again wakes the next
+            ready = 1  # the worker that finds the queue open again wakes the next one
         self._lost = self._lost if ready else 0
         sleepers = {name: one for name, one in self._sleepers.items() if one.asleep}
         for one in sleepers.values():
@@ -127,7 +130,7 @@ class Wakeups:
         alarms = [one.alarm for one in sleepers.values() if one.alarm]
         if due and not awake and not self._lost and not self._dead & set(seen.idle):
             assert any(alarm <= max(due, model.now) + SECOND_LATER_MS for alarm in alarms), (
-                f"a job is due at {due}, now is {model.now}, asleep: {sleepers}"
+                f"a job is due at {due}, the time is {model.now}, asleep: {sleepers}"
             )
 
 

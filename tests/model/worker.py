@@ -1,4 +1,4 @@
-"""What a worker knows, and the wire forms of what goes to the server and comes back."""
+"""The state of a worker, and the wire forms of its requests and replies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from glidemq_async.functions.outcomes import (
 )
 from glidemq_async.functions.settle_calls import JobHistory
 from tests.model.compare import created, route
-from tests.model.compare_letters import letter
+from tests.model.compare_dead_letters import decode_origin
 from tests.model.parts import Job, NewJob, Settled
 from tests.support.fake_worker import SettledRun
 
@@ -28,14 +28,14 @@ DEFAULT_COST = 1_000
 
 
 class Worker:
-    """What a worker knows: its slots, and the leases it holds (or thinks it holds)."""
+    """The state of a worker: its slots, and the leases that it holds (or thinks it holds)."""
 
     def __init__(self, name: str, capacity: int, lock: int, *, listens: bool = True) -> None:
         self.name = name
         self.capacity = capacity
         self.lock = lock
         self.listens = listens
-        self.registered = True  # may still be noted as idle
+        self.registered = True  # may still be registered as idle
         self.lane = Lane(name)
         self.held: dict[str, str] = {}  # lease -> job
         self.unanswered: Unanswered | None = None
@@ -46,14 +46,14 @@ class Worker:
 
 
 class Unanswered:
-    """A call whose answer the worker has not received yet."""
+    """A call whose reply the worker has not received yet."""
 
     def __init__(self, request: SettleRequest, refused: dict[int, str], jobs: list[Job], slots: int) -> None:
         self.request = request
         self.refused = refused
         self.tokens = [job.token for job in jobs]
         self.free = slots - len(jobs)
-        self.due: set[int] = {0}  # when to claim again: what may be answered
+        self.due: set[int] = {0}  # the possible times of the next claim
 
 
 def add_request(job: NewJob) -> AddRequest:
@@ -112,7 +112,7 @@ def claimed_fields(job: ClaimedJob) -> tuple[object, ...]:
     added, way, progress = (
         None if field is None else field.decode() for field in (history.added, history.route, history.progress)
     )
-    since, origin = created(added, job.entry, way), letter(history.origin) if history.origin else None
+    since, origin = created(added, job.entry, way), decode_origin(history.origin) if history.origin else None
     counts = job.fence, history.failures, history.stalls
     return job.name, job.data.decode() or None, job.id, job.entry, counts, progress, since, route(way), origin
 

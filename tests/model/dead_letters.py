@@ -1,11 +1,11 @@
-"""Dead letters: those that come from other queues, and all of them on their way back with fresh attempts."""
+"""Dead letters: jobs delivered by other queues, and replays with fresh attempts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from tests.model.parts import Job, Letter, NewJob
+from tests.model.parts import Job, NewJob, Origin
 from tests.model.upkeep import TimedQueue
 
 WALK_STEP = 3
@@ -14,15 +14,15 @@ Word = Literal["gone", "skip", "stop"]
 
 
 class Arrival(NamedTuple):
-    """What another queue posted; `token` makes it happen once."""
+    """A job that another queue posted. `token` makes its delivery unique."""
 
     token: str
     job: NewJob
-    letter: Letter | None
+    letter: Origin | None
 
 
 class Return(NamedTuple):
-    """A dead letter of this queue comes back from where it was moved to."""
+    """A dead letter of this queue that comes back from its dead-letter queue."""
 
     token: str
     failed: int
@@ -30,14 +30,14 @@ class Return(NamedTuple):
 
 
 class LetterQueue(TimedQueue):
-    """A queue that takes dead letters in and replays them."""
+    """A queue that receives dead letters and replays them."""
 
     def __init__(self, now: int, *, step: int) -> None:
         super().__init__(now, step=step)
-        self.tokens: set[str] = set()  # of all that came from other queues
+        self.tokens: set[str] = set()  # of all jobs that other queues delivered
 
     def deliver(self, arrivals: Sequence[Arrival]) -> dict[int, str]:
-        """Add what another queue posted; answer why some were not added."""
+        """Add jobs that another queue posted; return the reasons for which some were not added."""
         outcomes = dict[int, str]()
         marked = False
         for position, (token, new, letter) in enumerate(arrivals):
@@ -55,19 +55,19 @@ class LetterQueue(TimedQueue):
         return outcomes
 
     def _cap_moved(self) -> None:
-        """The newest stay; what runs ends by itself."""
+        """Keep the newest jobs. Running jobs end by themselves."""
         moved = self.moved()
         for job in moved[: max(0, len(moved) - MOST_MOVED)]:
             self.drop_moved([job.id])
             job.moved = None
 
     def moved(self) -> list[Job]:
-        """Oldest first."""
+        """Return the jobs, oldest first."""
         moved = [job for job in self.jobs.values() if job.moved is not None]
         return sorted(moved, key=lambda job: (job.moved or 0, job.id))
 
     def drop_moved(self, ids: Sequence[str]) -> int:
-        """Delete letters that nobody works on; answer how many."""
+        """Delete dead letters that no worker runs; return how many."""
         dropped = 0
         for id_ in ids:
             job = self.get(id_)
@@ -78,15 +78,15 @@ class LetterQueue(TimedQueue):
                 dropped += 1
         return dropped
 
-    # Looking.
+    # Reading.
 
     def dead(self, which: Literal["failed", "moved"], cause: str) -> list[str]:
-        """Newest first."""
+        """Return the jobs, newest first."""
         jobs = self.moved() if which == "moved" else self.ended("failed")
         return [job.id for job in jobs[::-1] if self._fits(which, job, cause)]
 
     def _fits(self, which: Literal["failed", "moved"], job: Job, cause: str) -> bool:
-        """What was revoked is somebody's wish and no dead letter."""
+        """Return the dead letters. A revoked job is not one, because a user ended it."""
         if which == "failed":
             return job.cause != "revoked" and cause in ("", job.cause) and not self.is_gone(job)
         return not cause or (not job.torn and job.origin is not None and job.origin.cause == cause)
@@ -94,7 +94,7 @@ class LetterQueue(TimedQueue):
     # Replaying.
 
     def _walk(self, jobs: list[Job], skip: int, left: int | None, each: Callable[[Job], Word]) -> tuple[int, int]:
-        """One step, oldest first: `skip` were left standing, `left` are still to be looked at (None: all)."""
+        """One step, oldest first. `skip` jobs were passed over; `left` jobs are still to be visited (None: all)."""
         left = len(jobs) if left is None else left
         if left <= 0:
             return skip, 0
@@ -110,7 +110,7 @@ class LetterQueue(TimedQueue):
         return skip, left
 
     def replay_failed(self, skip: int, left: int | None, count: int, cause: str) -> tuple[int, int, int]:
-        """What failed here starts here, up to `count`."""
+        """Restart up to `count` jobs that failed here."""
         started = list[Job]()
 
         def start(job: Job) -> Word:
@@ -125,7 +125,7 @@ class LetterQueue(TimedQueue):
         return *self._walk(self.ended("failed"), skip, left, start), len(started)
 
     def read_moved(self, skip: int, left: int | None, count: int, cause: str) -> tuple[int, int, list[Job]]:
-        """What was moved here and nobody works on, up to `count`."""
+        """Return up to `count` jobs that were moved here and that no worker runs."""
         found = list[Job]()
 
         def read(job: Job) -> Word:
@@ -141,7 +141,7 @@ class LetterQueue(TimedQueue):
         return *self._walk(self.moved(), skip, left, read), found
 
     def revive(self, returns: Sequence[Return]) -> list[str]:
-        """Back from the dead-letter queue: the failed job starts again, or is added anew if it is not there."""
+        """Apply a return from the dead-letter queue: the failed job starts again, or is added if it was deleted."""
         words = list[str]()
         known = set(self.tokens)
         for token, failed, new in returns:

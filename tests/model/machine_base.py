@@ -1,4 +1,6 @@
-"""The ground of the machine: the model beside the driver, the choice of an action, and the comparison after it."""
+"""The base of the machine: it holds the model and the driver, chooses a job for each action, and compares them after
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.model.choices import ACTIONS, START_MS, STEP
 from tests.model.compare import Comparer, same
-from tests.model.compare_letters import compare_letters
+from tests.model.compare_dead_letters import compare_dead_letters
 from tests.model.compare_schedulers import compare_schedulers
 from tests.model.driver import Driver, Snapshot, run
 from tests.model.parts import READY, Job, State
@@ -20,7 +22,7 @@ from tests.model.worker import Worker
 
 
 class Ground(RuleBasedStateMachine):
-    """What all actions stand on."""
+    """The base class of all actions."""
 
     driver: ClassVar[Driver]
     steps: ClassVar[int] = 0
@@ -39,7 +41,7 @@ class Ground(RuleBasedStateMachine):
         ]
         self.workers = {worker.name: worker for worker in workers}
         self.wakeups = Wakeups(self.driver.ears, ["w1", "w2", "w3"])  # w4 only polls
-        self.told: list[tuple[str, str]] = []
+        self.expected_messages: list[tuple[str, str]] = []
         self.made: int = 0
         self.sleeping: dict[str, int] = {}
         self.taken = 0
@@ -49,11 +51,11 @@ class Ground(RuleBasedStateMachine):
     # Helpers.
 
     def pick(self, number: int, *states: State) -> str:
-        """A job, preferably in one of these states; sometimes one that never was."""
+        """Choose a job, preferably in one of these states; sometimes an id that never existed."""
         return self.pick_of(number, self.model.having(*states))
 
     def pick_of(self, number: int, jobs: list[Job]) -> str:
-        """A job, preferably one of these."""
+        """Choose a job, preferably one of these."""
         liked = [job.id for job in jobs] if number % 8 else []
         ids = liked or [*self.model.jobs, "nobody"]
         id_ = ids[number // 8 % len(ids)]
@@ -62,12 +64,14 @@ class Ground(RuleBasedStateMachine):
         return id_
 
     def is_torn(self, id_: str) -> bool:
-        """Its place is still there: whoever uses the id anew meets what the model does not tell."""
+        """Return whether something still holds the id. A new job with that id would meet data that the model does not
+        describe.
+        """
         job = self.model.jobs.get(id_)
         return job is not None and job.torn
 
     def stale_tokens(self) -> list[tuple[str, str]]:
-        """Leases that ran out, those of jobs that are still there if there are any."""
+        """Return expired leases, preferably leases of existing jobs."""
         running = {job.token for job in self.model.having("active")}
         stale = [(id_, token) for token, id_ in self.comparer.tokens.items() if token not in running]
         return [one for one in stale if one[0] in self.model.jobs] or stale
@@ -79,15 +83,15 @@ class Ground(RuleBasedStateMachine):
             self.wakeups.ask()
             seen = self.driver.snapshot()
         self.sleeping = seen.sleeping
-        compare_letters(seen, self.model)
+        compare_dead_letters(seen, self.model)
         self.comparer.compare(seen, self.model)
         compare_schedulers(seen, self.model)
-        same("what workers were told", self.wakeups.hear(), self.told)
-        self.told.clear()
+        same("what the workers were sent", self.wakeups.hear(), self.expected_messages)
+        self.expected_messages.clear()
         self.wakeups.check(seen, self.model, {name for name, one in self.workers.items() if one.unanswered})
 
     def pass_time(self, ms: int) -> None:
-        """In the model, on the server's clock, and for what is pending there."""
+        """Advance the clock of the model, of the server and of its pending entries."""
         self.model.advance(ms)
         self.driver.set_clock(self.model.now)
         self.driver.age(ms)
@@ -97,18 +101,18 @@ class Ground(RuleBasedStateMachine):
         if self.dirty:
             self.look()
         type(self).steps += 1
-        self.taken += 1  # not the sum over examples: one that is repeated must do the same again
+        self.taken += 1  # not the sum over examples: Hypothesis must see the same result when it repeats one
         if self.taken % 10 == 0:
             self.check()
 
     def check(self) -> None:
-        """The library's own readers and its self-check agree as well."""
+        """Check that the library's own readers and its integrity check agree as well."""
         torn = {job.id for job in self.model.jobs.values() if job.torn}
         found = self.driver.findings([*self.model.jobs])
         same("findings", [one for one in found if one.subject not in torn], [])
         states: tuple[State, ...] = (*READY, "active", "delayed", "completed", "failed")
         counts: dict[str, int] = {state: len(self.model.having(state)) for state in states}
-        limited = len(self.sleeping)  # the first one of each key that sleeps
+        limited = len(self.sleeping)  # the first job of each sleeping key
         counts |= {"rate-limited": limited, "key-waiting": counts["key-waiting"] - limited}
         same("counts", run(self.functions.count_jobs()), counts)
         same("paused", run(self.functions.is_paused()), self.model.paused)
@@ -119,7 +123,7 @@ class Ground(RuleBasedStateMachine):
         listed, there = self.listed(state), [job.id for job in self.model.having(state)]
         same(f"listed backwards as {state}", self.listed(state, backwards=True), listed[::-1])
         if state == "key-waiting":
-            # One without a record may be in both.
+            # A job without a record may be in both.
             listed = [*{*listed, *self.listed("rate-limited")}]
         same(f"listed as {state}", sorted(listed), sorted(there))
         lines = [*self.model.lines().values()] if state in ("waiting", "prioritized") else []
@@ -141,6 +145,6 @@ class Ground(RuleBasedStateMachine):
 
     @rule(action=st.deferred(lambda: st.one_of(ACTIONS)))
     def step(self, action: tuple[str, dict[str, object]]) -> None:
-        """One of the actions below."""
+        """Run one of the actions below."""
         name, arguments = action
         getattr(self, name)(**arguments)

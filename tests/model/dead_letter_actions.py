@@ -1,4 +1,4 @@
-"""What happens to dead letters: they are relayed to another queue, come from others, and are replayed."""
+"""Actions on dead letters: they are relayed to another queue, delivered by other queues, and replayed."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from glidemq_async.functions.callers import Delivery as Delivered
 from glidemq_async.functions.dead_letter_calls import MovedLetter, Revival
 from tests.model.choices import ARRIVALS, CAUSES, DELIVERY, NUMBER, action
 from tests.model.compare import same
-from tests.model.compare_letters import letter, posted
+from tests.model.compare_dead_letters import decode_origin, posted
+from tests.model.dead_letters import Arrival, Return
 from tests.model.driver import Delivery, run
-from tests.model.ground import Ground
-from tests.model.letters import Arrival, Return
-from tests.model.parts import Job, Letter, NewJob
+from tests.model.machine_base import Ground
+from tests.model.parts import Job, NewJob, Origin
 from tests.model.posting import Posted
 from tests.model.worker import add_request
 
 MOST_A_CALL = 3
-"""Jobs that one call brings here."""
+"""Jobs that one call adds here."""
 Walk = tuple[int, int | None]
 FIRST: Walk = (0, None)
 
 
 class Relay:
-    """Somebody who relays the outbox: where it stands, and what it has read."""
+    """A relayer of the outbox: its position, and the entries that it has read."""
 
     def __init__(self) -> None:
         self.after = ""
@@ -35,27 +35,27 @@ class Relay:
 
 
 class LetterActions(Ground):
-    """The dead-letter queue is not there: what arrives in it is kept here."""
+    """Stands for the dead-letter queue, which does not exist here: keeps the jobs that would arrive there."""
 
     HOLDERS: ClassVar = ("r1", "r2")
 
     def __init__(self) -> None:
         super().__init__()
         self.relays = {name: Relay() for name in self.HOLDERS}
-        self.moved_away: dict[str, Posted] = {}  # token -> letter
+        self.moved_away: dict[str, Posted] = {}  # token -> dead letter
         self.arrived = 0
-        self.found: list[str] = []  # moved letters that somebody has read
+        self.moved_read: list[str] = []  # moved jobs that a user has read
         self.walks: dict[str, Walk] = {}
 
     @action(1, name=st.sampled_from(["graves", "graves", "graves", "vault", ""]))
     def move_letters_to(self, name: str) -> None:
         run(self.functions.set_dead_letter_queue(name))
         self.model.dead_letter, self.dirty = name, True
-        same("where dead letters go", run(self.functions.get_dead_letter_queue()), name)
+        same("name of the dead-letter queue", run(self.functions.get_dead_letter_queue()), name)
 
     @action(2, holder=st.sampled_from(HOLDERS), arrive=NUMBER, delivery=DELIVERY)
     def relay(self, holder: str, arrive: int, delivery: Delivery) -> None:
-        """Some of what was read last is delivered meanwhile; a holder may also forget all, and begin again."""
+        """Deliver some of the entries that were read last. A relayer may also forget everything and begin again."""
         relay = self.relays[holder]
         done = [row for at, row in enumerate(relay.read) if arrive >> at & 3]
         self.moved_away |= {f"graves/{entry}": one for entry, one in done}
@@ -65,12 +65,12 @@ class LetterActions(Ground):
         self.driver.delivery, self.dirty = delivery, True
         after, rows = run(self.functions.relay_outbox(holder, relay.after, words))
         found = after, [(row.entry, posted(row, named=True)) for row in rows]
-        same("answer of relayOutbox", found, self.model.relay(holder, relay.after, words))
+        same("reply of relayOutbox", found, self.model.relay(holder, relay.after, words))
         relay.after, relay.read = found
 
     @action(2, chosen=st.lists(NUMBER, min_size=1, max_size=MOST_A_CALL), delivery=DELIVERY)
     def revive(self, chosen: list[int], delivery: Delivery) -> None:
-        """Letters come back from where they were moved to, some of them again."""
+        """Bring dead letters back from the dead-letter queue, some of them twice."""
         tokens = [*self.moved_away]
         returns, calls = list[Return](), list[Revival]()
         for number in chosen if tokens else ():
@@ -87,12 +87,12 @@ class LetterActions(Ground):
         if calls:
             self.driver.delivery, self.dirty = delivery, True
             words = run(self.functions.revive_jobs(calls))
-            same("answer of reviveJobs", words, self.model.revive(returns))
+            same("reply of reviveJobs", words, self.model.revive(returns))
 
     @action(2, posts=st.lists(st.tuples(NUMBER, st.sampled_from(ARRIVALS)), min_size=1, max_size=MOST_A_CALL),
           delivery=DELIVERY)  # fmt: skip
     def deliver(self, posts: list[tuple[int, tuple[NewJob, str]]], delivery: Delivery) -> None:
-        """Other queues deliver what they posted, now and then once more."""
+        """Let other queues deliver the jobs that they posted, sometimes twice."""
         arrivals = list[Arrival]()
         for number, (kind, cause) in posts:
             self.arrived += 1
@@ -101,42 +101,42 @@ class LetterActions(Ground):
             new = kind._replace(id=id_, name=f"o{self.arrived}", data=f"{number}")
             if self.plain:
                 new = new._replace(priority=0, lifo=False, key=None, dedup=None)
-            there = Letter("other", f"{number}", cause, "because", 3, self.model.now - 1_000 * number, ())
+            there = Origin("other", f"{number}", cause, "because", 3, self.model.now - 1_000 * number, ())
             if not self.is_torn(id_):
                 arrivals.append(Arrival(token, new, there if cause else None))
         if arrivals:
             self.driver.delivery, self.dirty = delivery, True
             outcomes = run(self.functions.deliver_jobs([as_delivered(one) for one in arrivals]))
-            same("answer of deliverJobs", outcomes, self.model.deliver(arrivals))
+            same("reply of deliverJobs", outcomes, self.model.deliver(arrivals))
 
     @action(2, count=st.sampled_from([1, 2, 9]), cause=CAUSES, delivery=DELIVERY)
     def replay(self, count: int, cause: str, delivery: Delivery) -> None:
-        """A step of replaying what failed here."""
+        """Make one step of replaying jobs that failed here."""
         skip, left = self.walks.get(cause, FIRST)
         self.driver.delivery, self.dirty = delivery, True
         step = run(self.functions.replay_failed(skip, left, count, cause))
-        same("answer of replayFailed", tuple(step), self.model.replay_failed(skip, left, count, cause))
+        same("reply of replayFailed", tuple(step), self.model.replay_failed(skip, left, count, cause))
         self.walks[cause] = (step.skip, step.left) if step.left else FIRST
 
     @action(1, count=st.sampled_from([1, 2, 9]), cause=CAUSES)
     def read_moved(self, count: int, cause: str) -> None:
-        """A step of replaying what was moved here: where it comes from it will start again."""
+        """Make one step of replaying jobs that were moved here. They restart in the queue that they come from."""
         name = "moved " + cause
         skip, left = self.walks.get(name, FIRST)
         step = run(self.functions.read_moved(skip, left, count, cause))
         *expected, jobs = self.model.read_moved(skip, left, count, cause)
-        same("answer of readMoved", [step.skip, step.left], expected)
-        same("letters that were moved here", [as_read(one) for one in step.letters], [as_letter(job) for job in jobs])
+        same("reply of readMoved", [step.skip, step.left], expected)
+        same("jobs that were moved here", [as_read(one) for one in step.letters], [as_letter(job) for job in jobs])
         self.walks[name] = (step.skip, step.left) if step.left else FIRST
-        self.found += [one.id for one in step.letters]
+        self.moved_read += [one.id for one in step.letters]
 
     @action(1, count=st.integers(1, 3), delivery=DELIVERY)
     def drop_moved(self, count: int, delivery: Delivery) -> None:
-        """And here it is deleted."""
-        ids, self.found = self.found[:count], self.found[count:]
+        """Delete the replayed jobs here."""
+        ids, self.moved_read = self.moved_read[:count], self.moved_read[count:]
         if ids:
             self.driver.delivery, self.dirty = delivery, True
-            same("answer of dropMoved", run(self.functions.drop_moved(ids)), self.model.drop_moved(ids))
+            same("reply of dropMoved", run(self.functions.drop_moved(ids)), self.model.drop_moved(ids))
 
     def check(self) -> None:
         super().check()
@@ -152,7 +152,7 @@ class LetterActions(Ground):
 
 
 def as_new(one: Posted) -> NewJob:
-    """The job that a letter was."""
+    """Return the job that became this dead letter."""
     kind, *words = one.letter.route or ("",)
     new = NewJob(one.letter.id, one.name, one.data, one.options[0], result_ttl=one.options[1])
     if kind == "k":
@@ -162,7 +162,7 @@ def as_new(one: Posted) -> NewJob:
 
 
 def route_text(waited: tuple[object, ...]) -> str:
-    """As it is stored; the place in a key's line is not what matters."""
+    """Return the job as it is stored. Its position in a key's line does not matter."""
     if waited[:1] == ("k",):
         _, priority, cost, key = waited
         return f"k {priority} 77 {cost} 7000 {key}"
@@ -180,7 +180,7 @@ def as_delivered(one: Arrival) -> Delivered:
 
 
 def as_read(one: MovedLetter) -> tuple[object, ...]:
-    return one.id, letter(one.letter), one.name.decode(), one.data.decode()
+    return one.id, decode_origin(one.letter), one.name.decode(), one.data.decode()
 
 
 def as_letter(job: Job) -> tuple[object, ...]:
