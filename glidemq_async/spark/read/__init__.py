@@ -1,1 +1,1 @@
-"""Events, jobs and queues as tables."""
+"""The reader of `format("glidemq")`: events, jobs and queues as tables, and events as streams."""

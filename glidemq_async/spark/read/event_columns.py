@@ -1,6 +1,6 @@
-"""Events as columns: entries of a queue's stream become the record batches that kind=events returns.
+"""Conversion of the entries of a queue's event stream to the record batches of kind=events.
 
-All events of a batch are split and cut at once: a step of Python per event takes several times as long.
+Arrow's functions process all events of a batch together. A Python loop over the events is several times slower.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WITH_DETAIL: Final = pa.array(sorted(WITH_DETAIL))
 
 
 class EventColumns:
-    """Makes record batches of the events of one queue: those of these kinds, or all if there are none."""
+    """Builder of the record batches of one queue, with the events of some kinds, or with all if `kinds` is empty."""
 
     def __init__(self, queue: str, incarnation: str, kinds: Sequence[str], schema: pa.Schema) -> None:
         self._constants: dict[str, object] = {"queue": queue, "incarnation": incarnation, "v": ROW_VERSION}
@@ -29,21 +29,21 @@ class EventColumns:
         self._clear()
 
     def _clear(self) -> None:
-        # Texts in lists, for whatever holds others keeps the garbage collector busy.
+        # Lists of bytes, and not a list of entries: the garbage collector would visit each entry again and again.
         self._ids: list[bytes] = []
         self._seqs: list[bytes] = []
         self._times: list[bytes] = []
         self._texts: list[bytes] = []
 
     def add(self, entry: bytes, fields: dict[bytes, bytes]) -> None:
-        """Add the next entry: its id and its fields."""
+        """Append the next entry: its id and its fields."""
         self._ids.append(entry)
         self._seqs.append(fields[b"seq"])
         self._times.append(fields[b"t"])
         self._texts.append(fields[b"e"])
 
     def take(self, first: int, upto: int) -> pa.RecordBatch:
-        """Return events from number `first` up to and without `upto`, which the added entries hold without a gap."""
+        """Return the events from number `first` to `upto - 1`. The appended entries must contain them without a gap."""
         rows = _Rows(self._ids, self._seqs, self._times, self._texts, range(first, upto))
         self._clear()
         arrays = [
@@ -57,7 +57,7 @@ class EventColumns:
 
 
 class _Split(NamedTuple):
-    """The events of some entries: the position of the entry that holds each, and what the entry says of it."""
+    """The events of some entries: for each event the position of its entry, and its parts."""
 
     entry: pa.Array
     event: pa.Array
@@ -71,7 +71,7 @@ def _split(texts: pa.Array) -> _Split:
     word, line = pc.list_flatten(words), pc.list_parent_indices(words)
     kind = pc.list_element(words, 0)
     detailed = pc.is_in(kind, value_set=_WITH_DETAIL)
-    # The kind stands first; then come ids, each with its detail behind it or without one.
+    # The first word is the kind. Job ids follow, each with a detail after it if the kind has details.
     place = pc.subtract(_numbers(0, len(word)), pc.take(words.offsets, line))
     every, odd = pc.invert(pc.take(detailed, line)), pc.equal(pc.bit_wise_and(place, 1), 1)
     at = pc.indices_nonzero(pc.and_(pc.greater(place, 0), pc.or_(every, odd)))
@@ -86,7 +86,7 @@ def _numbers(first: int, upto: int) -> pa.Array:
 
 
 class _Rows:
-    """The columns of one batch by their names; only those that somebody wants are made."""
+    """The columns of one batch, by name. A column is computed when it is requested."""
 
     def __init__(
         self, ids: list[bytes], seqs: list[bytes], times: list[bytes], texts: list[bytes], numbers: range
@@ -132,7 +132,7 @@ class _Rows:
         return self._where(self._is("added"), self._detail())
 
     def _detail(self) -> pa.Array:
-        # The key of an added job stands behind its name.
+        # For an added job the detail is its name, followed by its ordering key.
         return _before(self._raw, KEY_SEP)
 
     def _key(self) -> pa.Array:

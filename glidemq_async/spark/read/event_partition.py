@@ -1,4 +1,4 @@
-"""A range of a queue's events as record batches. This runs in Spark's tasks."""
+"""Read a range of a queue's events as record batches, in a Spark task."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from glidemq_async.storage.urls import masked
 from glidemq_async.stored.names import QueueKeys
 
 ROWS: Final = 10_000
-"""A record batch is closed when it holds so many rows."""
+"""Maximum number of rows of a record batch, unless one entry contains more."""
 MOST_ENTRIES: Final = 2_000
 FIRST_ENTRIES: Final = 100
 
 
 @dataclass
 class EventPartition(InputPartition):
-    """Events from number `first` up to and without `upto`: read from `entry` on, and no further than `last`."""
+    """The events from number `first` to `upto - 1`, in the entries from `entry` to `last`."""
 
     queue: str
     incarnation: str
@@ -41,20 +41,21 @@ class EventPartition(InputPartition):
 
 
 class EventsLostError(RuntimeError):
-    """Events that were to be read are gone."""
+    """Events were trimmed or obliterated before they were read."""
 
 
-def lost(loss: Loss, url: str) -> EventsLostError:
-    """Return the error for a loss that the reader does not put up with."""
+def loss_error(loss: Loss, url: str) -> EventsLostError:
+    """Return the error for a loss, for readers with failOnDataLoss=true."""
     return EventsLostError(
-        f"{loss} (at {masked(url)}). What is lost is lost: go on without it by failOnDataLoss=false, which notes "
-        "each loss for kind=losses; read more often, or keep events longer by publishPosition and retainUncommitted"
+        f"{loss} (at {masked(url)}). These events cannot be recovered. Set failOnDataLoss=false to continue without "
+        "them and record each loss for kind=losses. To prevent losses, read more often, or set publishPosition and "
+        "retainUncommitted to keep events longer"
     )
 
 
 def read_events(partition: InputPartition, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Read the events of one partition. Raises EventsLostError, unless losses are only to be noted."""
-    if not isinstance(partition, EventPartition):  # Spark's stand-in for an empty plan
+    """Read the events of one partition. Raises EventsLostError for lost events, unless failOnDataLoss=false."""
+    if not isinstance(partition, EventPartition):  # Spark's placeholder in an empty plan
         return
     columns = EventColumns(partition.queue, partition.incarnation, options.events, arrow_schema(schema))
     connection = connection_to(options.url)
@@ -63,12 +64,12 @@ def read_events(partition: InputPartition, options: ReadOptions, schema: StructT
         seq, n = int(fields[b"seq"]), int(fields[b"n"])
         if seq + n <= following:
             continue
-        # The events of a batch follow each other.
+        # `EventColumns.take` computes the numbers of the events, so a batch must not contain a gap.
         if begin < following and (seq != following or following - begin >= ROWS):
             yield columns.take(begin, following)
             begin = following
         if seq > following:
-            _lose(connection, partition, options, following, min(seq, partition.upto))
+            _handle_loss(connection, partition, options, following, min(seq, partition.upto))
             begin = following = min(seq, partition.upto)
         if seq < partition.upto:
             columns.add(entry, fields)
@@ -78,34 +79,35 @@ def read_events(partition: InputPartition, options: ReadOptions, schema: StructT
     if begin < following:
         yield columns.take(begin, following)
     if following < partition.upto:
-        _lose(connection, partition, options, following, partition.upto)
+        _handle_loss(connection, partition, options, following, partition.upto)
 
 
 def _entries(connection: Connection, partition: EventPartition, options: ReadOptions) -> Iterator[StreamEntry]:
-    """Iterate over the entries from the partition's first one to its last one."""
+    """Iterate over the entries of the partition."""
     key = QueueKeys(options.prefix, partition.queue).key("events")
     after = NO_ENTRY if partition.entry == NO_ENTRY else before(partition.entry)
-    last, count = _order(partition.last), FIRST_ENTRIES
+    last, count = _parse_entry_id(partition.last), FIRST_ENTRIES
     while True:
-        with _uncollected():
+        with _without_gc():
             found = connection.run(connection.storage.read_stream(key, after, count, 0))
         if not found:
             return
         after = found[-1][0].decode()
-        if _order(after) > last:
-            yield from (entry for entry in found if _order(entry[0].decode()) <= last)
+        if _parse_entry_id(after) > last:
+            yield from (entry for entry in found if _parse_entry_id(entry[0].decode()) <= last)
             return
         yield from found
         if len(found) < count:
             return
-        count = max(1, min(MOST_ENTRIES, options.fetch_size * len(found) // _events(found)))
+        count = max(1, min(MOST_ENTRIES, options.fetch_size * len(found) // _count_events(found)))
 
 
 @contextmanager
-def _uncollected() -> Generator[None]:
-    """Keep the garbage collector from looking, while thousands of lists come in, through all that Spark has imported.
+def _without_gc() -> Generator[None]:
+    """Switch the garbage collector off during a read.
 
-    It takes as long as the rest of a read, and finds nothing: there are no circles in a reply.
+    A reply creates thousands of lists, which trigger collections of all objects that Spark has imported. They take as
+    long as the rest of the read and free nothing, because a reply contains no reference cycles.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -116,26 +118,28 @@ def _uncollected() -> Generator[None]:
             gc.enable()
 
 
-def _events(found: Sequence[StreamEntry]) -> int:
-    """Return how many events these entries hold; numbers go back where a queue began again."""
+def _count_events(found: Sequence[StreamEntry]) -> int:
+    """Return the number of events in these entries, at least 1. Numbers decrease where a queue was created again."""
     first, last = found[0][1], found[-1][1]
     return max(1, int(last[b"seq"]) + int(last[b"n"]) - int(first[b"seq"]))
 
 
-def _order(entry: str) -> tuple[int, int]:
+def _parse_entry_id(entry: str) -> tuple[int, int]:
     ms, _, number = entry.partition("-")
     return int(ms), int(number)
 
 
-def _lose(connection: Connection, partition: EventPartition, options: ReadOptions, first: int, upto: int) -> None:
-    loss = Loss(partition.queue, "they went while the batch was read", partition.incarnation, first, upto)
+def _handle_loss(
+    connection: Connection, partition: EventPartition, options: ReadOptions, first: int, upto: int
+) -> None:
+    loss = Loss(partition.queue, "they were trimmed while the batch was read", partition.incarnation, first, upto)
     if options.fail_on_loss:
-        raise lost(loss, options.url)
+        raise loss_error(loss, options.url)
     note_loss(connection, options, loss)
 
 
 def note_loss(connection: Connection, options: ReadOptions, loss: Loss) -> None:
-    """Write a loss down where kind=losses reads it; the same loss is noted once."""
+    """Store a loss on the server, where kind=losses reads it. Storing a loss twice has no effect."""
     functions = connection.functions(QueueKeys(options.prefix, loss.queue))
     name = options.position_name or ""
     connection.run(functions.note_loss(name, loss.why, loss.incarnation, loss.first, loss.upto))

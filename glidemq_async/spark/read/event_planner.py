@@ -1,4 +1,4 @@
-"""Which events a batch reads: positions from what a user asks for and what the server holds. For the planner."""
+"""Planner of event reads: compute positions and partitions from the options and the events on the server."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.history_calls import Bounds, Located, Sought
 from glidemq_async.spark.connection import Connection, connection_to
 from glidemq_async.spark.read import offsets
-from glidemq_async.spark.read.event_partition import EventPartition, lost
+from glidemq_async.spark.read.event_partition import EventPartition, loss_error
 from glidemq_async.spark.read.offsets import NO_ENTRY, Loss, Position, Span
-from glidemq_async.spark.read.options import Place, ReadOptions, split_offset
+from glidemq_async.spark.read.options import OffsetSpec, ReadOptions, split_offset
 from glidemq_async.storage.redis.cluster import ClusterStorage
 from glidemq_async.stored.names import QueueKeys
 
 T = TypeVar("T")
 
-AT_ONCE: Final = 50
-"""How many queues are asked at the same time."""
+MAX_CONCURRENT: Final = 50
+"""Maximum number of queues that are read at the same time."""
 
 
 class EventPlanner:
-    """Asks the server about the events of the queues that a reader is to read."""
+    """Planner of the reads of one reader. Spark calls it on the driver."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -38,20 +38,20 @@ class EventPlanner:
         """Return callers of a queue's functions."""
         return self._connection.functions(QueueKeys(self.options.prefix, queue))
 
-    def lost(self, loss: Loss) -> Exception:
-        """Return the error for a loss that the reader does not put up with."""
-        return lost(loss, self.options.url)
+    def loss_error(self, loss: Loss) -> Exception:
+        """Return the error for a loss, for readers with failOnDataLoss=true."""
+        return loss_error(loss, self.options.url)
 
     async def queue_names(self) -> list[str]:
-        """Return the queues that are read now: those that were named, or all there are that fit the pattern."""
+        """Return the names of the queues to read: the named ones, or all existing ones that match the pattern."""
         pattern = self.options.pattern
         if pattern is None:
             return list(self.options.queues)
         storage = self._connection.storage
         if isinstance(storage, ClusterStorage):
-            raise ValueError(  # noqa: TRY004 - it is the option that does not fit
-                f"subscribePattern={pattern!r} needs all queues of {storage.url}, and a cluster cannot be searched for "
-                "them: name the queues with subscribe"
+            raise ValueError(  # noqa: TRY004 - the option is wrong, not a type
+                f"subscribePattern={pattern!r} cannot be used with the cluster {storage.url}, whose keys cannot be "
+                "searched; name the queues with subscribe"
             )
         head, tail = f"{self.options.prefix}:{{", "}:meta"
         found: set[str] = set()
@@ -62,29 +62,33 @@ class EventPlanner:
         return sorted(found)
 
     async def locate(self, queue: str, sought: Sequence[Sought] = ()) -> tuple[Bounds, list[Located]]:
-        """Return what is kept of a queue's events, and where the sought ones stand."""
+        """Return the bounds of a queue's stored events, and the entries of the sought events."""
         return await self.functions(queue).locate_events(sought)
 
     async def check_known(self, queues: Iterable[str]) -> None:
         """Raise ValueError for a queue that does not exist."""
-        found = await self.of_all(queues, self.locate)
+        found = await self.for_each_queue(queues, self.locate)
         unknown = sorted(queue for queue, (bounds, _) in found.items() if not bounds.incarnation)
         if unknown:
             raise ValueError(
                 f"there is no queue {unknown[0]!r} with prefix {self.options.prefix!r} on "
-                f"{self._connection.storage.url}: correct the option subscribe (or prefix, or url)"
+                f"{self._connection.storage.url}; correct the option subscribe, prefix or url"
             )
 
-    async def of_all(self, queues: Iterable[str], work: Callable[[str], Awaitable[T]]) -> dict[str, T]:
-        """Do something with each queue, with not too many at once. Raises what was raised first."""
-        gate = asyncio.Semaphore(AT_ONCE)
+    async def for_each_queue(self, queues: Iterable[str], work: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+        """Call `work` for each queue, for up to 50 of them concurrently.
+
+        Raises the error of the first queue with one.
+        """
+        gate = asyncio.Semaphore(MAX_CONCURRENT)
 
         async def one(queue: str) -> T:
             async with gate:
                 return await work(queue)
 
         names = list(queues)
-        # All are waited for: what is left behind would go on with the next call.
+        # Wait for all of them, even after an error. The loop only runs inside `Connection.run`, so a coroutine that is
+        # left behind would continue during the next call of another reader.
         results = await asyncio.gather(*map(one, names), return_exceptions=True)
         found: dict[str, T] = {}
         for queue, result in zip(names, results, strict=True):
@@ -94,19 +98,17 @@ class EventPlanner:
         return found
 
     async def positions(
-        self, queues: Iterable[str], wanted: Place | Mapping[str, Place], otherwise: str
+        self, queues: Iterable[str], wanted: OffsetSpec | Mapping[str, OffsetSpec], otherwise: str
     ) -> dict[str, Position]:
-        """Return the position of each queue that an option asks for; see `ReadOptions.starting`."""
+        """Return the position of each queue that an option defines; see `ReadOptions.starting`."""
         names = list(queues)
-        places: Mapping[str, Place] = wanted if isinstance(wanted, Mapping) else dict.fromkeys(names, wanted)
+        places: Mapping[str, OffsetSpec] = wanted if isinstance(wanted, Mapping) else dict.fromkeys(names, wanted)
         strange = places.keys() - set(names)
         if strange:
-            raise ValueError(
-                f"a position is given for the queue {min(strange)!r}, which is not read: add it to subscribe"
-            )
-        return await self.of_all(names, lambda queue: self._position(queue, places.get(queue, otherwise)))
+            raise ValueError(f"the offsets contain the queue {min(strange)!r}, which is not read; add it to subscribe")
+        return await self.for_each_queue(names, lambda queue: self._position(queue, places.get(queue, otherwise)))
 
-    async def _position(self, queue: str, place: Place) -> Position:
+    async def _position(self, queue: str, place: OffsetSpec) -> Position:
         if place == "earliest" or place == "latest":
             bounds, _ = await self.locate(queue)
             return offsets.earliest(bounds) if place == "earliest" else offsets.latest(bounds)
@@ -124,11 +126,17 @@ class EventPlanner:
         """Return the position before event number n."""
         bounds, (found,) = await self.locate(queue, [("n", max(0, n - 1))])
         if n > bounds.total:
-            raise ValueError(f"asked for event number {n} of queue {queue!r}, found {bounds.total}: it is yet to come")
+            raise ValueError(
+                f"queue {queue!r} has no event number {n} yet, only {bounds.total} events; use a smaller number or "
+                "latest"
+            )
         return Position(bounds.incarnation, found.entry if found.entry and found.seq < n else NO_ENTRY, n)
 
-    async def resumed(self, queue: str, known: Position | None) -> tuple[Bounds, Position, list[Loss]]:
-        """Return what is kept, where reading goes on, and what was lost. A queue that is new starts at its earliest."""
+    async def resume_position(self, queue: str, known: Position | None) -> tuple[Bounds, Position, list[Loss]]:
+        """Return a queue's bounds, the position at which reading continues, and the losses before it.
+
+        Without a known position the queue is new, and reading starts at its earliest event.
+        """
         if known is None:
             bounds, _ = await self.locate(queue)
             return bounds, offsets.earliest(bounds), []
@@ -136,22 +144,24 @@ class EventPlanner:
         before = found.entry if found.entry and found.seq < known.n else ""
         if offsets.is_gone(known, bounds):
             if self.options.fail_on_loss:
-                raise self.lost(Loss(queue, offsets.GONE, known.incarnation, known.n, None))
-            return bounds, known, []  # what was lost is told when a queue of this name begins again
+                raise self.loss_error(Loss(queue, offsets.GONE, known.incarnation, known.n, None))
+            # The loss is reported when a queue of this name is created again. Until then nothing shows that the reader
+            # missed events, and reporting it in every batch would count it many times.
+            return bounds, known, []
         begin, losses = offsets.resume(queue, known, bounds, before)
         if losses and self.options.fail_on_loss:
-            raise self.lost(losses[0])
+            raise self.loss_error(losses[0])
         return bounds, begin, losses
 
     async def note(self, found: Iterable[Loss]) -> None:
-        """Write losses down where kind=losses reads them."""
+        """Store losses on the server, where kind=losses reads them. Storing a loss twice has no effect."""
         name = self.options.position_name or ""
         for loss in found:
             functions = self.functions(loss.queue)
             await functions.note_loss(name, loss.why, loss.incarnation, loss.first, loss.upto)
 
     async def partitions(self, spans: Sequence[Span]) -> list[EventPartition]:
-        """Cut spans into what single tasks read."""
+        """Divide spans into the partitions that single tasks read."""
         total = sum(span.end.n - span.begin.n for span in spans)
         by_queue = {span.queue: span for span in spans}
 
@@ -159,7 +169,7 @@ class EventPlanner:
             span = by_queue[queue]
             return await self._cut(span, self._parts(span.end.n - span.begin.n, total))
 
-        return [partition for found in (await self.of_all(by_queue, cut)).values() for partition in found]
+        return [partition for found in (await self.for_each_queue(by_queue, cut)).values() for partition in found]
 
     def _parts(self, size: int, total: int) -> int:
         parts = -(-self.options.min_partitions * size // total)
@@ -180,5 +190,5 @@ class EventPlanner:
 
 
 def _literal(text: str) -> str:
-    """Escape what a key pattern would read as a wildcard."""
+    """Escape the characters that are wildcards in a pattern of store keys."""
     return "".join(f"\\{character}" if character in "*?[]\\^-" else character for character in text)

@@ -1,7 +1,7 @@
-"""kind=events as a stream: an unbounded table that a query reads on from its checkpoint.
+"""kind=events as a stream, which a query continues from its checkpoint.
 
-What the offsets promise is told in offsets.py. Before Spark 4.2 a source is not told where the query stands when it is
-asked for the latest offset, so it remembers what it saw.
+offsets.py explains the contents of the offsets. Before Spark 4.2, Spark asks a source for the latest offset without
+passing the position of the query, so `UnlimitedEventStream` remembers the position itself.
 """
 
 # pyspark's own annotations are incomplete.
@@ -32,7 +32,7 @@ _MakePlanner = Callable[[], EventPlanner]
 
 
 class EventStream(DataSourceStreamReader):
-    """What every version has in common. Tasks get a copy that was made before anything was asked of it."""
+    """Base of the streams for all versions of Spark. Spark pickles it for tasks before it calls any other method."""
 
     def __init__(
         self, options: ReadOptions, schema: StructType, planner: Callable[[], EventPlanner] | None = None
@@ -45,7 +45,7 @@ class EventStream(DataSourceStreamReader):
         self._planned_at: float | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return where a new query starts; asked twice, and the same both times."""
+        """Return the start of a new query. Spark calls this twice, and both calls must return the same offset."""
         if self._start is None:
             planner = self._planner()
             self._start = offsets.to_offset(planner.run(self._starts(planner)), new=True)
@@ -55,11 +55,12 @@ class EventStream(DataSourceStreamReader):
         return await planner.positions(await planner.queue_names(), self._options.starting, "earliest")
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Plan one batch. The end alone tells what it reads, however often it is planned."""
+        """Plan one batch. Only `end` determines the events of a batch, so planning it again gives the same events."""
         return self._plan(self._planner(), start, end)
 
     def _plan(self, planner: EventPlanner, start: Offset, end: Offset) -> list[InputPartition]:
-        if start == end:  # or the batch that ended there would be read again
+        if start == end:
+            # Spark plans an empty batch this way. `end` describes the batch before it, which must not be read again.
             return []
 
         async def plan() -> list[InputPartition]:
@@ -73,7 +74,7 @@ class EventStream(DataSourceStreamReader):
         return read_events(partition, self._options, self._schema)
 
     def commit(self, end: Offset) -> None:
-        """Tell the queues how far the reader has come, if it has a name."""
+        """Store the position of the reader in the queues, if it has a name."""
         name = self._options.position_name
         if name is None:
             return
@@ -87,12 +88,12 @@ class EventStream(DataSourceStreamReader):
         planner.run(publish())
 
     async def _advance(self, planner: EventPlanner, start: Offset, limit: int | None) -> Offset:
-        """Return the end of the batch that begins at `start`; `start` itself when there is nothing to read."""
+        """Return the end of the batch that begins at `start`, or `start` itself if there is nothing to read."""
         known = offsets.ends_of(start)
         names = dict.fromkeys([*known, *await planner.queue_names()])
         if self._targets is not None:
             names = {queue: None for queue in names if queue in known or queue in self._targets}
-        found = await planner.of_all(names, lambda queue: planner.resumed(queue, known.get(queue)))
+        found = await planner.for_each_queue(names, lambda queue: planner.resume_position(queue, known.get(queue)))
         begins = {queue: begin for queue, (_, begin, _) in found.items()}
         upto = {queue: self._upto(queue, begins[queue], bounds) for queue, (bounds, _, _) in found.items()}
         lags = {queue: upto[queue] - begin.n for queue, begin in begins.items()}
@@ -113,7 +114,7 @@ class EventStream(DataSourceStreamReader):
         return offsets.to_offset(ends, moved, chain(*lost.values()))
 
     def _upto(self, queue: str, begin: Position, bounds: Bounds) -> int:
-        """Return the number before which reading may end."""
+        """Return the number of the first event that must not be read yet."""
         if offsets.is_gone(begin, bounds):
             return begin.n
         if self._targets is None:
@@ -124,7 +125,7 @@ class EventStream(DataSourceStreamReader):
         return max(begin.n, min(bounds.total, target.n))
 
     def _is_too_little(self, rows: int) -> bool:
-        """Whether a batch should wait for more. Not in a run that is to end."""
+        """Return True if a batch should wait for more events. A run with availableNow never waits."""
         least = self._options.min_offsets
         if least is None or self._targets is not None or rows >= least or self._planned_at is None:
             return False
@@ -136,11 +137,13 @@ async def _end(planner: EventPlanner, queue: str, n: int, bounds: Bounds) -> Pos
 
 
 class UnlimitedEventStream(EventStream):
-    """For Spark 4.0 and 4.1, which ask for the latest offset without saying where the query stands.
+    """Stream for Spark 4.0 and 4.1, which do not pass the position of the query to `latestOffset`."""
 
-    It is learnt from the batches that are planned. Until then an end is left open: it tells where its batch begins if
-    the query is new, and otherwise that is worked out when the batch is planned.
-    """
+    # An offset must contain the begin of its batch (see offsets.py), but here the begin is known only after a batch was
+    # planned in this process. Before that, in a new query or after a restart, the end is marked "open". Its begins are
+    # right for a new query. For a restarted query Spark passes the true start to `partitions`, and the batch is
+    # computed from that instead. Spark has written the open end to its log by then; planning it again repeats the
+    # computation with the same start, so the batch stays the same unless events were trimmed in between.
 
     def __init__(
         self, options: ReadOptions, schema: StructType, planner: Callable[[], EventPlanner] | None = None
@@ -149,7 +152,7 @@ class UnlimitedEventStream(EventStream):
         self._known: Offset | None = None
 
     def latestOffset(self) -> Offset:  # type: ignore[override]  # noqa: N802 # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the end of all there is."""
+        """Return the end of all stored events."""
         planner = self._planner()
         if self._known is not None:
             return planner.run(self._advance(planner, self._known, None))
@@ -162,7 +165,7 @@ class UnlimitedEventStream(EventStream):
         return offsets.to_offset(ends, {queue: starts.get(queue, end) for queue, end in ends.items()})
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Plan one batch, and remember where the query stands."""
+        """Plan one batch, and remember its end as the position of the query."""
         planner = self._planner()
         self._known = end
         if end.get("open") and start != end and not offsets.is_new(start):
@@ -171,6 +174,6 @@ class UnlimitedEventStream(EventStream):
 
     async def _close(self, planner: EventPlanner, start: Offset, end: Offset) -> Offset:
         known, ends = offsets.ends_of(start), offsets.ends_of(end)
-        found = await planner.of_all(ends, lambda queue: planner.resumed(queue, known.get(queue)))
+        found = await planner.for_each_queue(ends, lambda queue: planner.resume_position(queue, known.get(queue)))
         lost = [loss for _, _, losses in found.values() for loss in losses]
         return offsets.to_offset(ends, {queue: begin for queue, (_, begin, _) in found.items()}, lost)

@@ -1,4 +1,4 @@
-"""kind=events as a stream that takes no more at once than it is told to; needs Spark 4.2."""
+"""kind=events as a stream with limits per batch; needs Spark 4.2."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -13,21 +13,21 @@ from glidemq_async.spark.read.offsets import Offset
 
 
 class LimitedEventStream(EventStream, SupportsTriggerAvailableNow):
-    """Spark says where the query stands, and how much it wants."""
+    """Stream for Spark 4.2 and newer, which passes the position of the query and the limit of the batch."""
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit that maxOffsetsPerTrigger sets."""
+        """Return the limit of maxOffsetsPerTrigger."""
         most = self._options.max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        """Return the end of the next batch, the start itself when there is nothing to read."""
+        """Return the end of the next batch, or `start` if there is nothing to read."""
         planner = self._planner()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return planner.run(self._advance(planner, start, rows))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix how far this run reads, so that it ends however much is added meanwhile."""
+        """Fix the end of a run with availableNow, so that it ends even if events are added continuously."""
         planner = self._planner()
 
         async def now() -> None:
@@ -36,7 +36,7 @@ class LimitedEventStream(EventStream, SupportsTriggerAvailableNow):
         planner.run(now())
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return how far the query could have read, for its progress: the difference is its lag."""
+        """Return the end of all stored events. Spark reports its distance from the position of the query as the lag."""
         planner = self._planner()
 
         async def now() -> Offset:

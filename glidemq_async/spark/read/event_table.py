@@ -1,4 +1,4 @@
-"""kind=events as a table: what is kept of the events of queues, or a part of it."""
+"""kind=events as a table: the stored events of queues, or a range of them."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class EventTableReader(DataSourceReader):
-    """Reads a range of events that is fixed when the read is planned."""
+    """Reader of a range of events. The range is fixed when Spark plans the read."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the read: called once per DataFrame, whose later actions read the same range."""
+        """Plan the read. Spark calls this once per DataFrame, so all its actions read the same range."""
         planner = EventPlanner(self._options)
         return [*planner.run(self._plan(planner))]
 
@@ -39,7 +39,7 @@ class EventTableReader(DataSourceReader):
         ends = await planner.positions(queues, self._options.ending, "latest")
         spans: list[Span] = []
         for queue in queues:
-            _, begin, losses = await planner.resumed(queue, starts[queue])
+            _, begin, losses = await planner.resume_position(queue, starts[queue])
             await planner.note(losses)
             if _is_before(begin, ends[queue]):
                 spans.append(Span(queue, begin, ends[queue]))

@@ -1,4 +1,4 @@
-"""Jobs as rows: kind=jobs, dlq and results. This runs in Spark's tasks."""
+"""Rows of the tables of jobs: kind=jobs, dlq and results. This runs in Spark tasks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.spark.read.options import ReadOptions
 from glidemq_async.stored.record import FINAL, place_of, whole
 
-# Any: a row holds what its columns say.
+# Any: the type of a value depends on its column.
 Row: TypeAlias = dict[str, Any]
 
-PAGE: Final = 500
-WHOLE_AT_ONCE: Final = 50
-"""How many records are read with one call when payloads come with them: they may be large."""
+PAGE_SIZE: Final = 500
+FULL_RECORDS_PER_CALL: Final = 50
+"""Number of records per call when they contain payloads, which may be large."""
 
 
 async def job_rows(
     client: QueueClient, options: ReadOptions, state: str, first: int, upto: int | None
 ) -> AsyncIterator[list[Row]]:
-    """Iterate over pages of the jobs in a state, from one rank to another where the state has ranks."""
+    """Iterate over pages of the jobs in a state, from rank `first` to `upto - 1` if the state has ranks."""
     cursor, left = str(first) if first else "", upto - first if upto is not None else None
     while left is None or left > 0:
-        count = PAGE if left is None else min(PAGE, left)
+        count = PAGE_SIZE if left is None else min(PAGE_SIZE, left)
         cursor, ids = await client.functions.list_jobs(state, cursor, count)
         yield [row for row in await rows_of(client, options, ids) if row["state"] == state]
         left = None if left is None else left - count
@@ -38,21 +38,21 @@ async def job_rows(
             return
 
 
-async def dead_rows(client: QueueClient, options: ReadOptions, which: str) -> AsyncIterator[list[Row]]:
-    """Iterate over pages of the dead letters that failed here, or were moved here; of `ids` only, if there are some."""
-    kind: Literal["failed", "moved"] = "failed" if which == "failed" else "moved"
+async def dead_letter_rows(client: QueueClient, options: ReadOptions, place: str) -> AsyncIterator[list[Row]]:
+    """Iterate over pages of the dead letters that failed in this queue, or were moved to it."""
+    kind: Literal["failed", "moved"] = "failed" if place == "failed" else "moved"
     cursor = ""
     while True:
-        cursor, ids = await client.functions.list_dead_letters(kind, cursor, PAGE, "")
+        cursor, ids = await client.functions.list_dead_letters(kind, cursor, PAGE_SIZE, "")
         yield await rows_of(client, options, [each for each in ids if not options.ids or each in options.ids])
         if not cursor:
             return
 
 
 async def rows_of(client: QueueClient, options: ReadOptions, ids: Sequence[str]) -> list[Row]:
-    """Return the rows of these jobs, without those that are gone or were not asked for."""
+    """Return the rows of these jobs, except for jobs that were removed or do not match the options."""
     found: list[Row] = []
-    step = WHOLE_AT_ONCE if options.include_data else PAGE
+    step = FULL_RECORDS_PER_CALL if options.include_data else PAGE_SIZE
     for start in range(0, len(ids), step):
         chunk = ids[start : start + step]
         records = await _records(client.functions, chunk, options.include_data)
@@ -80,13 +80,13 @@ def _is_wanted(record: Record, options: ReadOptions) -> bool:
 
 def _is_new_enough(row: Row, options: ReadOptions) -> bool:
     after, created = options.created_after_ms, row["created_at"]
-    # Not by floats, which lose the last millisecond now and then.
+    # Compare datetimes: a float timestamp sometimes loses the last millisecond.
     return after is None or (created is not None and created >= from_ms(after))
 
 
 def _row(client: QueueClient, job_id: str, record: Record, with_data: bool, now: datetime) -> Row:
     job: Job[Any, Any] = Job.from_record(client, job_id, record)
-    letter = job.dead_letter
+    origin = job.dead_letter
     row: Row = {
         "queue": client.queue, "id": job.id, "name": job.name, "state": job.state, "key": job.key,
         "priority": job.priority, "lifo": job.lifo, "attempts_made": job.attempts_made,
@@ -95,19 +95,19 @@ def _row(client: QueueClient, job_id: str, record: Record, with_data: bool, now:
         "failure_cause": job.failure_cause, "data_size": job.data_size if with_data else whole(record, b"size"),
         "progress": None, "data": None, "payload": record.get(b"data") if with_data else None, "result": None,
         "stacktrace": None, "unreadable": None, "observed_at": now,
-        "origin_queue": letter.queue if letter else None, "origin_id": letter.job_id if letter else None,
-        "origin_attempts": letter.attempts_made if letter else None,
-        "origin_failed_at": letter.failed_at if letter else None,
+        "origin_queue": origin.queue if origin else None, "origin_id": origin.job_id if origin else None,
+        "origin_attempts": origin.attempts_made if origin else None,
+        "origin_failed_at": origin.failed_at if origin else None,
     }  # fmt: skip
-    if letter is not None:
-        row |= {"failed_reason": job.failed_reason or letter.reason, "failure_cause": job.failure_cause or letter.cause}
+    if origin is not None:
+        row |= {"failed_reason": job.failed_reason or origin.reason, "failure_cause": job.failure_cause or origin.cause}
     if with_data:
         _read_payloads(job, row)
     return row
 
 
 def _read_payloads(job: Job[Any, Any], row: Row) -> None:
-    """Add what was written by users, as JSON. What cannot be read is told, and does not end the read of the others."""
+    """Add data, progress and result as JSON. A value that cannot be read goes to the column `unreadable`."""
     row["stacktrace"] = job.stacktrace
     for name, attribute in (("data", "data"), ("progress", "progress"), ("result", "return_value")):
         try:
@@ -119,11 +119,11 @@ def _read_payloads(job: Job[Any, Any], row: Row) -> None:
 
 
 def to_json(value: object) -> str:
-    """Return a value as JSON; bytes as base64, times in ISO form, and what else JSON has no word for as text."""
-    return json.dumps(value, default=_plain, ensure_ascii=False)
+    """Return a value as JSON. Bytes become base64, times ISO strings, and other unknown values their `str`."""
+    return json.dumps(value, default=_json_default, ensure_ascii=False)
 
 
-def _plain(value: object) -> object:
+def _json_default(value: object) -> object:
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
     if isinstance(value, (date, datetime)):

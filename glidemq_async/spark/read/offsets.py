@@ -1,7 +1,6 @@
-"""How far a stream of events has been read, as Spark keeps it: pure rules, no server and no Spark.
+"""Offsets: the positions of a stream of events in the form that Spark stores in its checkpoint.
 
-An offset describes itself: where each queue's reading ends, where it began in this batch, and what was lost. A batch
-that is planned again after a crash reads the same events whatever has been added or trimmed since.
+This module contains pure functions, without calls of the server or Spark.
 """
 
 from __future__ import annotations
@@ -12,18 +11,27 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from glidemq_async.functions.history_calls import Bounds
 
-# {"v": 1, "s": {queue: {"i": incarnation, "id": entry, "n": number}}, "b": {queue: the same}, "l": {queue: losses}}
+# The form of an offset:
 #
-# `n` is the number of the next event, `id` the entry that holds the one before it ("0-0": it is not kept). "l" tells
-# what was gone when the batch was planned, so that this is noted however often it is planned, and once. Where the batch
-# before ended is not asked: of the first one Spark does not keep where it started, and after a crash that may be
-# elsewhere. Spark compares offsets as texts, so keys are sorted, and "nothing new" is the start itself. "new": 1 marks
-# the offset that a new query starts from.
+#   {"v": 1, "s": {queue: {"i": incarnation, "id": entry, "n": number}}, "b": {queue: the same}, "l": {queue: losses}}
+#
+# "s" contains the ends of the batch and "b" its begins. `n` is the number of the next event, and `id` the entry with
+# the event before it ("0-0" if that entry is not stored). "l" contains the losses that were found when the end was
+# computed. "new": 1 marks the offset at which a new query starts.
+#
+# Why does an end contain the begin of its batch? Spark writes the end to its log and then plans the batch, perhaps
+# several times, perhaps in another process after a crash. Each plan must read exactly the same events, otherwise a sink
+# that skips a known batch loses events or stores them twice. The end of the previous batch cannot replace "b":
+# Spark does not store the start of the first batch, and after a crash it may pass another one. For the same reason the
+# losses are part of the offset. Events that are trimmed between two plans would otherwise become a second loss.
+#
+# Spark compares offsets as JSON strings. Keys are therefore always in the same order, and "nothing new" is the
+# unchanged start offset.
 VERSION: Final = 1
 NO_ENTRY: Final = "0-0"
 GONE: Final = "the queue was obliterated"
-ANOTHER: Final = "it is another queue of the same name by now"
-WENT_BACK: Final = "its events went back, as after a failover"
+RECREATED: Final = "the queue was recreated under the same name"
+WENT_BACK: Final = "the server has lost its newest events, for example in a failover"
 TRIMMED: Final = "they were trimmed before they were read"
 
 # Any: what json.loads returns.
@@ -31,7 +39,7 @@ Offset: TypeAlias = dict[str, Any]
 
 
 class Position(NamedTuple):
-    """Before event number `n` of an incarnation; `entry` holds the event before it, or is "0-0"."""
+    """The position before event number `n` of an incarnation. `entry` contains the event before it, or is "0-0"."""
 
     incarnation: str
     entry: str
@@ -39,7 +47,10 @@ class Position(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Events from number `first` up to and without `upto` that cannot be read any more; None: nobody knows how many."""
+    """The events from number `first` to `upto - 1`, which cannot be read any more.
+
+    If `upto` is None, the number is unknown.
+    """
 
     queue: str
     why: str
@@ -49,16 +60,16 @@ class Loss(NamedTuple):
 
     @property
     def events(self) -> int | None:
-        """How many events, None when nobody knows."""
+        """Number of lost events, or None if it is unknown."""
         return None if self.upto is None else self.upto - self.first
 
     def __str__(self) -> str:
         missed = "an unknown number of events" if self.events is None else f"exactly {self.events} events"
-        return f"{missed} of queue {self.queue!r} from number {self.first} on: {self.why}"
+        return f"{missed} of queue {self.queue!r} are lost, from number {self.first} on: {self.why}"
 
 
 class Span(NamedTuple):
-    """The events of one queue that a batch reads: from `begin` up to and without `end`."""
+    """The events of one queue that a batch reads: from `begin` to the event before `end`."""
 
     queue: str
     begin: Position
@@ -72,43 +83,43 @@ def to_offset(
     *,
     new: bool = False,
 ) -> Offset:
-    """Return positions, and what was lost before they were planned, as Spark keeps them."""
-    offset: Offset = {"b": _plain(begins or {})}
-    told: dict[str, list[dict[str, str | int]]] = {}
+    """Return the offset of these positions and losses."""
+    offset: Offset = {"b": _stored_positions(begins or {})}
+    stored: dict[str, list[dict[str, str | int]]] = {}
     for loss in sorted(lost, key=lambda loss: loss.queue):
-        told.setdefault(loss.queue, []).append(_told(loss))
-    if told:
-        offset["l"] = told
+        stored.setdefault(loss.queue, []).append(_stored_loss(loss))
+    if stored:
+        offset["l"] = stored
     if new:
         offset["new"] = 1
-    offset |= {"s": _plain(ends), "v": VERSION}
+    offset |= {"s": _stored_positions(ends), "v": VERSION}
     return offset
 
 
-def _plain(positions: Mapping[str, Position]) -> dict[str, dict[str, str | int]]:
+def _stored_positions(positions: Mapping[str, Position]) -> dict[str, dict[str, str | int]]:
     return {
         queue: {"i": position.incarnation, "id": position.entry, "n": position.n}
         for queue, position in sorted(positions.items())
     }
 
 
-def _told(loss: Loss) -> dict[str, str | int]:
-    told: dict[str, str | int] = {"i": loss.incarnation, "n": loss.first, "w": loss.why}
-    return told if loss.upto is None else told | {"u": loss.upto}
+def _stored_loss(loss: Loss) -> dict[str, str | int]:
+    stored: dict[str, str | int] = {"i": loss.incarnation, "n": loss.first, "w": loss.why}
+    return stored if loss.upto is None else stored | {"u": loss.upto}
 
 
 def ends_of(offset: Offset) -> dict[str, Position]:
-    """Return where reading ends. Raises ValueError for an offset of another version."""
+    """Return the ends of an offset, by queue. Raises ValueError for an offset of another version."""
     if offset.get("v") != VERSION:
         raise ValueError(
-            f"the checkpoint holds offsets of version {offset.get('v')!r}, this is version {VERSION}: read on with the "
-            "library that wrote it, or start with a new checkpoint"
+            f"the checkpoint contains offsets of version {offset.get('v')!r}, but this library reads version "
+            f"{VERSION}; continue with the library version that wrote it, or use a new checkpoint"
         )
     return _positions(offset["s"])
 
 
 def begins_of(offset: Offset) -> dict[str, Position]:
-    """Return where the batch that ends at this offset began, for the queues that it reads."""
+    """Return the begins of the batch that ends at this offset, for the queues that it reads."""
     return _positions(offset["b"])
 
 
@@ -118,39 +129,42 @@ def _positions(stored: object) -> dict[str, Position]:
 
 
 def losses_of(offset: Offset) -> list[Loss]:
-    """Return what the batch that ends at this offset does not read, because it was gone when it was planned."""
-    told = cast("dict[str, list[dict[str, Any]]]", offset.get("l", {}))
-    return [Loss(queue, one["w"], one["i"], one["n"], one.get("u")) for queue, losses in told.items() for one in losses]
+    """Return the losses that were found when this offset was computed."""
+    stored = cast("dict[str, list[dict[str, Any]]]", offset.get("l", {}))
+    return [
+        Loss(queue, one["w"], one["i"], one["n"], one.get("u")) for queue, losses in stored.items() for one in losses
+    ]
 
 
 def is_new(offset: Offset) -> bool:
-    """Whether this is the offset that a query started from, and not one from its checkpoint."""
+    """Return True for the offset at which a new query starts."""
     return bool(offset.get("new"))
 
 
 def earliest(bounds: Bounds) -> Position:
-    """Return the position before all that is kept."""
+    """Return the position before the first stored event."""
     return Position(bounds.incarnation, NO_ENTRY, bounds.first_seq)
 
 
 def latest(bounds: Bounds) -> Position:
-    """Return the position after all that was written."""
+    """Return the position after the last event."""
     return Position(bounds.incarnation, bounds.last, bounds.total)
 
 
 def resume(queue: str, known: Position, bounds: Bounds, before: str) -> tuple[Position, list[Loss]]:
-    """Return where reading goes on, and what was lost meanwhile.
+    """Return the position at which reading continues, and the losses since the known position.
 
-    before: the entry that holds event `known.n - 1` now; "" when it is not kept.
+    before: the entry that contains event `known.n - 1` now; "" if it is not stored.
     """
     if known.incarnation not in ("", bounds.incarnation):
-        why = ANOTHER if bounds.incarnation else GONE
+        why = RECREATED if bounds.incarnation else GONE
         lost = [Loss(queue, why, known.incarnation, known.n, None)]
         if bounds.first_seq:
             lost.append(Loss(queue, TRIMMED, bounds.incarnation, 0, bounds.first_seq))
         return earliest(bounds), lost
     if bounds.total < known.n or (known.entry != NO_ENTRY and before not in ("", known.entry)):
-        # Numbers may have been given twice; what has one that was read already is not read again.
+        # After a failover the new primary assigns some numbers a second time. Events whose number was read already are
+        # skipped: to read them again would break "each event once" for sinks that use the number as key.
         begin = Position(bounds.incarnation, NO_ENTRY, min(known.n, bounds.total))
         return begin, [Loss(queue, WENT_BACK, known.incarnation, known.n, None)]
     if bounds.first_seq > known.n:
@@ -159,14 +173,14 @@ def resume(queue: str, known: Position, bounds: Bounds, before: str) -> tuple[Po
 
 
 def is_gone(known: Position, bounds: Bounds) -> bool:
-    """Whether the queue that was read is gone, and no other one of its name has begun."""
+    """Return True if the queue was obliterated and no queue of this name exists."""
     return bounds.total == 0 and known.n > 0
 
 
 def share(limit: int, lags: Mapping[str, int]) -> dict[str, int]:
-    """Split a limit among queues in proportion to what each has to read; never more than that.
+    """Divide a limit among queues in proportion to their unread events.
 
-    The parts add up to the limit unless there is less to read.
+    The parts add up to the limit, or to the number of unread events if that is smaller.
     """
     total = sum(lags.values())
     if total <= limit:
@@ -180,7 +194,7 @@ def share(limit: int, lags: Mapping[str, int]) -> dict[str, int]:
 
 
 def spans(end: Offset) -> list[Span]:
-    """Return what the batch that ends at this offset reads: the offset alone tells."""
+    """Return the events that the batch with this end reads."""
     ends = ends_of(end)
     return [
         Span(queue, begin, ends[queue])
@@ -190,7 +204,7 @@ def spans(end: Offset) -> list[Span]:
 
 
 def cut(span: Span, parts: int) -> list[tuple[int, int]]:
-    """Cut a span into ranges of numbers of about the same size, none of them empty."""
+    """Divide a span into ranges of numbers of about the same size, none of them empty."""
     size = span.end.n - span.begin.n
     parts = max(1, min(parts, size))
     marks = [span.begin.n + size * i // parts for i in range(parts + 1)]

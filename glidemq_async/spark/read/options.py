@@ -1,7 +1,7 @@
-"""What a reader is told: the options of `spark.read` and `spark.readStream`, checked before anything is read.
+"""The options of `spark.read` and `spark.readStream`, parsed and checked before anything is read.
 
-Spark hands them over as texts whose names ignore upper and lower case. An option that does not exist, or does nothing
-for what is read, is refused: it would be a wish that nobody hears.
+Spark passes options as strings with case-insensitive names. An unknown option is an error, and so is one that has no
+effect on the selected table, because the user expects an effect.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from glidemq_async.stored.record import STATES
 
 KINDS: Final = ("events", "jobs", "dlq", "queues", "schedulers", "writes", "workers", "results", "losses", "readers")
 ADMISSION: Final = (4, 2)
-"""The first version of Spark that asks a Python source for no more than it can take."""
+"""The first version of Spark that passes limits of a batch to a Python source."""
 PUSHDOWN: Final = (4, 1)
-"""The first version of Spark that hands filters to a Python source."""
+"""The first version of Spark that passes filters to a Python source."""
 
 _EVERYWHERE: Final = {"kind", "url", "prefix", "subscribe", "subscribePattern"}
 _EVENTS: Final = {
@@ -44,25 +44,25 @@ _OF_STREAM: Final = (_EVERYWHERE | _EVENTS | {"publishPosition", "retainUncommit
     *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 }
 _REGEX: Final = re.compile(r"\.[*+]|[$^\\]")
-"""What patterns of file names hardly ever hold, and regular expressions often do."""
+"""Signs that are rare in file name patterns and frequent in regular expressions."""
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-Place: TypeAlias = str | int | tuple[int]
-"""Where reading starts or ends: "earliest", "latest", an event's offset or number, milliseconds since 1970."""
+OffsetSpec: TypeAlias = str | int | tuple[int]
+"""The start or end of a read: "earliest", "latest", an event's offset or number, or (milliseconds since 1970,)."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The options of one reader, checked. Pickled with it: nothing here is more than a plain value."""
+    """The checked options of one reader. Spark pickles them with it, so they are plain values."""
 
     url: str = field(repr=False)
     kind: str = "events"
     prefix: str = DEFAULT_PREFIX
     queues: tuple[str, ...] = ()
     pattern: str | None = None
-    starting: Place | dict[str, Place] = "latest"
-    ending: Place | dict[str, Place] = "latest"
+    starting: OffsetSpec | dict[str, OffsetSpec] = "latest"
+    ending: OffsetSpec | dict[str, OffsetSpec] = "latest"
     max_offsets: int | None = None
     min_offsets: int | None = None
     max_delay_ms: int = 900_000
@@ -82,30 +82,30 @@ class ReadOptions:
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Return the options of a reader. Raises ValueError that says what was asked, what was found and what to do."""
-    reading = _Reading(given)
+    """Parse the options of a reader. Raises ValueError with the option, its value and the remedy."""
+    reading = _OptionReader(given)
     kind = reading.text("kind") or "events"
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     if streaming and kind != "events":
-        raise ValueError(f"only events are a stream; read kind={kind} with spark.read instead of spark.readStream")
+        raise ValueError(f"kind={kind} is not a stream, only events are; use spark.read instead of spark.readStream")
     reading.check_names(_OF_STREAM if streaming else _OF_BATCH.get(kind, _EVERYWHERE), kind)
     url = reading.text("url")
     if not url:
         raise ValueError(
-            'option("url", …) is missing: where the queues live, such as redis://host:6379 or file:///directory'
+            'the option url is missing; set it to the server of the queues, as in option("url", "redis://host:6379")'
         )
     name = reading.text("publishPosition")
     if reading.flag("retainUncommitted", default=False) and not name:
-        raise ValueError("retainUncommitted needs publishPosition: the name under which the reader is known")
+        raise ValueError("retainUncommitted needs a name of the reader; set publishPosition")
     options = ReadOptions(
         url=url,
         kind=kind,
         prefix=check_name("prefix", reading.text("prefix") or DEFAULT_PREFIX),
         queues=tuple(check_name("queue name", queue) for queue in reading.texts("subscribe")),
         pattern=reading.pattern("subscribePattern"),
-        starting=reading.place("starting", "latest" if streaming else "earliest"),
-        ending=reading.place("ending", "latest"),
+        starting=reading.offset_spec("starting", "latest" if streaming else "earliest"),
+        ending=reading.offset_spec("ending", "latest"),
         max_offsets=reading.number("maxOffsetsPerTrigger"),
         min_offsets=reading.number("minOffsetsPerTrigger"),
         max_delay_ms=reading.duration("maxTriggerDelay", 900_000),
@@ -125,13 +125,13 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
     if bool(options.queues) == bool(options.pattern):
         raise ValueError(
-            "exactly one of subscribe (names of queues, separated by commas) and subscribePattern (a pattern such as "
-            f"mail-*) is needed, got {'both' if options.pattern else 'neither'}"
+            "set exactly one of subscribe (names of queues, separated by commas) and subscribePattern (a pattern such "
+            f"as mail-*), got {'both' if options.pattern else 'neither'}"
         )
     _check_version(options)
     if options.pushdown and spark_version() < PUSHDOWN:
         raise ValueError(
-            f"pushdown needs Spark {PUSHDOWN[0]}.{PUSHDOWN[1]} or newer: use the options states, names, ids"
+            f"pushdown needs Spark {PUSHDOWN[0]}.{PUSHDOWN[1]} or newer; use the options states, names and ids instead"
         )
     return options
 
@@ -148,28 +148,28 @@ def _check_version(options: ReadOptions) -> None:
     found = spark_version()
     if limited and found < ADMISSION:
         raise ValueError(
-            f"{' and '.join(limited)} needs Spark {ADMISSION[0]}.{ADMISSION[1]} or newer, found "
-            f"{found[0]}.{found[1]}: older ones would read a part and call it all; leave the option out"
+            f"{' and '.join(limited)} needs Spark {ADMISSION[0]}.{ADMISSION[1]} or newer, and this is "
+            f"{found[0]}.{found[1]}, which cannot limit a batch; remove the option"
         )
 
 
-#: Every option by its name in lower case, which is how Spark hands it over.
+# Options by their names in lower case, as Spark passes them.
 _SPELLED: Final = {name.lower(): name for names in (_OF_STREAM, *_OF_BATCH.values()) for name in names}
 
 
 def _hint(name: str, known: Mapping[str, str], kind: str) -> str:
-    """Say what to do about an option that is unknown for what is read; `name` and the keys in lower case."""
+    """Return the remedy for an option that this read does not have. `name` and the keys of `known` are lower case."""
     option = _SPELLED.get(name)
     if option is not None and kind == "events" and option in _OF_STREAM | _OF_BATCH["events"]:
-        return f"it is for {'streams: use spark.readStream' if option in _OF_STREAM else 'tables: use spark.read'}"
+        return f"it needs {'a stream: use spark.readStream' if option in _OF_STREAM else 'a table: use spark.read'}"
     if option is not None:
-        return f"it is for kind={', '.join(each for each, names in _OF_BATCH.items() if option in names) or 'events'}"
+        return f"it needs kind={', '.join(each for each, names in _OF_BATCH.items() if option in names) or 'events'}"
     near = get_close_matches(name, known, n=1)
-    return f"did you mean {known[near[0]]!r}?" if near else f"known are {', '.join(sorted(known.values()))}"
+    return f"did you mean {known[near[0]]!r}?" if near else f"the options are {', '.join(sorted(known.values()))}"
 
 
-class _Reading:
-    """Options as texts, read one by one."""
+class _OptionReader:
+    """Parser of option values. Its errors contain the name of the option."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {name.lower(): str(value) for name, value in given.items()}
@@ -180,33 +180,33 @@ class _Reading:
         if unknown:
             name = _SPELLED.get(unknown[0], unknown[0])
             hint = belongs_in_url(unknown[0]) or _hint(unknown[0], by_lower, kind)
-            raise ValueError(f"the option {name!r} means nothing when kind={kind} is read here; {hint}")
+            raise ValueError(f"the option {name!r} does not exist for this read of kind={kind}; {hint}")
 
     def text(self, name: str) -> str | None:
         return self._given.get(name.lower())
 
     def pattern(self, name: str) -> str | None:
-        """A pattern as file names have them; the regular expressions of other sources would match nothing, unheard."""
+        """Return a file name pattern. A regular expression, as in other sources, would silently match no queue."""
         text = self.text(name)
-        # What stands in brackets is meant as it is.
+        # Brackets escape a sign.
         signs = () if text is None else _REGEX.findall(re.sub(r"\[[^]]*\]", "", text))
         if signs:
             raise ValueError(
-                f"{name}={text!r} looks like a regular expression ({' '.join(dict.fromkeys(signs))}); it takes a "
-                "pattern as file names have them: * is any text, ? one character, [ab] one of these, so mail-* for all "
-                "that begin with mail-. A sign that is part of a name stands in brackets: mail[.]*"
+                f"{name}={text!r} looks like a regular expression ({' '.join(dict.fromkeys(signs))}); use a file name "
+                "pattern: * is any text, ? one character, [ab] one of these, so mail-* is all names that begin with "
+                "mail-. Put a sign that is part of a name into brackets: mail[.]*"
             )
         return text
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list without repetitions: separated by commas, or JSON where commas are part of it."""
+        """Return a list without repetitions: separated by commas, or JSON if a value contains commas."""
         text = self.text(name)
         if text is None:
             return ()
         if text.lstrip().startswith("["):
             found = self._json(name, text)
             if not isinstance(found, list) or not all(isinstance(one, str) for one in cast("list[object]", found)):
-                raise ValueError(f"{name} must be a list of texts, got {text!r}")
+                raise ValueError(f"{name} must be a list of strings, got {text!r}")
             return tuple(dict.fromkeys(cast("list[str]", found)))
         return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
@@ -214,7 +214,7 @@ class _Reading:
         found = self.texts(name)
         for one in found:
             if one not in known:
-                raise ValueError(f"{name} may hold {', '.join(known)}, got {one!r}")
+                raise ValueError(f"{name} must be some of {', '.join(known)}, got {one!r}")
         return found
 
     def number(self, name: str) -> int | None:
@@ -232,7 +232,7 @@ class _Reading:
         return text == "true"
 
     def duration(self, name: str, default: int) -> int:
-        """Milliseconds of such as 30s or 15m."""
+        """Return a duration such as 30s or 15m in milliseconds."""
         text = self.text(name)
         if text is None:
             return default
@@ -243,28 +243,28 @@ class _Reading:
         return int(number) * _UNITS[unit]
 
     def instant(self, name: str) -> int | None:
-        """Milliseconds since 1970, given so or as a time with its zone (without one it is UTC)."""
+        """Return milliseconds since 1970, from a number or from an ISO time (UTC if it has no time zone)."""
         text = self.text(name)
         if text is None:
             return None
         try:
             if text.strip().isdecimal():
-                from_ms(int(text))  # raises OverflowError for what no calendar has
+                from_ms(int(text))  # raises OverflowError for instants after year 9999
                 return int(text)
             found = datetime.fromisoformat(text.strip())
         except (ValueError, OverflowError):
             raise ValueError(
                 f"{name} must be milliseconds since 1970, or a time such as 2026-01-31T12:00:00Z, got {text!r}"
             ) from None
-        # Before 1970 there was nothing, and the server knows no such instants.
+        # No event is older than 1970, and the server does not accept negative instants.
         return max(0, round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
 
-    def place(self, word: str, default: str) -> Place | dict[str, Place]:
-        """Where reading starts or ends, for all queues or for each."""
-        name, instant = f"{word}Offsets", self.instant(f"{word}Timestamp")
+    def offset_spec(self, prefix: str, default: str) -> OffsetSpec | dict[str, OffsetSpec]:
+        """Return the start or end of a read, for all queues or by queue. `prefix` is "starting" or "ending"."""
+        name, instant = f"{prefix}Offsets", self.instant(f"{prefix}Timestamp")
         text = self.text(name)
         if text is not None and instant is not None:
-            raise ValueError(f"{name} and {word}Timestamp say the same thing: give one of them")
+            raise ValueError(f"{name} and {prefix}Timestamp exclude each other; remove one")
         if instant is not None:
             return (instant,)
         if text is None or text.strip().lower() in ("earliest", "latest"):
@@ -274,30 +274,30 @@ class _Reading:
             raise ValueError(  # noqa: TRY004 - an option's value
                 f'{name} must be "earliest", "latest" or {{"queue": number}}, got {text!r}'
             )
-        places = cast("dict[str, object]", found)
-        for queue, place in places.items():
-            if not _is_place(place):
+        specs = cast("dict[str, object]", found)
+        for queue, spec in specs.items():
+            if not _is_offset_spec(spec):
                 raise ValueError(
                     f"{name} of queue {queue!r} must be the number (seq) or the offset of an event, "
-                    f'"earliest" or "latest", got {place!r}'
+                    f'"earliest" or "latest", got {spec!r}'
                 )
-        return cast("dict[str, Place]", places)
+        return cast("dict[str, OffsetSpec]", specs)
 
     def _json(self, name: str, text: str) -> object:
         try:
             return cast("object", json.loads(text))
         except ValueError:
-            raise ValueError(f"{name} is no JSON: {text!r}") from None
+            raise ValueError(f"{name} must be JSON, got {text!r}") from None
 
 
-def _is_place(place: object) -> bool:
-    if isinstance(place, str):
-        return place in ("earliest", "latest") or split_offset(place) is not None
-    return isinstance(place, int) and not isinstance(place, bool) and place >= 0
+def _is_offset_spec(spec: object) -> bool:
+    if isinstance(spec, str):
+        return spec in ("earliest", "latest") or split_offset(spec) is not None
+    return isinstance(spec, int) and not isinstance(spec, bool) and spec >= 0
 
 
 def split_offset(text: str) -> tuple[str, int] | None:
-    """Return the entry of an event's offset and its place there, None for what is no offset."""
+    """Return the entry of an event's offset and its index there, or None if the text is not an offset."""
     entry, _, index = text.partition("/")
     ms, dash, number = entry.partition("-")
     numbers = [ms, number, index or "0"]

@@ -1,4 +1,4 @@
-"""What else there is of a queue as rows: one per queue, scheduler, worker, write, loss and reader."""
+"""Rows of the small tables of a queue: kind=queues, schedulers, workers, writes, losses and readers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from glidemq_async.spark.read.job_rows import Row
 from glidemq_async.stored.record import created_ms, place_of, whole
 
 HOUR_MS: Final = 3_600_000
-WRITES_AT_ONCE: Final = 100
-SCHEDULERS_AT_ONCE: Final = 20
+WRITES_PER_CALL: Final = 100
+SCHEDULERS_PER_CALL: Final = 20
 
 
 async def queue_rows(client: QueueClient) -> list[Row]:
-    """Return the row of one queue; none if there is no such queue."""
+    """Return the row of one queue, or no row if the queue does not exist."""
     functions = client.functions
     bounds, _ = await functions.locate_events()
     if not bounds.incarnation and not bounds.total:
@@ -59,7 +59,7 @@ def _created(record: Record) -> int:
 
 
 async def _oldest_waiting(functions: Functions, now: float) -> int | None:
-    """Return how long the first job in line has existed, by this machine's clock; None when none waits."""
+    """Return the age of the first waiting job in milliseconds, by this machine's clock, or None."""
     created: list[int] = []
     for state in ("waiting", "prioritized", "key-waiting"):
         _, ids = await functions.list_jobs(state, "", 1)
@@ -69,15 +69,15 @@ async def _oldest_waiting(functions: Functions, now: float) -> int | None:
 
 
 async def scheduler_rows(client: QueueClient) -> list[Row]:
-    """Return a row for each job scheduler; of one that this version cannot read only the id and the counts."""
+    """Return a row for each job scheduler. If this version cannot read its schedule, those columns are null."""
     ids: set[str] = set()
     cursor = "0"
     while cursor:
         cursor, step = await client.functions.list_schedulers(cursor)
         ids.update(step)
     names, rows = sorted(ids), list[Row]()
-    for start in range(0, len(names), SCHEDULERS_AT_ONCE):
-        _, found = await client.functions.get_schedulers(names[start : start + SCHEDULERS_AT_ONCE])
+    for start in range(0, len(names), SCHEDULERS_PER_CALL):
+        _, found = await client.functions.get_schedulers(names[start : start + SCHEDULERS_PER_CALL])
         rows += [_scheduler(client, one) for one in found if one is not None]
     return rows
 
@@ -106,7 +106,7 @@ def _scheduler(client: QueueClient, stored: StoredScheduler) -> Row:
 
 
 async def worker_rows(client: QueueClient) -> list[Row]:
-    """Return a row for each worker that gave a sign of life within a minute."""
+    """Return a row for each worker that renewed its registration within a minute."""
     rows: list[Row] = []
     for one in await client.functions.list_workers(round(SILENT_SECONDS * 1000)):
         info = cast("dict[str, Any]", msgpack.unpackb(one.info) or {} if one.info else {})
@@ -120,13 +120,13 @@ async def worker_rows(client: QueueClient) -> list[Row]:
 
 
 async def write_rows(client: QueueClient) -> list[Row]:
-    """Return a row for each write that is still remembered, the newest first."""
-    # Any: the callers of writes are a part of their own.
+    """Return a row for each write that the server stores, the newest first."""
+    # Any: the annotation of the client does not include the callers of writes.
     functions: Any = client.functions
     rows: list[Row] = []
     cursor = ""
     while True:
-        cursor, ids = cast("tuple[str, list[str]]", await functions.list_writes(cursor, WRITES_AT_ONCE))
+        cursor, ids = cast("tuple[str, list[str]]", await functions.list_writes(cursor, WRITES_PER_CALL))
         records = cast("list[Record]", await functions.get_writes(ids)) if ids else []
         rows += [_write(client, name, record) for name, record in zip(ids, records, strict=True) if record]
         if not cursor:
@@ -153,7 +153,7 @@ def _write(client: QueueClient, write_id: str, record: Record) -> Row:
 
 
 async def loss_rows(client: QueueClient) -> list[Row]:
-    """Return a row for each loss that readers of the queue's events noted."""
+    """Return a row for each loss that readers of the queue's events have recorded."""
     return [
         {
             "queue": client.queue, "reader": one.reader or None, "why": one.why, "incarnation": one.incarnation,
@@ -165,7 +165,7 @@ async def loss_rows(client: QueueClient) -> list[Row]:
 
 
 async def reader_rows(client: QueueClient) -> list[Row]:
-    """Return a row for each reader that tells how far it has come."""
+    """Return a row for each reader that stores its position in the queue."""
     bounds, _ = await client.functions.locate_events()
     return [
         {

@@ -1,4 +1,4 @@
-"""The columns of every table, and a user's own schema as a choice of them by name."""
+"""The columns of each table, and the check of a schema that a user passes to select columns."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -74,8 +74,8 @@ SCHEMAS: Final = {
         "observed_at timestamp"
     ),
 }
-"""The rows of each `kind`, as Spark writes a schema."""
-# Spark's own parser of this form needs a session, which the planner's process has not.
+"""The schema of each `kind`, as a Spark schema string."""
+# Spark's parser of schema strings needs a session, and the planner runs in a process without one.
 _TYPES: Final[dict[str, DataType]] = {
     "string": StringType(),
     "bigint": LongType(),
@@ -89,7 +89,7 @@ _TYPES: Final[dict[str, DataType]] = {
 
 
 def schema_of(kind: str) -> StructType:
-    """Return the whole schema of a kind."""
+    """Return the complete schema of a kind."""
     if kind not in SCHEMAS:
         raise ValueError(f"kind must be one of {', '.join(SCHEMAS)}, got {kind!r}")
     fields = [part.split() for part in SCHEMAS[kind].split(",")]
@@ -97,27 +97,25 @@ def schema_of(kind: str) -> StructType:
 
 
 def check_columns(kind: str, wanted: StructType) -> None:
-    """Raise ValueError unless a user's schema names columns of the kind, with their types."""
+    """Raise ValueError unless each column of a user's schema exists with this type."""
     known = {field.name: field.dataType for field in schema_of(kind)}
     for field in wanted:
         found = known.get(field.name)
         if found is None:
-            raise ValueError(
-                f"asked for the column {field.name!r}, and kind={kind} has no such one; it has {', '.join(known)}"
-            )
+            raise ValueError(f"kind={kind} has no column {field.name!r}; its columns are {', '.join(known)}")
         if found != field.dataType:
             raise ValueError(
-                f"asked for the column {field.name!r} as {field.dataType.simpleString()}, found "
-                f"{found.simpleString()}: cast it after reading"
+                f"the column {field.name!r} has the type {found.simpleString()}, got {field.dataType.simpleString()}; "
+                "read it with its own type and cast it afterwards"
             )
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark expects of record batches, to the letter."""
-    # Any: the annotations say more than they know.
+    """Return the Arrow schema that Spark requires of record batches."""
+    # Any: the annotations do not match all versions of pyspark.
     convert: Any = to_arrow_schema
     try:
         found: pa.Schema = convert(schema, timezone="UTC")
-    except TypeError:  # before Spark 4.1 the zone is always that
+    except TypeError:  # before Spark 4.1 there is no parameter, and the time zone is always UTC
         found = convert(schema)
     return found

@@ -1,7 +1,7 @@
-"""Jobs and all that is no event as tables. Each row is true of the instant at which it was read.
+"""The reader of all tables except events. A row shows the instant at which it was read.
 
-Jobs move while they are read: one may come twice, in two states, or be missed if it goes back. `latest` keeps the
-newest row of each; for exact numbers read events.
+Jobs change their state while a table is read. A job may appear twice, in two states, or be missing if it returns to an
+earlier state. `latest` keeps the newest row of each job. For exact numbers read events.
 """
 
 # pyspark's own annotations are incomplete.
@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.spark.connection import connection_to
 from glidemq_async.spark.read.event_planner import EventPlanner
-from glidemq_async.spark.read.job_rows import Row, dead_rows, job_rows, rows_of
+from glidemq_async.spark.read.job_rows import Row, dead_letter_rows, job_rows, rows_of
 from glidemq_async.spark.read.options import ReadOptions
 from glidemq_async.spark.read.queue_rows import OF_QUEUE
 from glidemq_async.spark.read.schemas import arrow_schema
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 RANKED: Final = frozenset({"completed", "failed", "delayed", "prioritized", "key-waiting"})
-"""States whose jobs have ranks, so that several tasks can share them."""
+"""States whose jobs have ranks, so that several tasks can read them in parallel."""
 
 
 @dataclass
 class TablePartition(InputPartition):
-    """What one task reads: jobs or dead letters of one state (from a rank to another), jobs by id, or a small table."""
+    """The part of one task: jobs or dead letters of one state (a range of ranks), jobs by id, or a small table."""
 
     queue: str
     state: str = ""
@@ -49,20 +49,20 @@ class TablePartition(InputPartition):
 
 
 class TableReader(DataSourceReader):
-    """Reads one kind of table."""
+    """Reader of the table that `kind` selects."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options: ReadOptions = options
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the read: called once per DataFrame."""
+        """Plan the read. Spark calls this once per DataFrame."""
         planner = EventPlanner(self._options)
 
         async def plan() -> list[InputPartition]:
             names = await planner.queue_names()
-            await planner.of_all(names, lambda queue: _warn_unless_there(planner, queue))
-            found = await planner.of_all(names, lambda queue: self._parts(planner, queue))
+            await planner.for_each_queue(names, lambda queue: _warn_if_missing(planner, queue))
+            found = await planner.for_each_queue(names, lambda queue: self._parts(planner, queue))
             return [part for parts in found.values() for part in parts]
 
         return planner.run(plan())
@@ -88,22 +88,22 @@ class TableReader(DataSourceReader):
         if parts == 1 or state not in RANKED:
             return [TablePartition(queue, state)]
         marks = [count * i // parts for i in range(parts)]
-        # The last one reads what has come meanwhile.
+        # The last part is open, and reads jobs that were added after the count.
         return [TablePartition(queue, state, *span) for span in zip(marks, [*marks[1:], None], strict=True)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, in a task."""
-        if not isinstance(partition, TablePartition):  # Spark's stand-in for an empty plan
+        if not isinstance(partition, TablePartition):  # Spark's placeholder in an empty plan
             return
         connection = connection_to(self._options.url)
         client = QueueClient(partition.queue, connection.storage, prefix=self._options.prefix, mode=None)
         schema = arrow_schema(self._schema)
         pages = self._pages(client, partition)
 
-        async def following() -> list[Row] | None:
+        async def next_page() -> list[Row] | None:
             return await anext(pages, None)
 
-        while (rows := connection.run(following())) is not None:
+        while (rows := connection.run(next_page())) is not None:
             if rows:
                 arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -116,7 +116,7 @@ class TableReader(DataSourceReader):
             yield await rows_of(client, options, part.ids)
         else:
             pages = (
-                dead_rows(client, options, part.state)
+                dead_letter_rows(client, options, part.state)
                 if options.kind == "dlq"
                 else job_rows(client, options, part.state, part.first, part.upto)
             )
@@ -124,22 +124,22 @@ class TableReader(DataSourceReader):
                 yield page
 
 
-async def _warn_unless_there(planner: EventPlanner, queue: str) -> None:
-    """Say that a queue is not there: its table is empty, which may be a mistyped name, or one that is yet to come."""
+async def _warn_if_missing(planner: EventPlanner, queue: str) -> None:
+    """Log a warning for a missing queue. Its table is empty: the name may be wrong, or the queue is created later."""
     bounds, _ = await planner.locate(queue)
     if not bounds.incarnation and not bounds.total:
         _log.warning("there is no queue %r: its table of kind=%s is empty", queue, planner.options.kind)
 
 
 class FilteringTableReader(TableReader):
-    """A reader that Spark hands its filters to.
+    """Reader with filter pushdown.
 
-    A class of its own: one that has the method at all fails every read while spark.sql.python.filterPushdown.enabled
-    is off, as it is by default.
+    It is a separate class, because Spark fails every read of a reader with the method `pushFilters` while
+    spark.sql.python.filterPushdown.enabled is off, which is the default.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take over equality of state, name and id; return the filters that Spark has to apply itself."""
+        """Execute equality filters on state, name and id, and return the filters that Spark must apply."""
         from pyspark.sql.datasource import EqualTo, In
 
         for one in filters:
@@ -155,7 +155,7 @@ class FilteringTableReader(TableReader):
     def _narrow(self, column: str, values: tuple[str, ...]) -> bool:
         options = self._options
         named = {"state": options.states, "name": options.names, "id": options.ids}
-        # What an option has chosen already is not widened.
+        # A filter may only narrow the selection of an option, so a column with an option is left to Spark.
         if options.kind not in ("jobs", "results") or not values or named.get(column, ("",)):
             return False
         if column == "state":
@@ -168,7 +168,7 @@ class FilteringTableReader(TableReader):
 
 
 def latest(frame: DataFrame) -> DataFrame:
-    """Return of each job the row that was read last: of kind=jobs a job may come twice while it moves."""
+    """Return the newest row of each job. In kind=jobs a job may appear twice, because it moves during the read."""
     from pyspark.sql import Window
     from pyspark.sql.functions import col, row_number
 

@@ -82,7 +82,7 @@ def test_a_queue_that_was_obliterated_stops_the_pipeline_until_it_may_go_on(
 
     asyncio.run(obliterate())
     asyncio.run(fill(server.url, "work", [""] * 3))
-    with pytest.raises(StreamingQueryException, match="another queue of the same name"):
+    with pytest.raises(StreamingQueryException, match="recreated under the same name"):
         pipeline.ingest(server.url, ["work"])
     assert pipeline.ingest(server.url, ["work"], fail_on_data_loss=False) == 3
     assert pipeline.ingest(server.url, ["work"]) == 0

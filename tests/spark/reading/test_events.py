@@ -90,7 +90,7 @@ async def test_a_pattern_finds_queues_that_come_later(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"maxOffsets": 5}, "the option 'maxoffsets' means nothing"),
+        ({"maxOffsets": 5}, "the option 'maxoffsets' does not exist"),
         ({"startingOffsets": "first"}, "startingOffsets is no JSON"),
         ({"startingOffsets": '{"other": 5}'}, "queue 'other', which is not read"),
         ({"subscribePattern": "*"}, "exactly one of subscribe"),

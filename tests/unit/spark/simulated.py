@@ -101,7 +101,7 @@ class SimulatedPlanner(EventPlanner):
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return finished(work)
 
-    async def of_all(self, queues: Iterable[str], work: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+    async def for_each_queue(self, queues: Iterable[str], work: Callable[[str], Awaitable[T]]) -> dict[str, T]:
         return {queue: await work(queue) for queue in queues}
 
     async def queue_names(self) -> list[str]:

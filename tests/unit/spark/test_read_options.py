@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from glidemq_async.spark.read.event_partition import EventPartition, lost, read_events
+from glidemq_async.spark.read.event_partition import EventPartition, loss_error, read_events
 from glidemq_async.spark.read.event_stream import UnlimitedEventStream
 from glidemq_async.spark.read.event_stream_limited import LimitedEventStream
 from glidemq_async.spark.read.offsets import Loss
@@ -85,33 +85,33 @@ def test_times_are_milliseconds_or_have_a_zone() -> None:
     ("more", "words"),
     [
         ({"kind": "things"}, "kind must be one of"),
-        ({"url": ""}, 'option\\("url", …\\) is missing'),
+        ({"url": ""}, "the option url is missing"),
         ({"subscribe": ""}, "exactly one of subscribe"),
         ({"subscribePattern": "*"}, "got both"),
         ({"subscribe": "a{b"}, "contains '{'"),
-        ({"startingOffsets": "{"}, "startingOffsets is no JSON"),
+        ({"startingOffsets": "{"}, "startingOffsets must be JSON"),
         ({"startingOffsets": '{"a": -1}'}, "must be the number"),
         ({"startingOffsets": '{"a": true}'}, "must be the number"),
         ({"startingOffsets": '{"a": "99999999999999999999-0"}'}, "must be the number"),
-        ({"startingOffsets": "earliest", "startingTimestamp": "5"}, "give one of them"),
+        ({"startingOffsets": "earliest", "startingTimestamp": "5"}, "exclude each other"),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
         ({"startingTimestamp": "9" * 30}, "milliseconds since 1970"),
         ({"minPartitions": "0"}, "at least 1"),
         ({"fetchSize": "many"}, "at least 1"),
         ({"events": "added,begun"}, "got 'begun'"),
         ({"Username": "ada"}, "'username'.*rediss://user:password@host"),
-        ({"states": "waiting"}, "the option 'states' means nothing when kind=events"),
-        ({"kind": "jobs", "startingOffsets": "latest"}, "means nothing when kind=jobs"),
+        ({"states": "waiting"}, "the option 'states' does not exist for this read of kind=events"),
+        ({"kind": "jobs", "startingOffsets": "latest"}, "does not exist for this read of kind=jobs"),
         ({"kind": "jobs", "states": "asleep"}, "got 'asleep'"),
-        ({"kind": "dlq", "minPartitions": "4"}, "means nothing when kind=dlq"),
+        ({"kind": "dlq", "minPartitions": "4"}, "does not exist for this read of kind=dlq"),
         (
             {"maxoffsetspertrigger": "5"},
-            r"'maxOffsetsPerTrigger' means nothing .* it is for streams: use spark\.readStream",
+            r"'maxOffsetsPerTrigger' does not exist .* it needs a stream: use spark\.readStream",
         ),
         ({"startingoffset": "latest"}, "did you mean 'startingOffsets'"),
-        ({"states": "waiting"}, "it is for kind=jobs, results"),
-        ({"kind": "jobs", "failOnDataLoss": "true"}, "it is for kind=events"),
-        ({"colour": "blue"}, "known are .*subscribePattern"),
+        ({"states": "waiting"}, "it needs kind=jobs, results"),
+        ({"kind": "jobs", "failOnDataLoss": "true"}, "it needs kind=events"),
+        ({"colour": "blue"}, "the options are .*subscribePattern"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(more: dict[str, str], words: str) -> None:
@@ -122,10 +122,10 @@ def test_what_cannot_be_meant_is_refused(more: dict[str, str], words: str) -> No
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"kind": "jobs"}, "only events are a stream"),
-        ({"endingoffsets": "latest"}, r"'endingOffsets' means nothing .* it is for tables: use spark\.read$"),
+        ({"kind": "jobs"}, "kind=jobs is not a stream"),
+        ({"endingoffsets": "latest"}, r"'endingOffsets' does not exist .* it needs a table: use spark\.read$"),
         ({"maxTriggerDelay": "soon"}, "with one of the units"),
-        ({"retainUncommitted": "true"}, "needs publishPosition"),
+        ({"retainUncommitted": "true"}, "set publishPosition"),
     ],
 )
 def test_what_a_stream_cannot_mean_is_refused(more: dict[str, str], words: str) -> None:
@@ -142,7 +142,7 @@ def test_limits_are_refused_where_they_would_be_ignored(
     if fits:
         read_options(GIVEN | {option: "5"}, streaming=True)
         return
-    with pytest.raises(ValueError, match=rf"{option} needs Spark 4.2 or newer, found 4\.{version[1]}"):
+    with pytest.raises(ValueError, match=rf"{option} needs Spark 4.2 or newer, and this is 4\.{version[1]}"):
         read_options(GIVEN | {option: "5"}, streaming=True)
 
 
@@ -173,8 +173,8 @@ def test_filters_that_are_taken_over_narrow_what_is_read() -> None:
 
 def test_passwords_stay_out_of_messages() -> None:
     assert "hunter2" not in repr(options())
-    assert "hunter2" not in str(lost(Loss("a", "gone", "i", 1, 5), SECRET))
-    assert "exactly 4 events" in str(lost(Loss("a", "gone", "i", 1, 5), SECRET))
+    assert "hunter2" not in str(loss_error(Loss("a", "gone", "i", 1, 5), SECRET))
+    assert "exactly 4 events" in str(loss_error(Loss("a", "gone", "i", 1, 5), SECRET))
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
