@@ -2,7 +2,9 @@
 --   version    -> text
 --   countJobs  -> flat { state, count }
 --   getRecords id… -> { flat record | {} }…    at most 1,000 ids; fewer records than ids when the budget was spent: the
---                                              caller asks again for the rest
+--                                              caller asks again for the rest. Two fields are not stored: `limited`
+--                                              ("1": the job is rate-limited), and `due`, the due time of a delayed job
+--                                              in ms, unless it waits for the end of another job
 --   getHeads   id… -> { flat record | {} }…    the same without data, opts, result and error; with `size`, the size of
 --              the data in bytes
 --   getOutlines id… -> { flat record | {} }…   the same without data; with `size`
@@ -202,10 +204,22 @@ local function head(key) return part(key, HEAD) end
 
 local function outline(key) return part(key, OUTLINE) end
 
+-- Return the due time of a job, by the flat fields of its record; nil for a job that is not delayed.
+local function due_of(base, id, flat)
+  for i = 1, #flat, 2 do
+    if flat[i] == 'place' then
+      local sequence = string.match(flat[i + 1], '^delayed (.*)$')
+      local due = sequence and redis.call('ZSCORE', base .. ':scheduled', sequence .. id)
+      return due and tonumber(due) < successors.NEVER and digits(tonumber(due)) or nil
+    end
+  end
+end
+
 local function records_of(base, args, read)
   if #args > 1000 then fail('ARGUMENT', 'at most 1000 records a call, found ' .. #args) end
   local records, it = {}, budget.of_answer()
   local limited, held = exists(base .. ':sleeping'), exists(base .. ':held')
+  local scheduled = exists(base .. ':scheduled')
   for i, id in ipairs(args) do
     if i > 1 and budget.is_spent(it) then break end
     local flat = held and finish.is_over(base, id) and {} or read(base .. ':job:' .. id)
@@ -214,6 +228,8 @@ local function records_of(base, args, read)
     if limited and is_rate_limited(base, id) and record.place(base, id) == 'key-waiting' then
       flat[#flat + 1], flat[#flat + 2] = 'limited', '1'
     end
+    local due = scheduled and due_of(base, id, flat)
+    if due then flat[#flat + 1], flat[#flat + 2] = 'due', due end
   end
   return records
 end

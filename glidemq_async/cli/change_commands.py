@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cas
 import typer
 
 from glidemq_async.cli.command_runner import LETTER, answer, hint_at_more, show_jobs
+from glidemq_async.cli.option_flags import with_flags
 from glidemq_async.cli.options import AsJson, Place, QueueName, parse_json, placed
+from glidemq_async.options.table import JOB_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,21 +31,13 @@ Args = Annotated[
 Kwargs = Annotated[
     str | None, typer.Option("--kwargs", metavar="JSON", help="For a task: its keyword arguments, an object.")
 ]
-Id = Annotated[str | None, typer.Option("--id", help="An id of your own: adding it twice is harmless.")]
-Delay = Annotated[float | None, typer.Option("--delay", min=0, help="Seconds before it may start.")]
-At = Annotated[str | None, typer.Option("--at", help="When it may start, ISO 8601 with a time zone.")]
-Priority = Annotated[int | None, typer.Option("--priority", min=0, help="0 is the most urgent.")]
-Lifo = Annotated[bool, typer.Option("--lifo", help="The newest such job starts first.")]
-Key = Annotated[str | None, typer.Option("--key", help="Its ordering key.")]
-Attempts = Annotated[int | None, typer.Option("--attempts", min=1, help="Tries in all.")]
-Backoff = Annotated[float | None, typer.Option("--backoff", min=0, help="Seconds between two tries.")]
-Timeout = Annotated[float | None, typer.Option("--timeout", help="Seconds that one run may take.")]
-Ttl = Annotated[float | None, typer.Option("--ttl", help="Seconds that it may wait before it expires.")]
-Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="Repeat it for more.")]
 Wait = Annotated[float | None, typer.Option("--wait", min=0, help="Wait so many seconds for its result.")]
 
 
 @placed
+@with_flags(
+    {name: (option.flag, None) for name, option in JOB_OPTIONS.items() if option.flag is not None}, after="kwargs"
+)
 def add(
     place: Place,
     queue: QueueName,
@@ -51,39 +45,17 @@ def add(
     data: DataArgument = None,
     args: Args = None,
     kwargs: Kwargs = None,
-    job_id: Id = None,
-    delay: Delay = None,
-    at: At = None,
-    priority: Priority = None,
-    lifo: Lifo = False,
-    key: Key = None,
-    attempts: Attempts = None,
-    backoff: Backoff = None,
-    timeout: Timeout = None,
-    ttl: Ttl = None,
-    header: Headers = None,
     wait: Wait = None,
     as_json: AsJson = False,
+    **options: Any,
 ) -> None:
     """Add a job, and print its id; with --wait, its result.
 
     With --wait a job that fails is exit code 1, and one that has not ended in time too.
     """
     payload = _payload(data, args, kwargs)
-    given: dict[str, Any] = {
-        "job_id": job_id,
-        "delay": delay,
-        "at": _instant(at),
-        "priority": priority,
-        "lifo": lifo or None,
-        "key": key,
-        "attempts": attempts,
-        "backoff": backoff,
-        "timeout": timeout,
-        "ttl": ttl,
-        "headers": _headers(header),
-    }
-    options = {option: value for option, value in given.items() if value is not None}
+    readers: dict[str, Callable[[Any], object]] = {"at": _instant, "headers": _headers}
+    options = {name: readers[name](value) if name in readers else value for name, value in options.items()}
 
     from glidemq_async.cli import targets
     from glidemq_async.cli.add_command import add_job
@@ -132,9 +104,7 @@ def _given() -> str:
         raise typer.BadParameter(f"it is no text: {error}", param_hint="DATA") from None
 
 
-def _instant(text: str | None) -> datetime | None:
-    if text is None:
-        return None
+def _instant(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
         if found.tzinfo is None:
@@ -144,12 +114,12 @@ def _instant(text: str | None) -> datetime | None:
     return found
 
 
-def _headers(found: list[str] | None) -> dict[str, str] | None:
-    pairs = [text.partition("=") for text in found or ()]
+def _headers(found: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in found]
     for name, equals, _ in pairs:
         if not equals or not name:
             raise typer.BadParameter(f"{name!r} is not NAME=TEXT", param_hint="--header")
-    return {name: text for name, _, text in pairs} or None
+    return {name: text for name, _, text in pairs}
 
 
 @placed

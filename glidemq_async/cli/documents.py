@@ -59,6 +59,7 @@ def job_document(job: Job[Any, Any]) -> Document:
         "created_at": instant(job.created_at),
         "processed_at": instant(job.processed_at),
         "finished_at": instant(job.finished_at),
+        "due_at": instant(job.due_at),
         "dead_letter_of": None if letter is None else _letter_document(letter),
     }
     document["unreadable"], document["sealed"] = unreadable, sealed

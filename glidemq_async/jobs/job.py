@@ -180,7 +180,7 @@ class Job(JobFields[Data, Result]):
         """
         number = check_priority("priority", priority)
         self._check_reply(await self._client.functions.change_priority(self.id, number), "change the priority of")
-        self._route = self._route._replace(priority=number, lifo=self._route.lifo and not number)
+        self._route, self._options = self._route._replace(priority=number, lifo=self._route.lifo and not number), None
 
     async def change_delay(self, delay: float | timedelta) -> None:
         """Delay a job that has not started by `delay` seconds from now; 0 makes it ready immediately.

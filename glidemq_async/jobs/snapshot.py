@@ -38,6 +38,7 @@ class JobFields(Generic[Data, Result]):
         "_created",
         "_data",
         "_data_bytes",
+        "_due",
         "_ended",
         "_entry",
         "_error",
@@ -51,6 +52,7 @@ class JobFields(Generic[Data, Result]):
         "_result",
         "_route",
         "_started",
+        "_stored_options",
         "_unreadable",
         "attempts_made",
         "failed_reason",
@@ -94,12 +96,13 @@ class JobFields(Generic[Data, Result]):
         self._data_bytes = b""
         self._opts = b""
         self._options: JobOptions | None = None
+        self._stored_options: JobOptions | None = None
         self._meter: Meter | None = None
         self._progress: bytes | None = None
         self._result: bytes | None = None
         self._read_result: Callable[[Any], Any] | None = None
         self._error: bytes | None = None
-        self._created = self._started = self._ended = 0
+        self._created = self._started = self._ended = self._due = 0
         self._entry = _NOT_ACTIVE
         self._route = PLAIN
         self._abort: AbortSignal | None = None
@@ -128,7 +131,7 @@ class JobFields(Generic[Data, Result]):
         Raises SerializationError when the payload cannot be decoded. Used by executors.
         """
         data = MsgpackSerializer().dumps(self.data)
-        route: object = [self._route.priority, self._route.lifo, self._route.key] if self._route is not PLAIN else None
+        route: object = list(self._route) if self._route is not PLAIN else None
         progress = None if self._progress is None else MsgpackSerializer().dumps(self.progress)
         known = [self.id, self.name, data, self._opts, self.fence, self._entry, self._started, self.attempts_made]
         return [*known, self.stalled_count, self._created, progress, route, self._letter]
@@ -175,12 +178,20 @@ class JobFields(Generic[Data, Result]):
                 raise not_found("read", self.id)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
-    def note_options(self, options: JobOptions, now: int) -> None:
-        """Set the fields that follow from the options of an add at the server's time `now`. Used by queues."""
-        self._route = Route(options.priority, options.lifo, options.key)
-        extra = options.to_extra()
-        if cast("int", extra.get("delay", 0)) > 0 or cast("int", extra.get("at", 0)) > now:
+    def note_options(self, options: JobOptions, now: int, *, held: bool) -> None:
+        """Set the fields that follow from the options of an add at the server's time `now`. Used by queues.
+
+        With `held` the job waits for the end of another job.
+        """
+        self._options = options
+        if not options.places:
+            return
+        self._route = Route(options.priority, options.lifo, options.key, options.cost)
+        due = options.due_ms(now)
+        if held:
             self.state = "delayed"
+        elif due > now:
+            self.state, self._due = "delayed", due
         elif options.key is not None:
             self.state = "key-waiting"
         elif options.priority:
@@ -218,13 +229,14 @@ class JobFields(Generic[Data, Result]):
         self._data = UNREAD
         self._data_bytes = record.get(b"data", b"")
         self._opts = record.get(b"opts", b"")
-        self._options = None
+        self._options = self._stored_options = None
         self._progress = record.get(b"progress")
         self._result = record.get(b"result")
         self._error = record.get(b"error")
         self._created = created_ms(record.get(b"added"), place.entry, record.get(b"route"))
         self._started = claim.started if claim else 0
         self._ended = whole(record, b"ended") if place.state in FINAL else 0
+        self._due = whole(record, b"due")
         self._route = route_of(record.get(b"route"))
         self.fence = claim.fence if claim else 0
         self.attempts_made = whole(record, b"failures") + (place.state == "completed")
@@ -271,10 +283,23 @@ class JobFields(Generic[Data, Result]):
 
     @property
     def options(self) -> JobOptions:
-        """The options that are stored with the job, without the options that only apply to the add (delay, ttl)."""
+        """The options of the job. Options that were not given have their defaults.
+
+        `priority`, `lifo`, `key` and `cost` are the current ones, all other options those of the add. Except in the job
+        that `add` returns, `job_id` is None, because the store does not distinguish given ids from generated ones. A
+        dead letter and a replayed job have the options of the job that failed.
+        """
         if self._options is None:
-            self._options = JobOptions.from_wire(self._opts)
+            route, stored = self._route, self.run_options
+            self._options = stored if route is PLAIN else stored.changed(**_given(route))
         return self._options
+
+    @property
+    def run_options(self) -> JobOptions:
+        """The options without `priority`, `lifo`, `key` and `cost`. Used by workers, which do not need these."""
+        if self._stored_options is None:
+            self._stored_options = JobOptions.from_wire(self._opts)
+        return self._stored_options
 
     @property
     def has_options(self) -> bool:
@@ -317,7 +342,7 @@ class JobFields(Generic[Data, Result]):
     @property
     def headers(self) -> Mapping[str, str]:
         """The short texts that are sent along with the job."""
-        return self.options.headers
+        return self.run_options.headers
 
     @property
     def key(self) -> str | None:
@@ -365,6 +390,14 @@ class JobFields(Generic[Data, Result]):
         return from_ms(self._started) if self._started else None
 
     @property
+    def due_at(self) -> datetime | None:
+        """The time when a delayed job becomes ready, for example at the end of its `delay` or for its next attempt.
+
+        None for a job that was not delayed when it was read, and for a job that waits for the end of another job.
+        """
+        return from_ms(self._due) if self._due else None
+
+    @property
     def waited(self) -> float | None:
         """Seconds between the time when the last run could have started and its start; None if unknown.
 
@@ -396,3 +429,9 @@ class JobFields(Generic[Data, Result]):
     def _result_of(self, payload: bytes) -> Result:
         value = self._client.decode(payload, "result", self.name, self.id)
         return cast("Result", value if self._read_result is None else self._read_result(value))
+
+
+def _given(route: Route) -> dict[str, object]:
+    """Return the options of a route that differ from their defaults."""
+    pairs = zip(Route._fields, route, PLAIN, strict=True)
+    return {name: value for name, value, default in pairs if value != default}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from glidemq_async.durations import to_ms
 from glidemq_async.stored.names import check_id
@@ -60,3 +61,9 @@ class Deduplication:
         if self.ttl_ms is not None:
             wire["ttl"] = self.ttl_ms
         return wire
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Deduplication:
+        """Decode the result of `to_wire`."""
+        ttl = wire.get("ttl")
+        return cls(wire["id"], None if ttl is None else ttl / 1000, wire["mode"])

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, cast
 
 import msgpack
@@ -18,16 +17,10 @@ from glidemq_async.durations import instant_to_ms
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.calling import Wait
 from glidemq_async.options import validation as checks
-from glidemq_async.options.backoff import Backoff, BackoffWire
+from glidemq_async.options.backoff import Backoff
 from glidemq_async.options.deduplication import Deduplication
-from glidemq_async.options.retention import (
-    DEFAULT_KEEP_COMPLETED,
-    DEFAULT_KEEP_FAILED,
-    KeepJobs,
-    checked_keep,
-    keep_from_wire,
-    keep_to_wire,
-)
+from glidemq_async.options.retention import DEFAULT_KEEP_COMPLETED, DEFAULT_KEEP_FAILED, KeepJobs
+from glidemq_async.options.table import JOB_OPTIONS, WHOLE_COST
 
 __all__ = [
     "DEFAULT_KEEP_COMPLETED",
@@ -39,9 +32,6 @@ __all__ = [
     "layered",
     "merge",
 ]
-
-_WHOLE_COST: Final = 1000
-"""One token, in thousandths."""
 
 Durability: TypeAlias = Wait
 
@@ -69,37 +59,10 @@ class JobOptionsDict(TypedDict, total=False):
     durability: Durability
 
 
-_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
-_DEFAULTS: Final[Mapping[str, object]] = {
-    **dict.fromkeys(JobOptionsDict.__annotations__),
-    "priority": 0,
-    "lifo": False,
-    "cost": 1.0,
-    "attempts": 1,
-    "headers": _NO_HEADERS,
-    "durability": "default",
-}
-
-_CHECKS: Final[Mapping[str, checks.Check]] = {
-    "job_id": checks.optional_id,
-    "delay": checks.optional_seconds,
-    "at": checks.optional_instant,
-    "priority": checks.priority,
-    "lifo": checks.boolean,
-    "key": checks.optional_id,
-    "cost": checks.positive_real,
-    "deduplication": checks.deduplication,
-    "attempts": checks.positive_number,
-    "backoff": checks.optional_backoff,
-    "timeout": checks.optional_positive_seconds,
-    "ttl": checks.optional_positive_seconds,
-    "lock_duration": checks.optional_lease,
-    "keep_completed": checked_keep,
-    "keep_failed": checked_keep,
-    "result_ttl": checks.optional_positive_seconds,
-    "headers": checks.headers,
-    "durability": checks.durability,
-}
+_SENT: Final = tuple((name, option) for name, option in JOB_OPTIONS.items() if option.sent)
+_STORED: Final = tuple((name, option) for name, option in JOB_OPTIONS.items() if option.stored)
+_PLACING: Final = frozenset({"delay", "at", "priority", "lifo", "key", "cost", "deduplication"})
+_BY_LETTER: Final = {option.stored: name for name, option in _STORED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False)
@@ -154,11 +117,11 @@ class JobOptions:
 
     def __init__(self, **options: Unpack[JobOptionsDict]) -> None:
         given = cast("dict[str, object]", options)
-        checks.refuse_unknown(given, _DEFAULTS)
+        checks.refuse_unknown(given, JOB_OPTIONS)
         put = object.__setattr__
         put(self, "given", frozenset(given))
-        for name, default in _DEFAULTS.items():
-            put(self, name, _CHECKS[name](name, given[name]) if name in given else default)
+        for name, option in JOB_OPTIONS.items():
+            put(self, name, option.check(name, given[name]) if name in given else option.default)
         if self.delay is not None and self.at is not None:
             raise ValueError(f"delay={self.delay!r} and at={self.at!r} cannot be combined; use one of them")
         if self.lifo and (self.priority or self.key is not None):
@@ -180,55 +143,58 @@ class JobOptions:
 
     def explicit(self) -> JobOptionsDict:
         """Return only the options that were set, after validation."""
-        found = {name: getattr(self, name) for name in _DEFAULTS if name in self.given}
+        found = {name: getattr(self, name) for name in JOB_OPTIONS if name in self.given}
         return cast("JobOptionsDict", found)
 
     def with_headers(self, headers: Mapping[str, str]) -> JobOptions:
         """Return a copy with other headers. Raises TypeError, ValueError or PayloadTooLarge for bad headers."""
-        if headers == self.headers:
-            return self
+        return self if headers == self.headers else self.changed(headers=checks.headers("headers", headers))
+
+    def changed(self, **values: object) -> JobOptions:
+        """Return a copy with other values, which are not validated."""
         changed = object.__new__(JobOptions)
         put = object.__setattr__
-        for name in _DEFAULTS:
-            put(changed, name, getattr(self, name))
-        put(changed, "headers", checks.headers("headers", headers))
-        put(changed, "given", self.given | {"headers"})
+        for name in JOB_OPTIONS:
+            put(changed, name, values[name] if name in values else getattr(self, name))
+        put(changed, "given", self.given.union(values))
         return changed
-
-    @property
-    def delay_ms(self) -> int | None:
-        """The delay in milliseconds."""
-        return _ms(self.delay)
-
-    @property
-    def at_ms(self) -> int | None:
-        """The instant of `at` in milliseconds since 1970."""
-        return None if self.at is None else instant_to_ms("at", self.at)
 
     def to_extra(self) -> dict[str, object]:
         """Return the part of the options that an add needs, in the form that functions/add.lua reads."""
         extra: dict[str, object] = {}
-        for name in ("delay", "at", "ttl"):
-            if getattr(self, name) is not None:
-                extra[name] = getattr(self, f"{name}_ms")
-        if self.priority:
-            extra["priority"] = self.priority
-        if self.lifo:
-            extra["lifo"] = True
-        if self.key is not None:
-            extra |= {"key": self.key, "cost": round(self.cost * _WHOLE_COST)}
-        if self.deduplication is not None:
-            extra["dedup"] = self.deduplication.to_wire()
-            if self.deduplication.mode == "debounce" and self.delay is None and self.at is None:
-                extra["delay"] = self.deduplication.ttl_ms
+        given = self.given
+        for name, option in _SENT:
+            if name in given and (value := getattr(self, name)) != option.default:
+                extra[option.sent] = option.pack(value)
+        if self.key is None:
+            extra.pop("cost", None)
+        else:
+            extra.setdefault("cost", WHOLE_COST)
+        dedup = self.deduplication
+        if dedup is not None and dedup.mode == "debounce" and self.delay is None and self.at is None:
+            extra["delay"] = dedup.ttl_ms
         return extra
+
+    @property
+    def places(self) -> bool:
+        """True if an option may decide where the job waits."""
+        return not _PLACING.isdisjoint(self.given)
+
+    def due_ms(self, now: int) -> int:
+        """Return the earliest start in milliseconds since 1970, for an add at `now`."""
+        if self.at is not None:
+            return instant_to_ms("at", self.at)
+        delay, dedup = self.delay, self.deduplication
+        if delay is None and dedup is not None and dedup.mode == "debounce":
+            return now + (dedup.ttl_ms or 0)
+        return now + round((delay or 0) * 1000)
 
     def pack_extra(self, reply: bytes = b"") -> bytes:
         """Return the encoded part for an add. `reply` is the channel on which the caller waits for the result."""
         extra = self.to_extra()
         if reply:
             extra["reply"] = reply.decode()
-        if len(extra) == 2 and extra.get("cost") == _WHOLE_COST and self.key is not None:
+        if len(extra) == 2 and extra.get("cost") == WHOLE_COST and self.key is not None:
             return b"k" + self.key.encode()
         return msgpack.packb(extra) if extra else b""
 
@@ -236,28 +202,8 @@ class JobOptions:
     def unpack_extra(packed: bytes) -> dict[str, Any]:
         """Decode the result of `pack_extra`."""
         if packed[:1] == b"k":
-            return {"key": packed[1:].decode(), "cost": _WHOLE_COST}
+            return {"key": packed[1:].decode(), "cost": WHOLE_COST}
         return cast("dict[str, Any]", msgpack.unpackb(packed)) if packed else {}
-
-    @property
-    def timeout_ms(self) -> int | None:
-        """The timeout in milliseconds."""
-        return _ms(self.timeout)
-
-    @property
-    def ttl_ms(self) -> int | None:
-        """The time to live in milliseconds."""
-        return _ms(self.ttl)
-
-    @property
-    def lock_duration_ms(self) -> int | None:
-        """The lease in milliseconds."""
-        return _ms(self.lock_duration)
-
-    @property
-    def result_ttl_ms(self) -> int | None:
-        """The time to live of the result in milliseconds."""
-        return _ms(self.result_ttl)
 
     def retention(self, state: Literal["completed", "failed"]) -> KeepJobs:
         """Return the retention for jobs that end in `state`, or the default if the option is not set."""
@@ -266,24 +212,15 @@ class JobOptions:
         return self.keep_failed or DEFAULT_KEEP_FAILED
 
     def to_wire(self) -> bytes:
-        """Return the encoded part for workers, without default values; b"" if all values are defaults."""
+        """Return the stored form, without default values; b"" if it has no other ones.
+
+        The id, the priority, `lifo`, the key and the cost are not in it, because the record has them in other fields.
+        """
         wire: dict[str, object] = {}
-        if self.attempts != 1:
-            wire["a"] = self.attempts
-        if self.backoff is not None:
-            wire["b"] = self.backoff.to_wire()
-        if self.timeout is not None:
-            wire["t"] = self.timeout_ms
-        if self.lock_duration is not None:
-            wire["l"] = self.lock_duration_ms
-        if self.keep_completed is not None:
-            wire["c"] = keep_to_wire(self.keep_completed)
-        if self.keep_failed is not None:
-            wire["f"] = keep_to_wire(self.keep_failed)
-        if self.result_ttl is not None:
-            wire["r"] = self.result_ttl_ms
-        if self.headers:
-            wire["h"] = dict(self.headers)
+        given = self.given
+        for name, option in _STORED:
+            if name in given and (value := getattr(self, name)) and value != option.default:
+                wire[option.stored] = option.pack(value)
         return msgpack.packb(wire) if wire else b""
 
     @classmethod
@@ -334,21 +271,6 @@ def _rebuild(options: JobOptionsDict) -> JobOptions:
     return JobOptions(**options)
 
 
-def _ms(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * 1000)
-
-
-class _Wire(TypedDict, total=False):
-    a: int
-    b: BackoffWire
-    t: int
-    l: int  # noqa: E741
-    c: list[int]
-    f: list[int]
-    r: int
-    h: dict[str, str]
-
-
 def _read(data: bytes) -> JobOptions:
     if not data:
         return JobOptions()
@@ -356,30 +278,14 @@ def _read(data: bytes) -> JobOptions:
         found = msgpack.unpackb(data)
         if not isinstance(found, dict):
             raise TypeError(f"a map is required, not {type(found).__name__}")
-        return JobOptions(**_from_map(cast("_Wire", found)))
-    except (TypeError, ValueError, AttributeError) as error:
+        return _rebuild(_from_map(cast("Mapping[str, Any]", found)))
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise SerializationError(f"the stored job options {data[:40]!r} are invalid: {error}") from error
 
 
-def _from_map(wire: _Wire) -> JobOptionsDict:
-    options: JobOptionsDict = {}
-    if "a" in wire:
-        options["attempts"] = wire["a"]
-    if "b" in wire:
-        options["backoff"] = Backoff.from_wire(wire["b"])
-    if "t" in wire:
-        options["timeout"] = wire["t"] / 1000
-    if "l" in wire:
-        options["lock_duration"] = wire["l"] / 1000
-    if "c" in wire:
-        options["keep_completed"] = keep_from_wire(wire["c"])
-    if "f" in wire:
-        options["keep_failed"] = keep_from_wire(wire["f"])
-    if "r" in wire:
-        options["result_ttl"] = wire["r"] / 1000
-    if "h" in wire:
-        options["headers"] = wire["h"]
-    return options
+def _from_map(wire: Mapping[str, Any]) -> JobOptionsDict:
+    known = ((_BY_LETTER[letter], value) for letter, value in wire.items() if letter in _BY_LETTER)
+    return cast("JobOptionsDict", {name: JOB_OPTIONS[name].unpack(value) for name, value in known})
 
 
 _read_short = lru_cache(maxsize=1024)(_read)

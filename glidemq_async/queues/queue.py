@@ -41,6 +41,8 @@ Mode: TypeAlias = Literal["global", "keyed"]
 
 _log = logging.getLogger(__name__)
 _NO_OPTIONS: Final = JobOptions()
+#: The outcomes of an add that stored a job. A held job starts when another job has ended, see Deduplication.
+_STORED: Final = frozenset({"added", "held"})
 # The payload of a job that is added without one. A queue with another Data type always passes a payload.
 _NO_DATA: Final[Any] = None
 
@@ -303,14 +305,10 @@ class Queue(
         return request if request.id or self._new_id is None else request._replace(id=self._new_id())
 
     async def _job(self, request: AddRequest, added: Added, options: JobOptions) -> Job[Data, Result]:
-        if added.outcome == "added":
+        if added.outcome in _STORED:
             job = self._job_of(self._client, request, added.id, added.now)
-            if request.extra:
-                job.note_options(options, added.now)
-            return job
-        if added.outcome == "held":  # it starts when another job has ended, see Deduplication
-            job = await self._job(request, added._replace(outcome="added"), options)
-            job.state = "delayed"
+            if options is not _NO_OPTIONS:
+                job.note_options(options, added.now, held=added.outcome == "held")
             return job
         # The record may be missing: a throttle outlives its job, and a job can be removed between the two calls.
         job = await self.get_job(added.id) or Job[Data, Result].from_gone(self._client, added.id)

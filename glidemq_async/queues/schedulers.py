@@ -21,6 +21,7 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import Outcome
 from glidemq_async.options.deduplication import Deduplication
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict, merge
+from glidemq_async.options.table import JOB_OPTIONS
 from glidemq_async.options.validation import refuse_unknown
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.schedules.schedule import Missed, Overlap, Schedule, Slots
@@ -342,16 +343,12 @@ def _options_of(record: Record) -> JobOptions:
 
 def _options_of_extra(extra: dict[str, Any]) -> dict[str, Any]:
     """Decode the result of `JobOptions.to_extra`."""
-    found: dict[str, Any] = {name: extra[name] / 1000 for name in ("delay", "ttl", "cost") if name in extra}
-    found |= {name: extra[name] for name in ("priority", "lifo", "key") if name in extra}
-    if found.get("cost") == 1:
-        del found["cost"]
-    if "dedup" in extra:
-        wire = extra["dedup"]
-        ttl = wire["ttl"] / 1000 if "ttl" in wire else None
-        found["deduplication"] = Deduplication(wire["id"], ttl, wire["mode"])
-        if wire["mode"] == "debounce" and found.get("delay") == ttl:
-            found.pop("delay", None)
+    sent = ((name, option) for name, option in JOB_OPTIONS.items() if option.sent in extra)
+    found: dict[str, Any] = {name: option.unpack(extra[option.sent]) for name, option in sent}
+    found = {name: value for name, value in found.items() if value != JOB_OPTIONS[name].default}
+    dedup: Deduplication | None = found.get("deduplication")
+    if dedup is not None and dedup.mode == "debounce" and found.get("delay") == dedup.ttl:
+        found.pop("delay", None)
     return found
 
 

@@ -31,6 +31,7 @@ class Route(NamedTuple):
     priority: int = 0
     lifo: bool = False
     key: str | None = None
+    cost: float = 1.0
 
 
 PLAIN: Final = Route()
@@ -42,8 +43,8 @@ def route_of(stored: bytes | None) -> Route:
         return PLAIN
     kind, _, rest = stored.decode().partition(" ")
     if kind == "k":
-        priority, _, _, _, key = rest.split(" ", 4)
-        return Route(int(priority), key=key)
+        priority, _, cost, _, key = rest.split(" ", 4)
+        return Route(int(priority), key=key, cost=int(cost) / 1000)
     return Route(lifo=True) if kind == "l" else Route(int(rest))
 
 

@@ -40,7 +40,7 @@ class Execution:
         self.error = error
         self.message = failure.message
         self.traceback = failure.traceback
-        self.result_ttl = job.options.result_ttl
+        self.result_ttl = job.run_options.result_ttl
 
     def __repr__(self) -> str:
         return f"<Execution of job {self.job.id}, {self.state}>"

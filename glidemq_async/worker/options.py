@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, Un
 
 from glidemq_async.options import validation as checks
 from glidemq_async.options.retry_rules import ErrorTypes, RetryRules
+from glidemq_async.options.table import Flag
 from glidemq_async.options.validation import Check
 from glidemq_async.stored.names import check_name
 from glidemq_async.worker.strategies import BackoffStrategy, checked_strategies
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from glidemq_async.worker.batches import BatchOptions
     from glidemq_async.worker.execution import AfterExecution
 
-__all__ = ["OPTIONS", "Flag", "Option", "WorkerKeywords", "WorkerOptions", "WorkerOptionsDict", "worker_options"]
+__all__ = ["OPTIONS", "Option", "WorkerKeywords", "WorkerOptions", "WorkerOptionsDict", "worker_options"]
 
 
 class WorkerOptionsDict(TypedDict, total=False):
@@ -60,16 +61,6 @@ class WorkerKeywords(WorkerOptionsDict, total=False):
     codecs: Sequence[Codec]
     timeout: float | timedelta | None
     instrumentation: Sequence[Instrumentation]
-
-
-class Flag(NamedTuple):
-    """An option as a flag of `glidemq worker`."""
-
-    help: str
-    kind: type[int | float | str]
-    short: str | None = None
-    least: int | None = None
-    most: int | None = None
 
 
 class Option(NamedTuple):

@@ -214,14 +214,14 @@ class Runner:
         job = run.job
         if failpoints.armed:
             failpoints.hit("run.before_handler")
-        timeout = job.options.timeout if job.has_options else None
+        timeout = job.run_options.timeout if job.has_options else None
         value = await self._executor.run(self._handler, job, timeout)
         if failpoints.armed:
             failpoints.hit("run.after_handler")
         if value is None and self._completed_none is not None and not job.has_options:
             return EndedRun(run, self._completed_none, None)
         payload = self._client.encode(value, "result", job.name, job.id)
-        retention = _retention(job.options.keep_completed, job.options.result_ttl) if job.has_options else None
+        retention = _retention(job.run_options.keep_completed, job.run_options.result_ttl) if job.has_options else None
         return EndedRun(run, Completed(payload, retention), value)
 
     async def _reviewed(self, ended: EndedRun, after_execution: AfterExecution) -> EndedRun:
@@ -255,10 +255,10 @@ class Runner:
         job, outcome, ttl = ended.run.job, ended.outcome, execution.checked_ttl()
         if isinstance(outcome, Failed):
             # The cause of the failure stays. The function can only change the texts.
-            changed, retention = execution.changed(failure), _retention(job.options.keep_failed, ttl)
+            changed, retention = execution.changed(failure), _retention(job.run_options.keep_failed, ttl)
             return ended._replace(outcome=Failed(changed.packed(), outcome.cause, changed.reason(), retention))
         payload = self._client.encode(execution.result, "result", job.name, job.id)
-        stored = Completed(payload, _retention(job.options.keep_completed, ttl))
+        stored = Completed(payload, _retention(job.run_options.keep_completed, ttl))
         return ended._replace(outcome=stored, value=execution.result)
 
     def _raised(self, run: Run, error: BaseException) -> EndedRun | None:
@@ -296,7 +296,7 @@ class Runner:
     def _after_stop(self, run: Run) -> EndedRun | None:
         """Return the outcome of a run that was stopped before it returned a result."""
         if run.stop_reason == "revoked":
-            retention = _retention(run.job.options.keep_failed, run.job.options.result_ttl)
+            retention = _retention(run.job.run_options.keep_failed, run.job.run_options.result_ttl)
             return EndedRun(run, Failed(b"", "revoked", "revoked", retention), None)
         return EndedRun(run, Released(), None) if run.stop_reason == "shutdown" else None
 
@@ -307,7 +307,7 @@ class Runner:
 
         `delay_ms` is the wait before the next attempt; None means the backoff of the job.
         """
-        job, options = run.job, run.job.options
+        job, options = run.job, run.job.run_options
         failure = failure_of(error)
         made = job.attempts_made + 1
         if cause is None and made < options.attempts:

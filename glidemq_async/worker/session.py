@@ -144,7 +144,7 @@ class Session:
 
     def _start_run(self, job: Job[Any, Any]) -> None:
         """Start a run. Raises SerializationError, and takes no slot, when the job's options cannot be read."""
-        lease = job.options.lock_duration if job.has_options else None
+        lease = job.run_options.lock_duration if job.has_options else None
         if self._slots.holds(job.entry):
             # The consumer group was recreated, and the store returned a job that already runs here. The slot for it is
             # still free.

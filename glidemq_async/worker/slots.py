@@ -51,7 +51,7 @@ class Slots:
 
         `otherwise` is the lease of jobs without their own.
         """
-        own = [run.job.options.lock_duration for run in self.runs() if run.job.has_options]
+        own = [run.job.run_options.lock_duration for run in self.runs() if run.job.has_options]
         return min([otherwise, *(lease for lease in own if lease is not None)])
 
     def runs(self) -> list[Run]:

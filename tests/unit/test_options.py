@@ -62,13 +62,12 @@ def test_without_options_everything_is_default() -> None:
 def test_values_are_kept_in_one_form() -> None:
     options = JobOptions(delay=timedelta(minutes=1), backoff=2, keep_completed=True, keep_failed=5, ttl=90.5)
     assert options.delay == 60
-    assert options.delay_ms == 60_000
-    assert options.ttl_ms == 90_500
+    assert options.to_extra() == {"delay": 60_000, "ttl": 90_500}
     assert options.backoff == Backoff.fixed(2)
     assert options.keep_completed == KeepJobs()
     assert options.keep_failed == KeepJobs(count=5)
     assert JobOptions(keep_failed=False).keep_failed == KeepJobs(count=0)
-    assert JobOptions(at=NOON).at_ms == 1_893_499_200_000
+    assert JobOptions(at=NOON).to_extra() == {"at": 1_893_499_200_000}
 
 
 @pytest.mark.parametrize(
@@ -195,6 +194,10 @@ worker_options: st.SearchStrategy[dict[str, object]] = st.fixed_dictionaries(
         "keep_failed": keeps,
         "result_ttl": whole_seconds,
         "headers": st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
+        "delay": whole_seconds,
+        "ttl": whole_seconds,
+        "durability": st.sampled_from(["default", "replicated", "fsync"]),
+        "deduplication": st.builds(Deduplication, st.just("d"), whole_seconds, st.sampled_from(["simple", "debounce"])),
     },
 )
 
@@ -210,9 +213,20 @@ def test_only_what_is_not_default_is_stored() -> None:
     assert JobOptions().to_wire() == b""
     assert JobOptions.from_wire(b"") == JobOptions()
     assert JobOptions(attempts=1, headers={}, timeout=None).to_wire() == b""
-    assert JobOptions(job_id="a", delay=5, ttl=30, durability="fsync").to_wire() == b""
+    assert JobOptions(job_id="a", key="k", cost=2, priority=3).to_wire() == b""  # the record has other fields for them
+    assert JobOptions(lifo=True).to_wire() == b""
     stored = JobOptions(
-        attempts=3, backoff=1, timeout=2, lock_duration=30, keep_completed=True, keep_failed=9, result_ttl=0.5
+        attempts=3,
+        backoff=1,
+        timeout=2,
+        lock_duration=30,
+        keep_completed=True,
+        keep_failed=9,
+        result_ttl=0.5,
+        delay=5,
+        ttl=30,
+        durability="fsync",
+        deduplication=Deduplication("d", 3, "throttle"),
     ).to_wire()
     assert msgpack.unpackb(stored) == {
         "a": 3,
@@ -222,7 +236,12 @@ def test_only_what_is_not_default_is_stored() -> None:
         "c": [-1, -1],
         "f": [9, -1],
         "r": 500,
+        "w": 5000,
+        "x": 30_000,
+        "u": "fsync",
+        "d": {"id": "d", "ttl": 3000, "mode": "throttle"},
     }
+    assert msgpack.unpackb(JobOptions(at=NOON).to_wire()) == {"i": 1_893_499_200_000}
 
 
 def test_what_a_newer_client_adds_is_ignored() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from glidemq_async.worker.options import OPTIONS, Flag
+from glidemq_async.cli.option_flags import with_flags
+from glidemq_async.worker.options import OPTIONS
 
 App = Annotated[
     str,
@@ -62,34 +60,11 @@ LogFormat = Annotated[
 ]
 
 
-def _with_worker_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the flags of WorkerOptions after its option `queue`. It gets those that were typed as keywords."""
-
-    @wraps(command)
-    def run(**typed: Any) -> None:
-        command(**{name: value for name, value in typed.items() if name not in flags or value is not None})
-
-    flags = {name: option.flag for name, option in OPTIONS.items() if option.flag is not None}
-    signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    after = [each.name for each in own].index("queue") + 1
-    shared = [_parameter(name, flag, OPTIONS[name].default) for name, flag in flags.items()]
-    run.__signature__ = signature.replace(parameters=[*own[:after], *shared, *own[after:]])  # type: ignore[attr-defined]
-    run.__annotations__ = {}
-    return run
-
-
-def _parameter(name: str, flag: Flag, default: object) -> inspect.Parameter:
-    names = [f"--{name.replace('_', '-')}", *([flag.short] if flag.short else [])]
-    shown = default is not None and str(default)
-    option: object = typer.Option(
-        *names, min=flag.least, max=flag.most, help=f"{flag.help} For an app.", show_default=shown
-    )
-    annotation: object = Annotated[flag.kind | None, option]
-    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
-
-
-@_with_worker_options
+@with_flags(
+    {name: (option.flag, option.default) for name, option in OPTIONS.items() if option.flag is not None},
+    after="queue",
+    note=" For an app.",
+)
 def worker(
     app: App,
     queue: Queues = None,

@@ -6,7 +6,7 @@ Each row is checked like the arguments of `Queue.add`. Column names are case-ins
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,9 +15,8 @@ from typing import Any, Final, NamedTuple, cast
 
 from glidemq_async.errors import GlideMQError, PayloadTooLarge, SerializationError
 from glidemq_async.functions.calling import Arg
-from glidemq_async.options.backoff import Backoff
-from glidemq_async.options.deduplication import Deduplication
-from glidemq_async.options.job_options import JobOptions, KeepJobs, merge
+from glidemq_async.options.job_options import JobOptions, merge
+from glidemq_async.options.table import JOB_OPTIONS
 from glidemq_async.payloads.codecs.chain import MAGIC
 from glidemq_async.payloads.serialization import JsonSerializer, MsgpackSerializer, Serializer
 from glidemq_async.spark.write.columns import Columns
@@ -27,20 +26,7 @@ from glidemq_async.stored.names import check_id
 
 __all__ = ["COLUMNS", "FIELDS", "EncodedRows", "InvalidRow", "RowReader", "check_columns"]
 
-OPTION_COLUMNS: Final = (
-    "delay",
-    "at",
-    "priority",
-    "lifo",
-    "key",
-    "cost",
-    "attempts",
-    "backoff",
-    "timeout",
-    "ttl",
-    "result_ttl",
-    "headers",
-)
+OPTION_COLUMNS: Final = tuple(name for name, option in JOB_OPTIONS.items() if option.column)
 """Columns with the name and the meaning of a job option."""
 COLUMNS: Final = ("id", "name", "data", "queue", "opts", *OPTION_COLUMNS)
 _NOT_PER_ROW: Final = ("job_id", "durability")
@@ -306,36 +292,7 @@ def _job_options(found: dict[str, Any]) -> Any:
     for name in _NOT_PER_ROW:
         if name in found:
             raise TypeError(f"{name} cannot be an option of a row; remove it")
-    readers: dict[str, Callable[[Any], object]] = {
-        "at": _instant,
-        "backoff": _backoff,
-        "deduplication": lambda value: Deduplication(**value),
-        "keep_completed": _keep,
-        "keep_failed": _keep,
-    }
-    return {name: readers[name](value) if name in readers else value for name, value in found.items()}
-
-
-def _instant(value: Any) -> object:
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
-
-
-def _backoff(value: Any) -> object:
-    if not isinstance(value, dict):
-        return value
-    given = {**cast("dict[str, Any]", value)}
-    kind = given.pop("kind", None)
-    if kind == "fixed":
-        return Backoff.fixed(**given)
-    if kind == "exponential":
-        return Backoff.exponential(**given)
-    if kind == "custom":
-        return Backoff.custom(**given)
-    raise ValueError(f"the kind of a backoff must be fixed, exponential or custom, got {kind!r}")
-
-
-def _keep(value: Any) -> object:
-    return KeepJobs(**cast("dict[str, Any]", value)) if isinstance(value, dict) else value
+    return {name: JOB_OPTIONS[name].from_json(value) if name in JOB_OPTIONS else value for name, value in found.items()}
 
 
 def _invalid(reason: str, row: dict[str, Any], job_id: object) -> InvalidRow:
