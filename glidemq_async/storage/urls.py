@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 from glidemq_async.options.validation import optional_positive_seconds
 from glidemq_async.storage.protocol import Storage, StorageLike
 from glidemq_async.storage.redis.connections import Endpoint
+from glidemq_async.storage.redis.narrow_import import import_connections
 from glidemq_async.storage.redis.standalone import RedisStorage
 
 Options: TypeAlias = dict[str, str]
@@ -252,6 +253,7 @@ def _with_options(endpoint: Endpoint, options: Options, *known: str) -> Endpoint
     if not options:
         return endpoint
     # Imports redis-py, so only for URLs with options.
+    import_connections()
     from glidemq_async.storage.redis.url_options import connection_options
 
     return connection_options(endpoint, options, ("timeout", *known))

@@ -30,8 +30,9 @@ def client_storage(client: object, timeout: float | None) -> RedisStorage | Clus
 
     Raises TypeError for a client without asyncio and for a `Sentinel` without a service.
     """
-    # A client can only exist if its module has been imported, and importing redis-py takes long.
-    if "redis.asyncio" not in sys.modules:
+    # A client can only exist if its module has been imported, and importing all of redis-py takes long. Every client
+    # imports this module, and a connection of this package does not.
+    if "redis.client" not in sys.modules:
         return None
     import redis
     from redis.asyncio import Redis, RedisCluster, Sentinel

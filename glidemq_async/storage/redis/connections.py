@@ -1,7 +1,7 @@
 """Open a connection with redis-py and hand it over to `Wire`.
 
 redis-py knows TCP, TLS, unix sockets, logins and credential providers. It is imported when the first connection is
-opened, because its import takes longer than the import of this package.
+opened, because its import takes longer than the import of this package; see also `narrow_import`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage.redis.access import missing_rule
 from glidemq_async.storage.redis.handover import abandon, take_over
 from glidemq_async.storage.redis.library import pack
+from glidemq_async.storage.redis.narrow_import import import_connections
 from glidemq_async.storage.redis.wire import Reply, ReplyError, Wire
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Endpoint:
 
     def connection_options(self) -> tuple[type[AbstractConnection], dict[str, Any]]:
         """Return the class of redis-py that opens the connection, and its keyword arguments."""
+        import_connections()
         from redis.asyncio import connection as redis
 
         kind = self.connection_class
@@ -107,6 +109,7 @@ class Endpoint:
 
     def connection(self) -> AbstractConnection:
         """Return an unopened connection of redis-py. Raises `StorageUnavailable` for options that redis-py refuses."""
+        import_connections()
         from redis.exceptions import RedisError
 
         kind, kwargs = self.connection_options()

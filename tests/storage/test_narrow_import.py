@@ -1,0 +1,111 @@
+"""Connections load a part of redis-py, and an application that imports redis-py afterwards sees all of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.servers import standalone
+
+
+def run(program: str, *arguments: str) -> str:
+    """Run a program in a fresh interpreter and return what it printed. It must print nothing on stderr."""
+    command = [sys.executable, "-W", "error", "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+ADD = """
+import asyncio, sys
+from glidemq_async import Queue
+async def add():
+    async with Queue("q", sys.argv[1]) as queue:
+        await queue.add("n")
+asyncio.run(add())
+print(*[name for name in sys.modules if name.split(".")[0] == "redis"])
+"""
+
+
+@pytest.mark.parametrize("options", ["", "?socket_keepalive=true"])
+async def test_a_connection_loads_neither_clients_nor_commands(options: str) -> None:
+    async with standalone() as server:
+        loaded = set(run(ADD, server.url + options).split())
+    assert "redis.asyncio.connection" in loaded
+    assert not loaded & {"redis.client", "redis.asyncio.client", "redis.cluster", "redis.commands"}
+
+
+LATER = """
+import sys
+from glidemq_async.storage.redis.narrow_import import import_connections
+import_connections()
+from redis.asyncio.connection import Connection as Used
+{use}
+import redis, redis.asyncio, redis.asyncio.client, redis.client
+assert redis.Redis is redis.client.Redis
+assert redis.asyncio.Redis is redis.asyncio.client.Redis
+assert redis.asyncio.Connection is Used
+assert redis.asyncio.sentinel.Sentinel is redis.asyncio.Sentinel
+assert not hasattr(redis, "no_such_name")
+assert type(redis) is type(redis.asyncio) is type(sys)
+print(redis.__version__)
+"""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import redis",
+        "import redis.commands",
+        "from redis.asyncio import Redis",
+        "from redis.asyncio.cluster import RedisCluster",
+        "from redis import exceptions",
+        "from redis import *",
+        "import redis; redis.asyncio.Redis",
+        "assert import_connections() is None",
+    ],
+)
+def test_redis_py_is_complete_for_the_application(use: str) -> None:
+    import redis
+
+    assert run(LATER.format(use=use)) == f"{redis.__version__}\n"
+
+
+THREADS = """
+import threading
+from glidemq_async.storage.redis.narrow_import import import_connections
+import_connections()
+found, start = [], threading.Barrier(8)
+def use():
+    start.wait()
+    from redis.asyncio import Redis
+    import redis
+    found.append((Redis, redis.Redis))
+threads = [threading.Thread(target=use) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(found), len(set(found)))
+"""
+
+
+def test_threads_that_use_it_first_see_a_complete_package() -> None:
+    assert run(THREADS) == "8 1\n"
+
+
+def test_an_application_that_imported_redis_py_keeps_its_packages() -> None:
+    program = (
+        "import redis\nfrom glidemq_async.storage.redis.narrow_import import import_connections\n"
+        "before = dict(vars(redis))\nimport_connections()\nprint(before == vars(redis), type(redis).__name__)"
+    )
+    assert run(program) == "True module\n"
+
+
+def test_without_redis_py_the_error_names_it() -> None:
+    program = (
+        "import sys\nsys.modules['redis'] = None\n"
+        "from glidemq_async.storage.redis.narrow_import import import_connections\n"
+        "try:\n    import_connections()\nexcept ImportError as error:\n    print(error.name)"
+    )
+    assert run(program).startswith("redis")
