@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import AddRequest, ClaimedJob, Functions, Lane
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, Functions, RequestChannel
 from glidemq_async.functions.outcomes import Completed, Retention
 from glidemq_async.storage.redis.wire import as_text
 
@@ -49,10 +49,10 @@ async def _fill(queue: Queue[Any, Any], jobs: int) -> Functions:
 
 async def _complete(functions: Functions) -> None:
     """Claim and complete every job, without a worker: what it does is measured elsewhere."""
-    lane = Lane("bench")
+    channel = RequestChannel("bench")
     running: list[ClaimedJob] = []
     while True:
-        request = functions.settle_request(lane, "bench", BATCH, 30_000, subscribed=False)
+        request = functions.settle_request(channel, "bench", BATCH, 30_000, subscribed=False)
         for job in running:
             request.settle(job.id, job.entry, None, COMPLETED)
         running = (await functions.settle_and_claim(request)).jobs

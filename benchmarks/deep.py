@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgpack
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import AddRequest, ClaimedJob, Functions, Lane
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, Functions, RequestChannel
 from glidemq_async.functions.outcomes import Completed
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict
 from glidemq_async.stored.record import route_of
@@ -45,7 +45,7 @@ class Driven:
     def __init__(self, queue: Queue[Any, Any], name: str, options_of: Callable[[int], JobOptionsDict]) -> None:
         self.name = name
         self.functions = Functions(queue.storage, f"glide:{{{name}}}")
-        self._lane, self._options_of = Lane("bench"), options_of
+        self._channel, self._options_of = RequestChannel("bench"), options_of
         self.added = 0
 
     async def add(self, jobs: int, batch: int = BATCH) -> None:
@@ -65,7 +65,7 @@ class Driven:
         done = claimed = 0
         while done < jobs:
             slots = min(BATCH, jobs - claimed)
-            request = self.functions.settle_request(self._lane, "bench", slots, LEASE_MS, subscribed=False)
+            request = self.functions.settle_request(self._channel, "bench", slots, LEASE_MS, subscribed=False)
             for job in running:
                 request.settle(job.id, job.entry, _key_of(job), COMPLETED)
             reply = await self.functions.settle_and_claim(request)

@@ -5,8 +5,8 @@
 
 local access = {}
 
--- One use of each command in the function library; "k" is the place of a key. tests/unit/test_lua.py compares this list
--- with the source.
+-- One use of each command in the function library; "k" marks the position of a key. tests/unit/test_lua.py compares
+-- this list with the source.
 local COMMANDS = {
   'EXISTS k', 'GET k', 'HDEL k f', 'HEXISTS k f', 'HGET k f', 'HGETALL k', 'HINCRBY k f 1', 'HMGET k f',
   'HSET k f v', 'HSETNX k f v', 'HSTRLEN k f', 'HLEN k', 'INCR k', 'INCRBY k 1', 'LLEN k', 'LRANGE k 0 0',
@@ -20,27 +20,27 @@ local COMMANDS = {
 }
 local CONTAINERS = {MEMORY = true, XGROUP = true, XINFO = true}
 
-local function allowed(words)
+local function allowed(arguments)
   -- acl_check_cmd raises an error for a command that the server does not know. ACL rules cannot change that.
-  local known, answer = pcall(redis.acl_check_cmd, unpack(words))
+  local known, answer = pcall(redis.acl_check_cmd, unpack(arguments))
   return not known or answer
 end
 
 -- Return the rule that allows a command, for example "+zadd" or "+xgroup|create".
-local function rule_of(words)
-  return '+' .. string.lower(words[1] .. (CONTAINERS[words[1]] and '|' .. words[2] or ''))
+local function rule_of(arguments)
+  return '+' .. string.lower(arguments[1] .. (CONTAINERS[arguments[1]] and '|' .. arguments[2] or ''))
 end
 
 local function missing_commands(key)
   local rules, with_key = {}, 0
   for _, line in ipairs(COMMANDS) do
-    local words, keyed = {}, false
-    for word in string.gmatch(line, '%S+') do
-      keyed = keyed or word == 'k'
-      words[#words + 1] = word == 'k' and key or word
+    local arguments, keyed = {}, false
+    for argument in string.gmatch(line, '%S+') do
+      keyed = keyed or argument == 'k'
+      arguments[#arguments + 1] = argument == 'k' and key or argument
     end
     if keyed then with_key = with_key + 1 end
-    if not allowed(words) then rules[#rules + 1] = rule_of(words) end
+    if not allowed(arguments) then rules[#rules + 1] = rule_of(arguments) end
   end
   return rules, #rules == with_key and allowed({'TIME'})
 end

@@ -70,7 +70,7 @@ end
 
 -- Return the status of an add whose own id is in use, or nil.
 local function is_taken(base, id)
-  local state = record.place(base, id)
+  local state = record.location(base, id)
   if (state == 'completed' or state == 'failed') and finish.remove_over(base, id) then state = nil end
   if not state then
     if string.find(id, '^%d+$') then redis.call('HSET', base .. ':meta', 'numeric_ids', '1') end
@@ -84,7 +84,7 @@ end
 local function is_duplicate(base, wanted, call)
   local owner = dedup.owner(base, wanted, call.now)
   if not owner then return nil end
-  local state = record.place(base, owner)
+  local state = record.location(base, owner)
   if wanted.mode == 'throttle' then
     if state == 'completed' and not finish.is_over(base, owner) then return 'completed', owner end
     return 'duplicate', owner
@@ -100,17 +100,17 @@ end
 -- Return the status of an add that an existing job blocks, and that job; or nil, after removing the job that the add
 -- replaces. id: the add's own id or ''. For mode keep_last also return the job that the added one has to follow.
 local function in_the_way(base, id, extra, call, name, data)
-  local word, owner
+  local status, owner
   local wanted = extra and extra.dedup
   if wanted and wanted.mode == 'keep_last' then
-    word = id ~= '' and is_taken(base, id)
-    if word then return word, id end
+    status = id ~= '' and is_taken(base, id)
+    if status then return status, id end
     return successors.meet(base, wanted, name, data, call)
   end
-  if wanted then word, owner = is_duplicate(base, wanted, call) end
-  if word then return word, owner end
-  if id ~= '' and id ~= owner then word = is_taken(base, id) end
-  if word then return word, id end
+  if wanted then status, owner = is_duplicate(base, wanted, call) end
+  if status then return status, owner end
+  if id ~= '' and id ~= owner then status = is_taken(base, id) end
+  if status then return status, id end
   if owner then removal.remove(base, owner, 'replaced', call) end
   return nil
 end
@@ -127,8 +127,8 @@ end
 
 -- Write a job that waits in the line of its key and has no other options.
 local function store_keyed(base, id, name, data, extra, call)
-  local place, route = keyed.enter_first(base, id, extra, added_at(call), call, 'i')
-  redis.call('HSET', base .. ':job:' .. id, 'name', name, 'data', data, 'place', place, 'route', route)
+  local location, route = keyed.enter_first(base, id, extra, added_at(call), call, 'i')
+  redis.call('HSET', base .. ':job:' .. id, 'name', name, 'data', data, 'place', location, 'route', route)
 end
 
 -- Write a job with options: its record takes one command. Return true if it is delayed. first: the job that it has to
@@ -150,21 +150,21 @@ local function store_with_extra(base, id, name, data, opts, extra, call, first)
   elseif extra.dedup then
     deduped = dedup.own(base, extra.dedup, id, call)
   end
-  local delayed, added, place, route, after = first or (due and due > now), added_at(call), nil, nil, nil
+  local delayed, added, location, route, after = first or (due and due > now), added_at(call), nil, nil, nil
   if first then
-    place, after = successors.put_off(base, id, extra, call)
+    location, after = successors.put_off(base, id, extra, call)
     route = routes.of(extra, added)
   elseif delayed then
-    place, route = scheduled.push(base, id, due, call), routes.of(extra, added)
+    location, route = scheduled.push(base, id, due, call), routes.of(extra, added)
   else
-    place, route = routes.enter_first(base, id, extra, added, call, opts == '' and 'i' or 'o')
+    location, route = routes.enter_first(base, id, extra, added, call, opts == '' and 'i' or 'o')
   end
   -- The most common case is written out: building an argument list costs more than the rest of this function.
   if route and opts == '' and not (delayed or deduped or extra.key) then
-    redis.call('HSET', key, 'name', name, 'data', data, 'place', place, 'route', route, 'added', added)
+    redis.call('HSET', key, 'name', name, 'data', data, 'place', location, 'route', route, 'added', added)
     return false
   end
-  local write = {'HSET', key, 'name', name, 'data', data, 'place', place}
+  local write = {'HSET', key, 'name', name, 'data', data, 'place', location}
   local function put(field, value) write[#write + 1], write[#write + 2] = field, value end
   if opts ~= '' then put('opts', opts) end
   if deduped then put('dedup', deduped) end
@@ -178,14 +178,14 @@ end
 
 -- Write a job under an id that is free.
 local function store(base, id, name, data, opts, extra, call, first)
-  local delayed, told = false, name
+  local delayed, detail = false, name
   if extra then
     if extra.alone and opts == '' then
       store_keyed(base, id, name, data, extra, call)
     else
       delayed = store_with_extra(base, id, name, data, opts, extra, call, first)
     end
-    if extra.key then told = name .. RS .. extra.key end
+    if extra.key then detail = name .. RS .. extra.key end
   else
     local key = base .. ':job:' .. id
     redis.call('HSET', key, 'name', name, 'data', data, 'place',
@@ -193,7 +193,7 @@ local function store(base, id, name, data, opts, extra, call, first)
     if opts ~= '' then redis.call('HSET', key, 'opts', opts) end
     call.startable = call.startable + 1
   end
-  events.note(call.lines, 'added', id, told)
+  events.note(call.lines, 'added', id, detail)
   if delayed then events.note(call.lines, 'delayed', id) end
 end
 
@@ -201,8 +201,8 @@ end
 -- ends with wakeup.finish. Return the job's id and "added", or the id of the existing job and the status.
 function add.one(base, job, call)
   local id, extra = job.id, job.extra
-  local word, owner, first = in_the_way(base, id, extra, call, job.name, job.data)
-  if word then return owner, word end
+  local status, owner, first = in_the_way(base, id, extra, call, job.name, job.data)
+  if status then return owner, status end
   if id == '' then
     local first, ids = allocate(base, 1, nil, redis.call('HGET', base .. ':meta', 'numeric_ids') == '1')
     id = ids and ids[1] or first
@@ -245,12 +245,14 @@ function add.all(base, jobs, known, quiet, new)
       id = ids and ids[nth] or text_of(counter + nth - 1)
     end
     if not (known and known[i]) then
-      local word, owner, first
+      local status, owner, first
       local alone = own == '' and not (extra and extra.dedup)    -- a generated id is free
-      if not (new or alone) then word, owner, first = in_the_way(base, own, extra, call, args[at + 2], args[at + 3]) end
-      if word then
+      if not (new or alone) then
+        status, owner, first = in_the_way(base, own, extra, call, args[at + 2], args[at + 3])
+      end
+      if status then
         local k = #outcomes
-        outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, word, owner
+        outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, status, owner
         if not quiet then events.note(call.lines, 'duplicate', owner, extra and extra.dedup and extra.dedup.id) end
       else
         store(base, id, args[at + 2], args[at + 3], args[at + 4], extra, call, first)

@@ -28,7 +28,7 @@ end
 -- The server's clock can be set back, and a replica that takes over can be behind. Then an instant that was noted as
 -- "now" lies in the future, and whatever waits for it would wait for as long as the clock was set back. So every file
 -- that stores when something happened asks this before it relies on it, and takes such an instant for unknown.
--- ARCHITECTURE.md lists every stored instant under "Time".
+-- docs/internals/stored-data.md lists every stored instant.
 clock.SLACK_MS = 1000
 function clock.is_ahead(instant, now)
   return instant > now + clock.SLACK_MS
@@ -83,14 +83,14 @@ local CHUNK = 900
 local function in_chunks(command, key, head, values)
   local total, n = 0, #values
   for from = 1, n, CHUNK do
-    local upto = math.min(from + CHUNK - 1, n)
+    local last = math.min(from + CHUNK - 1, n)
     local reply
     if head then
-      reply = redis.call(command, key, head, unpack(values, from, upto))
+      reply = redis.call(command, key, head, unpack(values, from, last))
     elseif key then
-      reply = redis.call(command, key, unpack(values, from, upto))
+      reply = redis.call(command, key, unpack(values, from, last))
     else
-      reply = redis.call(command, unpack(values, from, upto))
+      reply = redis.call(command, unpack(values, from, last))
     end
     total = total + reply
   end

@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple, cast
 from glidemq_async.functions.calling import (
     Arg,
     FunctionStore,
-    Lane,
-    Lanes,
     Record,
+    RequestChannel,
+    RequestChannels,
     Wait,
     counts,
     record,
@@ -39,12 +39,12 @@ __all__ = [
     "Finding",
     "FunctionStore",
     "Functions",
-    "Lane",
-    "Lanes",
     "MovedLetter",
     "Posted",
     "QueueState",
     "Record",
+    "RequestChannel",
+    "RequestChannels",
     "Revival",
     "SettleReply",
     "SettleRequest",
@@ -101,7 +101,10 @@ class QueueState(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A violated invariant (its number in ARCHITECTURE.md), the job or key concerned, and a description."""
+    """A violated invariant, the job or key concerned, and a description.
+
+    docs/internals/stored-data.md numbers the invariants.
+    """
 
     invariant: str
     subject: str
@@ -146,11 +149,11 @@ class Functions(
         generated = _generated_ids(text(first), texts(listed))
         ids = [job.id or next(generated) for job in jobs]
         flat = cast("list[object]", outcomes)
-        words: dict[int, str] = {}
+        statuses: dict[int, str] = {}
         for i in range(0, len(flat), 3):
             position = cast("int", flat[i]) - 1
-            words[position], ids[position] = text(flat[i + 1]), text(flat[i + 2])
-        return AddReply(cast("int", now), ids, words)
+            statuses[position], ids[position] = text(flat[i + 1]), text(flat[i + 2])
+        return AddReply(cast("int", now), ids, statuses)
 
     async def renew_leases(
         self, consumer: str, info: bytes, held: Sequence[tuple[str, str]], timeout: float
@@ -278,7 +281,7 @@ class Functions(
         entry, count = cast("list[object]", await self.read("lastEvent"))
         return text(entry), cast("int", count)
 
-    async def check_places(self, structure: str, cursor: str, count: int) -> tuple[str, list[Finding]]:
+    async def check_locations(self, structure: str, cursor: str, count: int) -> tuple[str, list[Finding]]:
         """Check one step of a structure's members. Return the next cursor and the findings."""
         reply = cast("list[object]", await self.read("checkPlaces", [structure, cursor, count]))
         return text(reply[0]), _findings(reply[1])

@@ -34,7 +34,7 @@ class FunctionStore(Protocol):
         ...
 
 
-class Lane:
+class RequestChannel:
     """A request channel: a sequence of numbered calls, of which at most one is in flight.
 
     The number lets the server recognize a repeated call."""
@@ -51,28 +51,28 @@ class Lane:
         return self.number
 
 
-class Lanes:
+class RequestChannels:
     """The request channels of one client. Their number is the highest number of calls that were ever in flight."""
 
     def __init__(self) -> None:
         self._client = uuid.uuid4().hex
         self._count = 0
-        self._free: list[Lane] = []
+        self._free: list[RequestChannel] = []
 
-    def acquire(self) -> Lane:
+    def acquire(self) -> RequestChannel:
         """Return a request channel without a call in flight. Return it to the pool with `release`."""
         if self._free:
             return self._free.pop()
         self._count += 1
-        return Lane(f"{self._client}.{self._count}")
+        return RequestChannel(f"{self._client}.{self._count}")
 
-    def release(self, lane: Lane) -> None:
+    def release(self, channel: RequestChannel) -> None:
         """Return a request channel to the pool after its call has a reply.
 
         A channel whose call was interrupted must not return: its call may still reach the server, and would have the
         number of a later call.
         """
-        self._free.append(lane)
+        self._free.append(channel)
 
 
 def text(value: object) -> str:
@@ -100,10 +100,10 @@ def counts(flat: object) -> dict[str, int]:
 class Caller:
     """Base class of the callers of one queue. Subclasses add one method for each function."""
 
-    def __init__(self, storage: FunctionStore, base: str, lanes: Lanes | None = None) -> None:
+    def __init__(self, storage: FunctionStore, base: str, channels: RequestChannels | None = None) -> None:
         self._storage = storage
         self._base = base
-        self._lanes = lanes or Lanes()
+        self._channels = channels or RequestChannels()
         self.consumer = ""
         """The worker that makes the calls, "" for clients that do not run jobs."""
 
@@ -116,11 +116,11 @@ class Caller:
         self, function: str, args: Sequence[Arg], *, timeout: float | None = None, wait: Wait = "default"
     ) -> object:
         """Make a call that has one effect, however often it is sent."""
-        lane = self._lanes.acquire()
+        channel = self._channels.acquire()
         reply = await self._storage.call(
-            function, self._base, [lane.name, lane.next(), *args], timeout=timeout, wait=wait
+            function, self._base, [channel.name, channel.next(), *args], timeout=timeout, wait=wait
         )
-        self._lanes.release(lane)
+        self._channels.release(channel)
         return reply
 
     async def read(self, function: str, args: Sequence[Arg] = ()) -> object:

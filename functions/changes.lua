@@ -18,7 +18,7 @@ end
 
 -- Return the state if the job can be changed; otherwise nil and the status.
 local function changeable(base, id)
-  local state = record.place(base, id)
+  local state = record.location(base, id)
   if not state then return nil, 'missing' end
   if not locations.is_unstarted(state) then return nil, 'state ' .. state end
   return state
@@ -26,8 +26,8 @@ end
 
 request.register('changePriority', function(base, args)
   local id, priority = args[3], integer('priority', args[4])
-  local state, word = changeable(base, id)
-  if not state then return word end
+  local state, status = changeable(base, id)
+  if not state then return status end
   local call, key = queue_flags.call(base), base .. ':job:' .. id
   local before = redis.call('HGET', key, 'route')
   local route = route_with(before, priority)
@@ -45,7 +45,7 @@ request.register('changePriority', function(base, args)
 end)
 
 -- A keyed job that is delayed loses its position in the line, unless it rests there for its next attempt.
-local function give_up_place(base, id, key)
+local function leave_location(base, id, key)
   local route = redis.call('HGET', key, 'route')
   if not route or string.sub(route, 1, 1) ~= 'k' then return end
   local parsed = keyed.parse(route)
@@ -55,8 +55,8 @@ end
 
 request.register('changeDelay', function(base, args)
   local id, delay = args[3], integer('delay', args[4])
-  local state, word = changeable(base, id)
-  if not state then return word end
+  local state, status = changeable(base, id)
+  if not state then return status end
   local call, key = queue_flags.call(base), base .. ':job:' .. id
   if delay == 0 and state ~= 'delayed' then return 'ok' end
   if delay == 0 then
@@ -68,7 +68,7 @@ request.register('changeDelay', function(base, args)
       scheduled.take_out(base, id)
     else
       record.keep_added(base, id, locations.leave(base, id, call))
-      give_up_place(base, id, key)
+      leave_location(base, id, key)
     end
     redis.call('HSET', key, 'place', scheduled.push(base, id, call.now + delay, call))
     events.note(call.lines, 'changed', id, 'delay ' .. digits(delay))

@@ -8,7 +8,7 @@
 --     Every record is in exactly the structure that its location names, and its fields fit its state.
 --   checkQueue    cursor -> { next cursor | '', flat { invariant, subject, text } }
 --     Counts of running jobs, marks, and jobs that are both completed and failed.
--- ARCHITECTURE.md numbers the invariants. Each function sees one instant, so its findings are
+-- docs/internals/stored-data.md numbers the invariants. Each function sees one instant, so its findings are
 -- exact. A call ends early when its budget is spent, and the caller continues from the returned cursor.
 
 local checking = {}
@@ -31,12 +31,12 @@ local function check_zset(base, structure, cursor, count, report)
   for i, member in ipairs(ids) do
     if i > 1 and budget.is_spent(it) then return digits(from + i - 1) end
     local id = locations.id_of(structure, member)
-    local state, entry = record.place(base, id)
+    local state, entry = record.location(base, id)
     local expected = id ~= member and string.sub(member, 1, 16) or ENTRY_OF[structure] or entry
     if not state then
       found(report, 'I2', id, 'in ' .. structure .. ' but has no record')
     elseif state ~= STATE_OF[structure] or entry ~= expected then
-      found(report, 'I3', id, 'in ' .. structure .. ' but its place is ' .. state .. ' ' .. entry)
+      found(report, 'I3', id, 'in ' .. structure .. ' but its location is ' .. state .. ' ' .. entry)
     end
   end
   return #ids == count and digits(from + count) or ''
@@ -52,23 +52,23 @@ local function check_stream(base, structure, cursor, count, report)
   local rows = redis.call('XRANGE', stream, cursor == '' and '-' or '(' .. cursor, '+', 'COUNT', count)
   for i, entry in ipairs(rows) do
     if i > 1 and budget.is_spent(it) then return rows[i - 1][1] end
-    local id, place = entry[2][2], select(3, entries.find(stream, entry[1]))
-    local state, at = record.place(base, id)
+    local id, location = entry[2][2], select(3, entries.find(stream, entry[1]))
+    local state, at = record.location(base, id)
     local expected = is_pending(stream, entry[1]) and 'active' or 'waiting'
     if structure == 'lane' and expected == 'waiting' then
-      found(report, 'I4', id, 'lane entry ' .. entry[1] .. ' is not pending for any consumer')
+      found(report, 'I4', id, 'entry of the active stream ' .. entry[1] .. ' is not pending for any consumer')
     end
     if not state then
       found(report, 'I2', id, structure .. ' entry ' .. entry[1] .. ' has no record')
-    elseif state ~= expected or at ~= place then
+    elseif state ~= expected or at ~= location then
       found(report, 'I3', id,
-        structure .. ' entry ' .. entry[1] .. ' is ' .. expected .. ' but its place is ' .. state .. ' ' .. at)
+        structure .. ' entry ' .. entry[1] .. ' is ' .. expected .. ' but its location is ' .. state .. ' ' .. at)
     end
   end
   return #rows == count and rows[count][1] or ''
 end
 
-local function stands(base, id, state, entry)
+local function is_there(base, id, state, entry)
   if state == 'completed' or state == 'failed' then return redis.call('ZSCORE', base .. ':' .. state, id) end
   if state == 'delayed' then return redis.call('ZSCORE', base .. ':scheduled', entry .. id) end
   if state == 'key-waiting' then
@@ -86,24 +86,24 @@ local function stands(base, id, state, entry)
 end
 
 -- Return true if there is a job with this id, in the structure that its record names.
-function checking.stands(base, id)
-  local state, entry = record.place(base, id)
-  return state and stands(base, id, state, entry) or false
+function checking.is_there(base, id)
+  local state, entry = record.location(base, id)
+  return state and is_there(base, id, state, entry) or false
 end
 
 local function check_record(base, id, report)
   local key = base .. ':job:' .. id
   local fields = redis.call('HMGET', key, 'place', 'name', 'ended', 'claim', 'after')
   if not fields[1] then
-    if exists(key) then found(report, 'I2', id, 'a record without a place: no add made it') end
+    if exists(key) then found(report, 'I2', id, 'a record without a location: no add made it') end
     return
   end
-  local state, entry = record.place(base, id)
+  local state, entry = record.location(base, id)
   if not fields[2] or redis.call('HEXISTS', key, 'data') == 0 then
     found(report, 'I2', id, 'a record without name or data')
   end
-  if not stands(base, id, state, entry) then
-    found(report, 'I1', id, 'its place is ' .. state .. ' ' .. entry .. ' but it is not there')
+  if not is_there(base, id, state, entry) then
+    found(report, 'I1', id, 'its location is ' .. state .. ' ' .. entry .. ' but it is not there')
   end
   local over = state == 'completed' or state == 'failed'
   if over and not fields[3] then found(report, 'I5', id, state .. ' without a time of ending') end
@@ -133,11 +133,11 @@ end, {'no-writes'})
 local function check_members(base, key, members, state, report)
   for _, id in ipairs(members) do
     local route = keyed.route_of(base, id)
-    local now = record.place(base, id)
+    local now = record.location(base, id)
     if not route or route.key ~= key then
       found(report, 'I6', id, 'in a line of key ' .. key .. ' but not a job of it')
     elseif now ~= state then
-      found(report, 'I6', id, 'in a line of key ' .. key .. ' as ' .. state .. ' but its place is ' .. now)
+      found(report, 'I6', id, 'in a line of key ' .. key .. ' as ' .. state .. ' but its location is ' .. now)
     end
   end
 end
@@ -149,8 +149,8 @@ local function check_ready(base, key, report)
   local left = keyed.room(base, key, keyed.limits_of(base, key, call), call)
   local ready = redis.call('ZSCORE', base .. ':ready', key)
   local sleeping = redis.call('ZSCORE', base .. ':sleeping', key)
-  local expected, stands = waiting > 0 and left > 0, (ready or sleeping) and true or false
-  if expected ~= stands then
+  local expected, is_indexed = waiting > 0 and left > 0, (ready or sleeping) and true or false
+  if expected ~= is_indexed then
     found(report, 'I7', key, waiting .. ' jobs wait and ' .. left .. ' more may run, but the key is '
       .. (ready and 'ready' or sleeping and 'sleeping' or 'neither ready nor sleeping'))
   end
@@ -176,9 +176,9 @@ end, {'no-writes'})
 
 -- The counted runs of each key equal its entries in `lane`, if `lane` is short enough to read.
 local function check_running(base, report)
-  local lane, runs = base .. ':lane', {}
-  if redis.call('XLEN', lane) > 1000 or redis.call('HLEN', base .. ':running') > 1000 then return end
-  for _, entry in ipairs(redis.call('XRANGE', lane, '-', '+')) do
+  local stream, runs = base .. ':lane', {}
+  if redis.call('XLEN', stream) > 1000 or redis.call('HLEN', base .. ':running') > 1000 then return end
+  for _, entry in ipairs(redis.call('XRANGE', stream, '-', '+')) do
     local key = entries.key_of(entry[2])
     if key then runs[key] = (runs[key] or 0) + 1 end
   end
@@ -186,11 +186,13 @@ local function check_running(base, report)
   for i = 1, #counted, 2 do
     local key, count = counted[i], tonumber(counted[i + 1])
     if count ~= runs[key] then
-      found(report, 'I6', key, count .. ' runs are counted and ' .. (runs[key] or 0) .. ' are in lane')
+      found(report, 'I6', key, count .. ' runs are counted and ' .. (runs[key] or 0) .. ' are in the active stream')
     end
     runs[key] = nil
   end
-  for key, count in pairs(runs) do found(report, 'I6', key, count .. ' runs are in lane and none is counted') end
+  for key, count in pairs(runs) do
+    found(report, 'I6', key, count .. ' runs are in the active stream and none is counted')
+  end
 end
 
 -- Marks outside of the records point to jobs that still need them. Each function checks one id.
@@ -205,7 +207,7 @@ end
 mark.expiry, mark.held = has_record('expiry'), has_record('held')
 
 function mark.moved(base, id, report)
-  local state = record.place(base, id)
+  local state = record.location(base, id)
   if not state then return found(report, 'I9', id, 'in moved but has no record') end
   if state == 'completed' or state == 'failed' then found(report, 'I9', id, 'in moved but ' .. state) end
 end
@@ -215,7 +217,7 @@ function mark.completed(base, id, report)
 end
 
 function mark.revoking(base, id, report)
-  local state = record.place(base, id)
+  local state = record.location(base, id)
   if not state then found(report, 'I9', id, 'in revoking but has no record') end
   if state ~= 'active' then found(report, 'I9', id, 'in revoking but not active') end
 end

@@ -150,17 +150,17 @@ local function read_new(base, consumer, count)
 end
 
 -- Append jobs to `lane` and make them pending for this consumer. Return their entries.
-local function enter_lane(base, consumer, ids, keys)
-  local lane, made, letter, n = base .. ':lane', {}, keys and 'k' or 'l', #ids
-  local command = {'XCLAIM', lane, GROUP, consumer, 0}
+local function enter_active_stream(base, consumer, ids, keys)
+  local stream, made, prefix, n = base .. ':lane', {}, keys and 'k' or 'l', #ids
+  local command = {'XCLAIM', stream, GROUP, consumer, 0}
   for i = 1, n do
-    local raw = redis.call('XADD', lane, '*', keys and 'k' .. keys[i] or 'h', ids[i])
-    made[i], command[i + 5] = letter .. raw, raw
+    local raw = redis.call('XADD', stream, '*', keys and 'k' .. keys[i] or 'h', ids[i])
+    made[i], command[i + 5] = prefix .. raw, raw
   end
   command[n + 6], command[n + 7], command[n + 8], command[n + 9] = 'FORCE', 'JUSTID', 'LASTID', command[n + 5]
   local reply = redis.pcall(unpack(command))
   if reply.err then
-    entries.restore_lane(base, '(' .. command[6])
+    entries.restore_active_stream(base, '(' .. command[6])
     redis.call(unpack(command))
   end
   return made
@@ -178,9 +178,9 @@ function source.stream(base, consumer, count, call, out)
   return #batch.ids, start_batch(base, batch, call, out)
 end
 
-local function start_in_lane(base, consumer, batch, call, out)
+local function start_in_active_stream(base, consumer, batch, call, out)
   if #batch.ids == 0 then return 0, 0 end
-  batch.entries = enter_lane(base, consumer, batch.ids, batch.keys)
+  batch.entries = enter_active_stream(base, consumer, batch.ids, batch.keys)
   return #batch.ids, start_batch(base, batch, call, out)
 end
 
@@ -191,37 +191,37 @@ function source.returned(base, consumer, count, call, out)
     batch.ids[#batch.ids + 1] = popped[i]
     batch.orders[#batch.orders + 1] = digits(tonumber(popped[i + 1]))
   end
-  return start_in_lane(base, consumer, batch, call, out)
+  return start_in_active_stream(base, consumer, batch, call, out)
 end
 
 function source.lifo(base, consumer, count, call, out)
   local batch = {ids = {}, what = 'w'}
   local popped = redis.call('ZPOPMAX', base .. ':lifo', count)
   for i = 1, #popped, 2 do batch.ids[#batch.ids + 1] = popped[i] end
-  return start_in_lane(base, consumer, batch, call, out)
+  return start_in_active_stream(base, consumer, batch, call, out)
 end
 
 function source.prioritized(base, consumer, count, call, out)
   local batch = {ids = {}, what = 'w'}
   local popped = redis.call('ZPOPMIN', base .. ':prioritized', count)
   for i = 1, #popped, 2 do batch.ids[#batch.ids + 1] = string.sub(popped[i], 17) end
-  return start_in_lane(base, consumer, batch, call, out)
+  return start_in_active_stream(base, consumer, batch, call, out)
 end
 
 function source.ready(base, consumer, count, call, out)
   keyed.review(base, call)
   local batch = keyed_claim.pop(base, count, call)
-  local found, bytes = start_in_lane(base, consumer, batch, call, out)
+  local found, bytes = start_in_active_stream(base, consumer, batch, call, out)
   -- A job that could not start makes room in its key for the next one.
   return call.touched and count or found, bytes
 end
 
--- Take from one source in growing steps, so that large payloads stop it early, until it is empty or `upto` jobs are
+-- Take from one source in growing steps, so that large payloads stop it early, until it is empty or `most` jobs are
 -- claimed. Return the bytes so far, and true if the source is empty.
-local function take_from(name, base, consumer, upto, bytes, call, out)
+local function take_from(name, base, consumer, most, bytes, call, out)
   local step = FIRST_STEP
-  while #out < upto and bytes < MAX_BYTES do
-    local wanted = math.min(step, upto - #out)
+  while #out < most and bytes < MAX_BYTES do
+    local wanted = math.min(step, most - #out)
     local found, size = source[name](base, consumer, wanted, call, out)
     bytes = bytes + size
     if found < wanted then return bytes, true end

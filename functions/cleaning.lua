@@ -64,11 +64,11 @@ do
     keyed = '^key%-waiting ', returned = '^waiting r$', completed = '^completed ', failed = '^failed '}
 
   -- Return how to handle a member: "go" if its job is there and was added by then (bound: ms or nil), otherwise "stay";
-  -- "stray" if the record names another location: remove only the member; "lost" if there is no record.
+  -- "elsewhere" if the record names another location: remove only the member; "lost" if there is no record.
   local function judge(base, structure, id, bound)
     local found = redis.call('HMGET', base .. ':job:' .. id, 'place', 'added', 'route')
     if not found[1] then return 'lost' end
-    if not string.find(found[1], EXPECTED[structure]) then return 'stray' end
+    if not string.find(found[1], EXPECTED[structure]) then return 'elsewhere' end
     local added = bound and tonumber(found[2] or keyed.added_of(found[3] or ''))
     if added and added > bound then return 'stay' end
     return 'go'
@@ -91,7 +91,7 @@ do
         staying = staying + 1
       else
         going[#going + 1] = member
-        if verdict ~= 'stray' then ids[#ids + 1] = id end
+        if verdict ~= 'elsewhere' then ids[#ids + 1] = id end
         if verdict == 'go' and leaving[structure] then leaving[structure](base, id, step) end
         if verdict == 'lost' and structure == 'scheduled' then keyed.wake_up(base, id, step) end
       end
@@ -149,8 +149,8 @@ do
       for i, entry in ipairs(found) do
         local id = entry[2][2]
         raw[i] = entry[1]
-        local place = redis.call('HGET', base .. ':job:' .. id, 'place')
-        if not place or place == 'waiting s' .. entry[1] then ids[#ids + 1] = id end
+        local location = redis.call('HGET', base .. ':job:' .. id, 'place')
+        if not location or location == 'waiting s' .. entry[1] then ids[#ids + 1] = id end
       end
       if #raw > 0 then in_chunks('XDEL', stream, nil, raw) end
       remove(base, ids, step)
@@ -194,7 +194,7 @@ do
         if id then
           if key then keyed.release(base, {key}, step) end
           if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
-            wakeup.tell(base, row[2], 'x ' .. entry)
+            wakeup.send(base, row[2], 'x ' .. entry)
             ids[#ids + 1] = id
           end
         end
@@ -299,7 +299,7 @@ do
         local id, sequence = string.sub(member, 17), string.sub(member, 1, 16)
         if sequence > bound then
           skip = skip + 1
-        elseif select(2, record.place(base, id)) ~= sequence then
+        elseif select(2, record.location(base, id)) ~= sequence then
           redis.call('ZREM', key, member)    -- its record is elsewhere or missing
         else
           locations.leave(base, id, step)
@@ -335,7 +335,7 @@ do
       local ids = redis.call('ZREVRANGE', key, digits(passed), digits(passed + n - 1))
       for _, id in ipairs(ids) do
         local ended = redis.call('HGET', base .. ':job:' .. id, 'ended')
-        if record.place(base, id) ~= state then
+        if record.location(base, id) ~= state then
           redis.call('ZREM', key, id)    -- its record is elsewhere or missing
         elseif ended and tonumber(ended) > bound then
           passed = passed + 1            -- it ended again since
@@ -366,7 +366,7 @@ do
     local idle, keys = redis.call('ZRANGE', base .. ':idle', 0, 999), {}
     for i = 6, #args do keys[#keys + 1] = base .. ':' .. args[i] end
     in_chunks('UNLINK', nil, nil, keys)
-    for _, consumer in ipairs(idle) do wakeup.tell(base, consumer, 'w') end
+    for _, consumer in ipairs(idle) do wakeup.send(base, consumer, 'w') end
   end
 
   request.register('obliterateQueue', function(base, args)
@@ -377,18 +377,18 @@ do
       redis.call('HSET', base .. ':meta', 'paused', '1')
     end
     local at, before, position = string.match(cursor, '^(%d+) (%d+) (.*)$')
-    local told = string.match(cursor, '^told (%d+)$')
-    if told and size(base) == 0 then
+    local reported = string.match(cursor, '^reported (%d+)$')
+    if reported and size(base) == 0 then
       remove_keys(base, args)
       return {'', 0, 0}
     end
-    before = before or told or 0
+    before = before or reported or 0
     -- No bound: jobs that arrive during the obliteration are removed too.
     local number, rest = walk_all(base, ALL, tonumber(at) or 1, position or '', nil, step)
     local total = digits(before + step.removed)
     if not number then events.note(step.lines, 'obliterated', '', total) end
     wakeup.finish(base, step)
-    return {number and number .. ' ' .. total .. ' ' .. rest or 'told ' .. total, step.removed, 0}
+    return {number and number .. ' ' .. total .. ' ' .. rest or 'reported ' .. total, step.removed, 0}
   end, {'allow-oom'})
 
   local OF_WRITES = {write = true, written = true, transaction = true}
@@ -402,8 +402,8 @@ do
       -- A stored reply may belong to the queue that has begun since. Without it, a repeated call would be executed
       -- twice. It expires by itself.
       if kind == 'call' then free = not begun end
-      if kind == 'job' or kind == 'logs' then free = not checking.stands(base, rest) end
-      if OF_WRITES[kind] then free = not writes.stands(base, kind, rest) end
+      if kind == 'job' or kind == 'logs' then free = not checking.is_there(base, rest) end
+      if OF_WRITES[kind] then free = not writes.exists(base, kind, rest) end
       if free then keys[#keys + 1] = base .. ':' .. name end
     end
     return in_chunks('UNLINK', nil, nil, keys)

@@ -30,9 +30,9 @@ do
     -- A dead letter that fails again stays in its queue. Otherwise two queues could move it back and forth for ever.
     if job[5] then return end
     local prefix, queue = string.match(base, '^(.*):{(.*)}$')
-    local letter = cmsgpack.pack({queue, id, cause, reason, tonumber(job[4] or 0), call.now, job[6] or ''})
+    local origin = cmsgpack.pack({queue, id, cause, reason, tonumber(job[4] or 0), call.now, job[6] or ''})
     outbox.push(base, {prefix .. ':{' .. target .. '}', moved_id(queue, id), job[1] or '?', job[2] or '',
-      job[3] or '', '', letter}, call)
+      job[3] or '', '', origin}, call)
     events.note(call.lines, 'dead-lettered', id, target)
   end
 

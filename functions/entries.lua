@@ -30,7 +30,7 @@ function entries.key_of(fields)
   return string.sub(field, 1, 1) == 'k' and string.sub(field, 2) or nil
 end
 
--- Return the job of an entry, its key if it has one, and the entry with its letter. nil: there is no such entry.
+-- Return the job of an entry, its key if it has one, and the entry with its prefix. nil: there is no such entry.
 function entries.find(stream, raw)
   local found = redis.call('XRANGE', stream, raw, raw)[1]
   if not found then return nil end
@@ -52,18 +52,18 @@ do
   -- Return the keys of those entries of keyed jobs that still exist, one for each entry. Runs that are settled together
   -- were mostly claimed together: one range finds them. Only entries with many runs of other workers between them are
   -- read one by one.
-  function entries.keys_of(lane, raw)
+  function entries.keys_of(stream, raw)
     local keys, found, first, last = {}, {}, raw[1], raw[1]
     if #raw > 1 then
       for _, entry in ipairs(raw) do
         if before(entry, first) then first = entry elseif before(last, entry) then last = entry end
       end
-      for _, entry in ipairs(redis.call('XRANGE', lane, first, last, 'COUNT', #raw * 2)) do
+      for _, entry in ipairs(redis.call('XRANGE', stream, first, last, 'COUNT', #raw * 2)) do
         found[entry[1]] = entries.key_of(entry[2]) or false
       end
     end
     for _, entry in ipairs(raw) do
-      if found[entry] == nil then found[entry] = select(2, entries.find(lane, entry)) or false end
+      if found[entry] == nil then found[entry] = select(2, entries.find(stream, entry)) or false end
       if found[entry] then keys[#keys + 1] = found[entry] end
       found[entry] = false         -- an entry that is named twice is released once
     end
@@ -95,7 +95,7 @@ end
 
 -- Make the group of `lane` again after somebody destroyed it. With it went the pending list, and nobody reads `lane`:
 -- what stood there until then, up to this end of a range, is lost until the sweep returns it (see stalled.lua).
-function entries.restore_lane(base, upto)
+function entries.restore_active_stream(base, last)
   entries.ensure_group(base .. ':lane')
-  redis.call('HSET', base .. ':meta', 'lane_lost', upto)
+  redis.call('HSET', base .. ':meta', 'lane_lost', last)
 end

@@ -67,11 +67,11 @@ do
     local ms = highest(key, ms_of(first), ms_of(last[1]), digits, ms_of, seq)
     local text = digits(ms)
     local from = number_of(events.first_from(key, text .. '-0'))
-    local upto = number_of(redis.call('XREVRANGE', key, text, '-', 'COUNT', 1)[1][1])
+    local newest = number_of(redis.call('XREVRANGE', key, text, '-', 'COUNT', 1)[1][1])
     local function id_of(n) return text .. '-' .. digits(n) end
     -- An entry of a later millisecond does not count.
     local function within(entry) return ms_of(entry) == ms and number_of(entry) or nil end
-    return events.first_from(key, id_of(highest(key, from, upto, id_of, within, seq)))
+    return events.first_from(key, id_of(highest(key, from, newest, id_of, within, seq)))
   end
 end
 

@@ -71,8 +71,8 @@ local function remove_finished(base, state, ids, seen)
   if seen.held then
     local free = {}
     for from = 1, #ids, CHUNK do
-      local upto = math.min(from + CHUNK - 1, #ids)
-      for i, until_ms in ipairs(redis.call('ZMSCORE', held, unpack(ids, from, upto))) do
+      local last = math.min(from + CHUNK - 1, #ids)
+      for i, until_ms in ipairs(redis.call('ZMSCORE', held, unpack(ids, from, last))) do
         if not until_ms then free[#free + 1] = ids[from + i - 1] end
       end
     end
@@ -92,7 +92,7 @@ local function release(base, ids, received)
     local drop = redis.call('HGET', base .. ':job:' .. id, 'drop')
     if not (received and drop == 't') then
       ending[#ending + 1] = id
-      local list = drop and gone[record.place(base, id)]
+      local list = drop and gone[record.location(base, id)]
       if list then list[#list + 1] = id end
     end
   end
@@ -135,8 +135,8 @@ end
 -- Return a list of reply channels without one of them.
 function finish.without(channels, channel)
   local rest = {}
-  for word in string.gmatch(channels, '%S+') do
-    if word ~= channel then rest[#rest + 1] = word end
+  for name in string.gmatch(channels, '%S+') do
+    if name ~= channel then rest[#rest + 1] = name end
   end
   return rest
 end
@@ -170,7 +170,7 @@ function finish.remove_over(base, id)
   if not finish.is_over(base, id) then return false end
   redis.call('ZREM', base .. ':held', id)
   redis.call('HDEL', base .. ':waiters', id)
-  redis.call('ZREM', base .. ':' .. record.place(base, id), id)
+  redis.call('ZREM', base .. ':' .. record.location(base, id), id)
   record.unlink(base, {id})
   return true
 end

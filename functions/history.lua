@@ -7,23 +7,23 @@
 --     Each result is the entry and the number of its first event, '' and total when there is none.
 --   noteReader    name incarnation n hold -> "ok"      a reader has processed all events before number n; hold "1":
 --                 later events are kept longer for it, see events.lua
---   noteLoss      name why incarnation from upto -> "ok"    events that a reader missed; upto '' = the number is
+--   noteLoss      name why incarnation from stop -> "ok"    events that a reader missed; stop '' = the number is
 --                 unknown
 --   listReaders   -> { { name, incarnation, n, ms }… }
---   listLosses    -> { { ms, name, why, incarnation, from, upto }… }    the oldest first
+--   listLosses    -> { { ms, name, why, incarnation, from, stop }… }    the oldest first
 -- Results contain no position of another incarnation and no note of a queue that was deleted. A repeated note changes
 -- nothing. Of two losses of one reader that begin at the same event, the longer one remains.
 --   positions  hash  reader -> incarnation SEP n SEP ms SEP hold; of at most 1,000 readers, without readers that were
 --              silent for a week when events are trimmed
---   losses     zset  name SEP why SEP incarnation SEP from SEP upto, by the time of the note; the last 1,000
+--   losses     zset  name SEP why SEP incarnation SEP from SEP stop, by the time of the note; the last 1,000
 
 local KEPT_LOSSES = 1000
 local MOST_READERS = 1000
 
 local function split(text)
-  local words = {}
-  for word in string.gmatch(text .. SEP, '([^' .. SEP .. ']*)' .. SEP) do words[#words + 1] = word end
-  return words
+  local parts = {}
+  for part in string.gmatch(text .. SEP, '([^' .. SEP .. ']*)' .. SEP) do parts[#parts + 1] = part end
+  return parts
 end
 
 local locate = {}
@@ -77,12 +77,12 @@ end, {'allow-oom'})
 
 register('noteLoss', function(base, args)
   if not exists(base .. ':meta') then return 'ok' end
-  local key, upto = base .. ':losses', tonumber(args[5]) or math.huge
+  local key, stop = base .. ':losses', tonumber(args[5]) or math.huge
   local own = args[1] .. SEP
   for _, noted in ipairs(redis.call('ZRANGE', key, 0, -1)) do
-    local words = string.sub(noted, 1, #own) == own and split(noted) or {}
-    if words[1] == args[1] and words[3] == args[3] and words[4] == args[4] then
-      if (tonumber(words[5]) or math.huge) >= upto then return 'ok' end
+    local parts = string.sub(noted, 1, #own) == own and split(noted) or {}
+    if parts[1] == args[1] and parts[3] == args[3] and parts[4] == args[4] then
+      if (tonumber(parts[5]) or math.huge) >= stop then return 'ok' end
       redis.call('ZREM', key, noted)   -- events were trimmed further before the batch was read again
     end
   end
@@ -94,8 +94,8 @@ end, {'allow-oom'})
 register('listReaders', function(base)
   local flat, rows = redis.call('HGETALL', base .. ':positions'), {}
   for i = 1, #flat, 2 do
-    local words = split(flat[i + 1])
-    rows[#rows + 1] = {flat[i], words[1], tonumber(words[2]), tonumber(words[3])}
+    local parts = split(flat[i + 1])
+    rows[#rows + 1] = {flat[i], parts[1], tonumber(parts[2]), tonumber(parts[3])}
   end
   return rows
 end, {'no-writes'})

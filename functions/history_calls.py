@@ -41,14 +41,14 @@ class ReaderRow(NamedTuple):
 
 
 class LossRow(NamedTuple):
-    """Events from `first` up to but not including `upto` that a reader missed; None: their number is unknown."""
+    """Events from `first` up to but not including `stop` that a reader missed; None: their number is unknown."""
 
     noted_ms: int
     reader: str
     why: str
     incarnation: str
     first: int
-    upto: int | None
+    stop: int | None
 
 
 class HistoryCalls(Caller):
@@ -56,7 +56,7 @@ class HistoryCalls(Caller):
 
     async def locate_events(self, sought: Sequence[Sought] = ()) -> tuple[Bounds, list[Located]]:
         """Return the range of stored events and the position of each sought event, both at one instant."""
-        reply = cast("list[object]", await self.read("locateEvents", [word for pair in sought for word in pair]))
+        reply = cast("list[object]", await self.read("locateEvents", [part for pair in sought for part in pair]))
         incarnation, total, first, seq, last, *found = reply
         bounds = Bounds(text(incarnation), cast("int", total), text(first), cast("int", seq), text(last))
         pairs = cast("list[tuple[bytes, int]]", found)
@@ -66,9 +66,9 @@ class HistoryCalls(Caller):
         """Store the progress of a reader. `hold` keeps the events that it has not read for longer."""
         await self._storage.call("noteReader", self._base, [name, incarnation, n, int(hold)])
 
-    async def note_loss(self, name: str, why: str, incarnation: str, first: int, upto: int | None) -> None:
+    async def note_loss(self, name: str, why: str, incarnation: str, first: int, stop: int | None) -> None:
         """Store events that a reader missed. The same loss is stored once."""
-        args: list[str | int] = [name, why, incarnation, first, "" if upto is None else upto]
+        args: list[str | int] = [name, why, incarnation, first, "" if stop is None else stop]
         await self._storage.call("noteLoss", self._base, args)
 
     async def list_readers(self) -> list[ReaderRow]:
@@ -79,9 +79,9 @@ class HistoryCalls(Caller):
     async def list_losses(self) -> list[LossRow]:
         """Return the last 1,000 losses of readers, the oldest first."""
         rows = cast("list[list[object]]", await self.read("listLosses"))
-        return [_loss(cast("int", ms), [text(word) for word in words]) for ms, *words in rows]
+        return [_loss(cast("int", ms), [text(part) for part in parts]) for ms, *parts in rows]
 
 
-def _loss(ms: int, words: list[str]) -> LossRow:
-    name, why, incarnation, first, upto = words
-    return LossRow(ms, name, why, incarnation, int(first), int(upto) if upto else None)
+def _loss(ms: int, parts: list[str]) -> LossRow:
+    name, why, incarnation, first, stop = parts
+    return LossRow(ms, name, why, incarnation, int(first), int(stop) if stop else None)

@@ -1,7 +1,7 @@
 -- inbox: receives the entries of other queues' outboxes.
---   deliverJobs  channel number n { token id name data opts extra letter }*n -> flat { position, status }
+--   deliverJobs  channel number n { token id name data opts extra origin }*n -> flat { position, status }
 --     Adds jobs as `addJob` does, each token once, however often and by whichever worker it is sent. status: why a
---     position (from 1) was not added: "seen", or the status of addJob. letter: '' or the origin of a dead letter, see
+--     position (from 1) was not added: "seen", or the status of addJob. origin: '' or the origin of a dead letter, see
 --     dead_letters.lua.
 --   inbox  zset  token -> arrival, ms, never less than the arrival of the token before it: the last 10,000, and all
 --          of the last hour up to 100,000
@@ -48,10 +48,10 @@ do
   end
 
   -- Delete dead letters of other queues that have not started here. Return their number.
-  function inbox.drop_letters(base, ids, call)
+  function inbox.drop_dead_letters(base, ids, call)
     local dropped = 0
     for _, id in ipairs(ids) do
-      local state = record.place(base, id)
+      local state = record.location(base, id)
       if state and state ~= 'active' then
         removal.remove(base, id, state, call)
         dropped = dropped + 1
@@ -68,15 +68,15 @@ do
     local over = math.min(redis.call('ZCARD', key) - MOST_MOVED, MOST_JOBS)
     if over <= 0 then return end
     local oldest = redis.call('ZRANGE', key, 0, over - 1)
-    inbox.drop_letters(base, oldest, call)
+    inbox.drop_dead_letters(base, oldest, call)
     in_chunks('ZREM', key, nil, oldest)
   end
 
   -- In a queue of mode "keyed" a dead letter keeps its key. Dead letters without a key get one key per queue of origin.
   local function with_key(job)
-    local letter, extra = cmsgpack.unpack(job.letter), job.extra or {}
-    local wanted = routes.extra_of(letter[7] or '')
-    extra.key = extra.key or (wanted and wanted.key) or letter[1]
+    local origin, extra = cmsgpack.unpack(job.origin), job.extra or {}
+    local wanted = routes.extra_of(origin[7] or '')
+    extra.key = extra.key or (wanted and wanted.key) or origin[1]
     return extra
   end
 
@@ -90,9 +90,9 @@ do
       local at = 3 + (i - 1) * FIELDS
       local job = {id = args[at + 2], name = args[at + 3], data = args[at + 4], opts = args[at + 5]}
       job.extra = add.extra(args[at + 6])
-      job.letter = args[at + 7]
-      if job.letter ~= '' then job.failed_at = integer('failed', cmsgpack.unpack(job.letter)[6]) end
-      if mode == 'keyed' and job.letter ~= '' then job.extra = with_key(job) end
+      job.origin = args[at + 7]
+      if job.origin ~= '' then job.failed_at = integer('failed', cmsgpack.unpack(job.origin)[6]) end
+      if mode == 'keyed' and job.origin ~= '' then job.extra = with_key(job) end
       add.check_mode(mode, 1, {job.extra})
       tokens[i], list[i] = args[at + 1], job
     end
@@ -101,7 +101,7 @@ do
 
   -- Store the origin of an added job.
   local function mark(base, id, job, call)
-    redis.call('HSET', base .. ':job:' .. id, 'letter', job.letter)
+    redis.call('HSET', base .. ':job:' .. id, 'letter', job.origin)
     redis.call('ZADD', base .. ':moved', digits(job.failed_at), id)
     call.seen.moved = true
   end
@@ -110,11 +110,11 @@ do
     local tokens, list = parse(base, args)
     local known, call, answer, marked = inbox.known(base, tokens), queue_flags.call(base), {}, false
     for i, job in ipairs(list) do
-      local id, word = job.id, 'seen'
-      if not known[i] then id, word = add.one(base, job, call) end
-      if word ~= 'added' then
+      local id, status = job.id, 'seen'
+      if not known[i] then id, status = add.one(base, job, call) end
+      if status ~= 'added' then
         answer[#answer + 1] = i
-        answer[#answer + 1] = word
+        answer[#answer + 1] = status
       elseif job.failed_at then
         mark(base, id, job, call)
         marked = true

@@ -15,7 +15,7 @@ end
 
 register('awaitJob', function(base, args)
   local id, channel = args[1], args[2]
-  local state = record.place(base, id)
+  local state = record.location(base, id)
   if not state then return {'missing'} end
   if state == 'completed' or state == 'failed' then
     if finish.is_over(base, id) then return {'missing'} end
@@ -35,13 +35,13 @@ register('forgetReply', function(base, args)
     return 'ok'
   end
   local channels = redis.call('HGET', base .. ':waiters', id)
-  local from, upto = find(channels or '', channel)
+  local from, last = find(channels or '', channel)
   if not from then return 'ok' end
   if channels == channel then
     redis.call('HDEL', base .. ':waiters', id)
   else
     -- Remove the blank before the channel as well, or the one after it if the channel is the first.
-    local rest = string.sub(channels, 1, math.max(0, from - 2)) .. string.sub(channels, from == 1 and upto or upto - 1)
+    local rest = string.sub(channels, 1, math.max(0, from - 2)) .. string.sub(channels, from == 1 and last or last - 1)
     redis.call('HSET', base .. ':waiters', id, rest)
   end
   return 'ok'

@@ -8,16 +8,16 @@
 
 -- Notify the worker that runs this entry. The message names the entry and not the job: otherwise a late message would
 -- stop the job's next run.
-local function tell_run(base, entry, word)
+local function notify_run(base, entry, message)
   local consumer = entries.consumer_of(base, entry)
-  if consumer then wakeup.tell(base, consumer, word) end
+  if consumer then wakeup.send(base, consumer, message) end
 end
 
 request.register('removeJob', function(base, args)
   local id = args[3]
-  local state, entry = record.place(base, id)
+  local state, entry = record.location(base, id)
   if not state then return 'missing' end
-  if state == 'active' then tell_run(base, entry, 'x ' .. entry) end
+  if state == 'active' then notify_run(base, entry, 'x ' .. entry) end
   local call = queue_flags.call(base)
   removal.remove(base, id, state, call)
   wakeup.finish(base, call)
@@ -26,7 +26,7 @@ end, {'allow-oom'})
 
 request.register('retryJob', function(base, args)
   local id = args[3]
-  local state = record.place(base, id)
+  local state = record.location(base, id)
   if not state then return 'missing' end
   if not locations.is_final(state) then return 'state ' .. state end
   if finish.remove_over(base, id) then return 'missing' end
@@ -38,14 +38,14 @@ end)
 
 request.register('revokeJob', function(base, args)
   local id = args[3]
-  local state, entry = record.place(base, id)
+  local state, entry = record.location(base, id)
   if not state then return 'missing' end
   if locations.is_final(state) then return 'state ' .. state end
   local call = queue_flags.call(base)
   if args[4] and args[4] ~= '' then redis.call('HSET', base .. ':job:' .. id, 'revoked', args[4]) end
   if state == 'active' then
     redis.call('SADD', base .. ':revoking', id)
-    tell_run(base, entry, 'r ' .. entry)
+    notify_run(base, entry, 'r ' .. entry)
     events.note(call.lines, 'revoking', id)
     events.write(base, call.lines, call.now)
     return 'revoking'
@@ -57,7 +57,7 @@ end, {'allow-oom'})
 
 request.register('promoteJob', function(base, args)
   local id = args[3]
-  local state = record.place(base, id)
+  local state = record.location(base, id)
   if not state then return 'missing' end
   if state ~= 'delayed' then return 'state ' .. state end
   local call = queue_flags.call(base)

@@ -19,10 +19,10 @@ local function set(key, args, from)
   for i = from, #args, 2 do
     local fields, value = FIELDS[args[i]], args[i + 1]
     if not fields then fail('ARGUMENT', 'unknown limit ' .. args[i]) end
-    local words = {}
-    for word in string.gmatch(value, '%d+') do words[#words + 1] = word end
-    if value ~= '' and #words ~= #fields then fail('ARGUMENT', 'the limit ' .. args[i] .. ' cannot be ' .. value) end
-    for j, field in ipairs(fields) do writes[#writes + 1] = {field, words[j]} end
+    local numbers = {}
+    for number in string.gmatch(value, '%d+') do numbers[#numbers + 1] = number end
+    if value ~= '' and #numbers ~= #fields then fail('ARGUMENT', 'the limit ' .. args[i] .. ' cannot be ' .. value) end
+    for j, field in ipairs(fields) do writes[#writes + 1] = {field, numbers[j]} end
   end
   for _, write in ipairs(writes) do
     if write[2] then redis.call('HSET', key, write[1], write[2]) else redis.call('HDEL', key, write[1]) end

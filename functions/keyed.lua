@@ -23,7 +23,7 @@
 --   sleeping  contains k exactly if only a pause, a window or a bucket holds it back.
 -- Many paths change one of these conditions: adds, claims, settles, retries, removals, lost leases, changed limits.
 -- None of them updates the index itself. Each calls keyed.touch for the key, and every function that may have touched a
--- key ends with keyed.review, which derives the right place of each touched key from the stored data. To add a path,
+-- key ends with keyed.review, which derives the right index of each touched key from the stored data. To add a path,
 -- touch the key and end with the review; do not write `ready` or `sleeping` directly. (A claim pops keys from `ready`.
 -- It touches the keys that can start more jobs; the others are touched when their run ends.)
 
@@ -31,7 +31,7 @@ local keyed = {}
 local KEYS_A_STEP = 200
 local MOST_TOUCHED = 25
 local MEMBER = 18                -- where the id begins in a member of a line
-local PLACE = {i = 'key-waiting i', o = 'key-waiting o', h = 'key-waiting h'}
+local LOCATION = {i = 'key-waiting i', o = 'key-waiting o', h = 'key-waiting h'}
 -- This name is longer than any list encoding may hold. The server stores a small structure as a list and walks it for
 -- each member that a call names. One long member converts it to a table, and it stays a table. No key can have this
 -- name, because names contain no control characters.
@@ -150,10 +150,10 @@ do
       if not touched[key] then unknown[#unknown + 1], names[#names + 1] = key, base .. ':keyq:' .. key end
     end
     for from = 1, #unknown, AT_ONCE do
-      local upto = math.min(from + AT_ONCE - 1, #unknown)
-      local count = redis.call('EXISTS', unpack(names, from, upto))
-      for i = from, upto do
-        touched[unknown[i]] = count == upto - from + 1 or (count > 0 and exists(names[i]))
+      local last = math.min(from + AT_ONCE - 1, #unknown)
+      local count = redis.call('EXISTS', unpack(names, from, last))
+      for i = from, last do
+        touched[unknown[i]] = count == last - from + 1 or (count > 0 and exists(names[i]))
       end
     end
   end
@@ -239,8 +239,8 @@ function keyed.arrive(base, route, call)
   return true
 end
 
-local function join_line(base, id, key, priority, sequence, call, letter)
-  redis.call('ZADD', base .. ':keyq:' .. key, priority, sequence .. letter .. id)
+local function join_line(base, id, key, priority, sequence, call, hint)
+  redis.call('ZADD', base .. ':keyq:' .. key, priority, sequence .. hint .. id)
   local entered = call.entered
   if not entered then
     entered = {}
@@ -248,13 +248,13 @@ local function join_line(base, id, key, priority, sequence, call, letter)
   end
   local n = #entered
   entered[n + 1], entered[n + 2] = sequence, id
-  return PLACE[letter]
+  return LOCATION[hint]
 end
 
 -- Put a job into its key's line. A job that was in the line before gets its old position. Return its location.
-function keyed.enter(base, id, route, call, letter)
+function keyed.enter(base, id, route, call, hint)
   keyed.touch(call, route.key, true)
-  return join_line(base, id, route.key, route.priority, route.sequence, call, letter)
+  return join_line(base, id, route.key, route.priority, route.sequence, call, hint)
 end
 
 -- Return the route of a job that is being added, from its options.
@@ -265,10 +265,10 @@ function keyed.first_route(extra, sequence, added)
 end
 
 -- Put a job that is being added into its line. Return its location and its route.
-function keyed.enter_first(base, id, extra, added, call, letter)
+function keyed.enter_first(base, id, extra, added, call, hint)
   local sequence, key = order.next(base, call), extra.key
   keyed.touch(call, key, sequence)
-  return join_line(base, id, key, extra.priority or '0', sequence, call, letter),
+  return join_line(base, id, key, extra.priority or '0', sequence, call, hint),
     extra.alone and 'k 0 ' .. sequence .. ' 1000 ' .. added .. ' ' .. key or keyed.first_route(extra, sequence, added)
 end
 
@@ -281,9 +281,9 @@ end
 -- Take a waiting job out of its key's line.
 function keyed.leave(base, id, call)
   local kept = redis.call('HMGET', base .. ':job:' .. id, 'route', 'place')
-  local route, letter = keyed.parse(kept[1]), string.sub(kept[2], -1)
+  local route, hint = keyed.parse(kept[1]), string.sub(kept[2], -1)
   keyed.write_entered(base, call)
-  redis.call('ZREM', base .. ':keyq:' .. route.key, route.sequence .. letter .. id)
+  redis.call('ZREM', base .. ':keyq:' .. route.key, route.sequence .. hint .. id)
   redis.call('ZREM', base .. ':keyed', id)
   keyed.touch(call, route.key)
 end

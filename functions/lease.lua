@@ -78,7 +78,7 @@ local function report_alive(base, consumer, info, now)
   if newcomer then redis.call('HSET', base .. ':workers', consumer, info) end
 end
 
--- Return the named entries that are pending for this consumer, without their letter. After a failover that
+-- Return the named entries that are pending for this consumer, without their prefix. After a failover that
 -- lost a claim, the entry may belong to another consumer, and XCLAIM would take it from that consumer.
 local function own(stream, consumer, named)
   local first, last, held, found = string.sub(named[1], 2), string.sub(named[1], 2), {}, {}
@@ -101,7 +101,7 @@ local function own(stream, consumer, named)
   return held
 end
 
--- Renew entries of one stream. `mine` receives the entries that still belong to the consumer, without their letter.
+-- Renew entries of one stream. `mine` receives the entries that still belong to the consumer, without their prefix.
 local function renew(stream, consumer, named, mine)
   if #named == 0 then return end
   local held = own(stream, consumer, named)

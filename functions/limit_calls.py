@@ -58,8 +58,8 @@ class LimitCalls(Caller):
 
 
 def _flat(limits: dict[str, str]) -> list[str]:
-    return [word for pair in limits.items() for word in pair]
+    return [part for pair in limits.items() for part in pair]
 
 
 def _numbers(reply: object) -> list[int | None]:
-    return [int(float(word)) if word else None for word in texts(cast("list[bytes]", reply))]
+    return [int(float(part)) if part else None for part in texts(cast("list[bytes]", reply))]

@@ -28,7 +28,7 @@ function locations.is_unstarted(state)
   return state and state ~= 'active' and not locations.is_final(state)
 end
 
--- Remove an entry whose run is not settled, with everything the run held. Return its job and the entry with its letter,
+-- Remove an entry whose run is not settled, with everything the run held. Return its job and the entry with its prefix,
 -- nil when there is no such entry.
 function locations.give_up(base, stream, raw, call)
   local id, key, entry = entries.find(stream, raw)
@@ -79,7 +79,7 @@ end
 
 -- Take an existing job out of its structure. Return the entry it had. The caller writes the new location.
 function locations.leave(base, id, call)
-  local state, entry = record.place(base, id)
+  local state, entry = record.location(base, id)
   leave[state](base, id, entry, call)
   return entry
 end

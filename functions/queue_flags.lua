@@ -7,17 +7,17 @@ local STRUCTURES = {'waiters', 'expiry', 'revoking', 'held', 'returned', 'schedu
   'sleeping', 'resting', 'pauses', 'limits', 'deduped', 'timer', 'outbox', 'moved',
   'running'}
 
--- Note which of keys[from..upto] exist. Few of them do, so bisecting needs few commands.
-local function look(base, keys, from, upto, seen)
-  local count = redis.call('EXISTS', unpack(keys, from, upto))
+-- Note which of keys[from..last] exist. Few of them do, so bisecting needs few commands.
+local function look(base, keys, from, last, seen)
+  local count = redis.call('EXISTS', unpack(keys, from, last))
   if count == 0 then return end
-  if count == upto - from + 1 then
-    for i = from, upto do seen[STRUCTURES[i]] = true end
+  if count == last - from + 1 then
+    for i = from, last do seen[STRUCTURES[i]] = true end
     return
   end
-  local middle = math.floor((from + upto) / 2)
+  local middle = math.floor((from + last) / 2)
   look(base, keys, from, middle, seen)
-  look(base, keys, middle + 1, upto, seen)
+  look(base, keys, middle + 1, last, seen)
 end
 
 -- Return { paused, touched, turn, dead_letter, incarnation, limited, keep = { completed, failed }, <structure> = true

@@ -63,7 +63,8 @@ end
 
 local list = {}
 
--- The structures of waiting jobs, in the order in which they are listed. A cursor begins with the letter of one.
+-- The structures of waiting jobs, in the order in which they are listed. The first character of a cursor
+-- names one.
 local AFTER = {r = 's', s = 'i'}
 local BEFORE = {i = 's', s = 'r'}
 
@@ -90,14 +91,14 @@ end
 
 -- A step ends with its structure, unless that was empty.
 function list.waiting(base, cursor, count, ids, backwards)
-  local letter = cursor == '' and (backwards and 'i' or 'r') or string.sub(cursor, 1, 1)
+  local prefix = cursor == '' and (backwards and 'i' or 'r') or string.sub(cursor, 1, 1)
   local rest = string.sub(cursor, 2)
   while true do
-    local next_cursor = walk_waiting[letter](base, backwards, rest, count, ids)
-    if next_cursor ~= '' then return letter .. next_cursor end
-    letter, rest = (backwards and BEFORE or AFTER)[letter], ''
-    if not letter then return '' end
-    if #ids > 0 then return letter end
+    local next_cursor = walk_waiting[prefix](base, backwards, rest, count, ids)
+    if next_cursor ~= '' then return prefix .. next_cursor end
+    prefix, rest = (backwards and BEFORE or AFTER)[prefix], ''
+    if not prefix then return '' end
+    if #ids > 0 then return prefix end
   end
 end
 
@@ -135,33 +136,33 @@ end
 -- XPENDING has no reverse form. Each entry of `stream` up to the last delivered one is pending, as is all of
 -- `lane`, for an entry is deleted with its lease.
 local function active_backwards(base, cursor, count, ids)
-  local letter = cursor == '' and 'l' or string.sub(cursor, 1, 1)
-  local stream, from = entries.stream_of(base, letter), '+'
+  local prefix = cursor == '' and 'l' or string.sub(cursor, 1, 1)
+  local stream, from = entries.stream_of(base, prefix), '+'
   if #cursor > 1 then
     from = '(' .. string.sub(cursor, 2)
-  elseif letter == 's' then
+  elseif prefix == 's' then
     from = reading.last_delivered(stream)
   end
   local found = redis.call('XREVRANGE', stream, from, '-', 'COUNT', count)
   for _, entry in ipairs(found) do ids[#ids + 1] = entry[2][2] end
-  if #found == count then return letter .. found[count][1] end
-  return letter == 'l' and 's' or ''
+  if #found == count then return prefix .. found[count][1] end
+  return prefix == 'l' and 's' or ''
 end
 
 function list.active(base, cursor, wanted, ids, backwards)
   local count = math.min(wanted, DEEP_STEP)
   if backwards then return active_backwards(base, cursor, count, ids) end
-  local letter = cursor == '' and 's' or string.sub(cursor, 1, 1)
+  local prefix = cursor == '' and 's' or string.sub(cursor, 1, 1)
   local from = #cursor > 1 and '(' .. string.sub(cursor, 2) or '-'
-  local stream = entries.stream_of(base, letter)
+  local stream = entries.stream_of(base, prefix)
   local rows = redis.pcall('XPENDING', stream, GROUP, from, '+', count)
   if rows.err then rows = {} end
   for _, row in ipairs(rows) do
     local entry = redis.call('XRANGE', stream, row[1], row[1])[1]
     if entry then ids[#ids + 1] = entry[2][2] end
   end
-  if #rows == count then return letter .. rows[count][1] end
-  return letter == 's' and 'l' or ''
+  if #rows == count then return prefix .. rows[count][1] end
+  return prefix == 's' and 'l' or ''
 end
 
 function list.delayed(base, cursor, count, ids, backwards)
@@ -225,7 +226,7 @@ local function records_of(base, args, read)
     local flat = held and finish.is_over(base, id) and {} or read(base .. ':job:' .. id)
     records[i] = flat
     budget.count_record(it, flat)
-    if limited and is_rate_limited(base, id) and record.place(base, id) == 'key-waiting' then
+    if limited and is_rate_limited(base, id) and record.location(base, id) == 'key-waiting' then
       flat[#flat + 1], flat[#flat + 2] = 'limited', '1'
     end
     local due = scheduled and due_of(base, id, flat)
@@ -269,14 +270,14 @@ end, {'no-writes'})
 
 register('getLogs', function(base, args)
   local key, lines, it = base .. ':logs:' .. args[1], {}, budget.of_answer()
-  local count, from, upto = redis.call('LLEN', key), integer('start', args[2]), integer('stop', args[3])
+  local count, from, last = redis.call('LLEN', key), integer('start', args[2]), integer('stop', args[3])
   if from < 0 then from = math.max(0, count + from) end
-  if upto < 0 then upto = count + upto end
-  upto = math.min(upto, count - 1)
-  while from <= upto do
+  if last < 0 then last = count + last end
+  last = math.min(last, count - 1)
+  while from <= last do
     if #lines > 0 and budget.is_spent(it) then return {count, lines, digits(from)} end
     -- One line may be as large as a payload.
-    for _, line in ipairs(redis.call('LRANGE', key, from, math.min(upto, from + LOG_STEP - 1))) do
+    for _, line in ipairs(redis.call('LRANGE', key, from, math.min(last, from + LOG_STEP - 1))) do
       lines[#lines + 1] = line
       it.bytes = it.bytes + #line
     end

@@ -20,9 +20,9 @@
 --     drop                 the record is removed when the hold ends, see `held` in finish.lua. "1": it stays
 --                          only because a client may still read the result; "t": the job has its own time to live
 --   logs:{id} list
--- Read hint: a waiting job's stream entry, or its member in a key's line, carries a letter that says which fields a
--- claim must read. "i": name and data. "o": options too. "h": a job with a history, all fields. Every field that a
--- claim does not read saves server time.
+-- Read hint: a waiting job's stream entry, or its member in a key's line, contains one character that names the
+-- fields a claim must read. "i": name and data. "o": options too. "h": a job with a history, all fields.
+-- Every field that a claim does not read saves server time.
 -- Only `add` creates a record. Every other write happens where the record is known to exist, or is undone (`undone` in
 -- settle.lua).
 
@@ -33,11 +33,11 @@ function record.key(base, id)
 end
 
 -- Return state and entry, or nil when there is no such job.
-function record.place(base, id)
-  local place = redis.call('HGET', base .. ':job:' .. id, 'place')
-  if not place then return nil end
-  local at = string.find(place, ' ', 1, true)
-  return string.sub(place, 1, at - 1), string.sub(place, at + 1)
+function record.location(base, id)
+  local location = redis.call('HGET', base .. ':job:' .. id, 'place')
+  if not location then return nil end
+  local at = string.find(location, ' ', 1, true)
+  return string.sub(location, 1, at - 1), string.sub(location, at + 1)
 end
 
 -- Return true if the job was ever claimed.

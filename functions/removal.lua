@@ -10,8 +10,8 @@ function removal.strip(base, ids, call)
     -- A held record belongs to a job that has ended, and its waiters have been notified.
     waited = {}
     for from = 1, #ids, CHUNK do
-      local upto = math.min(from + CHUNK - 1, #ids)
-      for i, instant in ipairs(redis.call('ZMSCORE', base .. ':held', unpack(ids, from, upto))) do
+      local last = math.min(from + CHUNK - 1, #ids)
+      for i, instant in ipairs(redis.call('ZMSCORE', base .. ':held', unpack(ids, from, last))) do
         if not instant then waited[#waited + 1] = ids[from + i - 1] end
       end
     end

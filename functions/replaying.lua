@@ -4,7 +4,7 @@
 --   replayFailed     channel number skip left count cause -> { skip, left, replayed }
 --     One step over the jobs that failed here, oldest first: up to `count` of those with this cause ('' = any) start
 --     again under their ids.
---   readMoved        skip left count cause -> { skip, left, flat { id letter name data opts } }
+--   readMoved        skip left count cause -> { skip, left, flat { id origin name data opts } }
 --     One step over the jobs from other queues that have not started here, oldest first, at most 1 MiB.
 --   reviveJobs       channel number n { token id failed_ms name data opts route }*n -> statuses    in the queue of
 --                    origin
@@ -20,10 +20,10 @@ do
   local MOST_REVIVED = 100
   local STEP_BYTES = 1048576
 
-  local function letter_of(base, id)
+  local function origin_of(base, id)
     local packed = redis.call('HGET', base .. ':job:' .. id, 'letter')
-    local readable, letter = pcall(cmsgpack.unpack, packed or '')
-    return readable and type(letter) == 'table' and letter or {}, packed
+    local readable, origin = pcall(cmsgpack.unpack, packed or '')
+    return readable and type(origin) == 'table' and origin or {}, packed
   end
 
   local fits = {}
@@ -34,7 +34,7 @@ do
   end
 
   function fits.moved(base, id, cause)
-    return cause == '' or letter_of(base, id)[3] == cause
+    return cause == '' or origin_of(base, id)[3] == cause
   end
 
   register('listDeadLetters', function(base, args)
@@ -59,9 +59,9 @@ do
     if #ids == 0 then return skip, 0 end
     for _, id in ipairs(ids) do
       if budget.is_spent(it) then return skip, left end
-      local word = fits[which](base, id, cause) and each(id) or 'skip'
-      if word == 'stop' then return skip, left end
-      if word == 'skip' then skip = skip + 1 end
+      local verdict = fits[which](base, id, cause) and each(id) or 'skip'
+      if verdict == 'stop' then return skip, left end
+      if verdict == 'skip' then skip = skip + 1 end
       left = left - 1
     end
     return skip, left
@@ -72,7 +72,7 @@ do
     local left
     skip, left = walk(base, 'failed', skip, args[4], args[6], function(id)
       if replayed == count or keyed.has_touched_many(call) then return 'stop' end
-      if record.place(base, id) ~= 'failed' then return 'skip' end
+      if record.location(base, id) ~= 'failed' then return 'skip' end
       removal.start_anew(base, id, 'replayed', call)
       replayed = replayed + 1
       return 'gone'
@@ -86,8 +86,8 @@ do
     local left
     skip, left = walk(base, 'moved', skip, args[2], args[4], function(id)
       if #rows >= 5 * math.min(count, MOST_REVIVED) or bytes > STEP_BYTES then return 'stop' end
-      local state = record.place(base, id)
-      local _, packed = letter_of(base, id)
+      local state = record.location(base, id)
+      local _, packed = origin_of(base, id)
       if not state or state == 'active' or not packed then return 'skip' end
       local job = redis.call('HMGET', base .. ':job:' .. id, 'name', 'data', 'opts')
       for _, value in ipairs({id, packed, job[1] or '?', job[2] or '', job[3] or ''}) do
@@ -120,12 +120,12 @@ do
   local function check_modes(base, list)
     local mode = redis.call('HGET', base .. ':meta', 'mode')
     for _, job in ipairs(mode and list or {}) do
-      if not record.place(base, job.id) or finish.is_over(base, job.id) then add.check_mode(mode, 1, {job.extra}) end
+      if not record.location(base, job.id) or finish.is_over(base, job.id) then add.check_mode(mode, 1, {job.extra}) end
     end
   end
 
   local function revive(base, job, call)
-    local state = record.place(base, job.id)
+    local state = record.location(base, job.id)
     if not state or (state == 'failed' and finish.remove_over(base, job.id)) then
       add.one(base, job, call)
       return 'ok'
@@ -140,18 +140,18 @@ do
   request.register('reviveJobs', function(base, args)
     local tokens, list = parse(args)
     check_modes(base, list)
-    local known, call, words = inbox.known(base, tokens), queue_flags.call(base), {}
-    for i, job in ipairs(list) do words[i] = known[i] and 'seen' or revive(base, job, call) end
+    local known, call, statuses = inbox.known(base, tokens), queue_flags.call(base), {}
+    for i, job in ipairs(list) do statuses[i] = known[i] and 'seen' or revive(base, job, call) end
     inbox.remember(base, tokens, call.now)
     wakeup.finish(base, call)
-    return words
+    return statuses
   end)
 
   request.register('dropMoved', function(base, args)
     local ids = {}
     for i = 3, #args do ids[#ids + 1] = args[i] end
     local call = queue_flags.call(base)
-    local dropped = inbox.drop_letters(base, ids, call)
+    local dropped = inbox.drop_dead_letters(base, ids, call)
     wakeup.finish(base, call)
     return dropped
   end, {'allow-oom'})

@@ -45,25 +45,25 @@ function enter.l(base, id, _, call)
   return 'waiting i'
 end
 
-function enter.k(base, id, text, call, what)
+function enter.k(base, id, text, call, hint)
   local route = keyed.parse(text)
   if keyed.arrive(base, route, call) then redis.call('HSET', base .. ':job:' .. id, 'route', keyed.format(route)) end
-  return keyed.enter(base, id, route, call, what)
+  return keyed.enter(base, id, route, call, hint)
 end
 
--- Let a ready job wait. Return its location, which the caller writes. what: the read hint of a plain or keyed job, see
+-- Let a ready job wait. Return its location, which the caller writes. hint: the read hint of a plain or keyed job, see
 -- record.lua.
-function routes.enter(base, id, route, call, what)
-  if route then return enter[string.sub(route, 1, 1)](base, id, route, call, what or 'h') end
+function routes.enter(base, id, route, call, hint)
+  if route then return enter[string.sub(route, 1, 1)](base, id, route, call, hint or 'h') end
   call.startable = call.startable + 1
-  return 'waiting s' .. redis.call('XADD', base .. ':stream', '*', what or 'h', id)
+  return 'waiting s' .. redis.call('XADD', base .. ':stream', '*', hint or 'h', id)
 end
 
 -- The same for a job that is being added, before its record exists. Return its location and its route.
-function routes.enter_first(base, id, extra, added, call, what)
-  if extra.key then return keyed.enter_first(base, id, extra, added, call, what) end
+function routes.enter_first(base, id, extra, added, call, hint)
+  if extra.key then return keyed.enter_first(base, id, extra, added, call, hint) end
   local route = routes.of(extra, added)
-  return routes.enter(base, id, route, call, what), route
+  return routes.enter(base, id, route, call, hint), route
 end
 
 -- The same for a job whose record exists.

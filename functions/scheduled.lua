@@ -14,7 +14,7 @@ end
 
 -- Remove a delayed job from `scheduled`, and from no other structure.
 function scheduled.take_out(base, id)
-  local _, sequence = record.place(base, id)
+  local _, sequence = record.location(base, id)
   redis.call('ZREM', base .. ':scheduled', sequence .. id)
 end
 

@@ -64,7 +64,7 @@ class Firing(NamedTuple):
     skipped: int
     next: int | None
 
-    def upto(self, count: int) -> Firing:
+    def first(self, count: int) -> Firing:
         """Return the same for the first fire times only."""
         if len(self.slots) <= count:
             return self
@@ -104,8 +104,8 @@ class SchedulerCalls(Caller):
         args += [_slot(template.limit), template.after or ("1" if template.overlap else "")]
         args += [template.name, template.data, template.opts, template.extra, template.wait, _slot(next_slot)]
         reply = await self.once("upsertScheduler", args, wait=template.wait)
-        word, now, at = cast("list[object]", reply)
-        return (cast("int", now), cast("int", at)) if text(word) == "ok" else None
+        status, now, at = cast("list[object]", reply)
+        return (cast("int", now), cast("int", at)) if text(status) == "ok" else None
 
     async def remove_scheduler(self, scheduler_id: str) -> bool:
         """Delete a scheduler and its history. Return False if it does not exist."""
@@ -123,8 +123,8 @@ class SchedulerCalls(Caller):
         Return (now, when to call again), or None if it has changed.
         """
         args: list[Arg] = [process, seen.id, seen.record.get(b"rev", b""), _slot(next_slot)]
-        word, now, at = cast("list[object]", await self.once("resumeScheduler", args))
-        return (cast("int", now), cast("int", at)) if text(word) == "ok" else None
+        status, now, at = cast("list[object]", await self.once("resumeScheduler", args))
+        return (cast("int", now), cast("int", at)) if text(status) == "ok" else None
 
     async def fire_schedulers(self, firings: Sequence[Firing], wait: Wait) -> list[int | str]:
         """Add the jobs of up to 100 schedulers. Each fire time adds one job, however many processes try.
@@ -145,9 +145,9 @@ class SchedulerCalls(Caller):
         reply = cast("list[object]", await self.once("triggerScheduler", [scheduler_id], wait=wait))
         if not reply:
             return None
-        now, job_id, word, name, data, opts = reply
+        now, job_id, status, name, data, opts = reply
         template = cast("bytes", data), cast("bytes", opts)
-        return TriggerReply(cast("int", now), text(job_id), text(word), text(name), *template)
+        return TriggerReply(cast("int", now), text(job_id), text(status), text(name), *template)
 
     async def take_schedules(
         self, process: str, after: tuple[int, str] | None = None, spread: int | None = None

@@ -135,7 +135,7 @@ do
 
   local function has_not_ended(base, id)
     if not id or id == '' then return false end
-    local state = record.place(base, id)
+    local state = record.location(base, id)
     return state and state ~= 'completed' and state ~= 'failed'
   end
 
@@ -160,9 +160,9 @@ do
   end
 
   -- Make the first process look at the schedules again.
-  local function tell_timekeeper(base)
+  local function wake_scheduler_runner(base)
     for _, consumer in ipairs(redis.call('ZREVRANGE', base .. ':alive', 0, 9)) do
-      if wakeup.tell(base, consumer, 's') then return end
+      if wakeup.send(base, consumer, 's') then return end
     end
   end
 
@@ -174,7 +174,7 @@ do
     if stored[3] ~= '' and tonumber(stored[4] or 0) >= tonumber(stored[3]) then return end
     local slot = slot_after(wait, last, call.now)
     if not slot then return end
-    if redis.call('ZADD', base .. ':schedules', 'XX', 'CH', digits(slot), id) == 1 then tell_timekeeper(base) end
+    if redis.call('ZADD', base .. ':schedules', 'XX', 'CH', digits(slot), id) == 1 then wake_scheduler_runner(base) end
   end
 
   local function pause(base, args)
@@ -246,9 +246,9 @@ do
       extra = wanted
     end
     local job = {id = id, name = template.name, data = template.data, opts = template.opts, extra = extra}
-    local found, word = add.one(base, job, call)
-    if word ~= 'added' then events.note(call.lines, 'duplicate', found, extra and extra.dedup and extra.dedup.id) end
-    return found, word
+    local found, status = add.one(base, job, call)
+    if status ~= 'added' then events.note(call.lines, 'duplicate', found, extra and extra.dedup and extra.dedup.id) end
+    return found, status
   end
 
   -- Return the stored scheduler, checked and with its extra unpacked; {} when there is none.
@@ -285,15 +285,15 @@ do
         done, next_slot = i - 1, tonumber(slot)
         break
       end
-      local job, word = nil, 'overlap'
+      local job, status = nil, 'overlap'
       if not (alone and (busy or has_not_ended(base, last_job))) then
-        job, word = add_job(base, id .. '@' .. slot, stored, call)
+        job, status = add_job(base, id .. '@' .. slot, stored, call)
       end
-      if word == 'added' then
+      if status == 'added' then
         last_job, last_slot, fired = job, slot, fired + 1
       else
         skipped = skipped + 1
-        events.note(call.lines, 'skipped', id, slot .. ' ' .. word)
+        events.note(call.lines, 'skipped', id, slot .. ' ' .. status)
       end
     end
     redis.call('HSET', key, 'fired', fired, 'skipped', skipped, 'last_slot', last_slot, 'last_job', last_job)
@@ -332,10 +332,10 @@ do
     local stored = read(base, args[3], mode_of(base))
     if not stored.rev then return {} end
     local call = queue_flags.call(base)
-    local id, word = add_job(base, '', stored, call)
+    local id, status = add_job(base, '', stored, call)
     redis.call('HSET', key_of(base, args[3]), 'triggered', id)
     wakeup.finish(base, call)
-    return {call.now, id, word, stored.name, stored.data, stored.opts}
+    return {call.now, id, status, stored.name, stored.data, stored.opts}
   end
 
   -- Return the rank of the first scheduler after this one.

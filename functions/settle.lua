@@ -11,9 +11,9 @@
 --                         nothing until then; no attempt is counted)
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
 --     lock     the caller's lease, ms
---     flags    letters: "e" echo to the caller's own channel, to verify that its connection delivers; "u" the caller is
---              not subscribed: do not count on waking it; "i" it may be in `idle`; "v" verify that the caller owns the
---              entries of the runs it settles, see below
+--     flags    one character each: "e" echo to the caller's own channel, to verify that its connection delivers;
+--              "u" the caller is not subscribed: do not count on waking it; "i" it may be in `idle`; "v" verify that
+--              the caller owns the entries of the runs it settles, see below
 --     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones
 --     entry    of a keyed job with its key after it, "k<entry> <key>", which saves a lookup; the key may be omitted
 --     refused  flat { position, status } of runs that were not settled: "stale" or "missing"
@@ -103,19 +103,19 @@ end
 
 -- Acknowledge and delete the entries of all runs, and release their keys. Return true if every entry was still pending.
 local function release_entries(base, args, n, call)
-  local stream, lane, of_keys, keys, known = {}, {}, {}, {}, args.keys or {}
+  local stream, active, of_keys, keys, known = {}, {}, {}, {}, args.keys or {}
   for i = 1, n do
     local entry = args[HEAD + (i - 1) * FIELDS + 3]
-    local letter, raw = string.sub(entry, 1, 1), string.sub(entry, 2)
-    local list = letter == 's' and stream or lane
+    local prefix, raw = string.sub(entry, 1, 1), string.sub(entry, 2)
+    local list = prefix == 's' and stream or active
     list[#list + 1] = raw
-    if letter == 'k' then of_keys[#of_keys + 1], keys[#keys + 1] = raw, known[i] end
+    if prefix == 'k' then of_keys[#of_keys + 1], keys[#keys + 1] = raw, known[i] end
   end
-  local valid = entries.acknowledge(base .. ':stream', stream) + entries.acknowledge(base .. ':lane', lane) == n
+  local valid = entries.acknowledge(base .. ':stream', stream) + entries.acknowledge(base .. ':lane', active) == n
   -- The keys that the caller sent are trusted only if every run holds its lease.
   if not valid or #keys < #of_keys then keys = of_keys[1] and entries.keys_of(base .. ':lane', of_keys) or {} end
   entries.delete(base .. ':stream', stream)
-  entries.delete(base .. ':lane', lane)
+  entries.delete(base .. ':lane', active)
   if keys[1] then keyed.release(base, keys, call) end
   return valid
 end
@@ -136,8 +136,8 @@ local function release(base, args, n, call)
   if release_entries(base, args, n, call) or not settle.fenced then return refused end
   for i = 1, n do
     local _, id, entry = run_at(args, i)
-    local place = redis.call('HGET', base .. ':job:' .. id, 'place')
-    if place ~= 'active ' .. entry or settled[entry] then refused[i] = place and 'stale' or 'missing' end
+    local location = redis.call('HGET', base .. ':job:' .. id, 'place')
+    if location ~= 'active ' .. entry or settled[entry] then refused[i] = location and 'stale' or 'missing' end
     settled[entry] = true
   end
   return refused
@@ -179,10 +179,10 @@ end
 
 -- Return the location of a job that runs again later. A keyed job keeps its position in its key's line.
 local function put_off(base, id, entry, delay, call)
-  local place = scheduled.push(base, id, call.now + delay, call)
+  local location = scheduled.push(base, id, call.now + delay, call)
   local route = string.sub(entry, 1, 1) == 'k' and keyed.route_of(base, id)
   if route then keyed.rest(base, id, route.key, call) end
-  return place
+  return location
 end
 
 function apply.r(base, _, call, _, id, entry, payload, option)
@@ -191,8 +191,8 @@ function apply.r(base, _, call, _, id, entry, payload, option)
   local delay, reason = string.match(option, '^(%d+) (.*)$')
   record.keep_added(base, id, entry)
   redis.call('HINCRBY', key, 'failures', 1)
-  local place = delay == '0' and routes.enter_again(base, id, call) or put_off(base, id, entry, delay, call)
-  redis.call('HSET', key, 'place', place, 'error', payload, 'reason', reason)
+  local location = delay == '0' and routes.enter_again(base, id, call) or put_off(base, id, entry, delay, call)
+  redis.call('HSET', key, 'place', location, 'error', payload, 'reason', reason)
   events.note(call.lines, 'retrying', id, option)
 end
 
@@ -245,10 +245,10 @@ local function settle_runs(base, args, n, call)
   local completed, failed = string.match(args[HEAD - 1], '^(%d+) (%d+)$')
   finish.store(base, done, call, {completed = tonumber(completed), failed = tonumber(failed)})
   local answer = {}
-  for i, word in pairs(refused) do
-    if word == 'missing' then record.lost(base, (select(2, run_at(args, i))), call) end
+  for i, status in pairs(refused) do
+    if status == 'missing' then record.lost(base, (select(2, run_at(args, i))), call) end
     answer[#answer + 1] = i
-    answer[#answer + 1] = word
+    answer[#answer + 1] = status
   end
   return answer
 end
@@ -327,6 +327,6 @@ register('settleAndClaim', function(base, args)
   else
     answer = first_call(base, args, unbroken)
   end
-  if string.find(args[6], 'e', 1, true) then answer[5] = wakeup.tell(base, args[3], 'e') or -1 end
+  if string.find(args[6], 'e', 1, true) then answer[5] = wakeup.send(base, args[3], 'e') or -1 end
   return answer
 end, {'allow-oom'})

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from glidemq_async.functions.calling import Arg, Caller, Lane, text
+from glidemq_async.functions.calling import Arg, Caller, RequestChannel, text
 from glidemq_async.functions.outcomes import (
     Completed,
     Delayed,
@@ -55,7 +55,7 @@ class ClaimedJob(NamedTuple):
 class SettleRequest:
     """One `settleAndClaim` call. It is kept unchanged, so that a repeated call has the same request number."""
 
-    lane: Lane
+    channel: RequestChannel
     number: int
     head: tuple[Arg, ...]
     incarnation: str
@@ -108,7 +108,7 @@ class SettleCalls(Caller):
 
     def settle_request(
         self,
-        lane: Lane,
+        channel: RequestChannel,
         consumer: str,
         slots: int,
         lock_ms: int,
@@ -127,9 +127,9 @@ class SettleCalls(Caller):
         it fails.
         """
         flags = ("e" if echo else "") + ("i" if idle else "") + ("" if subscribed else "u") + ("v" if verify else "")
-        number, ran = lane.next(), f"{ran_ms[0]} {ran_ms[1]}"
-        head = (lane.name, number, consumer, slots, lock_ms, flags, ran)
-        return SettleRequest(lane, number, head, self.incarnation)
+        number, ran = channel.next(), f"{ran_ms[0]} {ran_ms[1]}"
+        head = (channel.name, number, consumer, slots, lock_ms, flags, ran)
+        return SettleRequest(channel, number, head, self.incarnation)
 
     def readdress(self, request: SettleRequest) -> None:
         """Change the incarnation of a call that was refused as UNDECLARED to the one that is open now."""
@@ -141,8 +141,8 @@ class SettleCalls(Caller):
         now, refused, rows, due, listeners, posted, past = cast(
             "tuple[int, list[object], list[_Row], int, int, int, int]", reply
         )
-        words = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
-        return SettleReply(now, words, _claimed(rows), due, listeners, posted & 1 == 1, past, posted & 2 == 2)
+        statuses = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
+        return SettleReply(now, statuses, _claimed(rows), due, listeners, posted & 1 == 1, past, posted & 2 == 2)
 
 
 def _encoded(outcome: Failed | Retry | Delayed | RateLimited | Released) -> tuple[str, bytes, str]:

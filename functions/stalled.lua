@@ -40,23 +40,23 @@ end
 
 -- When a consumer group is destroyed, its pending list is lost. The server delivers `stream` again, but no call reads
 -- `lane`, so its jobs must return to the waiting ones. lost: `lane_lost`. Return true if nothing is left to return.
-local function mend_lane(base, lost, call, it)
-  local lane = base .. ':lane'
-  if redis.pcall('XPENDING', lane, GROUP, '-', '+', 1).err then
-    local last = redis.call('XREVRANGE', lane, '+', '-', 'COUNT', 1)[1]
+local function mend_active_stream(base, lost, call, it)
+  local active = base .. ':lane'
+  if redis.pcall('XPENDING', active, GROUP, '-', '+', 1).err then
+    local last = redis.call('XREVRANGE', active, '+', '-', 'COUNT', 1)[1]
     lost = last and last[1] or '-'
-    entries.restore_lane(base, lost)
+    entries.restore_active_stream(base, lost)
   end
   if not lost then return true end
-  for _, row in ipairs(redis.call('XRANGE', lane, '-', lost, 'COUNT', STEP)) do
+  for _, row in ipairs(redis.call('XRANGE', active, '-', lost, 'COUNT', STEP)) do
     if is_enough(it, call) then return false end
-    local id, entry = locations.give_up(base, lane, row[1], call)
+    local id, entry = locations.give_up(base, active, row[1], call)
     if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
       returned.push(base, id, entry, call)
       events.note(call.lines, 'returned', id)
     end
   end
-  if redis.call('XRANGE', lane, '-', lost, 'COUNT', 1)[1] then return false end
+  if redis.call('XRANGE', active, '-', lost, 'COUNT', 1)[1] then return false end
   redis.call('HDEL', base .. ':meta', 'lane_lost')
   return true
 end
@@ -116,8 +116,8 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
   local raw = row[1]
   local id, _, entry = entries.find(stream, raw)
   -- pcall: a store key of another type, created by hand, must not stop the sweep of all other entries.
-  local place = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
-  local active = id and place == 'active ' .. entry
+  local location = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
+  local active = id and location == 'active ' .. entry
   local undelivered = false
   if active then
     local started, lock = claim_of(base, id)
@@ -127,7 +127,7 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
   locations.give_up(base, stream, raw, call)
   if active then
     recover(base, id, entry, undelivered, max_stalled, call, report)
-  elseif id and place == 'waiting ' .. entry then
+  elseif id and location == 'waiting ' .. entry then
     -- Pending but never marked: a claim was interrupted. The run never began.
     returned.push(base, id, entry, call)
     events.note(call.lines, 'returned', id)
@@ -194,7 +194,7 @@ local function expire_waiting(base, call, it)
       over = false
       break
     end
-    if locations.is_unstarted((record.place(base, id))) then
+    if locations.is_unstarted((record.location(base, id))) then
       later = expire(base, id, later, call)
     else
       redis.call('ZREM', base .. ':expiry', id)
@@ -240,7 +240,7 @@ local function sweep(base, args)
       cursors[name] = sweep_stream(base, base .. ':' .. name, from, outage, max_stalled, call, report, it)
     end
   end
-  local is_mended = mend_lane(base, state[5] or nil, call, it)
+  local is_mended = mend_active_stream(base, state[5] or nil, call, it)
   if fresh or left then left = not housekeeping(base, outage, call, it) end
   redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.stream, 'sweep_lane', cursors.lane, 'sweep_rest',
     left and '1' or '')

@@ -28,11 +28,11 @@ end
 -- the job that the added one has to follow, if there is one.
 function successors.meet(base, wanted, name, data, call)
   local owner, successor = dedup.owner(base, wanted, call.now)
-  local state = owner and record.place(base, owner)
+  local state = owner and record.location(base, owner)
   if not state or locations.is_final(state) then return nil end
   if can_take(base, owner, state, call) then return give(base, owner, name, data) end
   if state ~= 'active' and not record.has_started(base, owner) then return nil end    -- expired
-  local next_state = successor and record.place(base, successor)
+  local next_state = successor and record.location(base, successor)
   if next_state and can_take(base, successor, next_state, call) then return give(base, successor, name, data) end
   -- The successor was promoted: it runs at the same time as the owner, and the new job has to follow it.
   local runs = next_state and not locations.is_final(next_state) and record.has_started(base, successor)
@@ -61,7 +61,7 @@ end
 -- Start a job that waited for the end of another, unless it was moved since. Return true if the job exists and has not
 -- ended.
 function dedup.start_next(base, id, call)
-  local state, entry = record.place(base, id)
+  local state, entry = record.location(base, id)
   if not state or locations.is_final(state) then return false end
   if state ~= 'delayed' or not successors.is_held(base, id, entry) then return true end
   local key = base .. ':job:' .. id

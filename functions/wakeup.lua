@@ -13,12 +13,12 @@ local SECOND_LATER_MS = 100
 local MOST_DEAD = 200            -- maximum number of dead workers that one call finds; the next call continues
 
 -- Publish a message to a worker. Return the number of receivers; nil when the caller may not publish.
-function wakeup.tell(base, consumer, word)
-  local heard = redis.pcall('SPUBLISH', base .. ':wake:' .. consumer, word)
+function wakeup.send(base, consumer, message)
+  local heard = redis.pcall('SPUBLISH', base .. ':wake:' .. consumer, message)
   if type(heard) == 'number' then return heard end
   return nil
 end
-local tell = wakeup.tell
+local send = wakeup.send
 
 function wakeup.paused(base)
   return redis.call('HGET', base .. ':meta', 'paused') == '1'
@@ -30,7 +30,7 @@ function wakeup.wake(base, n)
   while n > 0 and dead < MOST_DEAD do
     local popped = redis.call('ZPOPMAX', key)
     if not popped[1] then return end
-    local heard = tell(base, popped[1], 'w')
+    local heard = send(base, popped[1], 'w')
     if not heard then
       redis.call('ZADD', key, popped[2], popped[1])
       return
@@ -88,9 +88,9 @@ end
 -- A timer must be set or moved. Wake one idle worker, preferably the holder, so that it registers again.
 local function retime(base, consumer)
   local holder = redis.call('HGET', base .. ':timer', 'first')
-  if (holder and holder == consumer) or (is_idle(base, holder) and tell(base, holder, 'w') ~= 0) then return end
+  if (holder and holder == consumer) or (is_idle(base, holder) and send(base, holder, 'w') ~= 0) then return end
   for _, idle in ipairs(redis.call('ZRANGE', base .. ':idle', 0, MOST_DEAD - 1)) do
-    if idle == consumer or tell(base, idle, 'w') ~= 0 then return end
+    if idle == consumer or send(base, idle, 'w') ~= 0 then return end
     redis.call('ZREM', base .. ':idle', idle)
   end
 end

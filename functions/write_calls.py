@@ -14,10 +14,10 @@ __all__ = ["MOST_JOBS", "Duplicates", "ProbeReply", "WriteCalls", "WriteReply"]
 MOST_JOBS = 500
 """Maximum number of jobs in one call of a write."""
 
-Duplicates: TypeAlias = Literal["remember", "tell", "count"]
+Duplicates: TypeAlias = Literal["remember", "report", "count"]
 """How to handle a row whose id another job has: count it, and also remember it or write an event."""
 
-_QUIET: Final[dict[Duplicates, int]] = {"tell": 0, "remember": 1, "count": 2}
+_QUIET: Final[dict[Duplicates, int]] = {"report": 0, "remember": 1, "count": 2}
 
 
 class WriteReply(NamedTuple):
@@ -91,14 +91,14 @@ class WriteCalls(Caller):
         args: list[Arg] = [write_id, token, _QUIET[duplicates], len(ids), *ids, self.incarnation]
         reply = cast("list[object]", await self.once("probeWrite", args))
         replayed, duplicate = cast("list[int]", reply[:2])
-        return ProbeReply(replayed, duplicate, [at for at, letter in enumerate(text(reply[2])) if letter == "1"])
+        return ProbeReply(replayed, duplicate, [at for at, flag in enumerate(text(reply[2])) if flag == "1"])
 
     async def end_write(
         self, write_id: str, token: str, state: Literal["committed", "aborted"], partitions: int = 0
     ) -> tuple[str, str]:
         """Commit or abort an open write. Return the status and the state of the write."""
-        word, found = texts(await self.once("endWrite", [write_id, token, state, partitions]))
-        return word, found
+        status, found = texts(await self.once("endWrite", [write_id, token, state, partitions]))
+        return status, found
 
     async def get_writes(self, ids: Sequence[str]) -> list[Record]:
         """Return the stored figures of each write, {} for an unknown id. At most 100 ids."""

@@ -18,7 +18,7 @@
 --     ones.
 --   probeWrite  channel number id token quiet n id…n incarnation -> { replayed, duplicate, missing }
 --     Count the rows that addToWrite would count as replayed or duplicate, and return which rows must be sent: missing
---     contains one letter per row, "1" for a row to send. A row is also sent if addToWrite would add it or write an
+--     contains one digit per row, "1" for a row to send. A row is also sent if addToWrite would add it or write an
 --     event for it: an id whose job has outlived the ttl of its result; without quiet, any id that is not in the
 --     ledger. Not for rows with a deduplication, which may replace the job of their own id.
 --   endWrite    channel number id token state partitions -> { status, state }
@@ -272,13 +272,13 @@ do
 
   -- Return how an add of each id would be counted (nil: the row must be sent), and the ids to add to the ledger.
   local function foreseen(base, is_met, ids, quiet)
-    local words, unmet = {}, {}
+    local statuses, unmet = {}, {}
     for k, id in ipairs(ids) do
-      if is_met[k] == 1 then words[id] = 'replayed' else unmet[#unmet + 1] = id end
+      if is_met[k] == 1 then statuses[id] = 'replayed' else unmet[#unmet + 1] = id end
     end
     local taken = quiet and standing(base, unmet) or NOTHING
-    for _, id in ipairs(taken) do words[id] = 'duplicate' end
-    return words, taken
+    for _, id in ipairs(taken) do statuses[id] = 'duplicate' end
+    return statuses, taken
   end
 
   request.register('probeWrite', function(base, args)
@@ -294,15 +294,15 @@ do
       keep(base, id, ttl)
       return {n, 0, string.rep('0', n)}
     end
-    local words, taken = foreseen(base, is_met, ids, quiet)
+    local statuses, taken = foreseen(base, is_met, ids, quiet)
     local missing, again, foreign = {}, 0, 0
     for i = 1, n do
       local row = args[6 + i]
-      local word = words[row]
-      missing[i] = word and '0' or '1'
-      if word == 'duplicate' then
-        foreign, words[row] = foreign + 1, 'replayed'    -- another row with this id is a repetition
-      elseif word then
+      local status = statuses[row]
+      missing[i] = status and '0' or '1'
+      if status == 'duplicate' then
+        foreign, statuses[row] = foreign + 1, 'replayed'    -- another row with this id is a repetition
+      elseif status then
         again = again + 1
       end
     end
@@ -360,7 +360,7 @@ do
   register('getDepth', depth, {'no-writes'})
 
   -- Return true if a store key of a write, `kind:name`, belongs to this queue and not to one that was obliterated.
-  function writes.stands(base, kind, name)
+  function writes.exists(base, kind, name)
     local id = name
     if kind == 'transaction' then id = select(2, transaction(base, name)) end
     local mark = id and redis.call('HGET', base .. ':write:' .. id, 'incarnation')

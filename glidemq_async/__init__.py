@@ -1,6 +1,6 @@
 """An asyncio job queue on Redis and Valkey Functions.
 
-The names below are the public surface; see README.md for a first example and ARCHITECTURE.md for the design.
+The names below are the public surface; see README.md for a first example and docs/internals/design.md for the design.
 """
 
 from glidemq_async._internal import lazy

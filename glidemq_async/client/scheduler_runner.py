@@ -230,7 +230,7 @@ def _batch(firings: Iterable[Firing]) -> list[Firing]:
     batch: list[Firing] = []
     room = SLOTS_A_CALL
     for firing in firings:
-        batch.append(firing.upto(room))
+        batch.append(firing.first(room))
         room -= len(firing.slots)
         if room <= 0:
             break

@@ -86,7 +86,7 @@ async def _walk(client: QueueClient) -> AsyncIterator[Finding]:
     for structure in STRUCTURES:
         cursor = ""
         while True:
-            cursor, findings = await functions.check_places(structure, cursor, STEP)
+            cursor, findings = await functions.check_locations(structure, cursor, STEP)
             for finding in findings:
                 yield finding
             if not cursor:

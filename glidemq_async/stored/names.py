@@ -1,6 +1,6 @@
 """Valid names of queues, prefixes, workers and ids, and the store keys of a queue.
 
-ARCHITECTURE.md describes the contents of each store key.
+docs/internals/stored-data.md describes the contents of each store key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Python side of a job's stored record; the Lua side is functions/record.lua.
 
-This module only parses. ARCHITECTURE.md lists the fields of the record.
+This module only parses. docs/internals/stored-data.md lists the fields of the record.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any, Final
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import SerializationError, StorageUnavailable
-from glidemq_async.functions.callers import Lane, SettleReply, SettleRequest
+from glidemq_async.functions.callers import RequestChannel, SettleReply, SettleRequest
 from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Released, Retry
 from glidemq_async.jobs.job import Job
 from glidemq_async.storage.protocol import FunctionError
@@ -62,7 +62,7 @@ class ClaimLoop:
     def __init__(
         self,
         client: QueueClient,
-        lane: Lane,
+        channel: RequestChannel,
         consumer: str,
         *,
         lock_ms: int,
@@ -73,7 +73,7 @@ class ClaimLoop:
         on_error: Callable[[Exception], None],
     ) -> None:
         self._client = client
-        self._lane = lane
+        self._channel = channel
         self._consumer = consumer
         self._lock_ms = lock_ms
         self._slow = lock_ms / 1000 * CLAIM_SHARE
@@ -241,7 +241,7 @@ class ClaimLoop:
                 self._ran[kind] += run.seconds
         asked = min(slots, self._most)
         request = self._client.functions.settle_request(
-            self._lane,
+            self._channel,
             self._consumer,
             asked,
             self._lock_ms,

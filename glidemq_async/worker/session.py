@@ -10,7 +10,7 @@ from typing import Any, Final
 from glidemq_async._internal.waits import first_of
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError
-from glidemq_async.functions.callers import Lane
+from glidemq_async.functions.callers import RequestChannel
 from glidemq_async.jobs.job import Job
 from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Subscription
@@ -62,7 +62,7 @@ class Session:
         self._run = run
         self.loop = ClaimLoop(
             client,
-            Lane(worker),
+            RequestChannel(worker),
             worker,
             lock_ms=round(options.lock_duration * 1000),
             poll_interval=options.poll_interval,

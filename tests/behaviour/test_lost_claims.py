@@ -125,7 +125,7 @@ class Failover:
         self._before, self.zombie, self.heir = Hands(old, old_place), Hands(new, new_place), Hands(new, new_place)
         # One worker, before and after.
         self.zombie.name = self._before.name
-        self.zombie.lane = self._before.lane
+        self.zombie.channel = self._before.channel
 
     async def claim(self) -> tuple[Hold, Hold]:
         """Let both claim."""

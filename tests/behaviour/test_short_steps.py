@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import Arg, Functions, Lane
+from glidemq_async.functions.callers import Arg, Functions, RequestChannel
 from glidemq_async.functions.outcomes import Failed, Retention
 from tests.support.fake_worker import SettledRun, with_runs
 from tests.support.machine_speed import slowness
@@ -48,10 +48,10 @@ class Meter:
 
 async def end_all(queue: AnyQueue) -> None:
     """Run every job to its failure, and keep them all."""
-    functions, lane = Functions(queue.storage, f"glide:{{{queue.name}}}"), Lane("ender")
+    functions, channel = Functions(queue.storage, f"glide:{{{queue.name}}}"), RequestChannel("ender")
     settled: list[SettledRun] = []
     while True:
-        request = functions.settle_request(lane, "ender", BATCH, 30_000, subscribed=False)
+        request = functions.settle_request(channel, "ender", BATCH, 30_000, subscribed=False)
         reply = await functions.settle_and_claim(with_runs(request, settled))
         failed = Failed(b"\xc0", "retries_exhausted", "broken", Retention())
         settled = [SettledRun(job.id, job.entry, failed) for job in reply.jobs]

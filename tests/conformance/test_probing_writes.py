@@ -69,9 +69,9 @@ async def test_duplicates_that_are_to_be_told_are_left_to_the_add(
     await queue.add("n", 1, job_id="a")
     await functions.open_write("w", "t", ttl)
     await functions.add_to_write("w", "t", rows("b"))
-    probed = await functions.probe_write("w", "t", ["a", "b"], duplicates="tell")
+    probed = await functions.probe_write("w", "t", ["a", "b"], duplicates="report")
     assert probed.missing == ([0] if ttl else [0, 1])
-    assert (await functions.add_to_write("w", "t", rows("a"), duplicates="tell")).first_duplicate == "a"
+    assert (await functions.add_to_write("w", "t", rows("a"), duplicates="report")).first_duplicate == "a"
 
 
 async def test_without_a_ledger_only_the_records_tell(queue: AnyQueue, functions: Functions, place: Place) -> None:

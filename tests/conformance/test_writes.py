@@ -80,7 +80,7 @@ async def test_duplicates_that_are_to_be_told_are_met_again(queue: AnyQueue, fun
     await queue.add("n", 1, job_id="a")
     await functions.open_write("w", "t", HOUR)
     for _ in range(2):
-        assert (await functions.add_to_write("w", "t", rows("a"), duplicates="tell")).duplicate == 1
+        assert (await functions.add_to_write("w", "t", rows("a"), duplicates="report")).duplicate == 1
     assert [event.kind for event in await history(queue)].count("duplicate") == 2
 
 

@@ -19,7 +19,7 @@ from typing import Literal, TypeVar, cast
 import hiredis
 
 from glidemq_async.functions import loader
-from glidemq_async.functions.callers import Arg, Finding, Functions, Lanes, Wait
+from glidemq_async.functions.callers import Arg, Finding, Functions, RequestChannels, Wait
 from glidemq_async.storage.redis.library import pack
 from tests.support.servers import Server
 
@@ -210,7 +210,7 @@ class Driver:
         """Begin with an empty server and an open queue."""
         self.delivery = "once"
         self._last_event = "0-0"
-        self.functions = Functions(self, BASE, Lanes())
+        self.functions = Functions(self, BASE, RequestChannels())
         self.wire.send("FLUSHALL")
         self.set_clock(now)
         run(self.functions.open_queue(None))
@@ -253,7 +253,7 @@ class Driver:
         """Run the library's integrity check over the whole queue."""
         functions, found = self.functions, run(self.functions.check_queue())
         for structure in STRUCTURES:
-            cursor, some = run(functions.check_places(structure, "", 1000))
+            cursor, some = run(functions.check_locations(structure, "", 1000))
             assert cursor == "", f"{structure} has more members than one step of this test can check"
             found += some
         for key in KEYS:

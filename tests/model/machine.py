@@ -73,7 +73,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
             worker.held.pop(one.token, None)
         slots = 0 if leaves else worker.free
         request = self.functions.settle_request(
-            worker.lane,
+            worker.channel,
             name,
             slots,
             worker.lock,
@@ -194,12 +194,12 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         """A call with a number below the channel's last one comes from a broken client. It is refused and changes
         nothing.
         """
-        lane = worker.lane
-        if lane.number > 1 and worker.unanswered is None:
-            head = (lane.name, lane.number - 1, worker.name, 5, 1000, "u", "0 0")
+        channel = worker.channel
+        if channel.number > 1 and worker.unanswered is None:
+            head = (channel.name, channel.number - 1, worker.name, 5, 1000, "u", "0 0")
             error = ""
             try:
-                run(self.functions.settle_and_claim(SettleRequest(lane, lane.number - 1, head, "")))
+                run(self.functions.settle_and_claim(SettleRequest(channel, channel.number - 1, head, "")))
             except ReplyError as refused:
                 error = str(refused)
             assert error.startswith("GLIDEMQ REPLAY"), f"an older call returned {error or 'success'}"

@@ -15,7 +15,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "if false then",
     ),
     "a settled entry is not deleted": (
-        "  entries.delete(base .. ':lane', lane)\n",
+        "  entries.delete(base .. ':lane', active)\n",
         "",
     ),
     "a dropped entry is not acknowledged": (
@@ -74,8 +74,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a pause does not stop claims": ("  if seen.paused then return {}, ", "  if false then return {}, "),
     "an expired job runs": ("local job = not late and start(", "local job = start("),
     "a failure is not counted": (
-        "  redis.call('HINCRBY', key, 'failures', 1)\n  local place = delay",
-        "  local place = delay",
+        "  redis.call('HINCRBY', key, 'failures', 1)\n  local location = delay",
+        "  local location = delay",
     ),
     "a retried job keeps its failures": ("'HDEL', key, 'failures', 'stalls',", "'HDEL', key, 'stalls',"),
     "a revoked job comes back": (
@@ -120,7 +120,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if seen.paused or call.full then return nil end\n",
     ),
     "a resumed queue wakes nobody": ("  if paused == '0' then call.startable = locations.ready_count(base) end\n", ""),
-    "a removed run goes on": ("if state == 'active' then tell_run(base, entry, 'x ' .. entry) end", ""),
+    "a removed run goes on": ("if state == 'active' then notify_run(base, entry, 'x ' .. entry) end", ""),
     "early progress is lost": (
         "local what = not call.seen.touched and (whats and whats[i] or batch.what) or 'h'",
         "local what = whats and whats[i] or batch.what or 'h'",
@@ -144,7 +144,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "the same line is always first": ("for i = last, last + 2 do", "for i = 0, 2 do"),
     "a job of another priority stays in its line": (
         "if state ~= 'delayed' then entry = locations.leave(base, id, call) end",
-        "if state ~= 'delayed' then entry = select(2, record.place(base, id)) end",
+        "if state ~= 'delayed' then entry = select(2, record.location(base, id)) end",
     ),
     "a keyed job that is put off keeps its place": ("  parsed.sequence = '0'\n", ""),
     "a promoted job goes on resting": (
@@ -223,8 +223,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a successor never starts": ("  if successor and dedup.start_next(base, successor, call) then", "  if false then"),
     "a successor starts with a retry": (
-        "  redis.call('HINCRBY', key, 'failures', 1)\n  local place = delay",
-        ("  redis.call('HINCRBY', key, 'failures', 1)\n  record.forget_marks(base, {id}, call)\n  local place = delay"),
+        "  redis.call('HINCRBY', key, 'failures', 1)\n  local location = delay",
+        (
+            "  redis.call('HINCRBY', key, 'failures', 1)\n  record.forget_marks(base, {id}, call)\n  local location = delay"
+        ),
     ),
     "a second successor is made": (
         "if next_state and can_take(base, successor, next_state, call) then",
@@ -240,8 +242,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "return nil, owner",
     ),
     "an add that is refused replaces": (
-        "  if word then return word, id end\n  if owner then removal.remove(base, owner, 'replaced', call) end",
-        "  if owner then removal.remove(base, owner, 'replaced', call) end\n  if word then return word, id end",
+        "  if status then return status, id end\n  if owner then removal.remove(base, owner, 'replaced', call) end",
+        "  if owner then removal.remove(base, owner, 'replaced', call) end\n  if status then return status, id end",
     ),
     "what was moved here moves on": ("    if job[5] then return end\n", ""),
     "what was revoked is a dead letter": ("if not target or cause == 'revoked' or", "if not target or"),
@@ -250,8 +252,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "two relay at once": ("return name ~= holder and till > now", "return false"),
     "a step of the outbox comes again": ("last == '' and '-' or '(' .. last, '+'", "last == '' and '-' or last, '+'"),
     "what is delivered again is added again": (
-        "if not known[i] then id, word = add.one",
-        "if true then id, word = add.one",
+        "if not known[i] then id, status = add.one",
+        "if true then id, status = add.one",
     ),
     "the end leaves the mark of a moved job": (
         "  if seen.moved then in_chunks('ZREM', base .. ':moved', nil, ids) end\n",
@@ -262,7 +264,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "if state then\n        removal",
     ),
     "another failure than the moved one starts again": ("~= job.failed_at then", "== nil then"),
-    "replaying does not pass over": ("      if word == 'skip' then skip = skip + 1 end\n", ""),
+    "replaying does not pass over": ("      if verdict == 'skip' then skip = skip + 1 end\n", ""),
     "a replayed job keeps its cause": ("'result', 'reason', 'cause', 'error'", "'result', 'reason', 'error'"),
     "draining takes the delayed as well": (
         "at, bound, before, position = delayed == '1' and 1 or 2",
@@ -336,7 +338,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "the role of a dead process stays": (" or now > tonumber(by) + LATE_MS or", " or"),
-    "what was skipped is not told": ("        events.note(call.lines, 'skipped', id, slot .. ' ' .. word)\n", ""),
+    "what was skipped is not told": ("        events.note(call.lines, 'skipped', id, slot .. ' ' .. status)\n", ""),
 }
 
 RARE: Final = frozenset(

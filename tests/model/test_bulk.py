@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from glidemq_async.functions import loader
-from glidemq_async.functions.callers import AddRequest, Lane, SettleReply
+from glidemq_async.functions.callers import AddRequest, RequestChannel, SettleReply
 from glidemq_async.functions.outcomes import Failed, Retry
 from tests.model.choices import START_MS
 from tests.model.driver import BASE, Driver, run
@@ -32,15 +32,15 @@ def step(queue: Driver, function: str, *args: str | int) -> tuple[str, object]:
     return cursor.decode(), done
 
 
-def settle(queue: Driver, lane: Lane, slots: int, *settled: SettledRun) -> SettleReply:
-    request = queue.functions.settle_request(lane, "w", slots, 30_000, subscribed=True)
+def settle(queue: Driver, channel: RequestChannel, slots: int, *settled: SettledRun) -> SettleReply:
+    request = queue.functions.settle_request(channel, "w", slots, 30_000, subscribed=True)
     return run(queue.functions.settle_and_claim(with_runs(request, settled)))
 
 
-def fail_all(queue: Driver, lane: Lane) -> list[str]:
+def fail_all(queue: Driver, channel: RequestChannel) -> list[str]:
     """Run the waiting jobs and let them fail; return their ids."""
-    jobs, failed = settle(queue, lane, 100).jobs, Failed(b"", "unrecoverable", "error")
-    settle(queue, lane, 0, *(SettledRun(job.id, job.entry, failed) for job in jobs))
+    jobs, failed = settle(queue, channel, 100).jobs, Failed(b"", "unrecoverable", "error")
+    settle(queue, channel, 0, *(SettledRun(job.id, job.entry, failed) for job in jobs))
     return [job.id for job in jobs]
 
 
@@ -59,11 +59,11 @@ def test_draining_removes_jobs_behind_a_job_that_was_passed_over_and_left(queue:
 
 def test_retrying_restarts_jobs_behind_a_job_that_was_passed_over_and_left(queue: Driver) -> None:
     add(queue, 3)
-    lane = Lane("l")
-    fail_all(queue, lane)
+    channel = RequestChannel("l")
+    fail_all(queue, channel)
     cursor, _ = step(queue, "retryJobs", "", "failed", -1, 1)
     queue.set_clock(START_MS + 1_000)
-    [again] = fail_all(queue, lane)
+    [again] = fail_all(queue, channel)
     cursor, started = step(queue, "retryJobs", cursor, "failed", -1, 1)
     assert started == 0
     assert run(queue.functions.change_job("removeJob", again)) == "ok"
@@ -74,10 +74,10 @@ def test_retrying_restarts_jobs_behind_a_job_that_was_passed_over_and_left(queue
 
 def test_draining_a_deleted_record_leaves_its_key_free(queue: Driver) -> None:
     [first] = add(queue, 1, key="x")
-    lane = Lane("l")
-    [job] = settle(queue, lane, 1).jobs
-    settle(queue, lane, 0, SettledRun(first, job.entry, Retry(b"", 20.0, "error")))
+    channel = RequestChannel("l")
+    [job] = settle(queue, channel, 1).jobs
+    settle(queue, channel, 0, SettledRun(first, job.entry, Retry(b"", 20.0, "error")))
     queue.wire.send("UNLINK", f"{BASE}:job:{first}")
     step(queue, "drainJobs", "", 1, 500)
     [second] = add(queue, 1, key="x")
-    assert [job.id for job in settle(queue, lane, 1).jobs] == [second]
+    assert [job.id for job in settle(queue, channel, 1).jobs] == [second]

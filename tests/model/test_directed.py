@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from glidemq_async.functions import loader
-from glidemq_async.functions.callers import AddRequest, ClaimedJob, Lane, SettleReply
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, RequestChannel, SettleReply
 from glidemq_async.functions.outcomes import Completed, Delayed, Outcome, Released
 from tests.model.choices import START_MS
 from tests.model.driver import BASE, Driver, run
@@ -24,11 +24,11 @@ def call(driver: Driver) -> Call:
     """Settle and claim as a worker does."""
     driver.load(loader.source(testing=True))
     driver.reset(START_MS)
-    lanes: dict[str, Lane] = {}
+    channels: dict[str, RequestChannel] = {}
 
     def settle_and_claim(worker: str, slots: int, *settled: SettledRun) -> SettleReply:
-        lane = lanes.setdefault(worker, Lane(worker))
-        request = driver.functions.settle_request(lane, worker, slots, 30_000, subscribed=True, idle=True)
+        channel = channels.setdefault(worker, RequestChannel(worker))
+        request = driver.functions.settle_request(channel, worker, slots, 30_000, subscribed=True, idle=True)
         return run(driver.functions.settle_and_claim(with_runs(request, settled)))
 
     return settle_and_claim

@@ -6,7 +6,7 @@ from typing import cast
 
 import msgpack
 
-from glidemq_async.functions.callers import AddRequest, ClaimedJob, Lane, SettleRequest
+from glidemq_async.functions.callers import AddRequest, ClaimedJob, RequestChannel, SettleRequest
 from glidemq_async.functions.outcomes import (
     Completed,
     Delayed,
@@ -36,7 +36,7 @@ class Worker:
         self.lock = lock
         self.listens = listens
         self.registered = True  # may still be registered as idle
-        self.lane = Lane(name)
+        self.channel = RequestChannel(name)
         self.held: dict[str, str] = {}  # lease -> job
         self.unanswered: Unanswered | None = None
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgpack
 
-from glidemq_async.functions.callers import AddRequest, Arg, Functions, Lane
+from glidemq_async.functions.callers import AddRequest, Arg, Functions, RequestChannel
 from glidemq_async.storage import Endpoint, open_storage
 from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
@@ -40,7 +40,7 @@ class Bench:
         self._wire = wire
         self._function = function
         self._before = 0.0
-        self._lane = Lane("bench")
+        self._channel = RequestChannel("bench")
         relay.before_call, relay.after_call = self._begin, self._end
 
     def other(self, suffix: str) -> Functions:
@@ -84,7 +84,7 @@ class Bench:
         held: list[tuple[str, str]] = []
         while len(held) < most:
             request = self.functions.settle_request(
-                self._lane, consumer, min(AT_ONCE, most - len(held)), lock_ms, subscribed=False
+                self._channel, consumer, min(AT_ONCE, most - len(held)), lock_ms, subscribed=False
             )
             jobs = (await self.functions.settle_and_claim(request)).jobs
             if not jobs:
@@ -97,7 +97,7 @@ class Bench:
         step = max(1, min(AT_ONCE, 2 * MIB // len(payload)))
         for start in range(0, len(held), step):
             some = held[start : start + step]
-            request = self.functions.settle_request(self._lane, "bench", 0, 30_000, subscribed=False)
+            request = self.functions.settle_request(self._channel, "bench", 0, 30_000, subscribed=False)
             outcome = outcome_of(verb, option, payload)
             with_runs(request, [SettledRun(job_id, entry, outcome) for job_id, entry in some])
             assert not (await self.functions.settle_and_claim(request)).refused

@@ -141,7 +141,7 @@ async def check_places(b: Bench) -> None:
     for structure in STRUCTURES:
         cursor = "go"
         while cursor:
-            cursor, found = await b.functions.check_places(structure, "" if cursor == "go" else cursor, 200)
+            cursor, found = await b.functions.check_locations(structure, "" if cursor == "go" else cursor, 200)
             assert not found
 
 

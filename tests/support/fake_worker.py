@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Literal, NamedTuple, cast
 
-from glidemq_async.functions.callers import Functions, Lane, SettleReply, SettleRequest
+from glidemq_async.functions.callers import Functions, RequestChannel, SettleReply, SettleRequest
 from glidemq_async.functions.outcomes import (
     Completed,
     Delayed,
@@ -58,11 +58,11 @@ class Hands:
         self.name = f"hands-{uuid.uuid4().hex[:6]}"
         self._place = place
         self._functions = Functions(queue.storage, self.base)
-        self.lane = Lane(self.name)
+        self.channel = RequestChannel(self.name)
 
     async def claim(self, slots: int = 1, lock_ms: int = 30_000) -> list[Hold]:
         """Claim up to so many jobs, as a worker that cannot be woken."""
-        request = self._functions.settle_request(self.lane, self.name, slots, lock_ms, subscribed=False)
+        request = self._functions.settle_request(self.channel, self.name, slots, lock_ms, subscribed=False)
         reply = await self._functions.settle_and_claim(request)
         return [Hold(job.id, job.entry, job.fence, job.name) for job in reply.jobs]
 
@@ -79,7 +79,7 @@ class Hands:
         return await self._settle(runs, verify=verify)
 
     async def _settle(self, runs: Sequence[tuple[Hold, Outcome]], *, verify: bool = False) -> SettleReply:
-        request = self._functions.settle_request(self.lane, self.name, 0, 30_000, subscribed=False, verify=verify)
+        request = self._functions.settle_request(self.channel, self.name, 0, 30_000, subscribed=False, verify=verify)
         with_runs(request, [SettledRun(hold.id, hold.entry, outcome) for hold, outcome in runs])
         return await self._functions.settle_and_claim(request)
 

@@ -157,7 +157,7 @@ async def loss_rows(client: QueueClient) -> list[Row]:
     return [
         {
             "queue": client.queue, "reader": one.reader or None, "why": one.why, "incarnation": one.incarnation,
-            "first": one.first, "upto": one.upto, "events": None if one.upto is None else one.upto - one.first,
+            "first": one.first, "upto": one.stop, "events": None if one.stop is None else one.stop - one.first,
             "noted_at": from_ms(one.noted_ms),
         }
         for one in await client.functions.list_losses()

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _PROBE_FACTOR: Final = 5
 """A probe costs the server a fifth of an add per row, so it contains five times the rows."""
-_DUPLICATES: Final[dict[OnDuplicate, Duplicates]] = {"skip": "remember", "fail": "tell", "count-only": "count"}
+_DUPLICATES: Final[dict[OnDuplicate, Duplicates]] = {"skip": "remember", "fail": "report", "count-only": "count"}
 _PAUSES: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
 
 

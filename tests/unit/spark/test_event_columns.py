@@ -109,7 +109,7 @@ async def fill(place: Place, name: str, *entries: tuple[int, int]) -> list[tuple
             key = f"glide:{{{name}}}:events"
             await place.ask("XADD", key, f"1-{at + 1}", "seq", seq, "n", n, "t", 1, "e", text)
         rows = await Functions(queue.storage, f"glide:{{{name}}}").list_losses()
-    return [(row.first, row.upto) for row in rows]
+    return [(row.first, row.stop) for row in rows]
 
 
 def read(url: str, name: str, first: int, upto: int, last: str, **more: str) -> list[list[str]]:
