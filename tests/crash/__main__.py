@@ -1,7 +1,8 @@
-"""Runs one crash scenario and prints its figures as JSON, or all of them and writes the report.
+"""Runs one crash scenario and prints its figures as JSON, or runs all of them and writes the report.
 
-python -m tests.crash storm --jobs=500 --kills=30
-GLIDEMQ_CRASH_SCALE=20 python -m tests.crash report docs/reports/crash.md
+`python -m tests.crash stress --jobs=500 --kills=30`
+
+`GLIDEMQ_CRASH_SCALE=20 python -m tests.crash report docs/reports/crash.md`
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from tests.crash.scenarios import RUNNERS
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Parse the command line and run the scenario or the report."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     asked = parser.add_subparsers(dest="scenario", required=True)
-    asked.add_parser("report", help="run everything and write the report").add_argument("path", type=Path)
+    asked.add_parser("report", help="run all scenarios and write the report").add_argument("path", type=Path)
     for name, (default, _) in RUNNERS.items():
         one = asked.add_parser(name)
         one.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))

@@ -1,8 +1,9 @@
-"""The limits that a history is held against: slots, windows, token buckets and pauses, of a key or of the queue.
+"""The limits that a history is checked against: concurrency, windows, token buckets and pauses, of a key or of the
+queue.
 
-Times are milliseconds of the server's clock, tokens are thousandths. A limit may change while jobs run; which one holds
-at a start is known from the order of the events, but for the moment between the words "a change comes" and "it came":
-there the more permissive of both counts.
+Times are milliseconds of the server's clock, tokens are thousandths. A limit may change while jobs run. The order of
+the events shows which limit applies to a start. Between the two events around a change, the check uses the more
+permissive of both limits.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 LimitName: TypeAlias = Literal["concurrency", "rate", "bucket"]
-#: concurrency: (most,)   rate: (most, length)   bucket: (capacity, refill a second)
+# : concurrency: (most,)   rate: (most, length)   bucket: (capacity, refill per second)
 Figures: TypeAlias = tuple[int, ...]
 
 
 class Change(NamedTuple):
-    """A limit that is set at run time; the target "" is the queue."""
+    """A limit that is set at run time. The target "" is the queue."""
 
     target: str
     limit: LimitName
@@ -26,36 +27,36 @@ class Change(NamedTuple):
 
 
 class Setting:
-    """One limit of one target: what surely holds, or what may while a change is under way."""
+    """One limit of one target: the value that applies, or both values while a change is in progress."""
 
     def __init__(self, *figures: Figures) -> None:
         self.possible = list(figures)
         self.changes = 0
 
     def comes(self, figures: Figures) -> None:
-        """From now on this may hold too."""
+        """Note that this value may also apply from now on."""
         self.possible.append(figures)
         self.changes += 1
 
     def came(self, figures: Figures) -> None:
-        """Nothing else holds any more."""
+        """Note that only the latest value applies."""
         self.possible = [figures]
 
     @property
     def is_sure(self) -> bool:
-        """Whether nothing is under way."""
+        """Return whether no change is in progress."""
         return len(set(self.possible)) == 1
 
 
 @dataclass
 class Peak:
-    """How close a history came to a limit: the most that was seen, and how often a start filled the limit."""
+    """How close a history came to a limit: the highest value, and how often a start reached the limit."""
 
     most: float = 0
     filled: int = 0
 
     def note(self, seen: float, limit: float) -> None:
-        """Count one start in."""
+        """Count one start."""
         self.most = max(self.most, seen)
         self.filled += seen >= limit
 
@@ -67,7 +68,7 @@ class Peaks:
     found: dict[tuple[str, LimitName], Peak] = field(default_factory=dict[tuple[str, LimitName], Peak])
 
     def note(self, group: str, limit: LimitName, seen: float, most: float) -> None:
-        """Count one start in."""
+        """Count one start."""
         self.found.setdefault((group, limit), Peak()).note(seen, most)
 
 
@@ -79,7 +80,7 @@ class Broken(NamedTuple):
 
 
 class Bounds:
-    """The limits of one target, and what runs and started under them."""
+    """The limits of one target, and its jobs that run or have started."""
 
     def __init__(self, target: str, peaks: Peaks, concurrency: Figures | None) -> None:
         self.running: set[str] = set()
@@ -93,22 +94,22 @@ class Bounds:
         self._bucket = _BucketHistory()
 
     def setting(self, limit: LimitName) -> Setting:
-        """One of the limits, to change it."""
+        """Return one of the limits, in order to change it."""
         return self._settings.setdefault(limit, Setting())
 
     @property
     def one_at_a_time(self) -> bool:
-        """Whether at this moment surely no two may run at once."""
+        """Return whether it is certain that no two jobs may run at the same time now."""
         held = self._settings.get("concurrency")
         return held is not None and set(held.possible) == {(1,)}
 
     @property
     def always_one(self) -> bool:
-        """Whether that has held from the beginning."""
+        """Return whether that has been certain from the beginning."""
         return self.one_at_a_time and not self._settings["concurrency"].changes
 
     def start(self, job: str, cost: int, now: int) -> Iterator[Broken]:
-        """A job starts: what it breaks."""
+        """Check the start of a job; yield the limits that it breaks."""
         self.running.add(job)
         if now < self.closed_until:
             yield Broken("pause", f"started {self.closed_until - now} ms before the end of a pause")
@@ -122,7 +123,7 @@ class Bounds:
         most = max(most for (most,) in setting.possible)
         self._peaks.note(self._group, "concurrency", len(self.running), most)
         if len(self.running) > most:
-            yield Broken("concurrency", f"{len(self.running)} run at once, {most} may")
+            yield Broken("concurrency", f"{len(self.running)} jobs run concurrently, the limit is {most}")
 
     def _pass_window(self, setting: Setting, _cost: int, now: int) -> Iterator[Broken]:
         most = max(most for most, _ in setting.possible)
@@ -132,28 +133,30 @@ class Bounds:
             self._starts.popleft()
         self._peaks.note(self._group, "rate", len(self._starts), most)
         if len(self._starts) > most:
-            yield Broken("rate", f"{len(self._starts)} starts in {length} ms, {most} may")
+            yield Broken("rate", f"{len(self._starts)} starts in {length} ms, the limit is {most}")
 
     def _pay(self, setting: Setting, cost: int, now: int) -> Iterator[Broken]:
         if not setting.is_sure:
-            # What a bucket holds across a change is no promise: the proof begins anew after it.
+            # The content of a bucket after a change is not specified, so the check of the bucket begins again.
             self._bucket = _BucketHistory()
             return
         capacity, refill = setting.possible[0]
         spent = self._bucket.pay(cost, capacity, refill, now)
-        # A bucket is known to a whole job only: who cannot be paid by what is left has met the limit.
+        # A bucket pays for complete jobs only. It has reached its limit when the rest cannot pay for the next job.
         self._peaks.note(self._group, "bucket", spent, capacity - cost)
         if spent > capacity:
-            yield Broken("bucket", f"{spent:g} thousandths of tokens were spent at once, the bucket holds {capacity}")
+            yield Broken(
+                "bucket", f"{spent:g} thousandths of tokens were spent in one burst, the bucket holds {capacity}"
+            )
 
 
 class _BucketHistory:
-    """Whether in every interval of starts the costs fit what a bucket can have held and got.
+    """Checks in every interval of starts that the costs fit the content and refill of a bucket.
 
-    Before the first of an interval it held its capacity at most, so up to the last start all costs and what that one
-    needs (its cost, but a full bucket pays for more, into debt) must not exceed the capacity and what came in between.
-    With S(i) = costs before i less the refill until i that is: S(last) + need - S(first) <= capacity, for the lowest
-    S(first) so far.
+    Before the first start of an interval the bucket contained at most its capacity. So all costs before the last start,
+    plus the tokens that the last start needs, must not exceed the capacity plus the refill of the interval. (A full
+    bucket also pays a cost above its capacity, into debt.) With S(i) = the costs before i minus the refill until i, the
+    condition is S(last) + need - S(first) <= capacity, for the lowest S(first) so far.
     """
 
     def __init__(self) -> None:
@@ -163,7 +166,7 @@ class _BucketHistory:
         self._regime: tuple[int, int] | None = None
 
     def pay(self, cost: int, capacity: int, refill: int, now: int) -> float:
-        """Pay for a start; answer the most that any interval up to it spent beyond its refill."""
+        """Pay for a start; return the highest excess of spending over refill of any interval up to it."""
         if self._regime != (capacity, refill):
             self._regime, self._costs, self._lowest, self._began = (capacity, refill), 0, None, now
         balance = self._costs - refill * (now - self._began) / 1000

@@ -1,4 +1,4 @@
-"""The limits of a squall, and the process that changes them, pauses keys and meddles with jobs while it goes."""
+"""The limits of a limit stress run, and the process that changes them, pauses keys and changes jobs during the run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.crash.roles import Payload, connect_to, run_loop
 ONE, SOME, PACED, PAID = "one", "some", "paced", "paid"
 KEYS = {ONE: 24, SOME: 6, PACED: 1, PAID: 2}
 WINDOW_MS = 500
-#: The first number of the changes that follow those of the changer.
+# : The first number of the changes that follow the changes of the changer.
 AFTER_THE_CHANGER = 1_000_000
 
-#: What holds from the beginning; keys `one` have no limits, so that they run one at a time.
+# : The initial limits. Keys `one` have no limits, so their jobs run one at a time.
 FIRST = [
     Change(QUEUE_ITSELF, "concurrency", (80,)),
     Change(QUEUE_ITSELF, "rate", (140, WINDOW_MS)),
@@ -35,9 +35,9 @@ FIRST = [
 
 @dataclass(frozen=True)
 class ChangerRole:
-    """A process that sets limits up and down, pauses keys and meddles with jobs, for ever.
+    """A process that raises and lowers limits, pauses keys and changes jobs until it is killed.
 
-    It writes down every change of a limit before.
+    It writes each change of a limit to the journal before it makes the change.
     """
 
     url: str
@@ -60,14 +60,14 @@ class ChangerRole:
 
 
 async def meddle(queue: Queue[Payload, int], draw: random.Random) -> None:
-    """Remove, revoke, promote a job, or change its priority, where it stands at this moment."""
+    """Remove, revoke, promote or reprioritize a job in its present state."""
     state: State = draw.choice(("key-waiting", "key-waiting", "active", "delayed"))
     jobs = await queue.get_jobs(state, 0, 30)
     if not jobs:
         return
     job = draw.choice(jobs)
     what = draw.choice(("remove", "revoke", "promote", "priority", "priority"))
-    # It may have moved on since it was listed.
+    # The job may have moved since it was listed.
     with contextlib.suppress(JobStateError, JobNotFound):
         if what == "revoke":
             await job.revoke()
@@ -75,7 +75,8 @@ async def meddle(queue: Queue[Payload, int], draw: random.Random) -> None:
             await job.promote()
         elif what == "priority":
             await job.change_priority(draw.randint(0, 5))
-        # One that has its id from its producer may be added again by it, and would then be another job of that id.
+        # A producer may repeat the add of a job whose id it chose. After a removal, that would create another job of
+        # the same id.
         elif not job.id.startswith("own-"):
             await job.remove()
 
@@ -86,7 +87,7 @@ def _a_key(draw: random.Random, *kinds: str) -> str:
 
 
 def _another(draw: random.Random) -> Change:
-    """A new value for one of the limits. A rate keeps its length, so that every window can be proven."""
+    """Return a new value for one of the limits. A rate keeps its window, so that every window can be checked."""
     kind = draw.choice(("queue", "window", SOME, SOME, PACED, PAID))
     if kind == "queue":
         return Change(QUEUE_ITSELF, "concurrency", (draw.choice((40, 60, 80, 100)),))
@@ -100,7 +101,7 @@ def _another(draw: random.Random) -> Change:
 
 
 async def set_limit(queue: Queue[Payload, int], journal: Journal, number: int, change: Change) -> None:
-    """Set one limit, between two events that tell in the history of the server when."""
+    """Set one limit, between two events that mark the time of the change in the history of the server."""
     target, limit, figures = change
     journal.write("change", number, target or "-", limit, *figures)
     await queue.pause_key(f"{COMES}{number}", 0)
@@ -117,14 +118,14 @@ async def set_limit(queue: Queue[Payload, int], journal: Journal, number: int, c
 
 
 async def set_first_limits(url: str, queue_name: str, journal: Journal, number: int) -> None:
-    """Set what holds from the beginning; the changes are numbered from `number`."""
+    """Set the initial limits; the changes are numbered from `number`."""
     async with connect_to(url) as storage, Queue[Payload, int](queue_name, storage) as queue:
         for one, change in enumerate(FIRST, number):
             await set_limit(queue, journal, one, change)
 
 
 def read_changes(lines: list[Line]) -> dict[int, Change]:
-    """The changes that were written down, by number."""
+    """Return the changes in the journal, by number."""
     changes: dict[int, Change] = {}
     for line in lines:
         if line.kind == "change":

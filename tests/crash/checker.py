@@ -1,6 +1,6 @@
-"""Proves a crash run: compares what the processes wrote, what the events said, and what the store holds.
+"""Checks a crash run: compares the entries of the journal, the events and the stored data.
 
-Each broken promise is a violation with a kind; a sound run has none.
+Each broken guarantee is a violation with a kind. A correct run has none.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from glidemq_async.stored.record import STATES, State
 from tests.crash.journal import History
 from tests.crash.roles import Payload, connect_to
 
-#: A delay that a handler asked for; the event is told like that of an add (`delayed`), see replay.py.
+# : A delay that a handler requested. Its event has the same kind as a delayed add (`delayed`), see replay.py.
 PUT_OFF = "put off"
-#: Counted by replay.py beside `failed`: the server ended a job that did not run.
+# : Counted by replay.py in addition to `failed`: the server ended a job that did not run.
 GIVEN_UP = "given up"
 ENDED: tuple[State, ...] = ("completed", "failed")
 UNFINISHED: tuple[State, ...] = tuple(state for state in STATES if state not in ENDED)
-#: The events that end a claim.
+# : The events that end a claim.
 ENDS = ("completed", "failed", "retrying", "returned", "limited", PUT_OFF, "stalled")
 SHOWN = 20
-#: What a worker may report when it was stopped past its lease or its server went away.
+# : The outcomes that a worker may report after it was suspended past its lease or lost its server.
 EXPECTED_ERRORS = ("LeaseLost", "StorageUnavailable")
 
 
 class Stored(NamedTuple):
-    """What the store says about an ended job; `result` is the fence of the run whose result was kept."""
+    """The stored data of an ended job. `result` is the fencing token of the run whose result was kept."""
 
     state: str
     fence: int
@@ -50,7 +50,7 @@ class Stock:
     findings: list[Finding] = field(default_factory=list[Finding])
 
     def add(self, other: Stock) -> None:
-        """Count another queue in, whose jobs have other ids."""
+        """Add the state of another queue, which has different job ids."""
         self.ended |= other.ended
         self.listed_twice += other.listed_twice
         self.unfinished |= other.unfinished
@@ -58,7 +58,7 @@ class Stock:
 
 
 async def read_stock(url: str, queue_name: str) -> Stock:
-    """Read every ended job, the counts, and run the self-check."""
+    """Read every ended job and the counts, and run the integrity check."""
     stock = Stock()
     async with connect_to(url) as storage, Queue[Payload, int](queue_name, storage) as queue:
         for state in ENDED:
@@ -75,7 +75,7 @@ async def read_stock(url: str, queue_name: str) -> Stock:
 
 
 class JobEvents(Counter[str]):
-    """How often each kind of event was told of one job."""
+    """Count the events of each kind by job."""
 
 
 def read_events(path: Path) -> dict[str, JobEvents]:
@@ -89,7 +89,7 @@ def read_events(path: Path) -> dict[str, JobEvents]:
 
 
 class Violation(NamedTuple):
-    """A broken promise: its kind, the job, and what was seen."""
+    """A broken guarantee: its kind, the job, and what was observed."""
 
     kind: str
     job: str
@@ -97,10 +97,10 @@ class Violation(NamedTuple):
 
 
 def violations(history: History, events: dict[str, JobEvents], stock: Stock) -> list[Violation]:
-    """Everything that a run breaks, none for a sound one."""
+    """Return every violation of a run; an empty list for a correct run."""
     kept = {job for job in history.added if not events.get(job, JobEvents())["removed"]}
-    found = [Violation("lost", job, "added, but in no final state") for job in kept - stock.ended.keys()]
-    found += [Violation("doubled", job, "in two final sets") for job in stock.listed_twice]
+    found = [Violation("lost", job, "was added, but is in no final state") for job in kept - stock.ended.keys()]
+    found += [Violation("doubled", job, "is in two final sets") for job in stock.listed_twice]
     found += [Violation("left", state, f"{count} jobs") for state, count in stock.unfinished.items()]
     found += [Violation("check", one.subject, f"{one.invariant} {one.message}") for one in stock.findings]
     found += [Violation("error", "", text) for text in history.errors if not text.startswith(EXPECTED_ERRORS)]
@@ -111,12 +111,12 @@ def violations(history: History, events: dict[str, JobEvents], stock: Stock) -> 
     return found
 
 
-def _about_outcomes(job: str, stored: Stored, finals: list[tuple[str, int]], told: JobEvents) -> Iterator[Violation]:
-    """One final state, one event about it, at most one worker whose outcome was accepted."""
-    if told["completed"] + told["failed"] != 1:
-        yield Violation("doubled", job, f"{told['completed']} completed and {told['failed']} failed events")
-    if told[stored.state] != 1:
-        yield Violation("doubled", job, f"is {stored.state}, but the events do not say so once")
+def _about_outcomes(job: str, stored: Stored, finals: list[tuple[str, int]], counts: JobEvents) -> Iterator[Violation]:
+    """Check for one final state, one event about it, and at most one worker whose outcome was accepted."""
+    if counts["completed"] + counts["failed"] != 1:
+        yield Violation("doubled", job, f"{counts['completed']} completed and {counts['failed']} failed events")
+    if counts[stored.state] != 1:
+        yield Violation("doubled", job, f"is {stored.state}, but the events do not report that exactly once")
     if len(finals) > 1:
         yield Violation("doubled", job, f"the store accepted {finals}")
     for state, fence in finals:
@@ -126,22 +126,24 @@ def _about_outcomes(job: str, stored: Stored, finals: list[tuple[str, int]], tol
         yield Violation("fence", job, f"the kept result is of claim {stored.result}, the last claim is {stored.fence}")
 
 
-def _about_runs(job: str, stored: Stored, starts: list[int], told: JobEvents) -> Iterator[Violation]:
-    """It ran; each claim has the next fence, started at most once, and came to exactly one end."""
-    if not starts and not told[GIVEN_UP]:
-        yield Violation("not run", job, "has ended without a run")
+def _about_runs(job: str, stored: Stored, starts: list[int], counts: JobEvents) -> Iterator[Violation]:
+    """Check that the job ran, that claims have consecutive fencing tokens and start at most once, and that each has one
+    end.
+    """
+    if not starts and not counts[GIVEN_UP]:
+        yield Violation("not run", job, "ended without a run")
     if len(set(starts)) != len(starts) or max(starts, default=0) > stored.fence:
         yield Violation("fence", job, f"the claims {starts} were started, the last claim is {stored.fence}")
-    if told["active"] != stored.fence:
-        yield Violation("fence", job, f"{told['active']} claims were told, the last claim is {stored.fence}")
-    if told["stalled"] != stored.stalls:
-        yield Violation("stalls", job, f"{told['stalled']} stalls were told, {stored.stalls} are stored")
-    by_server = bool(told[GIVEN_UP]) or stored.reason == "stalled"
-    ends = sum(told[kind] for kind in ENDS) - by_server
-    if ends != told["active"]:
-        yield Violation("ends", job, f"{told['active']} claims came to {ends} ends: {dict(told)}")
+    if counts["active"] != stored.fence:
+        yield Violation("fence", job, f"the events report {counts['active']} claims, the last claim is {stored.fence}")
+    if counts["stalled"] != stored.stalls:
+        yield Violation("stalls", job, f"the events report {counts['stalled']} stalls, the record has {stored.stalls}")
+    by_server = bool(counts[GIVEN_UP]) or stored.reason == "stalled"
+    ends = sum(counts[kind] for kind in ENDS) - by_server
+    if ends != counts["active"]:
+        yield Violation("ends", job, f"{counts['active']} claims had {ends} ends: {dict(counts)}")
 
 
 def summarize(found: list[Violation]) -> dict[str, int]:
-    """How many violations there are of each kind."""
+    """Count the violations of each kind."""
     return dict(Counter(one.kind for one in found))

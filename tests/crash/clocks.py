@@ -1,4 +1,4 @@
-"""Clock jumps: the server's clock jumps in both directions while jobs run, wait and are retried, and workers die."""
+"""Clock jumps: the server's clock jumps forward and back while jobs run, wait and are retried, and workers die."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 from tests.crash.queues import shift_clock
 from tests.crash.roles import Spec, Standing, payload
-from tests.crash.room import open_room
 from tests.crash.trial import Crew, Figures, Trial
+from tests.crash.workspace import open_workspace
 
 QUEUE = "clocks"
 MAGNITUDES = (0.3, 1.5, 7.0, 61.0, 3_700.0, 90_000.0)
-"""Seconds of a jump: below and above a lease, an hour, a day."""
+"""The lengths of the jumps in seconds: below and above a lease, an hour, a day."""
 MOST_BETWEEN_STARTS = 10.0
-"""Seconds. Longer, and a job has waited for a clock that was set back."""
+"""The longest time in seconds without a start. A longer time means that a job waited for a clock that was set back."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How often the clock jumps; `seconds` bounds the run."""
+    """The number of jumps; `seconds` bounds the run."""
 
     jumps: int = 30
     jobs: int = 2_000
@@ -29,33 +29,33 @@ class Size:
 
 @dataclass
 class Outcome(Figures):
-    """The figures of a trial, and how often the clock jumped."""
+    """The figures of a trial and the number of jumps."""
 
     forward: int = 0
     back: int = 0
 
     def faults(self) -> list[str]:
-        """Which rules it breaks; [] is a pass."""
+        """Return the rules that it breaks; an empty list is a pass."""
         rules = {
             **self.base_faults(),
-            "the clock did not jump both ways": self.forward > 0 and self.back > 0,
+            "the clock did not jump in both directions": self.forward > 0 and self.back > 0,
             f"no job started for {self.longest_gap:.1f} s": self.longest_gap <= MOST_BETWEEN_STARTS,
         }
         return [fault for fault, passed in rules.items() if not passed]
 
     @property
     def line(self) -> str:
-        """The run in one line."""
+        """Return the summary of the run in one line."""
         return f"clock jumps: {self.forward} forward, {self.back} back, {self.counts}"
 
 
 def clocks(size: Size, seed: int = 0) -> Outcome:
-    """Run on a server whose library has a clock that can be moved."""
+    """Run on a server whose library has a movable clock."""
     began, outcome = time.monotonic(), Outcome(seed)
-    with open_room() as room:
-        trial = Trial(room, QUEUE, room.url, outcome, Crew(lease=2.0), began + size.seconds)
+    with open_workspace() as workspace:
+        trial = Trial(workspace, QUEUE, workspace.url, outcome, Crew(lease=2.0), began + size.seconds)
         trial.start()
-        # All of the jumps must hit work: the jobs last as long as the jumps do.
+        # All jumps must happen during work, so the jobs last as long as the jumps.
         share, shift, farthest = size.jobs // size.jumps + 1, 0.0, 0.0
         for jump in range(size.jumps):
             trial.produce([_spec(trial, serial) for serial in range(jump * share, (jump + 1) * share)])
@@ -65,10 +65,10 @@ def clocks(size: Size, seed: int = 0) -> Outcome:
             outcome.back += distance < 0
             shift += distance
             farthest = max(farthest, shift)
-            asyncio.run(shift_clock(room.url, QUEUE, shift))
-        # An instant that a user named, such as the end of a delay, stays when the clock is set back.
-        # So the clock must reach the last of them.
-        asyncio.run(shift_clock(room.url, QUEUE, farthest + 5))
+            asyncio.run(shift_clock(workspace.url, QUEUE, shift))
+        # A due time, such as the end of a delay, does not move when the clock is set back. So the clock must reach the
+        # last due time.
+        asyncio.run(shift_clock(workspace.url, QUEUE, farthest + 5))
         trial.finish()
     outcome.seconds = time.monotonic() - began
     return outcome
@@ -77,7 +77,7 @@ def clocks(size: Size, seed: int = 0) -> Outcome:
 def _spec(trial: Trial, serial: int) -> Spec:
     draw = trial.random
     sleep = draw.choices((0.0, draw.uniform(0.01, 0.1), draw.uniform(0.3, 3.0)), (50, 45, 5))[0]
-    told = payload(
+    instructions = payload(
         sleep,
         failures=draw.choices((0, 1, 2), (90, 5, 5))[0],
         later=0.2 if draw.random() < 0.05 else 0.0,
@@ -86,4 +86,11 @@ def _spec(trial: Trial, serial: int) -> Spec:
     choices: list[Standing] = [{}, {}, {"priority": 2}, {"lifo": True}, {"key": f"k{draw.randrange(20)}"}]
     stands = draw.choice(choices)
     delay = draw.uniform(0.01, 1.0) if draw.random() < 0.2 else None
-    return {"serial": serial, "job_id": None, "delay": delay, "told": told, "name": str(serial), "stands": stands}
+    return {
+        "serial": serial,
+        "job_id": None,
+        "delay": delay,
+        "payload": instructions,
+        "name": str(serial),
+        "stands": stands,
+    }

@@ -1,7 +1,7 @@
 """Failovers: a replica takes over, planned or because the primary was killed, while jobs are added and run.
 
-Replication is asynchronous: a killed primary may have acknowledged what no replica has. That, and nothing else, is
-excused: jobs that something happened to shortly before the kill, unless they were added with durability="replicated".
+Replication is asynchronous: a killed primary may have acknowledged writes that no replica has. The check excuses only
+this: violations of jobs that were written shortly before the kill, unless they were added with durability="replicated".
 A planned failover loses nothing.
 """
 
@@ -17,24 +17,26 @@ from typing import Any, Literal, Protocol, TypeAlias
 from glidemq_async.storage.redis.wire import ReplyError
 from tests.crash.checker import Violation
 from tests.crash.roles import Spec, Standing, payload
-from tests.crash.room import Base, open_base
 from tests.crash.trial import Crew, Evidence, Figures, Trial
+from tests.crash.workspace import Workspace, open_base
 from tests.support.servers import Cluster, SentinelGroup, Server, cluster, eventually, sentinel
 
 MOST_UNREPLICATED = 1.0
-"""Seconds before a kill whose writes may be lost: replicas on the same machine are rarely that far behind."""
+"""The number of seconds before a kill whose writes may be lost. Replicas on the same machine are rarely that far
+behind.
+"""
 EXCUSABLE = {"doubled", "fence", "ends", "stalls", "strange"}
-"""Violations that the loss of a claim or an outcome explains: the job runs again, or its id goes to another job."""
+"""Violations that the loss of a claim or an outcome explains: the job runs again, or another job gets its id."""
 DEMANDED = (
-    "0 lost in planned failovers, 0 lost with durability='replicated'; a killed primary takes at most the writes of "
-    f"its last {MOST_UNREPLICATED:g} s with it; 0 doubled otherwise, 0 ended without a run, 0 failed"
+    "0 lost in planned failovers, 0 lost with durability='replicated'; a killed primary loses at most the writes of "
+    f"its last {MOST_UNREPLICATED:g} s; 0 doubled otherwise, 0 ended without a run, 0 failed"
 )
 Kind: TypeAlias = Literal["planned", "killed"]
 
 
 @dataclass(frozen=True)
 class Size:
-    """How many failovers of each kind, and how many jobs are added around each one."""
+    """The number of failovers of each kind, and of jobs around each one."""
 
     planned: int = 1
     killed: int = 1
@@ -44,26 +46,28 @@ class Size:
 
 @dataclass
 class Outcome(Figures):
-    """The figures of several trials, and what the failovers cost."""
+    """The figures of several trials, and the losses of the failovers."""
 
     planned: int = 0
     killed: int = 0
     acknowledged: dict[str, int] = field(default_factory=dict[str, int])
-    """Adds acknowledged in the second before a failover and while it was under way, by its kind."""
+    """Adds acknowledged in the second before a failover and during it, by the kind of failover."""
     lost: dict[str, int] = field(default_factory=dict[str, int])
-    """Acknowledged jobs that are gone, by the kind of failover; those with durability="replicated" apart."""
+    """Acknowledged jobs that were lost, by the kind of failover. Jobs with durability="replicated" are counted
+    separately.
+    """
     earliest: float = 0.0
-    """Seconds before the kill at which the oldest of them was acknowledged."""
+    """Seconds between the acknowledgement of the oldest lost job and the kill."""
     excused: int = 0
     """Violations that the loss of unreplicated writes explains."""
     longest: float = 0.0
     """Seconds from the command or the kill until the new primary was known."""
 
     def faults(self) -> list[str]:
-        """Which rules it breaks; [] is a pass."""
+        """Return the rules that it breaks; an empty list is a pass."""
         rules = {
             **self.base_faults(),
-            "no failover of each kind": self.planned > 0 and self.killed > 0,
+            "not every kind of failover happened": self.planned > 0 and self.killed > 0,
             "no add was acknowledged around a failover": all(self.acknowledged.values()),
             f"replicated jobs were lost: {self.lost}": not self.lost.get("replicated"),
             f"planned failovers lost jobs: {self.lost}": not self.lost.get("planned"),
@@ -73,9 +77,9 @@ class Outcome(Figures):
 
     @property
     def line(self) -> str:
-        """The run in one line."""
+        """Return the summary of the run in one line."""
         return (
-            f"{self.planned} planned failovers and {self.killed} killed primaries, new primary within "
+            f"{self.planned} planned failovers and {self.killed} killed primaries, new primary known within "
             f"{self.longest:.1f} s; lost in planned ones {self.lost.get('planned', 0)} of "
             f"{self.acknowledged.get('planned', 0)} adds acknowledged around them; lost with killed ones "
             f"{self.lost.get('killed', 0)} of {self.acknowledged.get('killed', 0)} (acknowledged at most "
@@ -86,12 +90,12 @@ class Outcome(Figures):
 
 
 class Place(Protocol):
-    """Servers of which one primary serves a queue."""
+    """Servers of which one is the primary of a queue."""
 
     url: str
 
     async def primary(self, queue: str) -> Server:
-        """The primary of a queue now."""
+        """Return the present primary of a queue."""
         ...
 
     async def plan(self, primary: Server) -> None:
@@ -107,11 +111,11 @@ class SentinelPlace:
         self.url = group.url
 
     async def primary(self, queue: str) -> Server:
-        """The primary that a sentinel names."""
+        """Return the primary that a sentinel names."""
         return await self._group.current()
 
     async def plan(self, primary: Server) -> None:
-        """Let a sentinel switch. It refuses while it still tells the replicas of the switch before."""
+        """Make a sentinel switch. It refuses while it still informs the replicas about the previous switch."""
         await _accepted(self._group.sentinels[0], "SENTINEL", "FAILOVER", self._group.service)
 
 
@@ -123,11 +127,11 @@ class ClusterPlace:
         self.url = made.url
 
     async def primary(self, queue: str) -> Server:
-        """The owner of the queue's slot."""
+        """Return the owner of the queue's cluster slot."""
         return await self._cluster.owner(f"glide:{{{queue}}}")
 
     async def plan(self, primary: Server) -> None:
-        """Let the replica of this primary take over."""
+        """Make the replica of this primary take over."""
         replica = await self._cluster.replica_of(primary)
         await _accepted(replica, "CLUSTER", "FAILOVER")
 
@@ -146,7 +150,7 @@ class _Switch:
     ended: float
 
     def touches(self, at: float) -> bool:
-        """Whether a write of this moment may be lost."""
+        """Return whether a write of this time may be lost."""
         return self.began - MOST_UNREPLICATED <= at <= self.ended
 
 
@@ -154,7 +158,12 @@ class _Failovers:
     """One run."""
 
     def __init__(
-        self, base: Base, place: Place, run: Callable[[Coroutine[Any, Any, Any]], Any], size: Size, outcome: Outcome
+        self,
+        base: Workspace,
+        place: Place,
+        run: Callable[[Coroutine[Any, Any, Any]], Any],
+        size: Size,
+        outcome: Outcome,
     ) -> None:
         self._base = base
         self._place = place
@@ -164,7 +173,7 @@ class _Failovers:
         self._deadline = time.monotonic() + size.seconds
 
     def run(self, kind: Kind, number: int) -> None:
-        """One failover of the primary of a queue of its own."""
+        """Make one failover of the primary of a new queue."""
         outcome = self._outcome
         queue = f"{kind}-{number}"
         trial = Trial(self._base, queue, self._place.url, outcome, Crew(kill_every=1.0), self._deadline)
@@ -182,7 +191,8 @@ class _Failovers:
         outcome.longest = max(outcome.longest, switch.ended - switch.began)
         setattr(outcome, kind, getattr(outcome, kind) + 1)
         if old.process is None:
-            # It comes back with its old data, must not be taken for the primary, and becomes a replica of the new one.
+            # The killed server returns with its old data. It must not be taken for the primary, and becomes a replica
+            # of the new one.
             self._run(old.start())
         trial.go_on(1.0)
         self._judge(trial, switch)
@@ -216,16 +226,23 @@ class _Failovers:
                 outcome.earliest = max(outcome.earliest, switch.began - at)
 
 
-#: The lines of a journal that follow a write of the server.
+# : The lines of a journal that follow a write of the server.
 _WRITES = ("added", "start", "completed", "failed", "retrying", "returned")
 
 
 def _spec(trial: Trial, serial: int) -> Spec:
     draw = trial.random
     sleep = draw.choices((0.0, draw.uniform(0.01, 0.1), draw.uniform(0.3, 2.0)), (45, 50, 5))[0]
-    told = payload(sleep, failures=draw.choices((0, 1), (95, 5))[0])
+    instructions = payload(sleep, failures=draw.choices((0, 1), (95, 5))[0])
     stands: Standing = {"durability": "replicated"} if serial % 2 else {}
-    return {"serial": serial, "job_id": None, "delay": None, "told": told, "name": str(serial), "stands": stands}
+    return {
+        "serial": serial,
+        "job_id": None,
+        "delay": None,
+        "payload": instructions,
+        "name": str(serial),
+        "stands": stands,
+    }
 
 
 def sentinels(size: Size, seed: int = 0) -> Outcome:

@@ -1,4 +1,4 @@
-"""The time that handlers really ran, from the journal, held against the intervals of their fences."""
+"""Compares the times at which handlers really ran, from the journal, with the intervals of their fencing tokens."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.crash.checker import PUT_OFF, Violation
 from tests.crash.journal import Line
 from tests.crash.replay import Lease
 
-#: The server gives whole milliseconds.
+# : The server's times are whole milliseconds.
 GRAIN_MS = 2.0
 
 
 @dataclass
 class HandlerRun:
-    """A handler's own time, monotonic seconds; without an end if it was killed."""
+    """The run of a handler in monotonic seconds, without an end if its process was killed."""
 
     job: str
     fence: int
@@ -24,7 +24,7 @@ class HandlerRun:
 
 
 def read_handlers(lines: list[Line]) -> list[HandlerRun]:
-    """Every run of a handler."""
+    """Return every run of a handler."""
     found: dict[tuple[str, int, int], HandlerRun] = {}
     for line in lines:
         if line.kind in ("start", "end"):
@@ -36,29 +36,30 @@ def read_handlers(lines: list[Line]) -> list[HandlerRun]:
     return list(found.values())
 
 
-#: Ends that a handler brought about by its own.
+# : Ends that a handler caused itself.
 _BY_HANDLER = ("completed", "retrying", "limited", PUT_OFF)
 
 
 def strays(handlers: list[HandlerRun], leases: dict[tuple[str, int], Lease], ahead: float) -> Iterator[Violation]:
-    """Handlers that ran outside of the interval of their fence, although their outcome was accepted.
+    """Return handlers that ran outside the interval of their fencing token although their outcome was accepted.
 
-    So intervals of the server's clock say what really ran at once. ahead: wall clock less monotonic, seconds.
+    If there are none, intervals of the server's clock show which handlers really ran concurrently. `ahead`: wall clock
+    minus monotonic clock, in seconds.
     """
     for run in handlers:
         lease = leases.get((run.job, run.fence))
         if lease is None:
-            yield Violation("fence", run.job, f"ran under claim {run.fence}, which was never told")
+            yield Violation("fence", run.job, f"ran under claim {run.fence}, which no event reports")
             continue
         if (run.began + ahead) * 1000 < lease.began - GRAIN_MS:
-            yield Violation("stray", run.job, f"claim {run.fence} started before it was told")
+            yield Violation("stray", run.job, f"claim {run.fence} started before its event")
         late = run.ended is not None and (run.ended + ahead) * 1000 > lease.ended + GRAIN_MS
         if late and lease.how in _BY_HANDLER:
             yield Violation("stray", run.job, f"claim {run.fence} was {lease.how} before its handler had ended")
 
 
 def outlived(run: HandlerRun, leases: dict[tuple[str, int], Lease], ahead: float) -> bool:
-    """Whether a handler ran on after its job was taken back."""
+    """Return whether a handler continued after its job was reclaimed."""
     lease = leases.get((run.job, run.fence))
     if lease is None or lease.how != "stalled" or run.ended is None:
         return False

@@ -1,7 +1,7 @@
-"""The history of a crash run: one file to which every process appends, and what it says afterwards.
+"""The history of a crash run: one file to which every process appends, and its reader.
 
-A line is written by one system call to a file opened with O_APPEND, so it outlives a SIGKILL of its writer.
-What a history proves is decided in checker.py.
+One system call writes a line to a file opened with O_APPEND, so the line survives a SIGKILL of its writer. checker.py
+checks the history.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Line(NamedTuple):
-    """One line: what happened, in which process, when (monotonic seconds), and its words."""
+    """One line: the kind of entry, its process, its time (monotonic seconds), and its words."""
 
     kind: str
     pid: int
@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
 
 class Journal:
-    """Appends lines; opened once by the parent and inherited by every child."""
+    """Appends lines. The parent opens it once, and every child inherits it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,19 +40,19 @@ class Journal:
         os.close(self._file)
 
     def reader(self) -> JournalReader:
-        """Read it from its beginning, as far as it has been written at each look."""
+        """Return a reader that begins at the start of the file and follows its growth."""
         return JournalReader(self.path)
 
 
 class JournalReader:
-    """Reads a journal that grows."""
+    """Reads a growing journal."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open()
         self._rest = ""
 
     def new_lines(self) -> Iterator[Line]:
-        """The lines since the last look; one that is only half visible yet is left for the next."""
+        """Return the lines since the last read. An incomplete line is left for the next read."""
         *lines, self._rest = (self._rest + self._file.read()).split("\n")
         for text in lines:
             kind, pid, at, *words = text.split()
@@ -63,13 +63,13 @@ class JournalReader:
         self._file.close()
 
 
-#: What a worker writes once the store has accepted an outcome that ends a job.
+# : The entries of a worker after the server has accepted an outcome that ends a job.
 FINAL_KINDS = ("completed", "failed")
 
 
 @dataclass
 class History:
-    """What all processes of a run wrote, by job."""
+    """The entries of all processes of a run, by job."""
 
     added: set[str] = field(default_factory=set[str])
     starts: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
@@ -81,7 +81,7 @@ class History:
     """By process: handlers that had started and not ended when it wrote its last line."""
 
     def take(self, line: Line) -> None:
-        """Count one line in."""
+        """Add one line."""
         words = line.words
         if line.kind == "added":
             self.added.add(words[0])
@@ -102,7 +102,7 @@ class History:
 
 
 def read_history(journal: Journal) -> History:
-    """Everything that was written so far."""
+    """Return everything written so far."""
     history = History()
     for line in read_lines(journal):
         history.take(line)
@@ -110,7 +110,7 @@ def read_history(journal: Journal) -> History:
 
 
 def read_lines(journal: Journal) -> list[Line]:
-    """Every line that was written so far."""
+    """Return every line written so far."""
     reader = journal.reader()
     lines = list(reader.new_lines())
     reader.close()

@@ -1,4 +1,6 @@
-"""Poison: jobs that kill their process, among good ones. They must be given up after so many stalls, alone."""
+"""Poison: jobs that kill their process, among good ones. Only the poison jobs fail, after the permitted number of
+stalls.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from dataclasses import dataclass, field
 from tests.crash.checker import read_events, read_stock
 from tests.crash.queues import add_all, counts_of, pause
 from tests.crash.roles import ReaderRole, Spec, WorkerRole, payload
-from tests.crash.room import Room, open_room
+from tests.crash.workspace import ServerWorkspace, open_workspace
 
 QUEUE = "poison"
 MAX_STALLED = 2
@@ -18,7 +20,7 @@ MAX_STALLED = 2
 
 @dataclass(frozen=True)
 class Size:
-    """How many of each; `seconds` bounds the run."""
+    """The number of jobs of each kind; `seconds` bounds the run."""
 
     poison: int = 6
     good: int = 600
@@ -27,13 +29,13 @@ class Size:
 
 @dataclass
 class Outcome:
-    """What became of them."""
+    """The figures of the run."""
 
     poison: int
     good: int
     deaths: int = 0
     stalls: list[int] = field(default_factory=list[int])
-    stalls_told: list[int] = field(default_factory=list[int])
+    stalls_in_events: list[int] = field(default_factory=list[int])
     reasons: list[str | None] = field(default_factory=list[str | None])
     good_completed: int = 0
     good_stalled: int = 0
@@ -41,22 +43,22 @@ class Outcome:
     seconds: float = 0.0
 
     def faults(self) -> list[str]:
-        """Which rules it breaks; [] is a pass."""
+        """Return the rules that it breaks; an empty list is a pass."""
         rules = {
-            f"each poison stalls {MAX_STALLED + 1} times, found {self.stalls} and {self.stalls_told} told": set(
-                self.stalls + self.stalls_told
+            f"a poison must stall {MAX_STALLED + 1} times; stored {self.stalls}, events {self.stalls_in_events}": set(
+                self.stalls + self.stalls_in_events
             )
             == {MAX_STALLED + 1},
-            f'poison fails as "stalled", found {self.reasons}': set(self.reasons) == {"stalled"},
+            f'poison must fail as "stalled", but failed as {self.reasons}': set(self.reasons) == {"stalled"},
             f"{self.good - self.good_completed} good jobs did not complete": self.good_completed == self.good,
             f"the poison killed only {self.deaths} workers": self.deaths > MAX_STALLED,
-            f"the self-check found {self.findings}": not self.findings,
+            f"the integrity check found {self.findings}": not self.findings,
         }
         return [fault for fault, passed in rules.items() if not passed]
 
     @property
     def line(self) -> str:
-        """The run in one line."""
+        """Return the summary of the run in one line."""
         return (
             f"poison: {self.poison} poison jobs killed {self.deaths} workers, "
             f"stalls of each {sorted(set(self.stalls))}; {self.good_completed} of {self.good} good jobs completed, "
@@ -65,27 +67,27 @@ class Outcome:
 
 
 def poison(size: Size, seed: int = 0) -> Outcome:
-    """Run workers until the poison is given up and the good jobs are done."""
+    """Run workers until the poison has failed and the good jobs are done."""
     began = time.monotonic()
     outcome = Outcome(size.poison, size.good)
-    with open_room() as room:
+    with open_workspace() as workspace:
         every = (size.good + size.poison) // size.poison
         specs = [
             _spec(number, poisonous=number % every == every // 2) for number in range(1, size.good + size.poison + 1)
         ]
-        asyncio.run(add_all(room.url, QUEUE, specs))
-        events = room.directory / "events"
-        reader = room.herd.fork(ReaderRole(room.url, QUEUE, events))
-        outcome.deaths = _work_off(room, reader, began + size.seconds)
-        asyncio.run(pause(room.url, QUEUE))
-        room.herd.wait_for(reader, 10)
-        told, stock = read_events(events), asyncio.run(read_stock(room.url, QUEUE))
+        asyncio.run(add_all(workspace.url, QUEUE, specs))
+        events = workspace.directory / "events"
+        reader = workspace.children.fork(ReaderRole(workspace.url, QUEUE, events))
+        outcome.deaths = _work_off(workspace, reader, began + size.seconds)
+        asyncio.run(pause(workspace.url, QUEUE))
+        workspace.children.wait_for(reader, 10)
+        counts, stock = read_events(events), asyncio.run(read_stock(workspace.url, QUEUE))
         for spec in specs:
             job_id = str(spec["job_id"])
             ended = stock.ended[job_id]
-            if spec["told"]["poison"]:
+            if spec["payload"]["poison"]:
                 outcome.stalls.append(ended.stalls)
-                outcome.stalls_told.append(told[job_id]["stalled"])
+                outcome.stalls_in_events.append(counts[job_id]["stalled"])
                 outcome.reasons.append(ended.reason)
             else:
                 outcome.good_completed += ended.state == "completed"
@@ -96,23 +98,28 @@ def poison(size: Size, seed: int = 0) -> Outcome:
 
 
 def _spec(number: int, *, poisonous: bool) -> Spec:
-    # The good ones are done long before a poison strikes, so that nobody is with it each time.
-    told = payload(0.3, poison=True) if poisonous else payload(0.01)
-    return {"serial": number, "job_id": f"{'poison' if poisonous else 'good'}-{number}", "delay": None, "told": told}
+    # The good jobs end long before a poison job kills its worker, so no good job shares every stall of a poison job.
+    instructions = payload(0.3, poison=True) if poisonous else payload(0.01)
+    return {
+        "serial": number,
+        "job_id": f"{'poison' if poisonous else 'good'}-{number}",
+        "delay": None,
+        "payload": instructions,
+    }
 
 
-def _work_off(room: Room, reader: int, deadline: float) -> int:
-    role = WorkerRole(room.url, QUEUE, room.journal, concurrency=10, max_stalled=MAX_STALLED)
+def _work_off(workspace: ServerWorkspace, reader: int, deadline: float) -> int:
+    role = WorkerRole(workspace.url, QUEUE, workspace.journal, concurrency=10, max_stalled=MAX_STALLED)
     workers: set[int] = set()
     deaths = 0
-    while any(asyncio.run(counts_of(room.url, QUEUE)).values()):
+    while any(asyncio.run(counts_of(workspace.url, QUEUE)).values()):
         while len(workers) < 3:
-            workers.add(room.herd.fork(role))
-        for ended in room.herd.reap(0.1):
+            workers.add(workspace.children.fork(role))
+        for ended in workspace.children.reap(0.1):
             workers.discard(ended.pid)
             deaths += ended.status == -signal.SIGKILL
             if ended.pid == reader or ended.status != -signal.SIGKILL:
-                raise RuntimeError(f"a child ended with {ended.status}:\n{room.complaints}")
+                raise RuntimeError(f"a child ended with {ended.status}:\n{workspace.complaints}")
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not done in time: {asyncio.run(counts_of(room.url, QUEUE))}")
+            raise TimeoutError(f"not done in time: {asyncio.run(counts_of(workspace.url, QUEUE))}")
     return deaths

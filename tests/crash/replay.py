@@ -1,9 +1,9 @@
-"""Replays what the server told of a queue, event by event, and proves from it that no limit was exceeded.
+"""Replays the events of a queue and checks that no limit was exceeded.
 
-The events stand in the order in which the server did things, with its time. Between `active` and the next word on a run
-the job's fence is valid, and the job holds its slots: a worker that runs on after its lease was taken back does not
-count, and cannot have its outcome accepted (checker.py proves that). A job's name says what it is: "<key or ->
-<priority> <cost in thousandths>".
+The events are in the order in which the server did its work, with its times. Between `active` and the next event of a
+run, the job's fencing token is valid and the job occupies its slots. A worker that continues after its job was
+reclaimed does not count, and cannot settle (checker.py checks that). A job's name describes it: "<key or -> <priority>
+<cost in thousandths>".
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ QUEUE_ITSELF = ""
 _NOTHING = "-"
 State: TypeAlias = Literal["waiting", "delayed", "running", "resting", "ended"]
 
-#: From which states an event may be told, and what it leads to.
+# : The states in which an event may occur, and the state that it leads to.
 STEPS: dict[str, tuple[tuple[State, ...], State]] = {
     "active": (("waiting",), "running"),
     "completed": (("running",), "ended"),
-    # The server itself fails what stalled too often, is revoked, or expired.
+    # The server itself fails jobs that stalled too often, were revoked, or expired.
     "failed": (("running", "waiting", "delayed", "resting"), "ended"),
     "removed": (("running", "waiting", "delayed", "resting", "ended"), "ended"),
     "retrying": (("running",), "resting"),
@@ -38,8 +38,8 @@ STEPS: dict[str, tuple[tuple[State, ...], State]] = {
 }
 
 
-class Told(NamedTuple):
-    """One event: its kind, the job (or the key), when by the server's clock (ms), and its detail."""
+class Event(NamedTuple):
+    """One event: its kind, the job (or the key), its time by the server's clock (ms), and its detail."""
 
     kind: str
     job: str
@@ -47,25 +47,25 @@ class Told(NamedTuple):
     detail: str = ""
 
 
-def read_told(path: Path) -> list[Told]:
-    """The events that a ReaderRole wrote, in the order of the server."""
+def read_server_events(path: Path) -> list[Event]:
+    """Return the events that a ReaderRole wrote, in the order of the server."""
     with path.open() as lines:
         words = (text.rstrip("\n").split(" ", 3) for text in lines)
-        return [Told(kind, job, int(at), detail) for kind, job, at, detail in words]
+        return [Event(kind, job, int(at), detail) for kind, job, at, detail in words]
 
 
 def name_of(stands: Standing) -> str:
-    """The name that a job of this kind must have."""
+    """Return the name that a job of this kind must have."""
     cost = round(stands.get("cost", 1.0) * 1000)
     return f"{stands.get('key', _NOTHING)} {stands.get('priority', 0)} {cost}"
 
 
-#: The words around a change: keys that nobody has, whose (empty) pause the server tells like any other.
+# : Marks around a change: keys that do not exist. The server reports their (empty) pause like any other.
 COMES, CAME = "comes-", "came-"
 
 
 class Lease(NamedTuple):
-    """The interval in which a fence was valid, and how it ended."""
+    """The interval in which a fencing token was valid, and its end."""
 
     began: int
     ended: int
@@ -87,7 +87,7 @@ class _Job:
 
 @dataclass
 class _Line:
-    """A key: its limits, who waits in which place, who rests for the next attempt, and in which order jobs came."""
+    """A key: its limits, its waiting jobs, its jobs between two attempts, and the order in which jobs came."""
 
     bounds: Bounds
     waiting: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
@@ -96,7 +96,7 @@ class _Line:
 
 
 class Replay:
-    """One history. Ask for `violations` and the figures when all was taken."""
+    """One history. `violations` and the figures are complete after the last event."""
 
     def __init__(self, changes: Mapping[int, Change]) -> None:
         self.peaks = Peaks()
@@ -109,24 +109,24 @@ class Replay:
         self._jobs: dict[str, _Job] = {}
         self._position = 0
 
-    def take_all(self, history: Iterable[Told]) -> None:
-        """Replay a whole history, and look at what is left at its end."""
-        for told in history:
+    def take_all(self, history: Iterable[Event]) -> None:
+        """Replay a complete history, and check its end."""
+        for event in history:
             self._position += 1
-            self._take(told)
+            self._take(event)
         self._finish()
 
-    def _take(self, told: Told) -> None:
-        if told.kind == "added":
-            self._add(told)
-        elif told.kind == "key-paused":
-            self._line(told.job).bounds.closed_until = told.at + int(told.detail)
-        elif told.kind == "key-resumed":
-            self._change_or_resume(told.job)
-        elif told.kind == "changed":
-            self._change(told)
-        elif told.kind in STEPS:
-            self._step(told)
+    def _take(self, event: Event) -> None:
+        if event.kind == "added":
+            self._add(event)
+        elif event.kind == "key-paused":
+            self._line(event.job).bounds.closed_until = event.at + int(event.detail)
+        elif event.kind == "key-resumed":
+            self._change_or_resume(event.job)
+        elif event.kind == "changed":
+            self._change(event)
+        elif event.kind in STEPS:
+            self._step(event)
 
     def _line(self, key: str) -> _Line:
         if key not in self._lines:
@@ -148,71 +148,71 @@ class Replay:
 
     # -- one job --------------------------------------------------------------------------------------------------
 
-    def _add(self, told: Told) -> None:
-        key, priority, cost = told.detail.rsplit(" ", 2)
-        self._jobs[told.job] = job = _Job(None if key == _NOTHING else key, int(priority), int(cost))
-        self.counts.setdefault(told.job, JobEvents())["added"] += 1
-        self._wait(told.job, job)
+    def _add(self, event: Event) -> None:
+        key, priority, cost = event.detail.rsplit(" ", 2)
+        self._jobs[event.job] = job = _Job(None if key == _NOTHING else key, int(priority), int(cost))
+        self.counts.setdefault(event.job, JobEvents())["added"] += 1
+        self._wait(event.job, job)
 
-    def _step(self, told: Told) -> None:
-        job = self._jobs.get(told.job)
+    def _step(self, event: Event) -> None:
+        job = self._jobs.get(event.job)
         if job is None:
-            self._broken("order", told.job, f"{told.kind} before it was added", told.at)
+            self._broken("order", event.job, f"{event.kind} before it was added", event.at)
             return
-        kind = PUT_OFF if told.kind == "delayed" and job.state == "running" else told.kind
-        self.counts[told.job][kind] += 1
+        kind = PUT_OFF if event.kind == "delayed" and job.state == "running" else event.kind
+        self.counts[event.job][kind] += 1
         if kind == "failed" and job.state != "running":
-            self.counts[told.job][GIVEN_UP] += 1
+            self.counts[event.job][GIVEN_UP] += 1
         states, after = STEPS[kind]
-        if kind == "retrying" and told.detail.startswith("0 "):
+        if kind == "retrying" and event.detail.startswith("0 "):
             after = "waiting"
         if job.state not in states:
-            self._broken("step", told.job, f"{kind} while it was {job.state}", told.at)
-        self._leave(told, kind, job)
+            self._broken("step", event.job, f"{kind} while it was {job.state}", event.at)
+        self._leave(event, kind, job)
         job.state = after
-        self._enter(told, kind, job)
+        self._enter(event, kind, job)
 
-    def _change(self, told: Told) -> None:
-        job, (what, priority) = self._jobs[told.job], told.detail.split()
-        self.counts[told.job]["changed"] += 1
+    def _change(self, event: Event) -> None:
+        job, (what, priority) = self._jobs[event.job], event.detail.split()
+        self.counts[event.job]["changed"] += 1
         if what != "priority" or job.key is None:
             return
         line = self._line(job.key)
-        if told.job in line.arrivals.get(job.priority, ()):
-            # It may pass jobs that came before it, and others may pass it.
-            line.arrivals[job.priority].remove(told.job)
+        if event.job in line.arrivals.get(job.priority, ()):
+            # It may overtake jobs that came before it, and others may overtake it.
+            line.arrivals[job.priority].remove(event.job)
         job.priority = int(priority)
-        if told.job in line.waiting:
-            line.waiting[told.job] = (job.priority, job.arrived)
+        if event.job in line.waiting:
+            line.waiting[event.job] = (job.priority, job.arrived)
 
-    def _leave(self, told: Told, kind: str, job: _Job) -> None:
+    def _leave(self, event: Event, kind: str, job: _Job) -> None:
         line = self._line(job.key) if job.key is not None else None
         if job.state == "running":
-            self.leases[told.job, job.fence] = Lease(job.began, told.at, kind)
-            self._queue.running.discard(told.job)
+            self.leases[event.job, job.fence] = Lease(job.began, event.at, kind)
+            self._queue.running.discard(event.job)
             if line:
-                line.bounds.running.discard(told.job)
+                line.bounds.running.discard(event.job)
         if line is None:
             return
         if kind == "active":
-            self._check_turn(told, line)
-        if kind == "delayed" and told.job in line.waiting:
-            # Added with a delay: it comes when that is over.
-            line.arrivals[job.priority].remove(told.job)
+            self._check_turn(event, line)
+        if kind == "delayed" and event.job in line.waiting:
+            # Added with a delay: its place in the order counts from the end of the delay.
+            line.arrivals[job.priority].remove(event.job)
             job.arrived = 0
-        line.waiting.pop(told.job, None)
-        line.resting.discard(told.job)
+        line.waiting.pop(event.job, None)
+        line.resting.discard(event.job)
 
-    def _enter(self, told: Told, kind: str, job: _Job) -> None:
+    def _enter(self, event: Event, kind: str, job: _Job) -> None:
         if kind == "limited":
             bounds = self._line(job.key).bounds if job.key is not None else self._queue
-            bounds.closed_until = max(bounds.closed_until, told.at + int(told.detail))
+            bounds.closed_until = max(bounds.closed_until, event.at + int(event.detail))
         if job.state == "running":
-            self._start(told, job)
+            self._start(event, job)
         elif job.state == "waiting":
-            self._wait(told.job, job)
+            self._wait(event.job, job)
         elif job.state == "resting" and job.key is not None:
-            self._line(job.key).resting.add(told.job)
+            self._line(job.key).resting.add(event.job)
         elif job.state == "ended":
             job.end = job.end or self._position
 
@@ -226,26 +226,30 @@ class Replay:
             line.arrivals.setdefault(job.priority, []).append(job_id)
         line.waiting[job_id] = (job.priority, job.arrived)
 
-    def _check_turn(self, told: Told, line: _Line) -> None:
-        if told.job in line.waiting:
+    def _check_turn(self, event: Event, line: _Line) -> None:
+        if event.job in line.waiting:
             first = min(line.waiting, key=lambda one: line.waiting[one])
-            if first != told.job:
-                self._broken("order", told.job, f"started before {first}, which came first or is more urgent", told.at)
+            if first != event.job:
+                self._broken(
+                    "order", event.job, f"started before {first}, which came earlier or is more urgent", event.at
+                )
         if line.resting and line.bounds.one_at_a_time:
-            self._broken("order", told.job, f"passed {sorted(line.resting)}, which rests for its next attempt", told.at)
+            self._broken(
+                "order", event.job, f"overtook {sorted(line.resting)}, which waits for its next attempt", event.at
+            )
 
-    def _start(self, told: Told, job: _Job) -> None:
+    def _start(self, event: Event, job: _Job) -> None:
         job.fence += 1
-        job.began = told.at
+        job.began = event.at
         job.first_start = job.first_start or self._position
-        found = [*self._queue.start(told.job, job.cost, told.at)]
-        self._tell("the queue", told, found)
+        found = [*self._queue.start(event.job, job.cost, event.at)]
+        self._tell("the queue", event, found)
         if job.key is not None:
-            self._tell(f"key {job.key}", told, [*self._line(job.key).bounds.start(told.job, job.cost, told.at)])
+            self._tell(f"key {job.key}", event, [*self._line(job.key).bounds.start(event.job, job.cost, event.at)])
 
-    def _tell(self, whose: str, told: Told, found: list[Broken]) -> None:
+    def _tell(self, whose: str, event: Event, found: list[Broken]) -> None:
         for one in found:
-            self._broken(one.kind, told.job, f"{whose}: {one.seen}", told.at)
+            self._broken(one.kind, event.job, f"{whose}: {one.seen}", event.at)
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -258,7 +262,9 @@ class Replay:
                 self.violations += self._overtakers(key, line)
 
     def _overtakers(self, key: str, line: _Line) -> Iterator[Violation]:
-        """One at a time, in one priority: a job starts for the first time only when the one before it has ended."""
+        """Check that jobs which run one at a time in one priority start for the first time only after the end of the
+        previous one.
+        """
         for ids in line.arrivals.values():
             last, last_end = "", 0
             for job_id in ids:

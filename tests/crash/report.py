@@ -1,4 +1,4 @@
-"""The report of a crash run: every scenario once, its figures beside what is demanded of them."""
+"""The report of a crash run: each scenario with its measured figures and its requirement."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from typing import Any, Final, NamedTuple
 
 from glidemq_async.functions.loader import VERSION
 from glidemq_async.storage.embedded.binary import find_server
+from tests.crash.limit_stress import DEFECTS
+from tests.crash.limit_stress import Outcome as LimitStressOutcome
 from tests.crash.scenarios import (
     DEFECTIVE,
+    LIMIT_STRESS,
     POISON,
     RECOVERY,
     RESTARTS,
     SHUTDOWNS,
-    SQUALL,
-    STORM,
+    STRESS,
     TRIALS,
     UNFENCED,
     Scenario,
 )
 from tests.crash.size import SCALE
-from tests.crash.squall import DEFECTS
-from tests.crash.squall import Outcome as SquallOutcome
 
-MEASURED: Final[list[Scenario[Any]]] = [STORM, SQUALL, POISON, RESTARTS, SHUTDOWNS, RECOVERY, *TRIALS]
+MEASURED: Final[list[Scenario[Any]]] = [STRESS, LIMIT_STRESS, POISON, RESTARTS, SHUTDOWNS, RECOVERY, *TRIALS]
 
 
 class Row(NamedTuple):
-    """One guarantee, what is demanded, what was measured, and what was wrong."""
+    """One guarantee: its requirement, its measurement, and its faults."""
 
     guarantee: str
     demanded: str
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
 
 def render(rows: list[Row], points: dict[str, int]) -> str:
-    """The report as Markdown."""
+    """Return the report as Markdown."""
     day = time.strftime("%Y-%m-%d", time.gmtime())
     lines = [
         "# Crash report",
@@ -50,7 +50,7 @@ def render(rows: list[Row], points: dict[str, int]) -> str:
             f"Written by `python -m tests.crash report` on {day}: {os.cpu_count()} cores, {platform.system()} "
             f"{platform.release()}, Python {platform.python_version()}, {_first_line(find_server(), '--version')}, "
             f"functions {VERSION}, commit {_first_line('git', 'rev-parse', '--short', 'HEAD')}, "
-            f"{SCALE:g} times the size of every push."
+            f"{SCALE:g} times the size of the run at each push."
         ),
         "",
         "| Guarantee | Demanded | Measured | |",
@@ -59,7 +59,7 @@ def render(rows: list[Row], points: dict[str, int]) -> str:
     for row in rows:
         verdict = f"**FAIL**: {'; '.join(row.faults)}" if row.faults else "pass"
         lines.append("| " + " | ".join(map(_cell, (row.guarantee, row.demanded, row.measured, verdict))) + " |")
-    lines += ["", "Processes that died at each failpoint of the storm:", "", "| Failpoint | Deaths |", "|---|---|"]
+    lines += ["", "Processes that died at each failpoint of the stress run:", "", "| Failpoint | Deaths |", "|---|---|"]
     lines += [f"| `{point}` | {count:,} |" for point, count in points.items()]
     return "\n".join(lines) + "\n"
 
@@ -75,24 +75,24 @@ def _first_line(*command: str) -> str:
         return "unknown"
 
 
-def _control(name: str, scenario: Scenario[SquallOutcome]) -> Row:
+def _control(name: str, scenario: Scenario[LimitStressOutcome]) -> Row:
     found = scenario.run(random.SystemRandom().randrange(2**32))
     measured = ", ".join(f"{count:,} {kind}" for kind, count in found.broken.items()) or "0 broken"
-    missed = [] if found.broken.get(DEFECTS[name].kind) else ["nothing was noticed"]
+    missed = [] if found.broken.get(DEFECTS[name].kind) else ["the defect was not detected"]
     return Row(scenario.guarantee, scenario.demanded, f"{measured}; {found.line}", missed)
 
 
 def write(path: Path) -> int:
-    """Run everything, write the report, and answer the exit status: 1 when anything failed."""
+    """Run all scenarios, write the report, and return the exit status: 1 when one failed."""
     rows: list[Row] = []
     points: dict[str, int] = {}
     for scenario in MEASURED:
         outcome = scenario.run(random.SystemRandom().randrange(2**32))
         rows.append(Row(scenario.guarantee, scenario.demanded, outcome.line, outcome.faults()))
-        if scenario is STORM:
+        if scenario is STRESS:
             points = outcome.points
     control = UNFENCED.run(random.SystemRandom().randrange(2**32))
-    missed = [] if control.broken.get("doubled") else ["nothing was noticed"]
+    missed = [] if control.broken.get("doubled") else ["the defect was not detected"]
     rows.append(Row(UNFENCED.guarantee, UNFENCED.demanded, control.line, missed))
     rows += [_control(name, scenario) for name, scenario in DEFECTIVE.items()]
     path.parent.mkdir(parents=True, exist_ok=True)

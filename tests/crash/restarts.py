@@ -1,6 +1,6 @@
-"""Server deaths: the server is killed and comes back from its append-only file while workers and producers go on.
+"""Server deaths: the server is killed and restarts from its append-only file while workers and producers run.
 
-On `own`, a server that the run starts again itself; on `file`, the embedded one, which its keeper starts again.
+`own` is a server that the run restarts itself. `file` is the embedded server, which its keeper process restarts.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tests.crash import checker
 from tests.crash.journal import read_history
 from tests.crash.queues import counts_of, pause
 from tests.crash.roles import ProducerRole, ReaderRole, Spec, WorkerRole, payload
-from tests.crash.room import Room, open_room
+from tests.crash.workspace import ServerWorkspace, open_workspace
 
 QUEUE = "restarts"
 
 
 @dataclass(frozen=True)
 class Size:
-    """How often the server dies; `seconds` bounds the run."""
+    """The number of server deaths; `seconds` bounds the run."""
 
     own: int = 12
     file: int = 4
@@ -42,7 +42,7 @@ class Size:
 
 @dataclass
 class Outcome:
-    """What was acknowledged and what was kept."""
+    """The acknowledged jobs, and the jobs that were kept."""
 
     seed: int
     cycles: int = 0
@@ -55,7 +55,7 @@ class Outcome:
     seconds: float = 0.0
 
     def faults(self) -> list[str]:
-        """Which rules it breaks; [] is a pass."""
+        """Return the rules that it breaks; an empty list is a pass."""
         rules = {
             f"broken: {self.broken} {self.shown}": not self.broken,
             "the server rarely died while jobs were added": self.cut_adds * 3 >= self.cycles,
@@ -64,7 +64,7 @@ class Outcome:
 
     @property
     def line(self) -> str:
-        """The run in one line."""
+        """Return the summary of the run in one line."""
         return (
             f"server deaths: {self.cycles} cycles ({self.cut_adds} while jobs were added), "
             f"{self.added:,} acknowledged adds, {self.broken.get('lost', 0)} lost, "
@@ -76,8 +76,8 @@ class Outcome:
 class Restarts:
     """One run on one server."""
 
-    def __init__(self, room: Room, url: str, size: Size, outcome: Outcome) -> None:
-        self._room = room
+    def __init__(self, workspace: ServerWorkspace, url: str, size: Size, outcome: Outcome) -> None:
+        self._workspace = workspace
         self._url = url
         self._size = size
         self._outcome = outcome
@@ -86,23 +86,23 @@ class Restarts:
         self._serial = 0
 
     def run(self, cycles: int, die: Callable[[], None]) -> None:
-        """Let the server die that often, then let the work end, and prove it."""
-        herd, events = self._room.herd, self._room.directory / "events"
-        reader = herd.fork(ReaderRole(self._url, QUEUE, events))
-        role = WorkerRole(self._url, QUEUE, self._room.journal, lease=1.0, grace=5.0)
-        workers = [herd.fork(role) for _ in range(self._size.workers)]
+        """Kill the server this many times, let the work end, and check it."""
+        children, events = self._workspace.children, self._workspace.directory / "events"
+        reader = children.fork(ReaderRole(self._url, QUEUE, events))
+        role = WorkerRole(self._url, QUEUE, self._workspace.journal, lease=1.0, grace=5.0)
+        workers = [children.fork(role) for _ in range(self._size.workers)]
         for cycle in range(cycles):
-            producer = herd.fork(ProducerRole(self._url, QUEUE, self._room.journal, self._specs(), at_once=5))
-            # Every other death comes so early that no producer has ended, however fast the machine is.
+            producer = children.fork(ProducerRole(self._url, QUEUE, self._workspace.journal, self._specs(), at_once=5))
+            # Every other death comes so early that no producer has ended, even on a fast machine.
             self._let_work(self._random.uniform(0.05, 0.3) if cycle % 2 else self._random.uniform(0.0, 0.05))
-            self._outcome.cut_adds += producer in herd.alive
+            self._outcome.cut_adds += producer in children.alive
             die()
             self._outcome.cycles += 1
             self._await_end(producer)
         while any(asyncio.run(counts_of(self._url, QUEUE)).values()):
             self._let_work(0.1)
         for worker in workers:
-            herd.send(worker, signal.SIGTERM)
+            children.send(worker, signal.SIGTERM)
         for worker in workers:
             self._await_end(worker)
         asyncio.run(pause(self._url, QUEUE))
@@ -114,56 +114,56 @@ class Restarts:
         for _ in range(self._size.batch):
             self._serial += 1
             sleep = self._random.uniform(0.0, 0.02)
-            specs.append({"serial": self._serial, "job_id": None, "delay": None, "told": payload(sleep)})
+            specs.append({"serial": self._serial, "job_id": None, "delay": None, "payload": payload(sleep)})
         return specs
 
     def _let_work(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while (rest := until - time.monotonic()) > 0:
-            for ended in self._room.herd.reap(rest):
+            for ended in self._workspace.children.reap(rest):
                 if ended.status:
-                    raise RuntimeError(f"a child ended with {ended.status}:\n{self._room.complaints}")
+                    raise RuntimeError(f"a child ended with {ended.status}:\n{self._workspace.complaints}")
         if time.monotonic() > self._deadline:
             raise TimeoutError(f"not done in time: {asyncio.run(counts_of(self._url, QUEUE))}")
 
     def _await_end(self, pid: int) -> None:
-        ended = self._room.herd.wait_for(pid, max(1.0, self._deadline - time.monotonic()))
+        ended = self._workspace.children.wait_for(pid, max(1.0, self._deadline - time.monotonic()))
         if ended is not None and ended.status:
-            raise RuntimeError(f"a child ended with {ended.status}:\n{self._room.complaints}")
-        if pid in self._room.herd.alive:
-            raise TimeoutError(f"a child did not end in time:\n{self._room.complaints}")
+            raise RuntimeError(f"a child ended with {ended.status}:\n{self._workspace.complaints}")
+        if pid in self._workspace.children.alive:
+            raise TimeoutError(f"a child did not end in time:\n{self._workspace.complaints}")
 
     def _prove(self, events: Path) -> None:
-        history, told = read_history(self._room.journal), checker.read_events(events)
+        history, counts = read_history(self._workspace.journal), checker.read_events(events)
         stock = asyncio.run(checker.read_stock(self._url, QUEUE))
-        broken = checker.violations(history, told, stock)
+        broken = checker.violations(history, counts, stock)
         outcome = self._outcome
         for kind, count in checker.summarize(broken).items():
             outcome.broken[kind] = outcome.broken.get(kind, 0) + count
         outcome.shown += [" ".join(one) for one in broken[: checker.SHOWN]]
         outcome.added += len(history.added)
-        outcome.redeliveries += sum(one["stalled"] for one in told.values())
+        outcome.redeliveries += sum(one["stalled"] for one in counts.values())
         for text, count in history.errors.items():
             word = text.split(" ", 1)[0]
             outcome.errors[word] = outcome.errors.get(word, 0) + count
 
 
 def restarts(size: Size, seed: int = 0) -> Outcome:
-    """Run on a server of our own, then on the embedded one."""
+    """Run on a new server, then on the embedded one."""
     began = time.monotonic()
     outcome, pauses = Outcome(seed), random.Random(seed)
-    with open_room("--appendonly", "yes", "--appendfsync", "everysec") as room:
+    with open_workspace("--appendonly", "yes", "--appendfsync", "everysec") as workspace:
 
         def die() -> None:
-            asyncio.run(_until_disk_keeps_up(room.server.command))
-            room.server.kill()
+            asyncio.run(_until_disk_keeps_up(workspace.server.command))
+            workspace.server.kill()
             time.sleep(pauses.uniform(0.0, 0.3))
-            asyncio.run(room.server.start())
+            asyncio.run(workspace.server.start())
 
-        Restarts(room, room.url, size, outcome).run(size.own, die)
-    with open_room() as room, _home() as home:
+        Restarts(workspace, workspace.url, size, outcome).run(size.own, die)
+    with open_workspace() as workspace, _home() as home:
         url = f"file://{home}"
-        Restarts(room, url, size, outcome).run(size.file, lambda: asyncio.run(_kill_embedded(home)))
+        Restarts(workspace, url, size, outcome).run(size.file, lambda: asyncio.run(_kill_embedded(home)))
     outcome.seconds = time.monotonic() - began
     return outcome
 
@@ -173,7 +173,7 @@ def _home() -> Generator[Path]:
     home = Path(tempfile.mkdtemp(prefix="gmq-"))
     try:
         yield home
-        # The keeper ends by itself soon after the last user has left.
+        # The keeper ends soon after its last client has left.
         deadline = time.monotonic() + 15
         while (home / "server.sock").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -182,7 +182,7 @@ def _home() -> Generator[Path]:
 
 
 async def _until_disk_keeps_up(command: Callable[[str, str], Awaitable[object]]) -> None:
-    """Wait while the server holds writes back for a sync: what a stalled disk costs is told in test_slow_disk.py."""
+    """Wait while the server delays writes for a sync of its disk. test_slow_disk.py tests a stalled disk."""
     for _ in range(1_000):
         if "aof_pending_bio_fsync:0" in as_text(await command("INFO", "persistence")):
             return
@@ -190,7 +190,7 @@ async def _until_disk_keeps_up(command: Callable[[str, str], Awaitable[object]])
 
 
 async def _kill_embedded(home: Path) -> None:
-    """Kill the server that the keeper of this run's own directory started."""
+    """Kill the server that the keeper of this run's directory started."""
     wire = await FileStorage(home, linger=1.0, testing=True).dial()
 
     async def command(*words: str) -> Reply:

@@ -1,6 +1,6 @@
-"""What the forked processes of a crash run do: work, add jobs, follow the events.
+"""The forked processes of a crash run: they work, add jobs, and follow the events.
 
-Each makes an event loop of its own and writes to the journal what happened. When they die is the driver's business.
+Each makes its own event loop and writes its actions to the journal. The parent decides when they die.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from glidemq_async.storage.redis.library import Library
 from tests.crash.journal import Journal
 
 KEEP_ALL = KeepJobs()
-#: A point of the handler itself; the others are the library's.
+# : A point of the handler itself; the others are in the library.
 MID_HANDLER = "run.mid_handler"
-# Nothing is moved to another queue here: relays that are cut off are tried in tests/conformance/test_outbox.py.
+# Nothing is moved to another queue here. tests/conformance/test_outbox.py tests interrupted relays.
 POINTS = sorted({name for name in failpoints.NAMES if not name.startswith("relay.")} | {MID_HANDLER})
 ADD_POINTS = [point for point in POINTS if point.startswith("add.")]
 SHUTDOWN_POINTS = [point for point in POINTS if point.startswith("shutdown.")]
 
 
 class Payload(TypedDict):
-    """What a job is told to do: sleep (seconds), fail that often first, fail for good, kill its process.
+    """The instructions of a job: sleep (seconds), fail this many times first, fail for good, kill its process.
 
-    In its first run it may ask to run `later`, or say that it `met` a limit outside: seconds, 0 for neither.
+    In its first run it may ask to run `later`, or report that it `met` an external limit: seconds, 0 for neither.
     """
 
     sleep: float
@@ -72,21 +72,21 @@ def payload(
 
 
 class _Text:
-    """The library that the processes of a run load: the testing build, so that switches keep their setting."""
+    """Return the library that the processes of a run load: the testing build, so that switches keep their setting."""
 
     library = Library(loader.source(testing=True))
 
 
 def break_library(old: str, new: str) -> None:
-    """Let this process and its children load a library in which one statement is another."""
+    """Make this process and its children load a library in which one statement is replaced."""
     text = loader.source(testing=True)
     if text.count(old) != 1:
-        raise ValueError(f"found {text.count(old)} times, expected once in the Lua: {old!r}")
+        raise ValueError(f"occurs {text.count(old)} times in the Lua instead of once: {old!r}")
     _Text.library = Library(text.replace(old, new))
 
 
 def connect_to(url: str) -> Storage:
-    """The server of the run: the testing build on a socket and in a file, the released library elsewhere."""
+    """Return the storage of the run: the testing build on a socket and in a file, the released library elsewhere."""
     kind, _, path = url.partition("://")
     if kind == "file":
         return FileStorage(path, linger=1.0, testing=True)
@@ -96,16 +96,16 @@ def connect_to(url: str) -> Storage:
 
 
 def run_loop(main: Coroutine[Any, Any, None], *, fast: bool = False) -> None:
-    """Run a coroutine in a loop of this process's own."""
+    """Run a coroutine in a new event loop of this process."""
     logging.disable(logging.WARNING)
-    # Jobs that are told to fail for good do: that is no complaint.
+    # Jobs that are instructed to fail do. Their log lines are not complaints.
     logging.getLogger("glidemq_async.worker.feedback").setLevel(logging.CRITICAL)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if fast else None) as runner:
         runner.run(main)
 
 
 class Trap:
-    """Kills this process when a point is passed for the n-th time, and says so before."""
+    """Kills this process when it passes a point for the n-th time, and writes that to the journal first."""
 
     def __init__(self, journal: Journal, point: str, nth: int) -> None:
         self._journal = journal
@@ -121,14 +121,14 @@ class Trap:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def pass_handler(self) -> None:
-        """The handler is in the middle of its work."""
+        """Pass the failpoint inside the handler."""
         if self._point == MID_HANDLER:
             self._passed()
 
 
 @dataclass(frozen=True)
 class WorkerRole:
-    """A worker process; `point` and `nth` say where it kills itself ("" = nowhere)."""
+    """A worker process. It kills itself at the n-th pass of `point` ("" = never)."""
 
     url: str
     queue: str
@@ -164,11 +164,11 @@ class WorkerRole:
 
 
 class EventsMissedError(Exception):
-    """The reader of the events was too slow, so nothing can be proven."""
+    """The reader of the events was too slow, so the run cannot be checked."""
 
 
 class Handler:
-    """Does what a job's payload says."""
+    """The handler: follows the instructions in a job's payload."""
 
     def __init__(self, journal: Journal, trap: Trap) -> None:
         self._journal = journal
@@ -182,21 +182,21 @@ class Handler:
             self._journal.write("end", job.id, job.fence)
 
     async def _run(self, job: Job[Payload, int]) -> int:
-        told = job.data
-        await asyncio.sleep(told["sleep"] / 2)
+        instructions = job.data
+        await asyncio.sleep(instructions["sleep"] / 2)
         self._trap.pass_handler()
-        if told["poison"]:
+        if instructions["poison"]:
             self._journal.write("poison", job.id, job.stalled_count)
             os.kill(os.getpid(), signal.SIGKILL)
-        await asyncio.sleep(told["sleep"] / 2)
-        if job.fence == 1 and told["later"]:
-            raise RetryLater(told["later"])
-        if job.fence == 1 and told["met"]:
-            raise RateLimited(told["met"])
-        if told["fatal"]:
-            raise UnrecoverableError("told to fail for good")
-        if job.attempts_made < told["failures"]:
-            raise ValueError("told to fail first")
+        await asyncio.sleep(instructions["sleep"] / 2)
+        if job.fence == 1 and instructions["later"]:
+            raise RetryLater(instructions["later"])
+        if job.fence == 1 and instructions["met"]:
+            raise RateLimited(instructions["met"])
+        if instructions["fatal"]:
+            raise UnrecoverableError("instructed to fail for good")
+        if job.attempts_made < instructions["failures"]:
+            raise ValueError("instructed to fail first")
         return job.fence
 
 
@@ -219,7 +219,7 @@ def _write_outcomes(worker: Worker[Payload, int], journal: Journal) -> None:
 
 
 class Standing(TypedDict, total=False):
-    """How a job waits, as options of an add."""
+    """Return the options of an add that define how the job waits."""
 
     priority: int
     lifo: bool
@@ -230,22 +230,22 @@ class Standing(TypedDict, total=False):
 
 
 class Spec(TypedDict):
-    """A job to add; with an id of its own it can be added again after an add of unknown outcome."""
+    """A job to add. With a custom id, it can be added again after an add of unknown outcome."""
 
     serial: int
     job_id: str | None
     delay: float | None
-    told: Payload
+    payload: Payload
     name: NotRequired[str]
     stands: NotRequired[Standing]
 
 
 @dataclass(frozen=True)
 class ProducerRole:
-    """A process that adds jobs, many at once, and writes down each one that was acknowledged.
+    """A process that adds jobs, several concurrently, and writes each acknowledged one to the journal.
 
-    `pace`: seconds that each of the `at_once` waits between two adds. With `goes_on`, an add that ends in
-    StorageUnavailable is written down as `unsure`, and the next one follows.
+    `pace`: seconds that each of the `at_once` tasks waits between two adds. With `goes_on`, an add that ends in
+    StorageUnavailable is written as `unsure`, and the next one follows.
     """
 
     url: str
@@ -259,7 +259,7 @@ class ProducerRole:
     goes_on: bool = False
 
     def __call__(self) -> None:
-        """Add them all."""
+        """Add all jobs."""
         run_loop(self._add_all())
 
     async def _add_all(self) -> None:
@@ -285,7 +285,7 @@ class ProducerRole:
 async def _add(queue: Queue[Payload, int], spec: Spec) -> Job[Payload, int]:
     return await queue.add(
         spec.get("name", "work"),
-        spec["told"],
+        spec["payload"],
         job_id=spec["job_id"],
         delay=spec["delay"],
         attempts=3,
@@ -300,7 +300,7 @@ async def _add(queue: Queue[Payload, int], spec: Spec) -> Job[Payload, int]:
 class ReaderRole:
     """A process that writes every event of a queue to a file, until the queue is paused.
 
-    A line: kind, job, when by the server's clock (ms), and the detail.
+    A line: kind, job, time by the server's clock (ms), and the detail.
     """
 
     url: str

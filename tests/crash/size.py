@@ -1,4 +1,4 @@
-"""How large the crash tests are: GLIDEMQ_CRASH_SCALE multiplies what runs on every push (1)."""
+"""The size of the crash tests: GLIDEMQ_CRASH_SCALE multiplies the size of the run at each push (1)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 from typing import Final
 
 SCALE: Final = float(os.environ.get("GLIDEMQ_CRASH_SCALE") or 1)
-#: What starting, draining and proving take beside the part that grows.
+# : The time for starting, draining and checking, in addition to the part that grows with the scale.
 PATIENCE: Final = 30.0
 
 
 def scaled(figure: int) -> int:
-    """A number of kills, jobs or cuts for this run."""
+    """Return a number of kills, jobs or cuts for this run."""
     return max(1, round(figure * SCALE))
 
 
 def seconds(figure: float) -> float:
-    """A time limit for this run."""
+    """Return a time limit for this run."""
     return PATIENCE + figure * SCALE

@@ -1,4 +1,4 @@
-"""Processes are killed, stopped and ended at every moment; what was acknowledged is done, and ends once."""
+"""Processes are killed, suspended and ended at any time. Every acknowledged job runs and ends once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.crash.report import Row, render
 from tests.crash.roles import POINTS
 from tests.crash.scenarios import (
     DEFECTIVE,
+    LIMIT_STRESS,
     POISON,
     RECOVERY,
     RESTARTS,
     SHUTDOWNS,
-    SKIRMISH,
-    SQUALL,
-    STORM,
+    SMALL_STRESS,
+    STRESS,
     TRIALS,
     UNFENCED,
     Scenario,
@@ -29,77 +29,77 @@ pytestmark = pytest.mark.crash
 
 
 def bounded(scenario: Scenario[Any]) -> pytest.MarkDecorator:
-    """A limit beyond the scenario's own ones, which say more."""
+    """A pytest limit above the scenario's own limits, which give better messages."""
     limit: float = scenario.size.seconds + 2 * PATIENCE
     return pytest.mark.timeout(limit)
 
 
 @pytest.fixture
 def seed() -> int:
-    """Another one each time; a failure shows it with the scenario's line."""
+    """Return a new seed for each run. A failure shows it in the scenario's line."""
     return random.SystemRandom().randrange(2**32)
 
 
-@bounded(STORM)
-def test_workers_die_everywhere_and_every_job_ends_once(seed: int) -> None:
-    outcome = STORM.run(seed)
+@bounded(STRESS)
+def test_every_job_ends_once_when_workers_die_everywhere(seed: int) -> None:
+    outcome = STRESS.run(seed)
     assert outcome.faults() == [], outcome.line
-    assert outcome.kills >= STORM.size.kills
-    assert outcome.zombies >= STORM.size.zombies
-    assert outcome.jobs >= STORM.size.jobs
+    assert outcome.kills >= STRESS.size.kills
+    assert outcome.zombies >= STRESS.size.zombies
+    assert outcome.jobs >= STRESS.size.jobs
 
 
-def test_every_failpoint_is_part_of_the_storm() -> None:
+def test_the_stress_run_passes_every_failpoint() -> None:
     assert set(POINTS) > {name for name in failpoints.NAMES if not name.startswith("relay.")}
 
 
 @bounded(UNFENCED)
-def test_without_the_fence_zombies_end_jobs_twice_and_the_checks_say_so(seed: int) -> None:
+def test_the_checks_detect_disabled_fencing(seed: int) -> None:
     outcome = UNFENCED.run(seed)
     assert outcome.broken.get("doubled", 0) > 0, outcome.line
     assert outcome.broken.get("fence", 0) > 0, outcome.line
     assert outcome.broken.get("ends", 0) > 0, outcome.line
 
 
-@bounded(SKIRMISH)
-def test_with_the_fence_a_storm_of_the_same_size_breaks_nothing(seed: int) -> None:
-    outcome = SKIRMISH.run(seed)
+@bounded(SMALL_STRESS)
+def test_a_stress_run_of_the_same_size_with_fencing_breaks_nothing(seed: int) -> None:
+    outcome = SMALL_STRESS.run(seed)
     assert outcome.broken == {}, f"{outcome.line}\n{outcome.shown}"
     assert outcome.refused > 0, outcome.line
 
 
-@bounded(SQUALL)
+@bounded(LIMIT_STRESS)
 def test_no_limit_is_exceeded_and_no_key_loses_its_order(seed: int) -> None:
-    outcome = SQUALL.run(seed)
+    outcome = LIMIT_STRESS.run(seed)
     assert outcome.faults() == [], outcome.line
-    assert outcome.kills >= SQUALL.size.kills
-    assert outcome.zombies >= SQUALL.size.zombies
-    assert outcome.jobs >= SQUALL.size.jobs
+    assert outcome.kills >= LIMIT_STRESS.size.kills
+    assert outcome.zombies >= LIMIT_STRESS.size.zombies
+    assert outcome.jobs >= LIMIT_STRESS.size.jobs
 
 
-ONE_MORE = DEFECTIVE["a key runs one more"]
+ONE_MORE = DEFECTIVE["a key exceeds its concurrency by one"]
 
 
 @bounded(ONE_MORE)
-def test_with_a_library_that_runs_one_more_of_a_key_the_proof_fails(seed: int) -> None:
+def test_the_check_of_the_limits_detects_a_library_that_exceeds_a_concurrency(seed: int) -> None:
     outcome = ONE_MORE.run(seed)
     assert outcome.broken.get("concurrency", 0) > 0, outcome.line
 
 
 @bounded(POISON)
-def test_poison_is_given_up_after_its_stalls_and_spares_its_neighbours(seed: int) -> None:
+def test_jobs_that_kill_their_worker_fail_after_their_stalls_and_no_other_job_fails(seed: int) -> None:
     outcome = POISON.run(seed)
     assert outcome.faults() == [], outcome.line
 
 
 @bounded(RESTARTS)
-def test_a_killed_server_comes_back_with_everything_acknowledged(seed: int) -> None:
+def test_a_killed_server_restarts_with_every_acknowledged_job(seed: int) -> None:
     outcome = RESTARTS.run(seed)
     assert outcome.faults() == [], outcome.line
 
 
 @bounded(SHUTDOWNS)
-def test_sigterm_ends_a_worker_in_time_and_its_jobs_are_back_at_once(seed: int) -> None:
+def test_sigterm_ends_a_worker_in_time_and_its_jobs_wait_again_soon(seed: int) -> None:
     outcome = SHUTDOWNS.run(seed)
     assert outcome.faults() == [], outcome.line
 
@@ -111,12 +111,12 @@ def test_jobs_of_a_killed_worker_run_again_within_a_second_after_its_lease(seed:
 
 
 @pytest.mark.parametrize("trial", [pytest.param(one, id=one.name, marks=bounded(one)) for one in TRIALS])
-def test_what_disturbs_the_server_or_its_link_loses_and_doubles_nothing(trial: Scenario[Any], seed: int) -> None:
+def test_disturbances_of_the_server_or_its_link_lose_and_double_nothing(trial: Scenario[Any], seed: int) -> None:
     outcome = trial.run(seed)
     assert outcome.faults() == [], outcome.line
 
 
-def test_the_report_shows_figures_faults_and_points() -> None:
+def test_the_report_shows_figures_faults_and_failpoints() -> None:
     rows = [Row("holds", "0 lost", "12 kills, 0 lost", []), Row("breaks", "1 s", "2 s", ["too late | by 1 s"])]
     text = render(rows, {"run.before_handler": 1_234})
     assert "| holds | 0 lost | 12 kills, 0 lost | pass |\n" in text

@@ -1,4 +1,4 @@
-"""Calls whose request or reply is lost are sent again and happen once; without request numbers they do not."""
+"""Calls whose request or reply is lost are repeated and take effect once. Without request numbers they do not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from glidemq_async import Job, JobOptions, KeepJobs, Queue, Worker
 from glidemq_async.storage import Endpoint, RedisStorage
 from glidemq_async.storage.redis.library import Library, shipped
-from tests.crash.cutting import CUTS, Cut, CuttingProxy
+from tests.crash.cutting_proxy import CUTS, Cut, CuttingProxy
 from tests.crash.size import scaled, seconds
 from tests.support.servers import Server, standalone
 
@@ -23,12 +23,12 @@ ADD_CUTS = scaled(300)
 CLAIM_CUTS = scaled(300)
 KEEP_ALL = KeepJobs()
 _REPLAY = "  local kept = redis.call('GET', base .. ':call:' .. channel)\n"
-#: The library without its memory of calls: a call that is sent twice happens twice.
+# : The library without the memory of its request channels: a repeated call takes effect twice.
 FORGETFUL = Library(shipped().text.replace(_REPLAY, "  local kept = nil\n"))
 
 
 class Line:
-    """A server, a way to it that can be cut, and one that cannot."""
+    """A server, a connection to it that can be cut, and one that cannot."""
 
     def __init__(self, server: Server, proxy: CuttingProxy, library: Library) -> None:
         self.proxy = proxy
@@ -51,7 +51,7 @@ async def line(draw: random.Random, library: Library | None = None) -> AsyncGene
 
 
 async def add_under_cuts(way: Line, queue_name: str, cuts: int, draw: random.Random) -> list[int]:
-    """Add numbers one by one, in bulk and at once, each call cut once or twice; answers the numbers."""
+    """Add numbers one by one, in bulk and concurrently, each call cut once or twice; return the numbers."""
     numbers: list[int] = []
     async with way.through_proxy() as storage, Queue[int, None](queue_name, storage) as queue:
         while way.proxy.made.total() < cuts:
@@ -72,7 +72,7 @@ async def stored_numbers(way: Line, queue_name: str) -> tuple[list[int], Sequenc
 
 
 @pytest.mark.timeout(seconds(30))
-async def test_an_add_whose_reply_is_lost_makes_one_job() -> None:
+async def test_an_add_whose_reply_is_lost_adds_one_job() -> None:
     draw = random.Random(1)
     async with line(draw) as way:
         numbers = await add_under_cuts(way, "adds", ADD_CUTS, draw)
@@ -80,7 +80,7 @@ async def test_an_add_whose_reply_is_lost_makes_one_job() -> None:
         assert await stored_numbers(way, "adds") == (numbers, [])
 
 
-async def test_without_request_numbers_a_lost_reply_doubles_jobs() -> None:
+async def test_a_lost_reply_doubles_jobs_without_request_numbers() -> None:
     assert FORGETFUL.text != shipped().text
     draw = random.Random(2)
     async with line(draw, FORGETFUL) as way:
@@ -91,7 +91,7 @@ async def test_without_request_numbers_a_lost_reply_doubles_jobs() -> None:
 
 
 class Runs(Counter[int]):
-    """How often each number was run, by a worker behind the proxy."""
+    """Return how often a worker behind the proxy ran each number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,18 +105,18 @@ class Runs(Counter[int]):
 
 
 async def work_under_cuts(way: Line, jobs: int, cuts: int, draw: random.Random, runs: Runs) -> None:
-    """Work behind the proxy until every job has run and so many claim-and-settle calls were cut."""
+    """Work behind the proxy until every job has run and this many claim-and-settle calls were cut."""
     async with way.direct() as storage, Queue[int, int]("claims", storage) as queue:
         await queue.add_bulk(("n", number, JobOptions(keep_completed=KEEP_ALL)) for number in range(jobs))
         async with (
             way.through_proxy() as through,
-            # The lease is longer than the test: a job that is left hanging stays so.
+            # The lease is longer than the test, so a stranded job stays stranded.
             Worker("claims", runs, through, concurrency=4, lock_duration=600, handle_signals=False),
         ):
             while way.proxy.made.total() < cuts:
                 way.proxy.arm(b"_settleAndClaim", *_some_cuts(draw))
                 await way.proxy.all_made()
-                # Else the same call would be cut again and again.
+                # Otherwise the proxy would cut the same call again and again.
                 runs.progress.clear()
                 await runs.progress.wait()
             while (await queue.get_job_counts())["completed"] < jobs:
@@ -144,14 +144,15 @@ async def test_a_claim_whose_reply_is_lost_strands_no_job_and_runs_none_twice() 
             assert await queue.check() == []
 
 
-async def test_without_request_numbers_a_lost_claim_strands_jobs() -> None:
+async def test_a_lost_claim_strands_jobs_without_request_numbers() -> None:
     draw, runs = random.Random(4), Runs()
     async with line(draw, FORGETFUL) as way:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
                 await work_under_cuts(way, 100, 12, draw, runs)
         async with way.direct() as storage, Queue[int, int]("claims", storage) as queue:
-            # Claimed for the worker, which never heard of them; it gave them back unseen when it was closed.
+            # The server claimed them for the worker, which never received them. It released them when the worker was
+            # closed.
             left = [job async for job in queue.iter_jobs("waiting")]
             assert left
             assert all(job.fence == 1 and job.data not in runs for job in left)

@@ -1,4 +1,4 @@
-"""The proof of the squall can fail: every promise, broken in a history by hand, is noticed, and nothing else is."""
+"""The check of the limit stress can fail: it detects each guarantee that a history breaks, and reports nothing else."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import pytest
 from tests.crash.bounds import Change
 from tests.crash.checker import Violation
 from tests.crash.handlers import HandlerRun, outlived, strays
-from tests.crash.replay import CAME, COMES, Lease, Replay, Told
+from tests.crash.replay import CAME, COMES, Event, Lease, Replay
 
 ONE, OTHER = "one-1 0 1000", "one-1 5 1000"
 PAID = "paid-1 0 {cost}"
 NEVER = 60_000
 
 
-def told(text: str) -> list[Told]:
-    """A history, an event per line: when, kind, job, detail; events are told by the server in this order."""
-    events: list[Told] = []
+def events(text: str) -> list[Event]:
+    """A history with one event per line: time, kind, job, detail. The events are in the order of the server."""
+    events: list[Event] = []
     for line in filter(str.strip, text.splitlines()):
         at, kind, job, *detail = line.split(None, 3)
-        events.append(Told(kind, job, int(at), *detail))
+        events.append(Event(kind, job, int(at), *detail))
     return events
 
 
 def replay(text: str, *changes: Change) -> Replay:
     """Replay a history under limits that were set before it."""
     found = Replay(dict(enumerate(changes)))
-    before = [Told("key-resumed", f"{word}{n}", 0) for n, _ in enumerate(changes) for word in (COMES, CAME)]
-    found.take_all([*before, *told(text)])
+    before = [Event("key-resumed", f"{word}{n}", 0) for n, _ in enumerate(changes) for word in (COMES, CAME)]
+    found.take_all([*before, *events(text)])
     return found
 
 
 def kinds(text: str, *changes: Change) -> list[str]:
-    """The kinds of what a history breaks."""
+    """Return the kinds of violations in a history."""
     return [one.kind for one in replay(text, *changes).violations]
 
 
@@ -58,7 +58,7 @@ SOUND = f"""
 """
 
 
-def test_a_sound_history_breaks_nothing() -> None:
+def test_a_correct_history_breaks_nothing() -> None:
     found = replay(SOUND)
     assert found.violations == []
     assert found.leases["a", 2] == Lease(20, 30, "retrying")
@@ -80,15 +80,15 @@ def test_a_sound_history_breaks_nothing() -> None:
         ("130  active    c", "", "step"),
     ],
 )
-def test_a_changed_history_is_noticed(old: str, new: str, kind: str | None) -> None:
+def test_a_changed_history_is_detected(old: str, new: str, kind: str | None) -> None:
     found = kinds(SOUND.replace(old, new))
     assert (kind in found) if kind else found == []
 
 
-def test_two_of_a_key_at_once_are_noticed_only_while_both_fences_are_valid() -> None:
+def test_two_runs_of_a_key_are_a_violation_only_while_both_fencing_tokens_are_valid() -> None:
     both = "0 added a {0}\n0 added b {0}\n1 active a\n{1}\n5 active b\n9 completed b\n{2}"
     assert kinds(both.format(ONE, "", "9 completed a")) == ["concurrency", "order"]
-    # Its lease was taken back, though its worker may run on.
+    # Its job was reclaimed, though its worker may continue.
     sound = both.format(OTHER, "4 stalled a 9\n4 failed a stalled", "")
     assert kinds(sound) == []
 
@@ -101,7 +101,7 @@ def test_a_limit_of_the_queue_counts_all_jobs() -> None:
     assert kinds(history.format("") + "9 completed a\n" + ends, limit) == ["concurrency"]
 
 
-def test_jobs_that_ran_when_a_limit_was_lowered_go_on_but_none_starts_beside_them() -> None:
+def test_no_job_starts_while_more_run_than_a_lowered_limit_permits() -> None:
     history = """
         0 added a some-1 0 1000
         0 added b some-1 0 1000
@@ -123,16 +123,16 @@ def test_jobs_that_ran_when_a_limit_was_lowered_go_on_but_none_starts_beside_the
         places = dict.fromkeys(("during", "before", "after"), "") | {where: "3 active c"}
         text = history.format(**places)
         found = Replay(dict(enumerate(limits)))
-        found.take_all([Told("key-resumed", "comes-0", 0), Told("key-resumed", "came-0", 0), *told(text)])
+        found.take_all([Event("key-resumed", "comes-0", 0), Event("key-resumed", "came-0", 0), *events(text)])
         return [one.kind for one in found.violations]
 
     assert with_start("after") == []
-    assert with_start("during") == [], "the old limit may have held"
+    assert with_start("during") == [], "the old limit may have applied"
     assert with_start("before") == ["concurrency"]
 
 
 def starts(*at: int, name: str = "paced-1 0 1000", last: str | None = None) -> str:
-    """A history of jobs that start at these instants, and end together."""
+    """A history of jobs that start at these times and end together."""
     ids = [f"j{n}" for n in range(len(at))]
     names = [name] * (len(at) - 1) + [last or name]
     lines = [f"0 added {job} {called}" for job, called in zip(ids, names, strict=True)]
@@ -144,7 +144,7 @@ MANY = Change("paced-1", "concurrency", (99,))
 RATE = Change("paced-1", "rate", (3, 100))
 
 
-def test_a_window_holds_its_last_instant_and_not_its_first() -> None:
+def test_a_window_includes_its_last_millisecond_but_not_its_first() -> None:
     assert kinds(starts(0, 50, 99, 100, 150), MANY, RATE) == []
     assert kinds(starts(0, 50, 99, 99, 150), MANY, RATE) == ["rate"]
     assert kinds(starts(0, 50, 99, 100, 149), MANY, RATE) == ["rate"]
@@ -161,15 +161,15 @@ MANY_PAID = Change("paid-1", "concurrency", (99,))
 
 
 def paid(*at: int, last: int = 1000) -> list[str]:
-    """What starts at these instants break, the last of which costs so much."""
+    """Return the violations of jobs that start at these times, of which the last one has this cost."""
     return kinds(starts(*at, name=PAID.format(cost=1000), last=PAID.format(cost=last)), MANY_PAID, BUCKET)
 
 
-def test_in_every_interval_the_costs_fit_what_the_bucket_held_and_got() -> None:
+def test_in_every_interval_the_costs_fit_the_content_and_refill_of_the_bucket() -> None:
     assert paid(0, 0, 0, 100, 200) == []
     assert paid(0, 0, 0, 99) == ["bucket"]
     assert paid(0, 0, 0, 100, 199) == ["bucket"]
-    assert paid(0, 1000, 1000, 1000, 1099) == ["bucket"], "what a full bucket is not given is not saved"
+    assert paid(0, 1000, 1000, 1000, 1099) == ["bucket"], "a full bucket does not save its refill"
 
 
 def test_a_job_above_the_capacity_starts_from_a_full_bucket_into_debt() -> None:
@@ -180,7 +180,7 @@ def test_a_job_above_the_capacity_starts_from_a_full_bucket_into_debt() -> None:
     assert kinds(debt.replace("700 active", "699 active"), MANY_PAID, BUCKET) == ["bucket"]
 
 
-def test_of_the_waiting_jobs_of_a_key_the_most_urgent_starts_and_of_these_the_first() -> None:
+def test_the_most_urgent_job_of_a_key_starts_first_and_the_oldest_among_equals() -> None:
     history = f"0 added a {OTHER}\n0 added b {ONE}\n0 added c {ONE}\n" + "\n".join(
         f"{at} active {{{n}}}\n{at} completed {{{n}}}" for n, at in enumerate((1, 2, 3))
     )
@@ -189,7 +189,7 @@ def test_of_the_waiting_jobs_of_a_key_the_most_urgent_starts_and_of_these_the_fi
     assert set(kinds(history.format("c", "b", "a"))) == {"order"}
 
 
-def test_a_delayed_job_comes_when_its_delay_is_over() -> None:
+def test_a_delayed_job_joins_the_order_at_the_end_of_its_delay() -> None:
     history = f"0 added a {ONE}\n0 added b {ONE}\n0 delayed a\n5 waiting a\n" + "\n".join(
         f"9 active {{{n}}}\n9 completed {{{n}}}" for n in range(2)
     )
@@ -197,31 +197,33 @@ def test_a_delayed_job_comes_when_its_delay_is_over() -> None:
     assert set(kinds(history.format("a", "b"))) == {"order"}
 
 
-def test_no_job_passes_one_that_rests_for_its_next_attempt() -> None:
+def test_no_job_overtakes_one_that_waits_for_its_next_attempt() -> None:
     history = f"0 added a {ONE}\n0 added b {ONE}\n1 active a\n{{}}\n9 active b\n9 completed b\n"
     history += "9 waiting a\n9 active a\n9 completed a"
     assert set(kinds(history.format("2 retrying a 50 again"))) == {"order"}
     assert set(kinds(history.format("2 delayed a"))) == {"order"}
     wide = Change("one-1", "concurrency", (2,))
-    assert kinds(history.format("2 retrying a 50 again"), wide) == [], "above one at a time later jobs may pass"
+    assert kinds(history.format("2 retrying a 50 again"), wide) == [], (
+        "with a higher concurrency later jobs may overtake"
+    )
 
 
 @pytest.mark.parametrize("pause", ["10 key-paused one-1 40", "10 active b\n10 limited b 40"])
-def test_nothing_starts_before_the_end_of_a_pause(pause: str) -> None:
+def test_no_job_starts_before_the_end_of_a_pause(pause: str) -> None:
     history = f"0 added b {ONE}\n{pause}\n{{}} active b\n90 completed b"
     assert kinds(history.format(50)) == []
     assert kinds(history.format(49)) == ["pause"]
     assert kinds(history.format("49 key-resumed one-1\n49")) == []
 
 
-def test_a_job_without_a_key_closes_the_queue() -> None:
+def test_a_rate_limited_job_without_a_key_stops_the_queue() -> None:
     history = f"0 added a - 0 1000\n0 added b {ONE}\n1 active a\n10 limited a 40\n{{}} active b\n90 completed b\n"
     history += "90 active a\n90 completed a"
     assert kinds(history.format(50)) == []
     assert kinds(history.format(49)) == ["pause"]
 
 
-def test_a_job_that_goes_away_or_expires_holds_up_nobody_and_comes_to_one_end() -> None:
+def test_a_removed_or_expired_job_blocks_no_other_job_and_has_one_end() -> None:
     history = f"0 added a {ONE}\n0 added b {ONE}\n0 added c {ONE}\n{{}}\n2 active c\n3 completed c"
     gone = replay(history.format("1 removed a key-waiting\n1 failed b expired"))
     assert gone.violations == []
@@ -235,7 +237,7 @@ def test_a_job_that_goes_away_or_expires_holds_up_nobody_and_comes_to_one_end() 
     ]
 
 
-def test_a_job_of_another_priority_takes_its_place_among_those() -> None:
+def test_a_job_with_a_changed_priority_joins_the_order_of_that_priority() -> None:
     history = f"0 added a {ONE}\n0 added b {OTHER}\n0 added c {OTHER}\n1 changed a priority 5\n" + "\n".join(
         f"{at} active {{{n}}}\n{at} completed {{{n}}}" for n, at in enumerate((1, 2, 3))
     )
@@ -246,12 +248,12 @@ def test_a_job_of_another_priority_takes_its_place_among_those() -> None:
 
 
 def strays_of(run: HandlerRun, lease: Lease) -> list[str]:
-    """The kinds of what this run breaks; monotonic time began at the wall clock's 100 s."""
+    """Return the kinds of violations of this run. Its monotonic clock began at 100 s of the wall clock."""
     found: list[Violation] = list(strays([run], {("a", 1): lease}, 100.0))
     return [one.kind for one in found]
 
 
-def test_a_handler_runs_within_the_interval_of_its_fence() -> None:
+def test_a_handler_runs_within_the_interval_of_its_fencing_token() -> None:
     lease = Lease(101_000, 102_000, "completed")
     assert strays_of(HandlerRun("a", 1, 1.0, 2.0), lease) == []
     assert strays_of(HandlerRun("a", 1, 0.99, 2.0), lease) == ["stray"]
@@ -259,7 +261,7 @@ def test_a_handler_runs_within_the_interval_of_its_fence() -> None:
     assert strays_of(HandlerRun("a", 2, 1.0, 2.0), lease) == ["fence"]
 
 
-def test_a_zombie_outlives_its_lease_and_is_no_fault() -> None:
+def test_a_zombie_that_continues_after_its_lease_is_not_a_violation() -> None:
     leases = {("a", 1): Lease(101_000, 102_000, "stalled")}
     run = HandlerRun("a", 1, 1.0, 2.5)
     assert list(strays([run], leases, 100.0)) == []

@@ -1,7 +1,7 @@
-"""A server that is killed while its disk stalls: what "fsync" confirmed is there, and only that.
+"""A server that is killed while its disk stalls keeps what "fsync" confirmed, and only that for certain.
 
-With an append-only file that is synced every second, the server holds back its writes while a sync is under way, up
-to two seconds, and answers nevertheless. A disk that keeps up makes that time too short to be hit.
+With an append-only file that is synced every second, the server delays its writes during a sync, up to two seconds, and
+still replies. On a disk that syncs in time this interval is too short for a test.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.servers import Server, eventually, standalone
 
 pytestmark = [
     pytest.mark.crash,
-    pytest.mark.skipif(sys.platform != "linux", reason="a single thread can be stopped on Linux only"),
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux can stop a single thread"),
 ]
 
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
@@ -42,7 +42,7 @@ def stalled_disk(pid: int) -> Generator[None]:
         yield
     finally:
         if libc.ptrace(PTRACE_DETACH, thread, None, None):
-            # It was killed meanwhile, and the server has not ended until this is seen.
+            # The server was killed while its thread was stopped. It ends only after the tracer has waited for it.
             os.waitpid(thread, WALL)
 
 
@@ -57,20 +57,20 @@ async def sync_is_under_way(server: Server) -> bool:
     return (await server.info("persistence"))["aof_pending_bio_fsync"] == "1"
 
 
-async def test_only_what_fsync_confirmed_is_sure_to_outlive_a_server_killed_on_a_stalled_disk() -> None:
+async def test_a_server_killed_on_a_stalled_disk_keeps_what_fsync_confirmed() -> None:
     async with everysec() as server, Queue[int, None]("stall", server.url) as queue:
         assert server.process is not None
         sure = [await queue.add("n", number, durability="fsync") for number in range(5)]
         with stalled_disk(server.process.pid):
-            await eventually(lambda: sync_is_under_way(server), "the server waits for its disk")
+            await eventually(lambda: sync_is_under_way(server), "the server must wait for its disk")
             hoped = await queue.add_bulk(("n", number) for number in range(100))
             unconfirmed = asyncio.create_task(queue.add("n", 0, durability="fsync"))
             done, _ = await asyncio.wait([unconfirmed], timeout=0.3)
-            assert not done, "nothing is confirmed while the disk does not answer"
+            assert not done, "nothing may be confirmed while the disk stalls"
             os.kill(server.process.pid, signal.SIGKILL)
         server.kill()
         await server.start()
-        # The call that had no answer is made again on the new server, and is confirmed now.
+        # The client repeats the unanswered call on the new server, which confirms it.
         sure.append(await unconfirmed)
         assert all([await queue.get_job(job.id) for job in sure])
         assert not all([await queue.get_job(job.id) for job in hoped if job.id != sure[-1].id])

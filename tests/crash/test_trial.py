@@ -1,10 +1,10 @@
-"""What a trial must notice: lost jobs, jobs whose id went to another one, jobs that failed, outcomes of strangers."""
+"""Violations that a trial must detect: lost jobs, reused ids, failed jobs, outcomes of another job."""
 
 from __future__ import annotations
 
 from tests.crash.checker import GIVEN_UP, PUT_OFF, JobEvents, Stock, Stored
 from tests.crash.journal import Line
-from tests.crash.replay import Told
+from tests.crash.replay import Event
 from tests.crash.trial import Evidence, count_events, failures, losses
 
 
@@ -17,29 +17,29 @@ def evidence(ended: dict[str, Stored], *lines: str) -> Evidence:
     return Evidence([Line(kind, 1, 0.0, words) for kind, *words in texts], {}, Stock(ended))
 
 
-def test_a_job_that_is_gone_is_lost() -> None:
+def test_a_missing_job_is_lost() -> None:
     found = list(losses(evidence({"1": stored("10")}, "added 1 10", "added 2 11")))
     assert [(one.kind, one.job) for one in found] == [("lost", "2")]
 
 
-def test_a_job_whose_id_another_one_has_is_lost() -> None:
+def test_a_job_whose_id_belongs_to_another_job_is_lost() -> None:
     found = list(losses(evidence({"1": stored("12")}, "added 1 10", "added 1 12")))
     assert [one.kind for one in found] == ["lost"]
     assert "job 10" in found[0].seen
 
 
-def test_a_job_that_stalled_too_often_has_failed_and_one_that_expired_has_not() -> None:
+def test_a_job_that_stalled_too_often_is_a_failure_but_an_expired_one_is_not() -> None:
     ended = {"1": stored("10", "failed", "stalled"), "2": stored("11", "failed", "expired")}
     assert [(one.kind, one.job) for one in failures(evidence(ended))] == [("failed", "1")]
 
 
-def test_an_outcome_of_the_job_that_had_the_id_before_is_noticed() -> None:
+def test_an_outcome_of_the_previous_job_of_an_id_is_detected() -> None:
     found = list(failures(evidence({"1": stored("12")}, "completed 1 1 10", "completed 1 1 12")))
     assert [(one.kind, one.job) for one in found] == [("strange", "1")]
 
 
-def test_what_a_handler_put_off_and_what_the_server_gave_up_are_told_apart() -> None:
+def test_delays_of_handlers_and_failures_by_the_server_are_counted_separately() -> None:
     kinds = ["added", "delayed", "waiting", "active", "delayed", "waiting", "active", "stalled", "waiting", "failed"]
-    counts = count_events(Told(kind, "1", 0) for kind in kinds)["1"]
+    counts = count_events(Event(kind, "1", 0) for kind in kinds)["1"]
     assert (counts[PUT_OFF], counts[GIVEN_UP], counts["delayed"]) == (1, 1, 2)
-    assert count_events([Told("active", "1", 0), Told("failed", "1", 1)])["1"] == JobEvents(active=1, failed=1)
+    assert count_events([Event("active", "1", 0), Event("failed", "1", 1)])["1"] == JobEvents(active=1, failed=1)

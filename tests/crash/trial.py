@@ -1,7 +1,7 @@
-"""A trial: workers and producers of one queue work while something disturbs their server or their link to it.
+"""A trial: workers and producers of one queue run while something disturbs their server or their link to it.
 
-The scenario disturbs; the trial starts and kills the processes, and compares what they wrote with the store. Each job's
-name is its serial number, so that a job that took over the id of a lost one is not mistaken for it.
+The scenario disturbs. The trial starts and kills the processes, and compares their journal with the store. The name of
+each job is its serial number, so that a new job with the id of a lost one is recognized.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tests.crash import checker
 from tests.crash.checker import GIVEN_UP, PUT_OFF, JobEvents, Stock, Violation
 from tests.crash.journal import FINAL_KINDS, History, Line, read_lines
 from tests.crash.queues import counts_of, pause
-from tests.crash.replay import Told, read_told
+from tests.crash.replay import Event, read_server_events
 from tests.crash.roles import ProducerRole, ReaderRole, Spec, WorkerRole
-from tests.crash.room import Base
+from tests.crash.workspace import Workspace
 
 MAX_STALLED = 12
 """Stalls after which a job fails. The few kills of a trial never hit one job that often."""
@@ -39,7 +39,7 @@ class Crew:
 
 @dataclass
 class Figures:
-    """The figures of one or more trials, and everything they broke."""
+    """The figures of one or more trials, and everything that they broke."""
 
     seed: int
     jobs: int = 0
@@ -50,14 +50,14 @@ class Figures:
     """Outcomes and leases of live workers that the store did not accept."""
     expired: int = 0
     longest_gap: float = 0.0
-    """Seconds between two starts while the trial went on."""
+    """Seconds between two starts during the trial."""
     broken: dict[str, int] = field(default_factory=dict[str, int])
     shown: list[str] = field(default_factory=list[str])
     complaints: str = ""
     seconds: float = 0.0
 
     def base_faults(self) -> dict[str, bool]:
-        """What every trial must show."""
+        """Return the rules of all trials that it breaks."""
         return {
             "no worker was killed": self.kills > 0,
             f"children complained: {self.complaints[-2000:]}": not self.complaints,
@@ -65,12 +65,12 @@ class Figures:
         }
 
     def faults(self) -> list[str]:
-        """Which rules it breaks; [] is a pass."""
+        """Return the rules that it breaks; an empty list is a pass."""
         return [fault for fault, passed in self.base_faults().items() if not passed]
 
     @property
     def counts(self) -> str:
-        """The figures that every trial has."""
+        """Return the figures of every trial in one line."""
         return (
             f"{self.jobs:,} acknowledged jobs, {self.runs:,} runs, {self.kills} workers killed, "
             f"{self.redeliveries:,} redeliveries, {self.refused} refused, {self.broken.get('lost', 0)} lost, "
@@ -82,28 +82,28 @@ class Figures:
 
 @dataclass
 class Evidence:
-    """What a trial left: the journal of its processes, the events and the store."""
+    """The data of a finished trial: the journal of its processes, the events and the store."""
 
     lines: list[Line]
     events: dict[str, JobEvents]
     stock: Stock
 
     def added(self) -> Iterable[tuple[str, str, float]]:
-        """Each acknowledged job: its id, its serial, and when its add returned."""
+        """Each acknowledged job: its id, its serial number, and the time when its add returned."""
         return ((line.words[0], line.words[1], line.at) for line in self.lines if line.kind == "added")
 
 
 class Trial:
-    """One queue, its workers and producers. `url` is where they connect to, `near` where the parent looks."""
+    """One queue, its workers and producers. They connect to `url`; the parent uses `near`."""
 
     def __init__(
-        self, base: Base, queue: str, url: str, figures: Figures, crew: Crew, deadline: float, near: str = ""
+        self, base: Workspace, queue: str, url: str, figures: Figures, crew: Crew, deadline: float, near: str = ""
     ) -> None:
         self.queue = queue
         self.url = url
         self.random = random.Random(f"{figures.seed} {queue}")
         self._near = near or url
-        self._base = base
+        self._workspace = base
         self._figures = figures
         self._crew = crew
         self._deadline = deadline
@@ -113,36 +113,38 @@ class Trial:
         self._next_kill = 0.0
 
     def start(self) -> None:
-        """Start the workers; from now on they are killed now and then."""
+        """Start the workers. From now on one of them is killed now and then."""
         self._hire()
         self._plan_kill()
 
     def produce(self, specs: list[Spec], *, at_once: int = 5, pace: float = 0.0) -> None:
         """Start a process that adds these jobs."""
-        role = ProducerRole(self.url, self.queue, self._base.journal, specs, at_once=at_once, pace=pace, goes_on=True)
+        role = ProducerRole(
+            self.url, self.queue, self._workspace.journal, specs, at_once=at_once, pace=pace, goes_on=True
+        )
         self.run_to_end(role)
 
     def run_to_end(self, role: Callable[[], None]) -> None:
-        """Start another process that adds jobs in its own way."""
-        self._producers.add(self._base.herd.fork(role))
+        """Start another process that adds jobs."""
+        self._producers.add(self._workspace.children.fork(role))
 
     @property
     def is_producing(self) -> bool:
-        """Whether a process adds jobs."""
+        """Return whether a process is adding jobs."""
         return bool(self._producers)
 
     def go_on(self, seconds: float) -> None:
-        """Let them work for this long."""
+        """Let the processes run for this time."""
         until = time.monotonic() + seconds
         self.go_on_until(lambda: time.monotonic() >= until, min(seconds, 0.05))
 
     def go_on_until(self, enough: Callable[[], bool], step: float = 0.05) -> None:
-        """Let them work until it is enough, and kill a worker now and then."""
+        """Let the processes run until the condition holds, and kill a worker now and then."""
         while not enough():
             self._reap(step)
             if self._workers and time.monotonic() >= self._next_kill:
                 victim = self.random.choice(sorted(self._workers))
-                self._base.herd.send(victim, signal.SIGKILL)
+                self._workspace.children.send(victim, signal.SIGKILL)
                 self._plan_kill()
             self._check_time()
 
@@ -151,17 +153,17 @@ class Trial:
         also: Callable[[Evidence], Iterable[Violation]] | None = None,
         excused: Callable[[Violation], bool] = lambda _: False,
     ) -> Evidence:
-        """Wait until no job is left, stop the workers, and prove the run."""
+        """Wait until no job is left, stop the workers, and check the run."""
         self.go_on_until(lambda: not self._producers)
         self._next_kill = float("inf")
         self.go_on_until(lambda: not any(asyncio.run(counts_of(self._near, self.queue)).values()), 0.1)
         workers, self._workers = self._workers, set()
         for worker in workers:
-            self._base.herd.send(worker, signal.SIGTERM)
+            self._workspace.children.send(worker, signal.SIGTERM)
         for worker in workers:
-            self._base.herd.wait_for(worker, 15)
-            if worker in self._base.herd.alive:
-                raise TimeoutError(f"a worker did not end:\n{self._base.complaints}")
+            self._workspace.children.wait_for(worker, 15)
+            if worker in self._workspace.children.alive:
+                raise TimeoutError(f"a worker did not end:\n{self._workspace.complaints}")
         evidence = self._collect()
         self._judge(evidence, also, excused)
         return evidence
@@ -174,50 +176,50 @@ class Trial:
             role = WorkerRole(
                 self.url,
                 self.queue,
-                self._base.journal,
+                self._workspace.journal,
                 concurrency=crew.concurrency,
                 lease=crew.lease,
                 max_stalled=MAX_STALLED,
                 grace=5.0,
                 poll=crew.poll,
             )
-            self._workers.add(self._base.herd.fork(role))
+            self._workers.add(self._workspace.children.fork(role))
 
     def _plan_kill(self) -> None:
         self._next_kill = time.monotonic() + self.random.uniform(0.5, 1.5) * self._crew.kill_every
 
     def _reap(self, patience: float) -> None:
-        for ended in self._base.herd.reap(max(patience, 0.001)):
+        for ended in self._workspace.children.reap(max(patience, 0.001)):
             if ended.pid in self._workers:
                 self._workers.discard(ended.pid)
                 if ended.status != -signal.SIGKILL:
-                    raise RuntimeError(f"a worker ended with {ended.status}:\n{self._base.complaints}")
+                    raise RuntimeError(f"a worker ended with {ended.status}:\n{self._workspace.complaints}")
                 self._figures.kills += 1
                 self._hire()
             elif ended.pid in self._producers:
                 self._producers.discard(ended.pid)
                 if ended.status:
-                    raise RuntimeError(f"a producer ended with {ended.status}:\n{self._base.complaints}")
+                    raise RuntimeError(f"a producer ended with {ended.status}:\n{self._workspace.complaints}")
             else:
-                raise RuntimeError(f"another child ended with {ended.status}:\n{self._base.complaints}")
+                raise RuntimeError(f"another child ended with {ended.status}:\n{self._workspace.complaints}")
 
     def _check_time(self) -> None:
         if time.monotonic() > self._deadline:
             counts = asyncio.run(counts_of(self._near, self.queue))
-            raise TimeoutError(f"{self.queue} is not done in time: {counts}\n{self._base.complaints}")
+            raise TimeoutError(f"{self.queue} is not done in time: {counts}\n{self._workspace.complaints}")
 
     # -- the proof ------------------------------------------------------------------------------------------------
 
     def _collect(self) -> Evidence:
-        path = self._base.directory / f"events-{self.queue}"
+        path = self._workspace.directory / f"events-{self.queue}"
         asyncio.run(pause(self._near, self.queue))
-        reader = self._base.herd.fork(ReaderRole(self._near, self.queue, path))
-        ended = self._base.herd.wait_for(reader, 30)
+        reader = self._workspace.children.fork(ReaderRole(self._near, self.queue, path))
+        ended = self._workspace.children.wait_for(reader, 30)
         if ended is None or ended.status:
-            raise RuntimeError(f"the events were not read: {ended}\n{self._base.complaints}")
+            raise RuntimeError(f"the events were not read: {ended}\n{self._workspace.complaints}")
         stock = asyncio.run(checker.read_stock(self._near, self.queue))
-        events = count_events(read_told(path))
-        return Evidence(read_lines(self._base.journal)[self._skipped :], events, stock)
+        events = count_events(read_server_events(path))
+        return Evidence(read_lines(self._workspace.journal)[self._skipped :], events, stock)
 
     def _judge(
         self,
@@ -240,45 +242,47 @@ class Trial:
         figures.shown += [" ".join(one) for one in found[: checker.SHOWN]]
         figures.jobs += len(list(evidence.added()))
         figures.runs += sum(len(starts) for starts in history.starts.values())
-        figures.redeliveries += sum(told["stalled"] for told in evidence.events.values())
+        figures.redeliveries += sum(counts["stalled"] for counts in evidence.events.values())
         figures.refused += history.refused
         figures.expired += sum(one.reason == "expired" for one in evidence.stock.ended.values())
         starts = [line.at for line in evidence.lines if line.kind == "start"]
         gap = max((after - before for before, after in pairwise(starts)), default=0.0)
         figures.longest_gap = max(figures.longest_gap, gap)
-        figures.complaints = self._base.complaints
+        figures.complaints = self._workspace.complaints
 
 
-def count_events(history: Iterable[Told]) -> dict[str, JobEvents]:
-    """Count the events of each job; what the handler put off and what the server gave up are kinds of their own."""
+def count_events(history: Iterable[Event]) -> dict[str, JobEvents]:
+    """Count the events of each job. Delays of handlers and failures by the server are separate kinds."""
     found: dict[str, JobEvents] = {}
     running: set[str] = set()
-    for told in history:
-        counts = found.setdefault(told.job, JobEvents())
-        counts[told.kind] += 1
-        if told.kind == "delayed" and told.job in running:
+    for event in history:
+        counts = found.setdefault(event.job, JobEvents())
+        counts[event.kind] += 1
+        if event.kind == "delayed" and event.job in running:
             counts[PUT_OFF] += 1
-        if told.kind == "failed" and told.job not in running:
+        if event.kind == "failed" and event.job not in running:
             counts[GIVEN_UP] += 1
-        if told.kind == "active":
-            running.add(told.job)
-        elif told.kind != "waiting":
-            running.discard(told.job)
+        if event.kind == "active":
+            running.add(event.job)
+        elif event.kind != "waiting":
+            running.discard(event.job)
     return found
 
 
 def losses(evidence: Evidence) -> Iterable[Violation]:
-    """Acknowledged jobs that the store does not have in a final state."""
+    """Return acknowledged jobs that the store does not have in a final state."""
     ended = evidence.stock.ended
     for job, serial, _ in evidence.added():
         if job not in ended:
-            yield Violation("lost", job, f"job {serial} was added, but is in no final state")
+            yield Violation("lost", job, f"job {serial} was added, but is not in a final state")
         elif ended[job].name != serial:
-            yield Violation("lost", job, f"job {serial} was added, but its id is that of job {ended[job].name}")
+            yield Violation("lost", job, f"job {serial} was added, but its id belongs to job {ended[job].name}")
 
 
 def failures(evidence: Evidence) -> Iterable[Violation]:
-    """Jobs that failed, though no handler raised and no kill was aimed at them; and ends that belong to another job."""
+    """Return jobs that failed although no handler raised and no kill targeted them, and ends that belong to another
+    job.
+    """
     for job, stored in evidence.stock.ended.items():
         if stored.state != "completed" and stored.reason != "expired":
             yield Violation("failed", job, f"{stored}: {dict(evidence.events.get(job, {}))}")
@@ -286,4 +290,6 @@ def failures(evidence: Evidence) -> Iterable[Violation]:
         if line.kind in FINAL_KINDS:
             job, _, name = line.words
             if job in evidence.stock.ended and evidence.stock.ended[job].name != name:
-                yield Violation("strange", job, f"an outcome of job {name} was accepted, the job is now another one")
+                yield Violation(
+                    "strange", job, f"an outcome of job {name} was accepted, but the id now belongs to another job"
+                )

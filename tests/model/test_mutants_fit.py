@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from glidemq_async.functions import loader
-from tests.crash.squall import DEFECTS
+from tests.crash.limit_stress import DEFECTS
 from tests.model.mutants import MUTANTS, RARE
 from tests.model.running import library
 

@@ -1,6 +1,6 @@
-"""Masses: thousands of job schedulers whose slots come in one instant, and thousands of jobs that expire in it.
+"""Masses: thousands of job schedulers with the same fire time, and thousands of jobs that expire at that time.
 
-The clock jumps from before the slots to after them. Workers, which also fire the slots, are killed meanwhile.
+The clock jumps over the fire times. Workers, which also fire the schedulers, are killed during the run.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tests.crash.checker import Violation
 from tests.crash.journal import Journal
 from tests.crash.queues import shift_clock
 from tests.crash.roles import KEEP_ALL, Payload, connect_to, payload, run_loop
-from tests.crash.room import Room, open_room
 from tests.crash.trial import Crew, Evidence, Figures, Trial
+from tests.crash.workspace import ServerWorkspace, open_workspace
 
-QUEUE: Final = "masses"
+QUEUE: Final = "mass-schedules"
 HOUR: Final = timedelta(hours=1)
 SHORT, LONG = HOUR / 2, 4 * HOUR
-"""How long jobs may wait: those of the short time have expired after the jump, the others have not."""
+"""How long jobs may wait. The jobs with the short time have expired after the jump, the others have not."""
 AT_ONCE: Final = 50
 
 
 @dataclass(frozen=True)
 class Size:
-    """How many job schedulers, and how many jobs that expire and as many that might; `seconds` bounds the run."""
+    """The number of job schedulers, of jobs that expire, and of as many jobs that might; `seconds` bounds the run."""
 
     schedulers: int = 20_000
     expiring: int = 5_000
@@ -45,21 +45,21 @@ class Outcome(Figures):
     unjustly: int = 0
     """Jobs that expired before their time."""
     seconds_to_fire: float = 0.0
-    """From the slot until the last of the jobs had started."""
+    """Seconds from the fire time until the last of the jobs had started."""
 
     def faults(self) -> list[str]:
-        """Which rules it breaks; [] is a pass."""
+        """Return the rules that it breaks; an empty list is a pass."""
         rules = {
             **self.base_faults(),
-            f"{self.expired} jobs expired, {self.expiring} had to": self.expired == self.expiring,
+            f"{self.expired} jobs expired instead of {self.expiring}": self.expired == self.expiring,
         }
         return [fault for fault, passed in rules.items() if not passed]
 
     @property
     def line(self) -> str:
-        """The run in one line."""
+        """Return the summary of the run in one line."""
         return (
-            f"masses: {self.fired:,} job schedulers fired in one instant, their jobs and the others started within "
+            f"mass schedules: {self.fired:,} job schedulers fired in one instant, all jobs started within "
             f"{self.seconds_to_fire:.1f} s; {self.expired:,} of {self.expiring:,} jobs expired, {self.unjustly} "
             f"before their time; {self.counts}"
         )
@@ -67,7 +67,7 @@ class Outcome(Figures):
 
 @dataclass(frozen=True)
 class SchedulersRole:
-    """A process that creates job schedulers with the same slot, and writes down each one that was acknowledged."""
+    """A process that creates job schedulers with the same fire time, and notes each acknowledged one in the journal."""
 
     url: str
     journal: Journal
@@ -75,7 +75,7 @@ class SchedulersRole:
     slot: datetime
 
     def __call__(self) -> None:
-        """Create them all."""
+        """Create all schedulers."""
         run_loop(self._create_all(), fast=True)
 
     async def _create_all(self) -> None:
@@ -93,27 +93,29 @@ class SchedulersRole:
                         keep_completed=KEEP_ALL,
                         keep_failed=KEEP_ALL,
                     )
-                    # The job of the slot is as good as added.
+                    # The job of the fire time counts as added.
                     self.journal.write("added", f"s{number}@{round(self.slot.timestamp() * 1000)}", f"s{number}")
 
             await asyncio.gather(*(create() for _ in range(AT_ONCE)))
 
 
-def masses(size: Size, seed: int = 0) -> Outcome:
-    """Run on a server whose library has a clock that can be moved."""
+def mass_schedules(size: Size, seed: int = 0) -> Outcome:
+    """Run on a server whose library has a movable clock."""
     began, outcome = time.monotonic(), Outcome(seed, expiring=size.expiring)
-    with open_room() as room:
-        trial = Trial(room, QUEUE, room.url, outcome, Crew(concurrency=50, kill_every=0.3), began + size.seconds)
+    with open_workspace() as workspace:
+        trial = Trial(
+            workspace, QUEUE, workspace.url, outcome, Crew(concurrency=50, kill_every=0.3), began + size.seconds
+        )
         slot = (datetime.now(tz=UTC) + HOUR).replace(microsecond=0)
-        trial.run_to_end(SchedulersRole(room.url, room.journal, range(0, size.schedulers, 2), slot))
-        trial.run_to_end(SchedulersRole(room.url, room.journal, range(1, size.schedulers, 2), slot))
+        trial.run_to_end(SchedulersRole(workspace.url, workspace.journal, range(0, size.schedulers, 2), slot))
+        trial.run_to_end(SchedulersRole(workspace.url, workspace.journal, range(1, size.schedulers, 2), slot))
         trial.go_on_until(lambda: not trial.is_producing)
-        asyncio.run(_add_mortals(room, size))
-        asyncio.run(shift_clock(room.url, QUEUE, (HOUR + timedelta(minutes=1)).total_seconds()))
+        asyncio.run(_add_mortals(workspace, size))
+        asyncio.run(shift_clock(workspace.url, QUEUE, (HOUR + timedelta(minutes=1)).total_seconds()))
         jumped = time.monotonic()
         trial.start()
-        # Until a slot is fired nothing waits: the end of the work is not the end of the trial.
-        trial.go_on_until(lambda: asyncio.run(_have_fired(room.url, size.schedulers + 2 * size.expiring)), 0.2)
+        # Until a scheduler fires, no job waits. So the trial must not end when no job waits.
+        trial.go_on_until(lambda: asyncio.run(_have_fired(workspace.url, size.schedulers + 2 * size.expiring)), 0.2)
         evidence = trial.finish(lambda evidence: _misfires(evidence, outcome, size))
         starts = [line.at for line in evidence.lines if line.kind == "start"]
         outcome.seconds_to_fire = max(starts) - jumped
@@ -121,14 +123,14 @@ def masses(size: Size, seed: int = 0) -> Outcome:
     return outcome
 
 
-async def _add_mortals(room: Room, size: Size) -> None:
-    """Add jobs that expire before the jump, and jobs that do not; their names are their serials."""
-    async with connect_to(room.url) as storage, Queue[Payload, int](QUEUE, storage) as queue:
+async def _add_mortals(workspace: ServerWorkspace, size: Size) -> None:
+    """Add jobs that expire before the jump, and jobs that do not. Their names are their serial numbers."""
+    async with connect_to(workspace.url) as storage, Queue[Payload, int](QUEUE, storage) as queue:
         for ttl, prefix in ((SHORT, "short"), (LONG, "long")):
             options = JobOptions(ttl=ttl, keep_completed=KEEP_ALL, keep_failed=KEEP_ALL)
             names = [f"{prefix}{number}" for number in range(size.expiring)]
             for job in await queue.add_bulk([(name, payload(), options) for name in names]):
-                room.journal.write("added", job.id, job.name)
+                workspace.journal.write("added", job.id, job.name)
 
 
 async def _have_fired(url: str, count: int) -> bool:
@@ -141,7 +143,7 @@ def _misfires(evidence: Evidence, outcome: Outcome, size: Size) -> Iterable[Viol
     fired = {job for job in evidence.stock.ended if job.startswith("s")}
     outcome.fired = len(fired)
     if len(fired) != size.schedulers:
-        yield Violation("fired", "", f"{len(fired)} slots were fired, there were {size.schedulers}")
+        yield Violation("fired", "", f"{len(fired)} schedulers fired instead of {size.schedulers}")
     for job, stored in evidence.stock.ended.items():
         expired = stored.reason == "expired"
         if expired and not stored.name.startswith("short"):

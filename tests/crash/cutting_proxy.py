@@ -1,4 +1,4 @@
-"""A proxy that cuts connections at one kind of call: before it arrives, after it was made, or inside its reply."""
+"""A proxy that cuts connections at one kind of call: before its arrival, after its run, or inside its reply."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CUTS: Final[tuple[Cut, ...]] = ("before", "after", "inside")
 
 
 class CuttingProxy:
-    """Forwards bytes between unix sockets; `arm` makes it cut at the next request that holds a text."""
+    """Forwards bytes between unix sockets. `arm` makes it cut at the next request that contains a text."""
 
     def __init__(self, upstream: str, path: str, draw: random.Random) -> None:
         self.path = path
@@ -27,12 +27,12 @@ class CuttingProxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def arm(self, marker: bytes, *cuts: Cut) -> None:
-        """Cut at the next requests with this text, one after the other."""
+        """Cut at the next requests that contain this text, in this order."""
         self._marker, self._next = marker, list(cuts)
         self._idle.clear()
 
     async def all_made(self) -> None:
-        """Wait until every armed cut was made."""
+        """Wait until every armed cut has been made."""
         await self._idle.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,7 +86,7 @@ class CuttingProxy:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncGenerator[CuttingProxy]:
-        """Serve for the time of the block."""
+        """Serve while the block runs."""
         server = await asyncio.start_unix_server(self._serve, self.path)
         try:
             yield self
@@ -103,5 +103,5 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while data := await reader.read(1 << 20):
             writer.write(data)
             await writer.drain()
-    # The server ended the connection, so it ends for the client too.
+    # The server closed the connection, so the proxy closes it for the client.
     writer.transport.abort()

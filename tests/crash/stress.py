@@ -1,6 +1,6 @@
-"""The storm: workers and producers die all the time, some sleep past their leases, and every job must end once.
+"""The stress run: workers and producers die all the time, some sleep past their leases, and every job must end once.
 
-The parent forks, kills and reaps; it runs no event loop while children live. What it proves is in checker.py.
+The parent forks, kills and reaps. It runs no event loop while children live. checker.py checks the run.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from tests.crash.roles import (
     WorkerRole,
     payload,
 )
-from tests.crash.room import Room, open_room
+from tests.crash.workspace import ServerWorkspace, open_workspace
 
 LEASE = 1.0
 WORKER_POINTS = [point for point in POINTS if point not in ADD_POINTS]
-#: A worker may end by SIGTERM itself: it came before the worker could take it.
+# : A worker may end by SIGTERM itself if the signal came before it installed its handler.
 ENDED_WELL = (0, -signal.SIGTERM)
 Fate: TypeAlias = Literal["random", "point", "stop", "zombie"]
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large a storm is; `seconds` bounds all of it."""
+    """The size of a run; `seconds` bounds all of it."""
 
     jobs: int = 20_000
     kills: int = 1_000
@@ -52,7 +52,7 @@ class Size:
 
 @dataclass
 class Outcome:
-    """The figures of a storm, and everything it broke."""
+    """The figures of a run, and everything that it broke."""
 
     seed: int
     jobs: int = 0
@@ -70,11 +70,11 @@ class Outcome:
     complaints: str = ""
 
     def faults(self) -> list[str]:
-        """Why this run proves nothing, or what it disproves; [] is a pass."""
+        """Return the reasons why this run proves nothing, or the rules that it breaks; an empty list is a pass."""
         never_hit = [point for point in POINTS if not self.points.get(point)]
         rules = {
-            f"nobody died at {', '.join(never_hit)}": not never_hit,
-            "few kills hit a worker with jobs in hand": self.kills_with_work * 2 >= self.kills,
+            f"no process died at {', '.join(never_hit)}": not never_hit,
+            "few kills hit a worker with running jobs": self.kills_with_work * 2 >= self.kills,
             "no zombie had an outcome refused": self.refused > 0,
             f"children complained: {self.complaints[-2000:]}": not self.complaints,
             f"broken: {self.broken} {self.shown}": not self.broken,
@@ -83,22 +83,22 @@ class Outcome:
 
     @property
     def line(self) -> str:
-        """The run in one line."""
+        """Return the summary of the run in one line."""
         return (
-            f"crash storm: {self.kills:,} kills ({self.kills_with_work:,} with jobs in hand), {self.zombies} zombies, "
+            f"crash stress: {self.kills:,} kills ({self.kills_with_work:,} with running jobs), {self.zombies} zombies, "
             f"{self.jobs:,} jobs, {self.runs:,} runs, {self.redeliveries:,} redeliveries, {self.refused:,} refused, "
             f"{self.broken.get('lost', 0)} lost, {self.broken.get('doubled', 0)} doubled, "
             f"{sum(self.broken.values())} broken in all, {self.seconds:.0f} s, seed {self.seed}"
         )
 
 
-class Storm:
+class Stress:
     """One run."""
 
-    queue = "storm"
+    queue = "stress"
 
-    def __init__(self, room: Room, size: Size, outcome: Outcome) -> None:
-        self._room = room
+    def __init__(self, workspace: ServerWorkspace, size: Size, outcome: Outcome) -> None:
+        self._workspace = workspace
         self._size = size
         self._random = random.Random(outcome.seed)
         self._plan: list[tuple[float, int, signal.Signals]] = []
@@ -109,7 +109,7 @@ class Storm:
         self._again: list[Spec] = []
         self._serial = 0
         self._acknowledged: set[str] = set()
-        self._reader: JournalReader = room.journal.reader()
+        self._reader: JournalReader = workspace.journal.reader()
         self._deadline = time.monotonic() + size.seconds
         self.history = History()
         self.outcome = outcome
@@ -117,9 +117,9 @@ class Storm:
     # -- the children ---------------------------------------------------------------------------------------------
 
     def rage(self) -> None:
-        """Kill until enough have died and enough was added, then let the rest end in peace."""
-        events = self._room.directory / "events"
-        reader = self._room.herd.fork(ReaderRole(self._room.url, self.queue, events))
+        """Kill until enough processes have died and enough jobs were added, then let the others end undisturbed."""
+        events = self._workspace.directory / "events"
+        reader = self._workspace.children.fork(ReaderRole(self._workspace.url, self.queue, events))
         while self._goes_on():
             self._top_up()
             self._carry_out()
@@ -128,9 +128,9 @@ class Storm:
             self._check_time()
         self._end_children(reader)
         self._calm_down()
-        asyncio.run(pause(self._room.url, self.queue))
-        if self._room.herd.wait_for(reader, 20) is None:
-            raise TimeoutError("the reader of the events did not come to the end")
+        asyncio.run(pause(self._workspace.url, self.queue))
+        if self._workspace.children.wait_for(reader, 20) is None:
+            raise TimeoutError("the reader of the events did not reach the end")
 
     def _goes_on(self) -> bool:
         outcome, size = self.outcome, self._size
@@ -152,9 +152,9 @@ class Storm:
             point = self._points.next()
             fate = "zombie" if point == "renew.lost" else "stop" if point in SHUTDOWN_POINTS else fate
         role = WorkerRole(
-            self._room.url,
+            self._workspace.url,
             self.queue,
-            self._room.journal,
+            self._workspace.journal,
             concurrency=self._size.concurrency,
             lease=LEASE,
             grace=self._random.choice([0.0, 0.1, 0.5]),
@@ -162,7 +162,7 @@ class Storm:
             nth=self._random.choice([1, 1, 2, 3]) if fate == "point" else 1,
             fast=self._random.random() < 0.5,
         )
-        pid = self._room.herd.fork(role)
+        pid = self._workspace.children.fork(role)
         self._workers[pid] = fate
         self._plan_death(pid, fate)
 
@@ -196,12 +196,12 @@ class Storm:
     def _carry_out(self) -> None:
         while self._plan and self._plan[0][0] <= time.monotonic():
             _, pid, number = heapq.heappop(self._plan)
-            if self._room.herd.send(pid, number) and number == signal.SIGCONT:
+            if self._workspace.children.send(pid, number) and number == signal.SIGCONT:
                 self.outcome.zombies += 1
 
     def _reap(self) -> None:
         rest = self._plan[0][0] - time.monotonic() if self._plan else 0.05
-        for ended in self._room.herd.reap(min(max(rest, 0.001), 0.05)):
+        for ended in self._workspace.children.reap(min(max(rest, 0.001), 0.05)):
             if ended.pid in self._producers:
                 self._producer_ended(ended.pid, ended.status)
             elif ended.pid in self._workers:
@@ -209,9 +209,9 @@ class Storm:
                 if ended.status == -signal.SIGKILL:
                     self.outcome.kills += 1
                 elif ended.status not in ENDED_WELL:
-                    raise RuntimeError(f"a worker ended with {ended.status}:\n{self._room.complaints}")
+                    raise RuntimeError(f"a worker ended with {ended.status}:\n{self._workspace.complaints}")
             else:
-                raise RuntimeError(f"a child that was left alone ended:\n{self._room.complaints}")
+                raise RuntimeError(f"a child ended without a signal:\n{self._workspace.complaints}")
 
     # -- adding ---------------------------------------------------------------------------------------------------
 
@@ -220,14 +220,14 @@ class Storm:
         specs += [self._new_spec() for _ in range(self._size.batch - len(specs))]
         dies = self._random.random() < 0.3
         role = ProducerRole(
-            self._room.url,
+            self._workspace.url,
             self.queue,
-            self._room.journal,
+            self._workspace.journal,
             specs,
             point=self._add_points.next() if dies else "",
             nth=self._random.randint(1, 6),
         )
-        pid = self._room.herd.fork(role)
+        pid = self._workspace.children.fork(role)
         self._producers[pid] = specs
         self._at(time.monotonic() + 20.0, pid, signal.SIGKILL)
 
@@ -237,21 +237,23 @@ class Storm:
         sleep = draw.choices((0.0, draw.uniform(0.01, 0.1), draw.uniform(0.1, 0.6)), (20, 50, 30))[0]
         return {
             "serial": self._serial,
-            # Half have an id of their own; a number as one makes the generated ids step aside.
+            # Half of the jobs have a custom id. Numbers among them make the server skip generated ids.
             "job_id": draw.choice([None, f"own-{self._serial}"]),
             "delay": draw.uniform(0.01, 1.0) if draw.random() < 0.05 else None,
-            "told": payload(sleep, failures=draw.choices((0, 1, 2, 3), (90, 6, 2, 2))[0], fatal=draw.random() < 0.02),
+            "payload": payload(
+                sleep, failures=draw.choices((0, 1, 2, 3), (90, 6, 2, 2))[0], fatal=draw.random() < 0.02
+            ),
         }
 
     def _producer_ended(self, pid: int, status: int) -> None:
         specs = self._producers.pop(pid)
         self._read()
-        # An add of unknown outcome is repeated with its id, which may then turn out to exist.
+        # An add of unknown outcome is repeated with its id. The job may then turn out to exist.
         self._again = [spec for spec in specs if str(spec["serial"]) not in self._acknowledged]
         if status == -signal.SIGKILL:
             self.outcome.producers_killed += 1
         elif status:
-            raise RuntimeError(f"a producer ended with {status}:\n{self._room.complaints}")
+            raise RuntimeError(f"a producer ended with {status}:\n{self._workspace.complaints}")
         elif self._again:
             raise RuntimeError(f"a producer has ended, but {len(self._again)} of its adds were not acknowledged")
 
@@ -265,61 +267,63 @@ class Storm:
 
     def _check_time(self) -> None:
         if time.monotonic() > self._deadline:
-            counts = asyncio.run(counts_of(self._room.url, self.queue))
+            counts = asyncio.run(counts_of(self._workspace.url, self.queue))
             raise TimeoutError(
                 f"not done within {self._size.seconds:g} s: {self.outcome.kills} kills, "
-                f"{len(self._acknowledged)} jobs, {counts}\n{self._room.complaints}"
+                f"{len(self._acknowledged)} jobs, {counts}\n{self._workspace.complaints}"
             )
 
     def _end_children(self, reader: int) -> None:
-        for pid in self._room.herd.alive - {reader}:
-            self._room.herd.send(pid, signal.SIGKILL)
+        for pid in self._workspace.children.alive - {reader}:
+            self._workspace.children.send(pid, signal.SIGKILL)
         while self._workers or self._producers:
             self._plan.clear()
-            for ended in self._room.herd.reap(0.05):
+            for ended in self._workspace.children.reap(0.05):
                 self.outcome.kills += self._workers.pop(ended.pid, None) is not None
                 self._producers.pop(ended.pid, None)
             self._check_time()
 
     def _calm_down(self) -> None:
-        """Two workers in peace take what is left."""
-        role = WorkerRole(self._room.url, self.queue, self._room.journal, concurrency=100, lease=LEASE, grace=5.0)
-        workers = [self._room.herd.fork(role) for _ in range(2)]
-        while any(asyncio.run(counts_of(self._room.url, self.queue)).values()):
-            self._room.herd.reap(0.1)
+        """Let two undisturbed workers finish the remaining jobs."""
+        role = WorkerRole(
+            self._workspace.url, self.queue, self._workspace.journal, concurrency=100, lease=LEASE, grace=5.0
+        )
+        workers = [self._workspace.children.fork(role) for _ in range(2)]
+        while any(asyncio.run(counts_of(self._workspace.url, self.queue)).values()):
+            self._workspace.children.reap(0.1)
             self._check_time()
         for pid in workers:
-            self._room.herd.send(pid, signal.SIGTERM)
+            self._workspace.children.send(pid, signal.SIGTERM)
         for pid in workers:
-            ended = self._room.herd.wait_for(pid, 10)
+            ended = self._workspace.children.wait_for(pid, 10)
             if ended is not None and ended.status not in ENDED_WELL:
-                raise RuntimeError(f"a worker left in peace ended with {ended.status}:\n{self._room.complaints}")
+                raise RuntimeError(f"an undisturbed worker ended with {ended.status}:\n{self._workspace.complaints}")
 
     def prove(self) -> None:
-        """Compare the history, the events and the store."""
-        self._prove(checker.read_events(self._room.directory / "events"))
+        """Compare the journal, the events and the store."""
+        self._prove(checker.read_events(self._workspace.directory / "events"))
 
     def _prove(self, events: dict[str, checker.JobEvents]) -> None:
         self._read()
         history, outcome = self.history, self.outcome
-        stock = asyncio.run(checker.read_stock(self._room.url, self.queue))
+        stock = asyncio.run(checker.read_stock(self._workspace.url, self.queue))
         broken = [*checker.violations(history, events, stock), *self._more_violations()]
         outcome.broken = checker.summarize(broken)
         outcome.shown = [" ".join(one) for one in broken[: checker.SHOWN]]
         outcome.jobs = len(history.added)
         outcome.runs = sum(len(starts) for starts in history.starts.values())
-        outcome.redeliveries = sum(told["stalled"] for told in events.values())
+        outcome.redeliveries = sum(counts["stalled"] for counts in events.values())
         outcome.refused = history.refused
         outcome.points = dict(sorted(history.points.items()))
         outcome.kills_with_work = sum(count > 0 for count in history.in_hand.values())
-        outcome.complaints = self._room.complaints
+        outcome.complaints = self._workspace.complaints
 
     def _more_violations(self) -> list[checker.Violation]:
         return []
 
 
 class _Turns:
-    """Goes round the points, so that each gets its share."""
+    """Cycles through the failpoints, so that each one gets its share."""
 
     def __init__(self, points: Sequence[str], draw: random.Random) -> None:
         self._points = points
@@ -332,14 +336,14 @@ class _Turns:
         return self._left.pop()
 
 
-def storm(size: Size, seed: int) -> Outcome:
-    """Run one storm on a server of its own; raises TimeoutError, or RuntimeError when a child broke by itself."""
+def stress(size: Size, seed: int) -> Outcome:
+    """Run one stress run on a new server; raises TimeoutError, or RuntimeError when a child failed by itself."""
     began = time.monotonic()
-    with open_room() as room:
+    with open_workspace() as workspace:
         if not size.fenced:
-            asyncio.run(switch_fencing_off(room.url, Storm.queue))
+            asyncio.run(switch_fencing_off(workspace.url, Stress.queue))
         outcome = Outcome(seed)
-        run = Storm(room, size, outcome)
+        run = Stress(workspace, size, outcome)
         run.rage()
         run.prove()
     outcome.seconds = time.monotonic() - began

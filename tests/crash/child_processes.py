@@ -1,6 +1,6 @@
-"""Children forked from a warm image: started, signalled and reaped by a parent that runs no event loop.
+"""Children forked from a warm image. A parent without an event loop starts, signals and reaps them.
 
-Only processes that were started here are ever signalled, and only until they have been reaped.
+The parent signals only processes that it started, and only until it has reaped them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
 
 
 class Exit(NamedTuple):
-    """How a child ended: `status` as an exit code, or minus the number of the signal."""
+    """The end of a child: `status` is its exit code, or minus the number of the signal."""
 
     pid: int
     status: int
     at: float
 
 
-class Herd:
-    """The children of one parent; leaving the block kills those that are left."""
+class ChildProcesses:
+    """The children of one parent. Leaving the block kills the remaining ones."""
 
     def __init__(self, log: Path) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self.alive: set[int] = set()
 
     def __enter__(self) -> Self:
-        # What is imported by now is shared with every child; a collection in one would copy it.
+        # Every child shares the modules that are imported now. A garbage collection in a child would copy them.
         gc.collect()
         gc.freeze()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -56,7 +56,7 @@ class Herd:
         gc.unfreeze()
 
     def fork(self, work: Callable[[], None]) -> int:
-        """Run `work` in a child; its exit code is 0 when `work` returns, 1 when it raises."""
+        """Run `work` in a child. Its exit code is 0 when `work` returns, 1 when it raises."""
         parent = os.getpid()
         pid = os.fork()
         if pid:
@@ -67,7 +67,7 @@ class Herd:
             self._settle_in(parent)
             work()
             status = 0
-        except BaseException:  # noqa: BLE001 - nothing of the parent's may run on in a child
+        except BaseException:  # noqa: BLE001 - no code of the parent may run in a child after `work`
             traceback.print_exc()
         finally:
             sys.stderr.flush()
@@ -84,14 +84,14 @@ class Herd:
         os.dup2(self._log, 2)
 
     def send(self, pid: int, number: signal.Signals) -> bool:
-        """Send a signal; False when the child has been reaped already."""
+        """Send a signal. Return False if the child has already been reaped."""
         if pid not in self.alive:
             return False
         os.kill(pid, number)
         return True
 
     def reap(self, patience: float) -> list[Exit]:
-        """The children that have ended; waits up to `patience` seconds for one."""
+        """Return the children that have ended. Waits up to `patience` seconds for one."""
         ended = self._ended()
         if not ended and patience > 0:
             signal.sigtimedwait({signal.SIGCHLD}, patience)
@@ -108,7 +108,7 @@ class Herd:
         return ended
 
     def wait_for(self, pid: int, patience: float) -> Exit | None:
-        """Wait for one child and drop what else ends meanwhile; None when it has not ended in time."""
+        """Wait for one child and discard other ends. Return None if it has not ended in time."""
         deadline = time.monotonic() + patience
         while pid in self.alive and (rest := deadline - time.monotonic()) > 0:
             for one in self.reap(rest):

@@ -1,4 +1,4 @@
-"""The place of one crash run: a directory with a server of its own, a journal and a log of the children."""
+"""The files of one crash run: a directory with a server, a journal and a log of the children."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.crash.herd import Herd
+from tests.crash.child_processes import ChildProcesses
 from tests.crash.journal import Journal
 from tests.support.servers import Server
 
 
 @dataclass(frozen=True)
-class Base:
+class Workspace:
     """A directory with a journal, and the children of a run."""
 
     directory: Path
     journal: Journal
-    herd: Herd
+    children: ChildProcesses
 
     @property
     def complaints(self) -> str:
-        """What the children wrote to their standard error."""
+        """Return the output of the children on standard error."""
         return (self.directory / "children.log").read_text()
 
 
 @dataclass(frozen=True)
-class Room(Base):
-    """A base with a server."""
+class ServerWorkspace(Workspace):
+    """A run directory with a server."""
 
     server: Server
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """The URL of the server."""
         return self.server.url
 
 
 @contextlib.contextmanager
-def open_base() -> Generator[Base]:
-    """Make everything ready to fork; all of it ends with the block."""
-    # Short, since a unix socket lives there.
+def open_base() -> Generator[Workspace]:
+    """Prepare the run so that it can fork. The block ends all of it."""
+    # A short path, because it contains a unix socket.
     directory = Path(tempfile.mkdtemp(prefix="gmq-"))
     try:
         journal = Journal(directory / "journal")
-        with Herd(directory / "children.log") as herd:
-            yield Base(directory, journal, herd)
+        with ChildProcesses(directory / "children.log") as children:
+            yield Workspace(directory, journal, children)
         journal.close()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def open_room(*options: str, unix: bool = True) -> Generator[Room]:
-    """Start a server, on a unix socket or a loopback port, beside a base; it ends with the block."""
+def open_workspace(*options: str, unix: bool = True) -> Generator[ServerWorkspace]:
+    """Start a server on a unix socket or a loopback port for a run directory. It ends with the block."""
     with open_base() as base:
         server = Server(base.directory, options, unix=unix)
         try:
             asyncio.run(server.start())
-            yield Room(base.directory, base.journal, base.herd, server)
+            yield ServerWorkspace(base.directory, base.journal, base.children, server)
         finally:
             server.kill()
