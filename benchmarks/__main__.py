@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import report, sizes
+from . import readme, report, sizes
 from .scenarios import SCENARIOS
 from .spark import runner
 from .suite import run_suite
@@ -63,10 +63,12 @@ def main(given: Sequence[str] | None = None) -> int:
         print(report.terminal(figures))
     output: Path | None = asked.output
     if output is None and not small and not asked.only:
-        output = report.ROOT / "docs" / "reports" / "bench.md"
+        output = readme.REPORT
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(report.page(figures, rounds, about), encoding="utf-8")
+    if output == readme.REPORT:
+        readme.main()
     return 1 if asked.check and not all(verdict.met for verdict in judge(figures)) else 0
 
 

@@ -124,6 +124,12 @@ from conversions import convert
 }
 
 AT: Final = {
+    ("README", 1): """
+from app import mq
+
+background = mq.worker(handle_signals=False)
+await background.start()
+""",
     ("services", 3): """
 metrics = Prometheus()
 worker = Worker("emails", process, url, handle_signals=False, instrumentation=[metrics])
@@ -133,9 +139,10 @@ asyncio.get_running_loop().call_later(0.3, worker.stop)
 
 AFTER: Final = {
     "README": """
-async with lifespan(api), mq.worker(handle_signals=False):
+async with api.router.lifespan_context(api):
     added = await signup("ada@example.com")
     assert await send_email.result(added["job"], timeout=10) == "Welcome, ada@example.com"
+await background.close()
 """,
     "queues": "await background.close(); await queue.close()",
     "dead-letters": "await queue.close()",
@@ -226,15 +233,15 @@ def client() -> Client:
 
 PYTEST_AT: Final = {
     ("testing", 0): """
-async def sign_up(queue: Any, to: str) -> None:
+async def sign_up(to: str) -> None:
+    await send_email.add(to)
+""",
+    ("testing", 1): """
+async def welcome(queue: Any, to: str) -> None:
     await queue.add("welcome", {"to": to})
 
 
-async def send_email(job: Any) -> str:
+async def process(job: Any) -> str:
     return "sent"
-""",
-    ("testing", 1): """
-async def sign_up(to: str) -> None:
-    await send_email.add(to)
 """,
 }
