@@ -1,1 +1,1 @@
-"""What the queue costs, measured beside a bare streams loop and a naive library in the same run: `make bench`."""
+"""Measures the cost of the queue next to a bare streams loop and a naive library in the same run: `make bench`."""

@@ -18,13 +18,18 @@ from .targets import judge
 
 def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the queue.")
-    parser.add_argument("--quick", action="store_true", help="one small round in under 30 s; writes no page")
+    parser.add_argument("--quick", action="store_true", help="run one small round in under 30 s and write no page")
     parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--rounds", type=int, help="how often everything is measured (5; with --quick 1)")
+    parser.add_argument("--rounds", type=int, help="the number of rounds (5; with --quick 1)")
     parser.add_argument(
-        "--only", metavar="WORD", action="append", help="only scenarios whose name contains WORD; spark: its own part"
+        "--only",
+        metavar="WORD",
+        action="append",
+        help="run only scenarios whose name contains WORD; 'spark' runs the Spark part",
     )
-    parser.add_argument("--rows", type=int, default=100_000, help="rows that the Spark part writes (100,000)")
+    parser.add_argument(
+        "--rows", type=int, default=100_000, help="the number of rows that the Spark part writes (100,000)"
+    )
     parser.add_argument("--json", action="store_true", help="print every figure of every round as JSON")
     parser.add_argument("--check", action="store_true", help="exit with status 1 when a target is missed")
     parser.add_argument("--output", type=Path, help="the page to write (docs/reports/bench.md)")
@@ -32,7 +37,7 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _spark(asked: argparse.Namespace) -> int:
-    """Measure the Spark part, which never runs with the others: it needs Java, and minutes to be warm."""
+    """Measure the Spark part. It never runs with the others, because it needs Java and minutes to warm up."""
     lacking = runner.why_not()
     if lacking:
         _say(f"!!! the Spark part did NOT run: {lacking}")
@@ -47,7 +52,7 @@ def _say(line: str) -> None:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run the benchmarks; answers the exit status."""
+    """Run the benchmarks; return the exit status."""
     asked = _arguments(given)
     small = asked.quick or asked.tiny
     chosen = sizes.TINY if asked.tiny else sizes.QUICK if asked.quick else sizes.FULL

@@ -1,4 +1,4 @@
-"""How fast jobs are added: one by one, by many callers at once, in bulk."""
+"""The rate of adding jobs: one by one, by many concurrent callers, and in bulk."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .meter import Meter, Rows
 CALLERS: Final = 50
 
 OptionsOf: TypeAlias = Callable[[int], JobOptionsDict]
-"""The options of the n-th job."""
+"""Return the options of the n-th job."""
 
 
 async def add_concurrently(
     queue: Queue[Any, Any], jobs: int, callers: int, options_of: OptionsOf | None = None
 ) -> list[float]:
-    """Let callers add one job after the other, all at once; answers the latencies in seconds."""
+    """Let concurrent callers add one job after the other; return the latencies in seconds."""
     latencies: list[float] = []
 
     async def caller(first: int) -> None:
@@ -49,7 +49,7 @@ async def _add(bench: Bench, row: str, jobs: int, callers: int) -> Rows:
 
 
 async def add_one_by_one(bench: Bench, jobs: int) -> Rows:
-    """Add with one caller that waits for each answer."""
+    """Add with one caller that waits for each reply."""
     return await _add(bench, "add, one by one", jobs, 1)
 
 

@@ -1,4 +1,4 @@
-"""What every scenario starts from: its server, a queue of its own, a payload, and a worker process to talk to."""
+"""The common parts of all scenarios: a server, a new queue, a payload, and a worker process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def open_bench(socket: str) -> AsyncGenerator[Bench]:
 
 
 def open_queue(bench: Bench) -> Queue[Any, Any]:
-    """The queue that is measured."""
+    """Return the queue that is measured."""
     return Queue[Any, Any](QUEUE, bench.url)
 
 
@@ -55,17 +55,17 @@ async def fill(queue: Queue[Any, Any], jobs: int) -> None:
 def expect(what: str, found: int, wanted: int) -> None:
     """Void a run that lost or repeated jobs."""
     if found != wanted:
-        raise RuntimeError(f"{what}: expected {wanted} jobs, found {found}; the run is void")
+        raise RuntimeError(f"{what}: {found} jobs instead of {wanted}; the run is void")
 
 
 class Peer:
-    """A worker in a process of its own, idle when this is handed out."""
+    """A worker in a separate process. It is idle when the block begins."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def finish(self) -> dict[str, float]:
-        """Stop the worker; answers the wall-clock instant at which each job's handler started, by job id."""
+        """Stop the worker; return the wall-clock time at which each job's handler started, by job id."""
         output, _ = await self._process.communicate(b"\n")
         if self._process.returncode:
             raise RuntimeError(f"the worker process ended with status {self._process.returncode}")
@@ -80,7 +80,7 @@ class Peer:
 
 @contextlib.asynccontextmanager
 async def worker_process(bench: Bench, *, workers: int = 1, concurrency: int = 100) -> AsyncGenerator[Peer]:
-    """Start idle workers in another process, which end with this block."""
+    """Start idle workers in another process. They end with this block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.peer", bench.url, str(workers), str(concurrency), stdin=PIPE, stdout=PIPE
     )

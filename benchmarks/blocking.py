@@ -1,4 +1,4 @@
-"""How fast jobs are added by code without an event loop: `queue.sync` in one thread, in bulk, and in many threads."""
+"""The rate of adding jobs from code without an event loop: `queue.sync` in one thread, in bulk, and in many threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BULK: Final = 100
 
 
 async def add_sync(bench: Bench, jobs: int) -> Rows:
-    """Add with `queue.sync`, in its own loop and not in that of the benchmark."""
+    """Add with `queue.sync`, in its own loop and not in the loop of the benchmark."""
     rows: Rows = {}
     for row, work, jobs_of in (
         ("add, .sync, one by one", _one_by_one, jobs),
@@ -34,7 +34,7 @@ async def add_sync(bench: Bench, jobs: int) -> Rows:
         finally:
             await asyncio.to_thread(queue.sync.close)
     async with open_queue(bench) as queue:
-        # Its neighbour, on the same number of jobs in the same calls.
+        # The row to compare with: the same number of jobs in the same calls.
         seconds = [await _timed(queue) for _ in range(jobs // BULK)]
         rows[f"add_bulk of {BULK}"] = latency_metrics(seconds)
     return rows

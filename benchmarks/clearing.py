@@ -1,4 +1,4 @@
-"""Removing very many jobs: how long one step keeps the server, in its own processor time."""
+"""The removal of very many jobs: the processor time of the server for each step."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ COMPLETED: Final = Completed(b"\xc0", Retention())
 
 
 async def drain_steps(bench: Bench, jobs: int) -> Rows:
-    """Drain a queue in which so many jobs wait."""
+    """Drain a queue in which this many jobs wait."""
     async with open_queue(bench) as queue:
         functions = await _fill(queue, jobs)
         return {"drain in steps": await _steps(bench, jobs, functions, _drain)}
 
 
 async def clean_steps(bench: Bench, jobs: int) -> Rows:
-    """Clean a queue in which so many jobs are completed."""
+    """Clean a queue in which this many jobs are completed."""
     async with open_queue(bench) as queue:
         functions = await _fill(queue, jobs)
         await _complete(functions)
@@ -48,7 +48,7 @@ async def _fill(queue: Queue[Any, Any], jobs: int) -> Functions:
 
 
 async def _complete(functions: Functions) -> None:
-    """Claim and complete every job, without a worker: what it does is measured elsewhere."""
+    """Claim and complete every job without a worker. Other scenarios measure the worker."""
     channel = RequestChannel("bench")
     running: list[ClaimedJob] = []
     while True:
@@ -93,6 +93,6 @@ async def _steps(
 
 
 async def _processor_seconds(bench: Bench) -> float:
-    """What the server's main thread has spent: unlike wall time, it is the same on a busy machine."""
+    """The processor time of the server's main thread. Unlike wall time, it is the same on a busy machine."""
     text = as_text(await ask(bench.wire, "INFO", "cpu"))
     return sum(map(float, re.findall(r"used_cpu_(?:user|sys)_main_thread:([\d.]+)", text)))

@@ -1,7 +1,7 @@
-"""What calls cost when a million jobs wait: one fill for each kind of job, and everything that is measured on it.
+"""The cost of calls while a million jobs wait: one fill for each kind of job, and all measurements on it.
 
-The queue is driven by calls of the functions, without a worker: the server's share is what is measured. A second queue
-on the same server holds few jobs; the two take turns.
+Function calls drive the queue without a worker, because the server's share is measured. A second queue on the same
+server holds few jobs. The two queues take turns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHUNK: Final = 500
 CHUNKS: Final = 40
 SHALLOW: Final = 1_000
 LEASE_MS: Final = 600_000
-# Where a claimed job tells its route: a keyed one that never ran before, and any other.
+# The field of a claimed job that holds its route: for a keyed job that never ran, and for any other job.
 CHANGES: Final = {"revoke": "revokeJob", "change_priority": "changePriority", "remove": "removeJob"}
 DATA: Final[bytes] = msgpack.packb(PAYLOAD)
 COMPLETED: Final = Completed(msgpack.packb(RESULT))
@@ -40,7 +40,7 @@ TURNS: Final = ("plain", "keyed")
 
 
 class Driven:
-    """A queue that is driven by calls of its functions, without a worker."""
+    """A queue that is driven by function calls, without a worker."""
 
     def __init__(self, queue: Queue[Any, Any], name: str, options_of: Callable[[int], JobOptionsDict]) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Driven:
         self.added = 0
 
     async def add(self, jobs: int, batch: int = BATCH) -> None:
-        """Add jobs, with as many in each call as `batch` says."""
+        """Add jobs, `batch` of them in each call."""
         for start in range(0, jobs, batch):
             count = min(batch, jobs - start)
             await self.functions.add_jobs([self._request(self.added + number) for number in range(count)])
@@ -75,19 +75,19 @@ class Driven:
             running = reply.jobs
 
     async def change(self, change: str, job_id: str) -> str:
-        """Make one change to a waiting job; answers its word."""
+        """Make one change to a waiting job; return its reply code."""
         if change == "change_priority":
             return await self.functions.change_priority(job_id, 7)
         return await self.functions.change_job("revokeJob" if change == "revoke" else "removeJob", job_id)
 
 
 def _key_of(job: ClaimedJob) -> str | None:
-    """The key of a claimed job, which workers send with its fencing token."""
+    """Return the key of a claimed job, which workers send with its fencing token."""
     return route_of(job.history.route).key if job.history else None
 
 
 async def _turns(bench: Bench, kind: str, queues: Sequence[tuple[str, Driven]], chunks: int) -> Rows:
-    """Let the queues take turns at adding and working; medians of what each turn cost."""
+    """Let the queues take turns at adding and working; return the medians of the turns' costs."""
     found: dict[str, list[ServerCost]] = {}
     for _ in range(chunks):
         for depth, queue in queues:
@@ -107,7 +107,7 @@ def _medians(costs: Sequence[ServerCost]) -> Metrics:
 
 
 async def _changes(bench: Bench, kind: str, queue: Driven, count: int) -> Rows:
-    """Revoke, change and remove waiting jobs all over the queue; what each call took the server."""
+    """Revoke, change and remove waiting jobs in all parts of the queue; return the server's time for each call."""
     rows: Rows = {}
     middle = queue.added // 2
     step = middle // (len(CHANGES) * count)

@@ -1,4 +1,4 @@
-"""How fast one worker process empties a full queue, and what a job's whole life costs."""
+"""The rate at which one worker process empties a full queue, and the cost of a job's whole life."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .meter import Meter, Metrics, Rows
 CONCURRENCY: Final = 100
 
 Prepare: TypeAlias = Callable[[Queue[Any, Any]], Awaitable[None]]
-"""What is set up before the first job is added."""
+"""Preparations before the first job is added."""
 
 
 async def _drain(bench: Bench, queue: Queue[Any, Any], handler: Handler, concurrency: int) -> Meter:
@@ -67,8 +67,8 @@ async def live(
 ) -> Rows:
     """Add by a hundred callers, then claim and complete at concurrency 100, with events and kept results.
 
-    Only addJob is called in the first part and settleAndClaim in the second (but for one sweep a second), so the
-    parts show what each function costs.
+    The first part calls only addJob, and the second one only settleAndClaim (except one sweep per second). So the
+    parts show the cost of each function.
     """
     jobs -= jobs % CONCURRENCY
 
@@ -88,11 +88,11 @@ async def live(
 
 
 async def whole_life(bench: Bench, jobs: int) -> Rows:
-    """The life of plain jobs."""
+    """Measure the life of plain jobs."""
     return await live(bench, jobs)
 
 
 def together(*parts: Metrics) -> Metrics:
-    """The figures of work that is done one part after the other."""
+    """Return the figures of parts that run one after the other."""
     summed = {name: sum(part[name] for part in parts) for name in ("client_us", "command_us", "server_us", "calls")}
     return summed | {"rate": 1 / sum(1 / part["rate"] for part in parts)}

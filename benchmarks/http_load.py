@@ -1,7 +1,7 @@
-"""A load generator for the example services, in a process of its own: `python -m benchmarks.http_load PORT`.
+"""A load generator for the example services, in a separate process: `python -m benchmarks.http_load PORT`.
 
-Each client is one kept connection that has one request out at a time. With a rate, requests have due times, and a
-latency is counted from the due time: what a slow answer holds up counts as slow too. Prints one JSON object.
+Each client is one persistent connection with one request at a time. With a rate, requests have due times, and a
+latency counts from the due time. So a slow response also makes the delayed requests slow. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POINTS: Final = (50, 90, 95, 99, 99.9, 100)
 
 
 class Client(asyncio.Protocol):
-    """One connection: sends a request, reads its answer, reports both to the load."""
+    """One connection: sends a request, reads its response, reports both to the load."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -32,11 +32,11 @@ class Client(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # What uvloop hands over is one, and is no instance of the class.
+        # The transport of uvloop implements the interface, but it is not an instance of the class.
         self.transport = cast("asyncio.Transport", transport)
 
     def send(self, number: int, due: float) -> None:
-        """Send one request, which was due at this time."""
+        """Send one request that was due at this time."""
         assert self.transport is not None
         self._number, self._due = number, due
         self.transport.write(self._load.request(number))
@@ -60,7 +60,7 @@ def _length(head: bytes) -> int:
 
 
 class Load:
-    """So many requests from so many clients, at a rate or as fast as answers come."""
+    """A number of requests from a number of clients, at a rate or as fast as responses come."""
 
     def __init__(self, path: str, first: int, requests: int, rate: float) -> None:
         self._head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
@@ -78,7 +78,7 @@ class Load:
         self.broken = 0
 
     def request(self, number: int) -> bytes:
-        """The bytes of one request."""
+        """Return the bytes of one request."""
         body = f'{{"number":{self._first + number},"item":"tea"}}'
         return f"{self._head}{len(body)}\r\n\r\n{body}".encode()
 
@@ -104,8 +104,8 @@ class Load:
             client.send(number, due)
 
     def answered(self, client: Client, number: int, status: int, due: float) -> None:
-        """An answer has come."""
-        # Not the loop's own time, which is of whole milliseconds.
+        """Note a response."""
+        # The loop's own time has a resolution of only one millisecond with uvloop.
         self.latencies.append(perf_counter() - due)
         if status == 202:
             self.accepted.append(self._first + number)
@@ -114,7 +114,7 @@ class Load:
         self._next(client)
 
     def lost(self, client: Client, waiting: bool) -> None:  # noqa: ARG002
-        """A connection has ended; whatever was asked on it is not known to have happened."""
+        """Note the end of a connection. The outcome of its open request is unknown."""
         self.broken += waiting
         if not self.done.is_set():
             self._left -= 1
@@ -122,7 +122,7 @@ class Load:
                 self.done.set()
 
     def report(self) -> dict[str, object]:
-        """What came of it; latencies in milliseconds."""
+        """Return the results; latencies in milliseconds."""
         seconds = perf_counter() - self._begun
         ordered = sorted(self.latencies) or [0.0]
         at = {str(point): _milliseconds(ordered, point) for point in POINTS}
@@ -162,7 +162,7 @@ async def _run(asked: argparse.Namespace) -> dict[str, object]:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Make the load and print what came of it."""
+    """Generate the load and print the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.http_load")
     parser.add_argument("port", type=int)
     parser.add_argument("--path", default="/orders")

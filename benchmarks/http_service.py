@@ -1,6 +1,7 @@
-"""The FastAPI example with a clock in it: `python -m benchmarks.http_service PORT FILE` serves until it is stopped.
+"""The FastAPI example with a clock: `python -m benchmarks.http_service PORT FILE` serves until it is stopped.
 
-What it writes at its end says, for each million of order numbers, how long every `add` took and what the process spent.
+At its end it writes, for each million of order numbers, the time of every `add` and the processor time of the
+process.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PHASE: Final = 1_000_000
 
 
 class Clock:
-    """Times the adds of each phase, and the processor's time between its first add and its last."""
+    """Times the adds of each phase, and the processor time between its first and its last add."""
 
     def __init__(self) -> None:
         self.adds: defaultdict[int, list[float]] = defaultdict(list)
@@ -46,7 +47,7 @@ class Clock:
         return timed
 
     def write(self, file: Path) -> None:
-        """Write what was found."""
+        """Write the measurements."""
         found = {
             phase: {"adds": adds, "processor": self.spent[phase][1] - self.spent[phase][0]}
             for phase, adds in self.adds.items()
@@ -68,7 +69,8 @@ def main(port: str, file: str) -> None:
     spec.loader.exec_module(module)
     clock = Clock()
     Queue.add = clock.around(Queue.add)  # type: ignore[method-assign, assignment]  # pyright: ignore[reportAttributeAccessIssue]
-    # uvicorn raises the signal again once it has shut down, and that must not be the end of this process yet.
+    # uvicorn raises the signal again after its shutdown. It must not end this process before the measurements are
+    # written.
     signal.signal(signal.SIGTERM, _ignore)
     uvicorn.run(module.app, port=int(port), loop="uvloop", http="httptools", access_log=False, log_level="warning")
     clock.write(Path(file))

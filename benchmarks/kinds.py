@@ -1,4 +1,4 @@
-"""The kinds of jobs: what each is added with, and what the whole life of one costs beside a plain one's."""
+"""The kinds of jobs: the options of each one, and the cost of its whole life relative to a plain job."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from .meter import Rows
 LEVELS: Final = 5
 MANY_KEYS: Final = 10_000
 FEW_KEYS: Final = 100
-# So high that they hold nobody back: what it costs to look at them is measured.
+# So high that they never delay a job. The benchmark measures the cost of checking them.
 AMPLE: Final = 1_000_000
 
 
 def plain(_number: int) -> JobOptionsDict:
-    """No option."""
+    """Return no option."""
     return {}
 
 
 def prioritized(number: int) -> JobOptionsDict:
-    """One of a few levels."""
+    """Return one of a few priorities."""
     return {"priority": 1 + number % LEVELS}
 
 
 def lifo(_number: int) -> JobOptionsDict:
-    """Before all others."""
+    """Put the job ahead of all others."""
     return {"lifo": True}
 
 
 def keyed(number: int) -> JobOptionsDict:
-    """One of many keys."""
+    """Return one of many keys."""
     return {"key": f"k{number % MANY_KEYS}"}
 
 
 def few_keys(number: int) -> JobOptionsDict:
-    """One of a few keys, as many as jobs run at once."""
+    """Return one of a few keys, as many as jobs run concurrently."""
     return {"key": f"k{number % FEW_KEYS}"}
 
 

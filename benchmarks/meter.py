@@ -1,4 +1,4 @@
-"""Measuring one stretch of work: wall time, processor time of this process, and what the server spent on it."""
+"""Measures a section of work: wall time, processor time of this process, and the time of the server."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FUNCTION_CALLS: Final = ("fcall", "fcall_ro")
 
 
 class Meter:
-    """Measures the body of an `async with`; the figures are there afterwards.
+    """Measures the body of an `async with`. The figures are available afterwards.
 
-    `commands` names the commands whose time counts as the server's work: those that come from the client, since
-    a function's time includes the commands it runs.
+    `commands` names the commands whose time counts as the server's work. These are the commands of the client,
+    because the time of a function includes the commands that it runs.
     """
 
     def __init__(self, wire: Wire, commands: Sequence[str] = FUNCTION_CALLS) -> None:
@@ -49,11 +49,11 @@ class Meter:
 
     @property
     def calls(self) -> int:
-        """How many of the counted commands the server executed."""
+        """Return how many of the counted commands the server executed."""
         return sum(self.cost.calls.get(command, 0) for command in self._commands)
 
     def metrics(self, jobs: int, latencies: Sequence[float] = ()) -> Metrics:
-        """The figures per job; latencies in seconds."""
+        """Return the figures per job; latencies in seconds."""
         command_seconds = sum(self.cost.seconds.get(command, 0.0) for command in self._commands)
         found = {
             "rate": jobs / self.seconds,
@@ -65,17 +65,17 @@ class Meter:
         return found | latency_metrics(latencies)
 
     def inner(self, jobs: int) -> Metrics:
-        """Microseconds per job of each command that ran, those inside functions included."""
+        """Return the microseconds per job of each command, including commands inside functions."""
         return {name: seconds / jobs * 1e6 for name, seconds in self.cost.seconds.items() if seconds}
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that at least `percent` of all values do not exceed."""
+    """Return the smallest value that at least `percent` of all values do not exceed."""
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
 def latency_metrics(seconds: Sequence[float]) -> Metrics:
-    """p50 and p99 in microseconds; nothing when there are no values."""
+    """Return p50 and p99 in microseconds, or nothing when there are no values."""
     if not seconds:
         return {}
     return {"p50_us": percentile(seconds, 50) * 1e6, "p99_us": percentile(seconds, 99) * 1e6}

@@ -1,6 +1,7 @@
 """The process of idle workers: `python -m benchmarks.peer URL WORKERS CONCURRENCY`.
 
-Prints "ready" once all workers stand idle; a line on stdin ends it, and it prints when each handler started.
+Prints "ready" once all workers are idle. A line on stdin ends the process, which then prints the start time of each
+handler.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from glidemq_async.storage import open_storage
 
 from .bench import PAYLOAD, QUEUE
 
-# Long enough that no worker polls or renews while it is measured; sweeps go on.
+# Long enough that no worker polls or renews during the measurement. Sweeps continue.
 QUIET_SECONDS: Final = 600.0
 
 
 async def main(url: str, workers: int, concurrency: int) -> None:
-    """Run the workers until the parent speaks."""
+    """Run the workers until the parent writes a line."""
     started: dict[str, float] = {}
 
     async def note(job: Job[Any, Any]) -> object:
@@ -46,7 +47,7 @@ async def main(url: str, workers: int, concurrency: int) -> None:
         for worker in team:
             await worker.start()
         await asyncio.gather(*(worker.until_empty() for worker in team))
-        await asyncio.sleep(0.2)  # the last of them registers as idle
+        await asyncio.sleep(0.2)  # the last worker registers as idle
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         await asyncio.gather(*(worker.close() for worker in team))

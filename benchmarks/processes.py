@@ -1,4 +1,4 @@
-"""What a process of its own costs a job: the way there and back, and how long the first and every other one starts."""
+"""The cost of a subprocess for a job: the round trip, and the start of the first and of every other process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def nothing(job: Job[Any, Any]) -> None:
 
 
 async def subprocess_trip(bench: Bench, jobs: int) -> Rows:
-    """Hand small jobs to a warm process, one after the other; then a request and its reply through the whole worker."""
+    """Send small jobs to a warm process, one after the other; then make requests through the whole worker."""
     trips: list[float] = []
     replies: list[float] = []
     async with open_queue(bench) as queue:
@@ -45,7 +45,7 @@ async def subprocess_trip(bench: Bench, jobs: int) -> Rows:
 
 
 async def subprocess_start(bench: Bench, starts: int) -> Rows:
-    """Start an executor, and then one process after the other: each runs one job."""
+    """Start an executor, and then one process after the other. Each one runs one job."""
     rows: Rows = {}
     async with open_queue(bench) as queue:
         job = await queue.add("job", PAYLOAD, delay=3_600)

@@ -1,6 +1,6 @@
-"""The yardstick: bare streams loops in the same process model, which keep no record, no event and no result.
+"""The reference for rates: bare streams loops in the same process model, without records, events or results.
 
-`raw` is the loop one writes with redis-py: pipelines of 100 XADD; XREADGROUP COUNT 100 and a pipeline of one XACK per
+`raw` is the usual loop with redis-py: pipelines of 100 XADD; XREADGROUP COUNT 100 and a pipeline of one XACK per
 job. `raw, batched` acknowledges and deletes a batch with one XACK and one XDEL. `raw, bare connection` does the same
 over the library's own connection class, which parses nothing.
 """
@@ -32,7 +32,7 @@ async def _create_group(bench: Bench) -> None:
     await ask(bench.wire, "XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM")
 
 
-# The types of redis-py leave its replies open.
+# The types of redis-py do not define the types of replies.
 async def _client_fill(client: Any, jobs: int) -> None:
     for start in range(0, jobs, BATCH):
         pipeline = client.pipeline(transaction=False)
@@ -72,13 +72,13 @@ async def _with_client(bench: Bench, jobs: int, batched: bool) -> tuple[Meter, M
 
 
 async def raw(bench: Bench, jobs: int) -> Rows:
-    """With redis-py, one XACK per job."""
+    """Drain with redis-py, one XACK per job."""
     adding, draining = await _with_client(bench, jobs, batched=False)
     return {"raw add": adding.metrics(jobs), "raw drain": draining.metrics(jobs)}
 
 
 async def raw_batched(bench: Bench, jobs: int) -> Rows:
-    """With redis-py, one XACK and one XDEL per batch."""
+    """Drain with redis-py, one XACK and one XDEL per batch."""
     _, draining = await _with_client(bench, jobs, batched=True)
     return {"raw drain, batched": draining.metrics(jobs)}
 
@@ -117,7 +117,7 @@ async def _bare_drain(bench: Bench) -> int:
 
 
 async def raw_bare(bench: Bench, jobs: int) -> Rows:
-    """Over the bare connection, one XACK and one XDEL per batch."""
+    """Drain over the bare connection, one XACK and one XDEL per batch."""
     await _create_group(bench)
     async with Meter(bench.wire, ["xadd"]) as adding:
         await _bare_fill(bench, jobs)

@@ -42,14 +42,14 @@ Table = list[list[str]]
 
 
 def number(value: float) -> str:
-    """A figure with as many digits as it deserves."""
+    """Format a figure with a suitable number of digits."""
     if abs(value) >= 1_000:
         return f"{value:,.0f}"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def spread_text(spread: Spread | None) -> str:
-    """Median and range."""
+    """Format the median and the range."""
     if spread is None:
         return ""
     if spread.least == spread.most:
@@ -58,7 +58,7 @@ def spread_text(spread: Spread | None) -> str:
 
 
 def main_table(figures: Figures) -> Table:
-    """A line per row that has any of the columns."""
+    """Return a line for each row that has one of the columns."""
     lines: Table = [["", *(title for _, title in COLUMNS)]]
     for row in figures.rows:
         metrics = figures.metrics(row)
@@ -68,16 +68,16 @@ def main_table(figures: Figures) -> Table:
 
 
 def ratio_table(figures: Figures, rows: Sequence[str], yardsticks: Sequence[str]) -> Table:
-    """Rates as shares of the bare loops'."""
+    """Return rates as shares of the rates of the bare loops."""
     lines: Table = [["jobs/s as a share of", *yardsticks]]
     lines += [[row, *(spread_text(figures.ratio(row, to, "rate")) for to in yardsticks)] for row in rows]
     return lines
 
 
 def kinds_table(figures: Figures) -> Table:
-    """What each kind of job costs beside a plain one."""
+    """Return the cost of each kind of job relative to a plain job."""
     metrics = {"server CPU": "server_us", "server commands": "command_us", "p50": "p50_us"}
-    lines: Table = [["beside a plain job", *metrics]]
+    lines: Table = [["relative to a plain job", *metrics]]
     pairs = [(row, "whole life") for row in LIVES] + [(row, "idle, plain: add -> handler") for row in IDLE_KINDS]
     pairs.append(("delayed: due -> handler", "idle: add -> handler"))
     lines += [[row, *(spread_text(figures.ratio(row, to, name)) for name in metrics.values())] for row, to in pairs]
@@ -85,9 +85,9 @@ def kinds_table(figures: Figures) -> Table:
 
 
 def depth_table(figures: Figures) -> Table:
-    """What a job costs beside a million waiting ones, as a share of what it costs beside a thousand."""
+    """Return the cost of a job while a million jobs wait, as a share of its cost while a thousand wait."""
     metrics = {"server CPU": "server_us", "server commands": "command_us"}
-    lines: Table = [["deep beside shallow", *metrics]]
+    lines: Table = [["deep relative to shallow", *metrics]]
     lines += [
         [step, *(spread_text(figures.ratio(f"deep, {step}", f"shallow, {step}", name)) for name in metrics.values())]
         for step in DEEP_STEPS
@@ -96,7 +96,7 @@ def depth_table(figures: Figures) -> Table:
 
 
 def inner_table(figures: Figures) -> Table:
-    """Where the functions' time goes: their commands, and the rest (Lua, the call itself)."""
+    """Return the functions' time by command, and the rest (Lua and the call itself)."""
     lines: Table = [["function", "total µs/job", "Lua and the rest", "commands µs/job"]]
     for row in [name for name in figures.rows if name.startswith("  in ")]:
         metrics = {name: spread.median for name, spread in figures.metrics(row).items()}
@@ -111,7 +111,7 @@ def inner_table(figures: Figures) -> Table:
 
 
 def target_table(verdicts: Sequence[Verdict]) -> Table:
-    """A line per target."""
+    """Return a line per target."""
     lines: Table = [["target", "wanted", "found", ""]]
     for verdict in verdicts:
         target = verdict.target
@@ -122,26 +122,26 @@ def target_table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def plain(table: Table) -> str:
-    """A table in aligned columns."""
+    """Format a table in aligned columns."""
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
     return "\n".join([lines[0], "-" * sum(widths), *lines[1:]])
 
 
 def markdown(table: Table) -> str:
-    """A table for a page."""
+    """Format a table in Markdown."""
     head, *lines = ["| " + " | ".join(line) + " |" for line in table]
     return "\n".join([head, "|" + "---|" * len(table[0]), *lines])
 
 
 def surroundings(load_before: float) -> dict[str, str]:
-    """When and on what this was measured; nothing that names the machine."""
+    """Return the date and the environment of the run, without the name of the machine."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _commit(),
         "processor": f"{_processor()}, {_cores()} cores",
-        "load": f"{load_before:.1f} before the first round (above {_cores() / 2:g} means that others worked here)",
-        "pace": f"{pace()} (60 ms where the targets were set)",
+        "load": f"{load_before:.1f} before the first round (above {_cores() / 2:g}, other programs were running)",
+        "pace": f"{pace()} (60 ms on the machine for which the targets were set)",
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
         "server": _server_version(),
@@ -150,7 +150,7 @@ def surroundings(load_before: float) -> dict[str, str]:
 
 
 def pace() -> str:
-    """How fast the processor is just now: clouds give less of it when they are full, and all times grow with that."""
+    """Return the present speed of the processor. A full cloud host slows it, and all times grow with it."""
     start, total = time.process_time(), 0
     for number in range(1_000_000):
         total += number
@@ -158,7 +158,7 @@ def pace() -> str:
 
 
 def load() -> float:
-    """How many processes wanted to run in the last minute; 0 where the system does not tell."""
+    """Return how many processes wanted to run in the last minute, or 0 where the system does not report it."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
@@ -191,7 +191,7 @@ def _commit() -> str:
 
 
 def terminal(figures: Figures) -> str:
-    """Everything for the terminal."""
+    """Return all tables for the terminal."""
     parts = [
         main_table(figures),
         ratio_table(figures, DRAINS, RAW_DRAINS),
@@ -205,29 +205,29 @@ def terminal(figures: Figures) -> str:
 
 
 def page(figures: Figures, rounds: int, about: Mapping[str, str]) -> str:
-    """Everything as a page; `about` is what `surroundings` said."""
+    """Return all tables as a page; `about` is the result of `surroundings`."""
     facts = "\n".join(f"- {name}: {value}" for name, value in about.items())
     return f"""# Benchmark
 
-Written by `make bench`. Medians of {rounds} rounds, in brackets the least and the most. Scenarios take turns within a
-round and every sample has a process of its own; ratios are taken round by round.
+Written by `make bench`. The figures are medians of {rounds} rounds, with the range in brackets. Scenarios take turns
+within a round, and every sample runs in a separate process. Ratios are computed for each round.
 
 {facts}
 
 {markdown(main_table(figures))}
 
-- *client CPU* is the processor time of the measured process, the worker's alone where a queue is drained.
-- *server commands* is the time the server spent in the client's commands (INFO commandstats); *server CPU* is the
-  processor time of the whole server process, network and parsing included.
-- *whole life*: added by 100 callers, claimed and completed at concurrency 100, with events and kept results.
-- *raw*: what one writes with redis-py: XADD in pipelines of 100; XREADGROUP COUNT 100 and a pipeline of one XACK per
+- *client CPU* is the processor time of the measured process. Where a queue is drained, this is the worker alone.
+- *server commands* is the server's time in the client's commands (INFO commandstats). *server CPU* is the processor
+  time of the whole server process, including network and parsing.
+- *whole life*: jobs are added by 100 callers, then claimed and completed at concurrency 100, with events and results.
+- *raw*: the usual loop with redis-py: XADD in pipelines of 100; XREADGROUP COUNT 100 and a pipeline of one XACK per
   job. *batched*: one XACK and one XDEL per 100. *bare connection*: the same over the library's own connection class,
-  which parses nothing. None keeps a record, an event or a result; none can delay, retry or fence.
-- *naive*: a function library that runs every command for each job by itself, in batches of 100.
+  which parses nothing. These loops store no record, event or result, and cannot delay, retry or fence a job.
+- *naive*: a function library that runs separate commands for each job of a batch of 100.
 - *idle: add -> handler*: from the call of `add` in one process to the first line of the handler in another, on an
-  idle queue; a round trip is the empty function call, made in turns with the adds.
+  idle queue. A round trip is an empty function call; these calls alternate with the adds.
 
-## Beside the bare loop
+## Compared with the bare loop
 
 {markdown(ratio_table(figures, DRAINS, RAW_DRAINS))}
 
@@ -237,19 +237,19 @@ round and every sample has a process of its own; ratios are taken round by round
 
 {markdown(kinds_table(figures))}
 
-- *many keys*: {kinds.MANY_KEYS:,} of them; *few keys*: {kinds.FEW_KEYS}, as many as jobs run at once. The limits of
-  keys are so high that they hold nobody back: what it costs to look at them is measured.
-- *delayed*: lateness after the due instant of jobs that were added {DELAY:g} s or more before it.
+- *many keys*: {kinds.MANY_KEYS:,} keys; *few keys*: {kinds.FEW_KEYS} keys, as many as jobs run concurrently. The limits
+  of keys are so high that they never delay a job. The rows measure the cost of checking them.
+- *delayed*: the time from the due time to the start, for jobs that were added {DELAY:g} s or more before it.
 
 ## Depth
 
 {markdown(depth_table(figures))}
 
 - *deep*: jobs are added, claimed and completed in batches of {deep.BATCH} in a queue in which 1,000,000 jobs wait
-  (fewer with `--quick`), in turns with a *shallow* queue on the same server, in which {deep.SHALLOW:,} wait; medians of
-  the turns.
-- *revoke*, *change_priority*, *remove*: single waiting jobs all over the deep queue; the server's time per call, from
-  its slow log. The longest one is how long the server answered nobody else.
+  (fewer with `--quick`). They alternate with a *shallow* queue on the same server, in which {deep.SHALLOW:,} jobs wait.
+  The figures are medians of the turns.
+- *revoke*, *change_priority*, *remove*: calls on single jobs in all parts of the deep queue. The figures are the
+  server's time per call, from its slow log. During the longest call, the server served no other client.
 
 ## Where the server's time goes (whole life)
 

@@ -1,4 +1,6 @@
-"""The list of what is measured. Neighbours are compared with each other, so that the machine's moods cancel out."""
+"""The list of scenarios. Rows that are compared run next to each other, so that changes of the machine's speed
+cancel out.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,9 @@ SizesOf: TypeAlias = Callable[[Sizes], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One thing to measure: the name of its run, how much of it, and on which server.
+    """One measurement: the name of its run, its size, and its server.
 
-    `suffix` tells rows of the same run apart; `rounds` bounds how often it is repeated.
+    `suffix` distinguishes rows of the same run. `rounds` bounds the number of rounds.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""The server that is measured: the embedded binary as a child on a unix socket, and what it says about its own cost."""
+"""The measured server: the embedded binary as a child on a unix socket, and its reports of its own cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REPLY_SECONDS: Final = 60.0
 
 @contextlib.contextmanager
 def running_server(*options: str) -> Generator[str]:
-    """Run a server without persistence unless `options` say otherwise; answers the path of its socket."""
+    """Run a server without persistence unless `options` enable it; yield the path of its socket."""
     directory = tempfile.mkdtemp(prefix="glidemq-bench-")
     socket = f"{directory}/s"
     command = [
@@ -48,7 +48,7 @@ def running_server(*options: str) -> Generator[str]:
 
 def _await_socket(socket: str) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while not os.path.exists(socket):  # noqa: PTH110 - a path of a socket, asked a few times
+    while not os.path.exists(socket):  # noqa: PTH110 - a path of a socket, checked a few times
         if time.monotonic() > deadline:
             raise TimeoutError(f"the server did not open its socket within {START_SECONDS:g} s")
         time.sleep(0.005)
@@ -56,7 +56,7 @@ def _await_socket(socket: str) -> None:
 
 @contextlib.asynccontextmanager
 async def connected(socket: str) -> AsyncGenerator[Wire]:
-    """A connection of the library's own kind, for commands that are no queue calls."""
+    """A connection of the library, for commands that are not queue calls."""
     wire = await dial(Endpoint(path=socket))
     try:
         yield wire
@@ -65,7 +65,7 @@ async def connected(socket: str) -> AsyncGenerator[Wire]:
 
 
 async def ask(wire: Wire, *parts: str | bytes | int) -> Reply:
-    """Send one command and return its reply; an error reply is raised."""
+    """Send one command and return its reply; raise an error reply."""
     reply = await wire.send(pack(*parts), asyncio.get_running_loop().time() + REPLY_SECONDS)
     if isinstance(reply, Exception):
         raise reply
@@ -74,7 +74,7 @@ async def ask(wire: Wire, *parts: str | bytes | int) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class ServerCost:
-    """What the server had spent at one instant: seconds of processor time, and calls and seconds by command."""
+    """The total cost of the server at one time: seconds of processor time, and calls and seconds by command."""
 
     processor: float
     calls: dict[str, int]
@@ -95,7 +95,7 @@ class ServerCost:
         return cls(spent, calls, seconds)
 
     def since(self, before: ServerCost) -> ServerCost:
-        """What was spent between two instants."""
+        """Return the cost between two times."""
         calls = {name: count - before.calls.get(name, 0) for name, count in self.calls.items()}
         return ServerCost(
             self.processor - before.processor,

@@ -1,7 +1,7 @@
-"""The FastAPI example under 200 clients: how long a request takes, how long its `add`, and what the process spends.
+"""The FastAPI example with 200 clients: the time of a request and of its `add`, and the cost of the process.
 
-Four processes share the machine: the service, its worker, the server, and the load. The rates are those of services
-with room left; without a limit, 200 clients that never rest measure the queue in front of one busy process.
+Four processes share the machine: the service, its worker, the server, and the load. The rates leave the service idle
+time. Without a limit, 200 clients that never pause mainly measure the queue in front of one busy process.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .http_service import EXAMPLE, PHASE
 from .meter import Metrics, Rows, latency_metrics
 
 RATES: Final = (500, 1_000, 0)
-"""Requests per second of all clients; 0: each client sends as soon as it has its answer."""
+"""Requests per second of all clients; 0: each client sends as soon as it has its response."""
 START_SECONDS: Final = 60.0
 
 
 async def fastapi_service(bench: Bench, requests: int) -> Rows:
-    """Push so many requests through the service at each rate."""
+    """Send this many requests through the service at each rate."""
     with tempfile.TemporaryDirectory() as directory:
         found = Path(directory) / "found"
         port = _free_port()
         service = _program(bench, "-m", "benchmarks.http_service", str(port), str(found))
         async with _program(bench, str(EXAMPLE), "worker"), service:
             await _answers(port)
-            await _load(port, 9, requests // 10, 0)  # warm
+            await _load(port, 9, requests // 10, 0)  # warm up
             loads = [await _load(port, phase, requests, rate) for phase, rate in enumerate(RATES)]
         inside: dict[str, Any] = json.loads(found.read_text())
     rows: Rows = {}

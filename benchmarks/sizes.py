@@ -1,4 +1,4 @@
-"""How much of everything one round does."""
+"""The amount of work in one round."""
 
 from __future__ import annotations
 

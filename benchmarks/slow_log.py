@@ -1,4 +1,4 @@
-"""How long the server spent in each single call, from its slow log: a mean hides the one call that stops all others."""
+"""The server's time for each single call, from its slow log. A mean would hide the one call that blocks all others."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Durations:
         self.seconds: list[float] = []
 
     def metrics(self) -> Metrics:
-        """Percentiles and the longest, in microseconds."""
+        """Return percentiles and the maximum, in microseconds."""
         return latency_metrics(self.seconds) | {"most_us": max(self.seconds) * 1e6}
 
 
 @contextlib.asynccontextmanager
 async def durations_of(wire: Wire, function: str | None = None) -> AsyncGenerator[Durations]:
-    """Note the duration of every function call, or of those of one function; they are there afterwards."""
+    """Note the duration of every function call, or of the calls of one function. They are available after the block."""
     taken = Durations()
     await ask(wire, "CONFIG", "SET", "slowlog-max-len", KEPT, "slowlog-log-slower-than", 0)
     await ask(wire, "SLOWLOG", "RESET")
@@ -49,5 +49,5 @@ async def _read(wire: Wire, function: str | None) -> list[float]:
         if words[0] == b"FCALL" and (function is None or words[1] == function_name(function).encode()):
             found.append(microseconds / 1e6)
     if not found:
-        raise RuntimeError(f"the slow log holds no call of {function or 'any function'}; the run is void")
+        raise RuntimeError(f"the slow log contains no call of {function or 'any function'}; the run is void")
     return found

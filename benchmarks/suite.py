@@ -1,4 +1,4 @@
-"""Running all scenarios in rounds (A B C A B C ...), each sample in a process of its own."""
+"""Runs all scenarios in rounds (A B C A B C ...), each sample in a separate process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .sizes import Sizes
 async def run_suite(
     sizes: Sizes, rounds: int, scenarios: Sequence[Scenario] = SCENARIOS, progress: Callable[[str], None] = print
 ) -> Figures:
-    """Measure everything; answers the figures of every round."""
+    """Measure all scenarios; return the figures of every round."""
     figures = Figures()
     with ExitStack() as stack:
         plain = stack.enter_context(running_server())

@@ -1,4 +1,4 @@
-"""What the figures should be, in one table, and the comparison."""
+"""The targets for the figures in one table, and the comparison with them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Target:
     unit: str
 
     def met(self, found: Spread) -> bool:
-        """Whether the median keeps the bound."""
+        """Return whether the median is within the bound."""
         return found.median <= self.value if self.bound == "<=" else found.median >= self.value
 
 
-# Rows are compared where a slow machine slows both sides alike; the processor's time does not count who else ran.
-def _beside(row: str, to: str, metric: str) -> Measure:
+# Ratios of two rows, because a slow machine slows both sides. Processor times do not depend on other processes.
+def _ratio(row: str, to: str, metric: str) -> Measure:
     return lambda figures: figures.ratio(row, to, metric)
 
 
@@ -35,8 +35,8 @@ def _found(row: str, metric: str) -> Measure:
 IDLE_TARGETS: Final = (
     *(
         Target(
-            f"idle worker, {kind}, p50",
-            _beside(f"idle, {kind}: add -> handler", "idle, plain: add -> handler", "p50_us"),
+            f"start of a {kind} job on an idle worker, p50",
+            _ratio(f"idle, {kind}: add -> handler", "idle, plain: add -> handler", "p50_us"),
             "<=",
             1.5,
             "x plain",
@@ -44,8 +44,8 @@ IDLE_TARGETS: Final = (
         for kind in ("prioritized", "LIFO", "keyed")
     ),
     Target(
-        "idle worker, just due, p50 after the due instant",
-        _beside("delayed: due -> handler", "idle: add -> handler", "p50_us"),
+        "start of a delayed job on an idle worker, p50 after its due time",
+        _ratio("delayed: due -> handler", "idle: add -> handler", "p50_us"),
         "<=",
         1.5,
         "x plain",
@@ -54,8 +54,8 @@ IDLE_TARGETS: Final = (
 
 LIFE_TARGETS: Final = tuple(
     Target(
-        f"server time of a whole life, {kind}",
-        _beside(f"whole life, {kind}", "whole life", "server_us"),
+        f"server CPU for the whole life of a job, {kind}",
+        _ratio(f"whole life, {kind}", "whole life", "server_us"),
         "<=",
         1.6,
         "x plain",
@@ -66,11 +66,11 @@ LIFE_TARGETS: Final = tuple(
 DEEP_TARGETS: Final = (
     *(
         Target(
-            f"{step} of a {kind} job beside 1,000,000 waiting",
-            _beside(f"deep, {kind}: {step}", f"shallow, {kind}: {step}", "server_us"),
+            f"{step} of a {kind} job while 1,000,000 wait",
+            _ratio(f"deep, {kind}: {step}", f"shallow, {kind}: {step}", "server_us"),
             "<=",
             1.1,
-            "x beside 1,000",
+            "x the cost while 1,000 wait",
         )
         for kind in ("plain", "keyed")
         for step in ("addJob", "settleAndClaim")
@@ -90,7 +90,7 @@ DEEP_TARGETS: Final = (
 
 SERVICE_TARGETS: Final = (
     Target(
-        "add in the FastAPI example, 200 clients, 1,000 requests/s, p99",
+        "add in the FastAPI example with 200 clients and 1,000 requests/s, p99",
         _found("FastAPI, 200 clients, 1,000/s: add", "p99_us"),
         "<=",
         10_000,
@@ -100,77 +100,77 @@ SERVICE_TARGETS: Final = (
 
 TARGETS: Final = (
     Target(
-        "server time of a whole life (20 µs where naive takes 28)",
+        "server time in commands for the whole life of a job",
         lambda f: f.ratio("whole life", "naive whole life", "command_us"),
         "<=",
-        20 / 28,
+        20 / 28,  # 20 µs on the machine where naive takes 28
         "x naive",
     ),
     Target(
-        "client CPU per no-op job at concurrency 100",
+        "worker CPU per no-op job at concurrency 100",
         lambda f: f.spread("drain, concurrency 100", "client_us"),
         "<=",
         15,
         "µs",
     ),
     Target(
-        "drain at concurrency 100",
+        "rate of draining at concurrency 100",
         lambda f: f.ratio("drain, concurrency 100", "raw drain", "rate"),
         ">=",
         0.5,
         "x raw",
     ),
     Target(
-        "drain of typed tasks at concurrency 100",
+        "rate of draining typed tasks at concurrency 100",
         lambda f: f.ratio("drain, typed tasks", "drain, concurrency 100", "rate"),
         ">=",
         0.75,
         "x the bare worker",
     ),
     Target(
-        "adding with 50 callers",
+        "rate of adding with 50 concurrent callers",
         lambda f: f.ratio("add, 50 callers", "add, one by one", "rate"),
         ">=",
         5,
         "x one by one",
     ),
     Target(
-        "idle worker, add -> handler, p50",
+        "start of a job on an idle worker, p50",
         lambda f: f.spread("idle: add -> handler", "trips"),
         "<=",
         2,
         "round trips",
     ),
     Target(
-        "idle worker, add -> handler, p99",
+        "start of a job on an idle worker, p99",
         lambda f: f.spread("idle: add -> handler", "p99_us"),
         "<=",
         10_000,
         "µs",
     ),
     Target(
-        "function calls beyond the minimum per job, 200 idle workers",
+        "additional function calls per job with 200 idle workers",
         lambda f: f.spread("200 idle workers", "extra_calls"),
         "<=",
         3,
         "calls",
     ),
     Target(
-        "longest step of draining 1,000,000 jobs",
+        "longest step when draining 1,000,000 jobs",
         lambda f: f.spread("drain in steps", "most_us"),
         "<=",
         10_000,
         "µs",
     ),
     Target(
-        "longest step of cleaning 1,000,000 jobs",
+        "longest step when cleaning 1,000,000 jobs",
         lambda f: f.spread("clean in steps", "most_us"),
         "<=",
         10_000,
         "µs",
     ),
     Target(
-        "subprocess, a small job there and back, p50",
+        "round trip of a small job to a subprocess, p50",
         _found("subprocess: there and back", "p50_us"),
         "<=",
         1_500,
@@ -185,14 +185,14 @@ TARGETS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A target and what was found; None: not measured, which is no success."""
+    """A target and its figure. None means not measured, which is not a success."""
 
     target: Target
     found: Spread | None
 
     @property
     def met(self) -> bool:
-        """Whether it was measured and keeps the bound."""
+        """Return whether it was measured and is within the bound."""
         return self.found is not None and self.target.met(self.found)
 
 

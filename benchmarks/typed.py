@@ -1,4 +1,6 @@
-"""How fast one worker process empties a full queue of typed tasks: beside the bare worker's, what tasks cost."""
+"""The rate at which one worker process empties a full queue of typed tasks. Compared with the bare worker, it shows
+the cost of tasks.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ class Counting(Middleware):
     runs = 0
 
     async def before_run(self, task: AnyTask, job: Job[Any, Any]) -> None:  # noqa: ARG002
-        """Count one."""
+        """Count one run."""
         self.runs += 1
 
 
 async def session() -> AsyncIterator[list[str]]:
-    """Something that is opened and closed for each job."""
+    """A dependency that is opened and closed for each job."""
     yield []
 
 
@@ -62,12 +64,12 @@ async def _drain(bench: Bench, row: str, app: GlideMQ, task: Task[..., None], jo
 
 
 async def drain_tasks(bench: Bench, jobs: int) -> Rows:
-    """Tasks of three annotated arguments."""
+    """Drain tasks with three annotated arguments."""
     app = GlideMQ(bench.url, queue=QUEUE)
     return await _drain(bench, "drain, typed tasks", app, _plain(app), jobs)
 
 
 async def drain_laden_tasks(bench: Bench, jobs: int) -> Rows:
-    """The same with a middleware and a dependency that is opened for each job."""
+    """Drain tasks with a middleware and a dependency that is opened for each job."""
     app = GlideMQ(bench.url, queue=QUEUE)
     return await _drain(bench, "drain, tasks with a dependency and middleware", app, _laden(app), jobs)

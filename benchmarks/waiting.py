@@ -1,4 +1,4 @@
-"""How long things take on an idle queue: the start of a job, of a delayed one, a request and its reply."""
+"""Latencies on an idle queue: the start of a job and of a delayed job, and a request with its reply."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ APART: Final = 0.007
 
 
 async def idle_start(bench: Bench, jobs: int) -> Rows:
-    """Add one job at a time to an idle worker in another process, in turns with empty function calls."""
+    """Add one job at a time to an idle worker in another process, alternating with empty function calls."""
     added: dict[str, tuple[float, float]] = {}
     round_trips: list[float] = []
     base = f"glide:{{{QUEUE}}}"
@@ -55,7 +55,7 @@ IDLE_KINDS: Final = {
 
 
 async def idle_kinds(bench: Bench, jobs: int) -> Rows:
-    """Add one job at a time to an idle worker in another process, the kinds in turns."""
+    """Add one job at a time to an idle worker in another process, with alternating kinds."""
     called: dict[str, dict[str, float]] = {kind: {} for kind in IDLE_KINDS}
     last: Job[Any, Any] | None = None
     async with open_queue(bench) as queue, worker_process(bench) as peer:
@@ -76,12 +76,12 @@ async def idle_kinds(bench: Bench, jobs: int) -> Rows:
 
 
 def in_trips(latency: Metrics, trip: Metrics) -> Metrics:
-    """Add the medians' ratio to a round trip."""
+    """Add the ratio of the medians to a round trip."""
     return latency | {"trips": latency["p50_us"] / trip["p50_us"]}
 
 
 async def delayed_start(bench: Bench, jobs: int) -> Rows:
-    """Add delayed jobs that come due one after the other; how long after its due time each starts."""
+    """Add delayed jobs that become due one after the other; measure the time from each due time to the start."""
     async with open_queue(bench) as queue, worker_process(bench) as peer:
         added: list[Job[Any, Any]] = []
         due: list[float] = []
@@ -99,7 +99,7 @@ async def delayed_start(bench: Bench, jobs: int) -> Rows:
 
 
 async def request_reply(bench: Bench, jobs: int) -> Rows:
-    """Ask a worker in another process, one request after the other."""
+    """Send one request after the other to a worker in another process."""
     latencies: list[float] = []
     async with open_queue(bench) as queue, worker_process(bench):
         await queue.add_and_wait("job", PAYLOAD, wait_timeout=10)
@@ -112,9 +112,10 @@ async def request_reply(bench: Bench, jobs: int) -> Rows:
 
 
 async def idle_crowd(bench: Bench, workers: int, jobs: int) -> Rows:
-    """Add jobs to a queue with many idle workers; function calls per job beyond add, claim and settle.
+    """Add jobs to a queue with many idle workers; measure function calls per job in addition to add, claim and
+    settle.
 
-    What sweeping costs anyway is measured in a quiet window of the same length and taken off.
+    The calls of sweeps are measured in a quiet period of the same length and subtracted.
     """
     async with open_queue(bench) as queue, worker_process(bench, workers=workers, concurrency=1) as peer:
         await queue.get_job_counts()

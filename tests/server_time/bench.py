@@ -26,7 +26,7 @@ AT_ONCE: Final = 500
 
 
 class Bench:
-    """One queue on a server of the tests. Every call of `function` through it is measured."""
+    """One queue on a test server. The server's time of each call of `function` through it is measured."""
 
     def __init__(self, relay: Relay, wire: Wire, function: str, scale: int) -> None:
         self.relay = relay
@@ -34,9 +34,9 @@ class Bench:
         self.base = f"glide:{{{self.name}}}"
         self.functions = Functions(relay, self.base)
         self.many = 1_000 * scale
-        """How many jobs of a state, entries of a list and so on; more at night."""
+        """The size of each structure: jobs of a state, entries of a list and so on. The nightly run uses more."""
         self.spent: list[float] = []
-        """Milliseconds of the server's processor, of each measured call."""
+        """The processor time of each measured call, in milliseconds."""
         self._wire = wire
         self._function = function
         self._before = 0.0
@@ -62,7 +62,7 @@ class Bench:
     async def add(
         self, count: int = 1, data: bytes = NIL, opts: bytes = b"", ids: Sequence[str] = (), **extra: object
     ) -> list[str]:
-        """Add jobs with these options of the store; returns their ids."""
+        """Add jobs with these options of the store; return their ids."""
         packed = msgpack.packb(extra) if extra else b""
         own = ids or [""] * count
         found: list[str] = []
@@ -73,14 +73,14 @@ class Bench:
         return found
 
     async def add_keyed(self, count: int, keys: int, **extra: object) -> None:
-        """Add keyed jobs that are spread over so many keys."""
+        """Add jobs that are spread over this many keys."""
         for start in range(0, count, AT_ONCE):
             numbers = range(start, min(start + AT_ONCE, count))
             packed = [msgpack.packb({**extra, "key": f"k{number % keys}"}) for number in numbers]
             await self.functions.add_jobs([AddRequest("", "n", NIL, b"", one) for one in packed])
 
     async def claim(self, most: int, consumer: str = "bench", lock_ms: int = 30_000) -> list[tuple[str, str]]:
-        """Claim up to so many jobs; returns id and entry of each."""
+        """Claim up to this many jobs; return id and entry of each."""
         held: list[tuple[str, str]] = []
         while len(held) < most:
             request = self.functions.settle_request(
@@ -103,13 +103,13 @@ class Bench:
             assert not (await self.functions.settle_and_claim(request)).refused
 
     async def end(self, most: int, verb: str = "c", payload: bytes = NIL) -> list[str]:
-        """Run jobs to their end and keep them all; returns their ids."""
+        """Run jobs to their end and keep them all; return their ids."""
         held = await self.claim(most)
         await self.settle(held, verb, "-1 -1" if verb == "c" else "-1 -1;retries_exhausted;broken", payload)
         return [job_id for job_id, _ in held]
 
     async def crowd(self, number: int = 1_000) -> None:
-        """Let so many workers stand as idle that have died."""
+        """Register this many dead workers as idle."""
         await self.fill("ZADD", "idle", [word for n in range(number) for word in ("1", f"dead{n}")])
 
     async def _seconds(self) -> float:
@@ -129,7 +129,7 @@ Work: TypeAlias = Callable[[Bench], Awaitable[None]]
 
 
 class Case(NamedTuple):
-    """A function, and what calls it with the largest input that it is given."""
+    """A function, and a caller of it with the largest input that it accepts."""
 
     function: str
     variant: str
@@ -151,7 +151,7 @@ def largest(function: str, variant: str = "") -> Callable[[Work], Work]:
 
 @asynccontextmanager
 async def bench(place: Place, function: str, scale: int) -> AsyncGenerator[Bench]:
-    """A queue of its own and a meter; the server is empty afterwards."""
+    """Yield a new queue and a meter. The server is empty afterwards."""
     endpoint: Endpoint = place.primaries[0]
     wire = await dial(endpoint)
     try:

@@ -9,7 +9,7 @@ from tests.server_time.bench import MIB, NIL, Bench, largest
 
 
 async def standing(b: Bench, **extra: object) -> str:
-    """Return a job among many of its kind, with workers that died."""
+    """Return a job among many of its kind, on a queue with dead workers."""
     ids = await b.add(b.many, NIL, b"", (), **extra)
     (large,) = await b.add(1, b"x" * MIB, b"", (), **extra)
     assert ids
@@ -159,7 +159,7 @@ async def review_keys(b: Bench) -> None:
 
 
 async def every_kind(b: Bench) -> None:
-    """Let jobs wait in every structure."""
+    """Add waiting jobs to every structure."""
     await b.add(b.many)
     extra: dict[str, Any]
     for extra in ({"delay": 60_000}, {"priority": 3}, {"lifo": True}, {"key": "k"}, {"ttl": 60_000}):

@@ -17,7 +17,7 @@ def deliveries(count: int, data: bytes = NIL, letter: bytes = b"", first: int = 
 
 
 async def moved(b: Bench, count: int, data: bytes = NIL) -> list[str]:
-    """Let so many dead letters of another queue stand here."""
+    """Store this many dead letters of another queue."""
     await b.functions.set_paused(True)
     step = 100 if len(data) < 1_000 else 1
     for first in range(0, count, step):
@@ -49,7 +49,7 @@ async def relay_large(b: Bench) -> None:
 
 
 async def relay_all(b: Bench) -> None:
-    """Take everything out of the outbox."""
+    """Take all entries out of the outbox."""
     after, done = "", list[str]()
     while True:
         after, posted = await b.functions.relay_outbox("holder", after, done)
@@ -144,7 +144,7 @@ async def plan_write(b: Bench) -> None:
 
 
 async def writes(b: Bench, count: int) -> list[str]:
-    """Let so many writes be known."""
+    """Store this many known writes."""
     ids = [f"write{n}" for n in range(count)]
     for write_id in ids:
         await b.functions.open_write(write_id, "token", 60_000, "app" + write_id, 1, "label" * 10)

@@ -1,4 +1,4 @@
-"""Cases of the functions that only look."""
+"""Cases of the functions that only read."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ def template(data: bytes = NIL, spec: bytes = b"spec") -> SchedulerTemplate:
 
 
 async def schedulers(b: Bench, count: int, data: bytes = NIL, at: int | None = None) -> list[str]:
-    """Let so many schedulers be stored; their slots are in the past."""
+    """Store this many schedulers with fire times in the past."""
     ids = [f"scheduler{n}" for n in range(count)]
     for n, scheduler_id in enumerate(ids):
         await b.functions.upsert_scheduler("p", scheduler_id, None, template(data), 1_000 + n if at is None else at)
@@ -82,7 +82,7 @@ async def get(b: Bench) -> None:
 
 
 async def fire(b: Bench, slots: int) -> None:
-    """Fire everything that is due."""
+    """Fire every due scheduler."""
     for _ in range(100):
         due = (await b.functions.take_schedules("p")).due
         if not due:

@@ -1,4 +1,4 @@
-"""Cases of the functions that workers keep their queue in order with: leases, sweeps, and the end of a worker."""
+"""Cases of the functions that maintain a queue: leases, sweeps, and the end of a worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LONG_AGO = 10**9
 
 
 async def sweep(b: Bench, max_stalled: int = 3) -> None:
-    """Sweep as if sweeps had never paused, until nothing is left to do."""
+    """Sweep as after a long time without sweeps, until nothing is left to do."""
     await b.command("HSET", f"{b.base}:meta", "settled_since", 1, "seen_at", 1, "away", 0)
     resume = False
     while True:
@@ -20,7 +20,7 @@ async def sweep(b: Bench, max_stalled: int = 3) -> None:
 
 
 async def vanish(b: Bench, held: list[tuple[str, str]]) -> None:
-    """Let the leases of these runs have ended."""
+    """End the leases of these runs."""
     for letter, stream in (("s", "stream"), ("l", "lane"), ("k", "lane")):
         raw = [entry[1:] for _, entry in held if entry[:1] == letter]
         for start in range(0, len(raw), 500):

@@ -25,6 +25,9 @@ CODE = (
     "glidemq_async/telemetry",
     "glidemq_async/testing",
     "glidemq_async/worker",
+    "tests/crash",
+    "tests/model",
+    "tests/server_time",
 )
 """Folders whose texts are held to the limits. The others are still to be rewritten."""
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs")
