@@ -36,6 +36,7 @@ from glidemq_async.executors.subprocess.system import memory_in_use
 from glidemq_async.executors.subprocess.tracing import Trace, adopt_trace, flush_spans
 from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import job_of_values
 from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.storage.urls import withhold_default
 
@@ -174,7 +175,7 @@ class Child:
         self._link.send("begun", number)
         self._client = ChildClient(self._link, number, queue, limit)
         # ChildClient has the methods that a running job needs. Its other attributes raise an error that explains this.
-        job: Job[Any, Any] = Job.from_plain(cast("QueueClient", self._client), values)
+        job = job_of_values(cast("QueueClient", self._client), values)
         _ = job.abort  # created here, before the other thread reads it
         self._stop_requested = False
         self._job = job

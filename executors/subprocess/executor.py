@@ -27,6 +27,7 @@ from glidemq_async.executors.subprocess.references import reference_of, refuse_w
 from glidemq_async.executors.subprocess.run import SLACK, Outcome, Run
 from glidemq_async.executors.subprocess.tracing import current_trace
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import payload_limit, values_of
 from glidemq_async.options.validation import positive_number, whole_number
 from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.storage.urls import VARIABLE
@@ -185,7 +186,7 @@ class SubprocessExecutor:
         with waiting():
             child = await pool.take()
         child.jobs += 1
-        child.channel.begin(job.payload_limit + SLACK)
+        child.channel.begin(payload_limit(job) + SLACK)
         child.records.begin(job)
         if child.output is not None:
             child.output.begin(job)
@@ -253,7 +254,7 @@ class SubprocessExecutor:
         if isinstance(handler, FunctionCall):
             call = MsgpackSerializer().dumps([handler.args, handler.kwargs])
             handler = handler.function
-        return [self._reference(handler), job.queue, job.payload_limit, job.to_plain(), call, current_trace()]
+        return [self._reference(handler), job.queue, payload_limit(job), values_of(job), call, current_trace()]
 
     def _reference(self, function: Callable[..., Any]) -> str:
         if not isinstance(function, FunctionType):

@@ -1,6 +1,6 @@
 """The methods of a job as returned by `add` or `get_job`, or passed to a handler.
 
-snapshot.py has the fields of a job. The worker runs jobs.
+fields.py has the fields of a job, and snapshot.py creates and updates jobs. The worker runs them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from glidemq_async._internal.generics import Data, Result
 from glidemq_async.client.result_listener import Ended
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import GlideMQError, ResultTimeout
+from glidemq_async.jobs.fields import UNREAD, JobFields
 from glidemq_async.jobs.reply_codes import WAITING_FOR, check_reply, not_found
-from glidemq_async.jobs.snapshot import UNREAD, JobFields
 from glidemq_async.jobs.sync import SyncJob
 from glidemq_async.options.validation import optional_seconds
 from glidemq_async.options.validation import priority as check_priority
@@ -112,7 +112,7 @@ class Job(JobFields[Data, Result]):
                 f"job {self.id} of queue {self.queue!r} did not end within {seconds} s: {await self._why()}. "
                 "The job continues and its result can be awaited again"
             ) from None
-        return self.outcome_of(ended)
+        return self._outcome_of(ended)
 
     async def _why(self) -> str:
         """Return why the job has no result yet, for an error message. Never raises; takes at most one second."""
@@ -126,8 +126,8 @@ class Job(JobFields[Data, Result]):
             return "it is waiting because the queue is paused; call resume()"
         return WAITING_FOR.get(state, f"it is {state}")
 
-    def outcome_of(self, ended: Ended) -> Result:
-        """Return the result of an ended job, or raise JobFailed. Used by queues."""
+    def _outcome_of(self, ended: Ended) -> Result:
+        """Return the result of an ended job, or raise JobFailed."""
         if ended.state == "failed":
             raise stored_failure(ended.payload, ended.reason)
         return self._result_of(ended.payload)

@@ -14,6 +14,7 @@ from glidemq_async.durations import from_ms, instant_to_ms
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.inspection_calls import MinuteRow, WorkerRow
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import job_of_record, leave_out_data
 from glidemq_async.options.validation import whole_number
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.stored.names import check_id
@@ -71,7 +72,7 @@ class Inspection(QueuePart[Data, Result]):
         check_id("job_id", job_id)
         await self.connect()
         record = (await self._client.functions.get_records([job_id]))[0]
-        return Job[Data, Result].from_record(self._client, job_id, record) if b"place" in record else None
+        return job_of_record(self._client, job_id, record) if b"place" in record else None
 
     async def get_deduplication_job_id(self, deduplication_id: str) -> str | None:
         """Return the id of the job that owns a deduplication id, or None.
@@ -160,7 +161,7 @@ class Inspection(QueuePart[Data, Result]):
         async for piece in self._client.functions.iter_records(ids):
             for job_id, record in piece:
                 if b"place" in record:
-                    yield Job[Data, Result].from_record(self._client, job_id, record)
+                    yield job_of_record(self._client, job_id, record)
 
     async def _read(self, ids: Sequence[str], with_data: bool) -> list[Job[Data, Result]]:
         if with_data:
@@ -168,8 +169,8 @@ class Inspection(QueuePart[Data, Result]):
         jobs: list[Job[Data, Result]] = []
         for job_id, record in zip(ids, await self._client.functions.get_outlines(ids), strict=True):
             if b"place" in record:
-                job = Job[Data, Result].from_record(self._client, job_id, record)
-                job.leave_out_data()
+                job = job_of_record(self._client, job_id, record)
+                leave_out_data(job)
                 jobs.append(job)
         return jobs
 

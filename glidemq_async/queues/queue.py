@@ -19,8 +19,9 @@ from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.errors import GlideMQError, PayloadTooLarge, QueueClosed, ResultTimeout, StorageUnavailable
 from glidemq_async.functions.callers import AddRequest, Finding, Wait
 from glidemq_async.instrumentation import Addition, Instrumentation, instruments_of
+from glidemq_async.jobs.fields import Outcome
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.snapshot import Outcome
+from glidemq_async.jobs.snapshot import job_of_add, job_of_gone, note_options, result_of
 from glidemq_async.options.ids import GeneratedIds, id_maker
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict, layered
 from glidemq_async.options.validation import optional_seconds
@@ -112,8 +113,6 @@ class Queue(
         if self._new_id is not None:  # so that the default kind of ids costs no check per job
             self._request = self._named_request  # type: ignore[method-assign]
         self._adders: dict[Wait, Adder] = {}
-        # Bound once, because subscripting the class costs as much as creating the job.
-        self._job_of = Job[Data, Result].from_add
         self._closed = False
         forks.watch(self)
 
@@ -264,7 +263,7 @@ class Queue(
                 f"job {name!r} in queue {self.name!r} did not end within {seconds} s; check that a worker is running. "
                 "The job may have been stored and continues"
             ) from None
-        return job.outcome_of(ended)
+        return cast("Result", result_of(job, ended))
 
     def add_prepared(self, name: str, data: Data, options: JobOptions) -> Coroutine[Any, Any, Job[Data, Result]]:
         """Add a job without the queue's default options. Used by tasks. Raises what `add` raises."""
@@ -306,12 +305,12 @@ class Queue(
 
     async def _job(self, request: AddRequest, added: Added, options: JobOptions) -> Job[Data, Result]:
         if added.outcome in _STORED:
-            job = self._job_of(self._client, request, added.id, added.now)
+            job = job_of_add(self._client, request, added.id, added.now)
             if options is not _NO_OPTIONS:
-                job.note_options(options, added.now, held=added.outcome == "held")
+                note_options(job, options, added.now, held=added.outcome == "held")
             return job
         # The record may be missing: a throttle outlives its job, and a job can be removed between the two calls.
-        job = await self.get_job(added.id) or Job[Data, Result].from_gone(self._client, added.id)
+        job = await self.get_job(added.id) or job_of_gone(self._client, added.id)
         job.outcome = cast("Outcome", added.outcome)
         return job
 

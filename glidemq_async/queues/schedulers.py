@@ -17,8 +17,9 @@ from glidemq_async.durations import from_ms, instant_to_ms
 from glidemq_async.errors import SchedulerNotFound, SerializationError
 from glidemq_async.functions.callers import AddRequest, Record, Wait
 from glidemq_async.functions.scheduler_calls import SchedulerTemplate, StoredScheduler
+from glidemq_async.jobs.fields import Outcome
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.snapshot import Outcome
+from glidemq_async.jobs.snapshot import job_of_add
 from glidemq_async.options.deduplication import Deduplication
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict, merge
 from glidemq_async.options.table import JOB_OPTIONS
@@ -222,7 +223,7 @@ class Schedulers(QueuePart[Data, Result]):
                 f"queue {self.name!r} has no job scheduler {scheduler_id!r}; create it with upsert_job_scheduler"
             )
         request = AddRequest("", added.name, added.data, added.opts, b"")
-        job = Job[Data, Result].from_add(self._client, request, added.id, added.now)
+        job = job_of_add(self._client, request, added.id, added.now)
         job.outcome = cast("Outcome", added.outcome)
         return job
 

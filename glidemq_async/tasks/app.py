@@ -21,6 +21,7 @@ from glidemq_async.durations import to_ms
 from glidemq_async.errors import JobNotFound, SerializationError
 from glidemq_async.instrumentation import Instrumentation
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import read_result_as
 from glidemq_async.options.ids import GeneratedIds, id_maker
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.options.validation import whole_number
@@ -339,7 +340,7 @@ class GlideMQ(Declaring, Generic[State]):
 
     async def _added(self, task: AnyTask, job: Job[Any, Any]) -> Job[Any, Any]:
         if task.reads_result:
-            job.read_result_as(task.arguments.read_result)
+            read_result_as(job, task.arguments.read_result)
         await self.chain.after_add(task, job)
         return job
 
@@ -352,7 +353,7 @@ class GlideMQ(Declaring, Generic[State]):
                 "removed, or its retention has expired"
             )
         if task.reads_result:
-            job.read_result_as(task.arguments.read_result)
+            read_result_as(job, task.arguments.read_result)
         return job
 
     # -- workers --------------------------------------------------------------------------------------------------

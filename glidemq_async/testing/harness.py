@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, cast, overloa
 from glidemq_async._internal.blocking import Blocking
 from glidemq_async.errors import JobNotFound
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import end_as
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import MemoryStorage, StorageLike
 from glidemq_async.tasks import GlideMQ, Middleware
@@ -241,7 +242,7 @@ class _Eager(Middleware):
         except JobNotFound:
             for other in ended:
                 if (other.queue, other.id) == (job.queue, job.id):
-                    job.end_as(other)
+                    end_as(job, other)
 
 
 def _order(job: AnyJob) -> tuple[float, float, str]:

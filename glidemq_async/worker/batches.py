@@ -19,6 +19,7 @@ from glidemq_async.executors.protocol import ChecksHandlers, Executor, Handler
 from glidemq_async.executors.sharing import Hold
 from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import entry_of
 from glidemq_async.options.validation import whole_number
 
 MAX_SIZE: Final = 1_000
@@ -139,7 +140,7 @@ class Batcher:
     @property
     def gathered(self) -> list[str]:
         """The entries of the jobs whose batch has not started."""
-        return [member.job.entry for member in self._gathering.members]
+        return [entry_of(member.job) for member in self._gathering.members]
 
     def flush(self) -> None:
         """Start the collected batch now, and start every later batch without waiting for more jobs."""

@@ -20,6 +20,7 @@ from glidemq_async.errors import SerializationError, StorageUnavailable
 from glidemq_async.functions.callers import RequestChannel, SettleReply, SettleRequest
 from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Released, Retry
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import entry_of, job_of_claim
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.storage.redis.retry import Backoff
 from glidemq_async.worker.runs import EndedRun, Run, unreadable
@@ -43,7 +44,6 @@ LONGEST_PAUSE: Final = 5.0
 TIMER_GRAIN: Final = 0.0015
 
 # Bound once, because subscripting the class costs as much as creating the job.
-_job_of: Final = Job[Any, Any].from_claim
 
 _log = logging.getLogger(__name__)
 
@@ -253,7 +253,7 @@ class ClaimLoop:
         )
         for run, outcome, _ in batch:
             job = run.job
-            request.settle(job.id, job.entry, job.key, outcome)
+            request.settle(job.id, entry_of(job), job.key, outcome)
         # Set before the call is sent: the echo uses another connection and may arrive before the reply.
         self._echo_due = self._echo_due or self._polling
         self._claimable = self._polling = False
@@ -343,7 +343,7 @@ class ClaimLoop:
         for position, ended in enumerate(batch):
             self._settled(ended, reply.refused.get(position))
         for claimed in reply.jobs:
-            job = _job_of(self._client, claimed, reply.now)
+            job = job_of_claim(self._client, claimed, reply.now)
             if self._stopping:
                 # The stop came while this claim was in flight. Release the job without running it.
                 self._ended.append(EndedRun(Run(job), Released(), None))

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.options.validation import optional_positive_seconds
 from glidemq_async.stored.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure
 
@@ -40,7 +41,7 @@ class Execution:
         self.error = error
         self.message = failure.message
         self.traceback = failure.traceback
-        self.result_ttl = job.run_options.result_ttl
+        self.result_ttl = run_options(job).result_ttl
 
     def __repr__(self) -> str:
         return f"<Execution of job {self.job.id}, {self.state}>"

@@ -13,6 +13,7 @@ from glidemq_async.errors import LeaseLost
 from glidemq_async.functions.outcomes import Completed, Failed, Released, Retry
 from glidemq_async.instrumentation import Instruments
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import settle_as_completed, settle_as_failed
 from glidemq_async.stored.failure import stored_failure
 from glidemq_async.worker.claim_loop import ClaimLoop
 from glidemq_async.worker.listeners import Listeners
@@ -102,11 +103,11 @@ class Feedback:
             _log.warning("job %s: the outcome of its run was refused as %s", job.id, refused, extra=_about(job))
             self._notify("lease_lost", job)
         elif isinstance(outcome, Completed):
-            job.settle_as_completed(outcome.result)
+            settle_as_completed(job, outcome.result)
             self._notify("completed", job, value)
         elif isinstance(outcome, Failed):
             about = _about(job)  # before the fields of the job change
-            job.settle_as_failed(outcome.cause, outcome.reason)
+            settle_as_failed(job, outcome.cause, outcome.reason)
             _log_failure(job, outcome, about)
             self._notify("failed", job, value)
         elif isinstance(outcome, Retry):

@@ -34,6 +34,7 @@ from glidemq_async.functions.outcomes import (
 from glidemq_async.instrumentation import Instruments, RunOutcome
 from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import has_options, is_unreadable, meter_of, run_options
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.job_options import JobOptions, KeepJobs
 from glidemq_async.options.retry_rules import HasRetryRules, RetryRules
@@ -176,7 +177,7 @@ class Runner:
     async def run(self, run: Run) -> EndedRun | None:
         """Run a job to its end. Return None if the run must not be settled because its lease is lost."""
         ended = await self._outcome(run)
-        if (meter := run.job.meter) is not None:
+        if (meter := meter_of(run.job)) is not None:
             await meter.flush()
         if self._after_execution is None or ended is None or not _has_executed(ended.outcome):
             return ended
@@ -214,14 +215,15 @@ class Runner:
         job = run.job
         if failpoints.armed:
             failpoints.hit("run.before_handler")
-        timeout = job.run_options.timeout if job.has_options else None
+        timeout = run_options(job).timeout if has_options(job) else None
         value = await self._executor.run(self._handler, job, timeout)
         if failpoints.armed:
             failpoints.hit("run.after_handler")
-        if value is None and self._completed_none is not None and not job.has_options:
+        if value is None and self._completed_none is not None and not has_options(job):
             return EndedRun(run, self._completed_none, None)
         payload = self._client.encode(value, "result", job.name, job.id)
-        retention = _retention(job.run_options.keep_completed, job.run_options.result_ttl) if job.has_options else None
+        options = run_options(job) if has_options(job) else None
+        retention = _retention(options.keep_completed, options.result_ttl) if options else None
         return EndedRun(run, Completed(payload, retention), value)
 
     async def _reviewed(self, ended: EndedRun, after_execution: AfterExecution) -> EndedRun:
@@ -255,10 +257,10 @@ class Runner:
         job, outcome, ttl = ended.run.job, ended.outcome, execution.checked_ttl()
         if isinstance(outcome, Failed):
             # The cause of the failure stays. The function can only change the texts.
-            changed, retention = execution.changed(failure), _retention(job.run_options.keep_failed, ttl)
+            changed, retention = execution.changed(failure), _retention(run_options(job).keep_failed, ttl)
             return ended._replace(outcome=Failed(changed.packed(), outcome.cause, changed.reason(), retention))
         payload = self._client.encode(execution.result, "result", job.name, job.id)
-        stored = Completed(payload, _retention(job.run_options.keep_completed, ttl))
+        stored = Completed(payload, _retention(run_options(job).keep_completed, ttl))
         return ended._replace(outcome=stored, value=execution.result)
 
     def _raised(self, run: Run, error: BaseException) -> EndedRun | None:
@@ -296,7 +298,7 @@ class Runner:
     def _after_stop(self, run: Run) -> EndedRun | None:
         """Return the outcome of a run that was stopped before it returned a result."""
         if run.stop_reason == "revoked":
-            retention = _retention(run.job.run_options.keep_failed, run.job.run_options.result_ttl)
+            retention = _retention(run_options(run.job).keep_failed, run_options(run.job).result_ttl)
             return EndedRun(run, Failed(b"", "revoked", "revoked", retention), None)
         return EndedRun(run, Released(), None) if run.stop_reason == "shutdown" else None
 
@@ -307,7 +309,7 @@ class Runner:
 
         `delay_ms` is the wait before the next attempt; None means the backoff of the job.
         """
-        job, options = run.job, run.job.run_options
+        job, options = run.job, run_options(run.job)
         failure = failure_of(error)
         made = job.attempts_made + 1
         if cause is None and made < options.attempts:
@@ -338,6 +340,6 @@ def unreadable(run: Run, error: SerializationError) -> EndedRun:
 
 
 def _final_cause(job: Job[Any, Any], error: BaseException) -> FailureCause | None:
-    if job.is_unreadable(error):
+    if is_unreadable(job, error):
         return "malformed"
     return next((cause for kind, cause in _FINAL if isinstance(error, kind)), None)

@@ -12,6 +12,7 @@ from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.callers import RequestChannel
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import entry_of, has_options, run_options
 from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Subscription
 from glidemq_async.stored.record import WAITING
@@ -136,16 +137,16 @@ class Session:
         handler, a slow settle call could lose the lease: another worker would run the job again, and the server would
         refuse the finished result.
         """
-        held = [(run.job.id, run.job.entry) for run in self._slots.runs()]
-        return held + [(ended.run.job.id, ended.run.job.entry) for ended in self.loop.settling]
+        held = [(run.job.id, entry_of(run.job)) for run in self._slots.runs()]
+        return held + [(ended.run.job.id, entry_of(ended.run.job)) for ended in self.loop.settling]
 
     def _on_renewed(self, sent: float) -> None:
         self.loop.renewed(sent)
 
     def _start_run(self, job: Job[Any, Any]) -> None:
         """Start a run. Raises SerializationError, and takes no slot, when the job's options cannot be read."""
-        lease = job.run_options.lock_duration if job.has_options else None
-        if self._slots.holds(job.entry):
+        lease = run_options(job).lock_duration if has_options(job) else None
+        if self._slots.holds(entry_of(job)):
             # The consumer group was recreated, and the store returned a job that already runs here. The slot for it is
             # still free.
             self.loop.wake()

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from glidemq_async.executors.protocol import Executor
+from glidemq_async.jobs.snapshot import entry_of, has_options, run_options
 from glidemq_async.worker.runs import Run, StopReason
 
 Held: TypeAlias = tuple[str, str]
@@ -33,12 +34,12 @@ class Slots:
 
     def take(self, run: Run) -> None:
         """Take a slot for a claimed run."""
-        self._runs[run.job.entry] = run
+        self._runs[entry_of(run.job)] = run
         self.all_free.clear()
 
     def release(self, run: Run) -> None:
         """Free the slot of a run that has ended."""
-        self._runs.pop(run.job.entry, None)
+        self._runs.pop(entry_of(run.job), None)
         if not self._runs:
             self.all_free.set()
 
@@ -51,7 +52,7 @@ class Slots:
 
         `otherwise` is the lease of jobs without their own.
         """
-        own = [run.job.run_options.lock_duration for run in self.runs() if run.job.has_options]
+        own = [run_options(run.job).lock_duration for run in self.runs() if has_options(run.job)]
         return min([otherwise, *(lease for lease in own if lease is not None)])
 
     def runs(self) -> list[Run]:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from glidemq_async.jobs.snapshot import entry_of
 from tests.support.fake_worker import Hands, Hold
 from tests.support.helpers import AnyQueue, Gate, counts, echo, ended, worker_of
 from tests.support.stores import Place
@@ -129,10 +130,10 @@ async def test_a_worker_learns_that_it_lost_its_job(queue: AnyQueue, place: Plac
         await queue.add("n", 1)
         held = await gate.running()
         stream = f"glide:{{{queue.name}}}:stream"
-        await place.ask("XACK", stream, "workers", held.entry[1:])
+        await place.ask("XACK", stream, "workers", entry_of(held)[1:])
         await gate.stopped()
         assert held.abort.reason == "lease lost"
-    await place.ask("XDEL", stream, held.entry[1:])
+    await place.ask("XDEL", stream, entry_of(held)[1:])
     await place.ask("DEL", f"glide:{{{queue.name}}}:job:{held.id}")
 
 

@@ -13,6 +13,7 @@ from glidemq_async.durations import from_ms
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.callers import Functions, Record
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import job_of_record
 from glidemq_async.spark.read.options import ReadOptions
 from glidemq_async.stored.record import FINAL, place_of, whole
 
@@ -85,7 +86,7 @@ def _is_new_enough(row: Row, options: ReadOptions) -> bool:
 
 
 def _row(client: QueueClient, job_id: str, record: Record, with_data: bool, now: datetime) -> Row:
-    job: Job[Any, Any] = Job.from_record(client, job_id, record)
+    job = job_of_record(client, job_id, record)
     origin = job.dead_letter
     row: Row = {
         "queue": client.queue, "id": job.id, "name": job.name, "state": job.state, "key": job.key,

@@ -1,0 +1,313 @@
+"""The fields of a job, as a snapshot.
+
+stored/record.py describes the stored form, job.py has the methods of a job, and snapshot.py creates and updates jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeAlias, cast
+
+from glidemq_async._internal.generics import Data, Result
+from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.durations import from_ms
+from glidemq_async.errors import JobNotFound, SerializationError
+from glidemq_async.functions.callers import Record
+from glidemq_async.jobs.abort import AbortSignal
+from glidemq_async.jobs.reply_codes import not_found
+from glidemq_async.options.budget import Meter
+from glidemq_async.options.job_options import JobOptions
+from glidemq_async.stored.dead_letter import DeadLetter, FailureCause
+from glidemq_async.stored.failure import stored_failure
+from glidemq_async.stored.record import FINAL, PLAIN, Route, State, claim_of, created_ms, place_of, route_of, whole
+
+Outcome: TypeAlias = Literal["added", "duplicate", "completed"]
+
+UNREAD: Final = object()
+NOT_ACTIVE: Final = ""
+
+
+_PRIVATE: Final = (
+    "_abort",
+    "_client",
+    "_created",
+    "_data",
+    "_data_bytes",
+    "_due",
+    "_ended",
+    "_entry",
+    "_error",
+    "_last_entry",
+    "_letter",
+    "_meter",
+    "_options",
+    "_opts",
+    "_progress",
+    "_read_result",
+    "_result",
+    "_route",
+    "_started",
+    "_stored_options",
+    "_unreadable",
+)
+"""The attributes that only this class, Job and snapshot.py use."""
+
+
+class JobFields(Generic[Data, Result]):
+    """The fields of a Job as a snapshot. Payloads are decoded on first access."""
+
+    # The texts are the documentation of the public attributes, which `help(job)` shows.
+    __slots__ = {
+        "id": "The id of the job.",
+        "name": "The name of the job.",
+        "state": "The state at the time of the last read.",
+        "attempts_made": (
+            "The number of runs that ended with a result or a failure. Runs that were cut off by a crash count in "
+            "`stalled_count`. Released runs and runs that ended with RetryLater or RateLimited are not counted."
+        ),
+        "stalled_count": "The number of runs that lost their lease, because their worker died or was cut off.",
+        "fence": (
+            "The number of claims of the job. Store it with external writes, and refuse writes with a lower number."
+        ),
+        "outcome": (
+            'The result of the `add` that returned this object. "duplicate" and "completed": this is an existing job.'
+        ),
+        "failed_reason": (
+            'The text of the handler\'s error, or "revoked", "revoked: <reason>", "expired", "stalled", "malformed".'
+        ),
+        "failure_cause": "The cause of the permanent failure; None for a job that has not failed.",
+        **dict.fromkeys(_PRIVATE, ""),
+    }
+
+    id: str
+    name: str
+    state: State
+    attempts_made: int
+    stalled_count: int
+    fence: int
+    outcome: Outcome
+    failed_reason: str | None
+    failure_cause: FailureCause | None
+
+    def __init__(self, client: QueueClient, job_id: str, name: str) -> None:
+        self._client = client
+        self.id = job_id
+        self.name = name
+        self.state = "waiting"
+        self.outcome = "added"
+        self.attempts_made = self.stalled_count = self.fence = 0
+        self.failed_reason = None
+        self.failure_cause = None
+        self._letter: bytes | None = None
+        self._unreadable: SerializationError | None = None
+        self._data: object = UNREAD
+        self._data_bytes = b""
+        self._opts = b""
+        self._options: JobOptions | None = None
+        self._stored_options: JobOptions | None = None
+        self._meter: Meter | None = None
+        self._progress: bytes | None = None
+        self._result: bytes | None = None
+        self._read_result: Callable[[Any], Any] | None = None
+        self._error: bytes | None = None
+        self._created = self._started = self._ended = self._due = 0
+        self._entry = NOT_ACTIVE
+        self._route = PLAIN
+        self._abort: AbortSignal | None = None
+
+    if not TYPE_CHECKING:  # otherwise type checkers would accept every name as a field
+
+        def __getattr__(self, name: str) -> NoReturn:
+            # Called for a missing attribute. A job whose record is gone has only the attributes above.
+            if name in JobFields.__slots__ and name != "id":
+                raise not_found("read", self.id)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    _last_entry: str
+
+    def _read(self, record: Record) -> None:
+        place = place_of(record)
+        claim = claim_of(record)
+        self.state = place.state
+        self._last_entry = place.entry if place.state in FINAL or place.state == "active" else NOT_ACTIVE
+        self._data = UNREAD
+        self._data_bytes = record.get(b"data", b"")
+        self._opts = record.get(b"opts", b"")
+        self._options = self._stored_options = None
+        self._progress = record.get(b"progress")
+        self._result = record.get(b"result")
+        self._error = record.get(b"error")
+        self._created = created_ms(record.get(b"added"), place.entry, record.get(b"route"))
+        self._started = claim.started if claim else 0
+        self._ended = whole(record, b"ended") if place.state in FINAL else 0
+        self._due = whole(record, b"due")
+        self._route = route_of(record.get(b"route"))
+        self.fence = claim.fence if claim else 0
+        self.attempts_made = whole(record, b"failures") + (place.state == "completed")
+        self.stalled_count = whole(record, b"stalls")
+        reason = record.get(b"reason")
+        self.failed_reason = reason.decode(errors="replace") if reason and place.state != "completed" else None
+        cause = record.get(b"cause", b"").decode()
+        self.failure_cause = cast("FailureCause", cause) if cause and place.state == "failed" else None
+        self._letter = record.get(b"letter")
+
+    @property
+    def gone(self) -> bool:
+        """True if an add found this job and its record was already removed. A `refresh` may find a new record."""
+        try:
+            return not self.state
+        except JobNotFound:
+            return True
+
+    def __repr__(self) -> str:
+        if self.gone:
+            return f"<Job {self.id} of {self._client.queue!r}, gone>"
+        return f"<Job {self.id} {self.name!r} of {self._client.queue!r}, {self.state}>"
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return self._client.queue
+
+    @property
+    def data(self) -> Data:
+        """The payload. Raises SerializationError when the stored bytes cannot be decoded."""
+        if self._data is UNREAD:
+            try:
+                self._data = self._client.decode_data(self._data_bytes, self.name, self.id, self.dead_letter)
+            except SerializationError as error:
+                self._unreadable = error
+                raise
+        return cast("Data", self._data)
+
+    @property
+    def data_size(self) -> int:
+        """The size of the stored payload in bytes."""
+        return len(self._data_bytes)
+
+    @property
+    def options(self) -> JobOptions:
+        """The options of the job. Options that were not given have their defaults.
+
+        `priority`, `lifo`, `key` and `cost` are the current ones, all other options those of the add. Except in the job
+        that `add` returns, `job_id` is None, because the store does not distinguish given ids from generated ones. A
+        dead letter and a replayed job have the options of the job that failed.
+        """
+        if self._options is None:
+            route, stored = self._route, self._run_options()
+            self._options = stored if route is PLAIN else stored.changed(**_given(route))
+        return self._options
+
+    @property
+    def dead_letter(self) -> DeadLetter | None:
+        """The origin of a job that was moved here as a dead letter, else None."""
+        return DeadLetter.from_wire(self._letter) if self._letter else None
+
+    def _run_options(self) -> JobOptions:
+        """Return the options without `priority`, `lifo`, `key` and `cost`, which the record has in another field."""
+        if self._stored_options is None:
+            self._stored_options = JobOptions.from_wire(self._opts)
+        return self._stored_options
+
+    def _metered(self) -> Meter | None:
+        """Return the budget of the run, None outside of a run."""
+        budget = self._client.budget
+        if budget is None or not self._entry:
+            return None
+        if self._meter is None:
+            self._meter = Meter(budget)
+        return self._meter
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The short texts that are sent along with the job."""
+        return self._run_options().headers
+
+    @property
+    def key(self) -> str | None:
+        """The ordering key."""
+        return self._route.key
+
+    @property
+    def priority(self) -> int:
+        """The current priority; 0 is the most urgent."""
+        return self._route.priority
+
+    @property
+    def lifo(self) -> bool:
+        """True if the job was added with `lifo`: the newest such job starts first."""
+        return self._route.lifo
+
+    @property
+    def progress(self) -> object:
+        """The last progress that the handler reported, None if there is none."""
+        if self._progress is None:
+            return None
+        return self._client.decode(self._progress, "progress", self.name, self.id)
+
+    @property
+    def return_value(self) -> Result | None:
+        """The result of a completed job, None for other jobs."""
+        if self.state != "completed" or self._result is None:
+            return None
+        return self._result_of(self._result)
+
+    @property
+    def stacktrace(self) -> str | None:
+        """The traceback of the last failed run, as text."""
+        return stored_failure(self._error, "").traceback or None if self._error else None
+
+    @property
+    def created_at(self) -> datetime | None:
+        """The time when the job was added, by the server's clock."""
+        created = self._created or created_ms(None, self._entry)
+        return from_ms(created) if created else None
+
+    @property
+    def processed_at(self) -> datetime | None:
+        """The time when the last run started."""
+        return from_ms(self._started) if self._started else None
+
+    @property
+    def due_at(self) -> datetime | None:
+        """The time when a delayed job becomes ready, for example at the end of its `delay` or for its next attempt.
+
+        None for a job that was not delayed when it was read, and for a job that waits for the end of another job.
+        """
+        return from_ms(self._due) if self._due else None
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds between the time when the last run could have started and its start; None if unknown.
+
+        Counts from the add, or from the end of a delay. For a job with a priority, a key or lifo the delay is included,
+        and the value is unknown for its later attempts.
+        """
+        if not self._started:
+            return None
+        # A stream entry is created when a job becomes ready. An entry of the active stream is created by the claim.
+        ready = created_ms(None, self._entry or self._last_entry) or (0 if self.fence > 1 else self._created)
+        return max(0, self._started - ready) / 1000 if ready else None
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """The time when the job reached its final state."""
+        return from_ms(self._ended) if self._ended else None
+
+    @property
+    def abort(self) -> AbortSignal:
+        """Set when this run should stop. A coroutine handler is also cancelled."""
+        if self._abort is None:
+            self._abort = AbortSignal()
+        return self._abort
+
+    def _result_of(self, payload: bytes) -> Result:
+        value = self._client.decode(payload, "result", self.name, self.id)
+        return cast("Result", value if self._read_result is None else self._read_result(value))
+
+
+def _given(route: Route) -> dict[str, object]:
+    """Return the options of a route that differ from their defaults."""
+    pairs = zip(Route._fields, route, PLAIN, strict=True)
+    return {name: value for name, value, default in pairs if value != default}
