@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Protocol
 
 from typing_extensions import override
@@ -112,7 +113,7 @@ class AppWorker(Runs):
         self._workers = [self._worker(name, shared) for name in self._names]
         self._pool = WorkerPool(self._workers, handle_signals=False, health_port=options.health_port)
         for worker in self._workers:
-            worker.when_broken = self.break_off
+            worker.on("closing", partial(self.break_off_with, worker))
         self._open = AsyncExitStack()
 
     def __repr__(self) -> str:

@@ -36,37 +36,37 @@ def unstarted(running: int) -> Health:
     return Health(alive=True, ready=False, problems=("it has not started",), running=running)
 
 
-def health_of(loop: ClaimLoop, work: asyncio.Task[None], *, poll_interval: float, free: int, running: int) -> Health:
-    """Return the health of a started worker, from its claim loop and the task that runs it."""
+def health_of(loop: ClaimLoop, *, poll_interval: float, free: int, running: int) -> Health:
+    """Return the health of a started worker, from its claim loop."""
     now = asyncio.get_running_loop().time()
-    fatal = _stuck(loop, work, now, poll_interval, free)
-    problems = [*fatal, *_hindrances(loop, now)]
+    fatal = _stuck(loop, now, poll_interval, free)
+    problems = [*fatal, *_obstacles(loop, now)]
     return Health(alive=not fatal, ready=not problems, problems=tuple(problems), running=running)
 
 
-def _stuck(loop: ClaimLoop, work: asyncio.Task[None], now: float, poll_interval: float, free: int) -> list[str]:
+def _stuck(loop: ClaimLoop, now: float, poll_interval: float, free: int) -> list[str]:
     if loop.stopping:
         return []
-    if work.done():
+    if loop.ended:
         return ["its claim loop has ended"]
     # A worker without free slots need not call, because its jobs may take any time.
-    must_call = loop.waiting_since > 0 or (free > 0 and loop.healthy)
-    silent = now - (loop.last_try or now)
+    must_call = loop.calls.waiting_since > 0 or (free > 0 and loop.has_safe_leases)
+    silent = now - (loop.calls.last_attempt or now)
     if must_call and silent > poll_interval + STUCK_SECONDS:
         return [f"its claim loop last called the storage {silent:.0f} s ago"]
     return []
 
 
-def _hindrances(loop: ClaimLoop, now: float) -> list[str]:
+def _obstacles(loop: ClaimLoop, now: float) -> list[str]:
     found: list[str] = []
     if loop.stopping:
         found.append("it is stopping")
-    if not loop.last_call:
+    if not loop.calls.last_reply:
         found.append("the storage has not answered yet")
-    elif loop.waiting_since and now - loop.waiting_since > ANSWER_SECONDS:
-        found.append(f"the storage has not answered for {now - loop.waiting_since:.0f} s")
+    elif loop.calls.waiting_since and now - loop.calls.waiting_since > ANSWER_SECONDS:
+        found.append(f"the storage has not answered for {now - loop.calls.waiting_since:.0f} s")
     if not loop.subscribed:
         found.append("it is not subscribed to its wake-up channel")
-    if not loop.healthy:
+    if not loop.has_safe_leases:
         found.append("its leases could not be renewed in time, so it claims no jobs")
     return found

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, Protocol
 
 from glidemq_async._internal import failpoints
 from glidemq_async.functions.callers import Functions
@@ -33,13 +33,36 @@ STOP_SECONDS: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
-class LeaseRenewer:
-    """Renews all leases of a worker every third of the shortest lease, and reports the replies of the server.
+class LeaseOwner(Protocol):
+    """The parts of a session that the renewer calls: the first two from the lease thread, the others in the loop."""
 
-    All callbacks run in the worker's loop. `on_lost(entries)` and `on_revoked(entries)` name runs that must stop.
-    `on_health(bool)` reports whether leases can be trusted. `on_renewed(sent)` follows each renewal with the monotonic
-    time at which it was sent; the losses that this renewal found were reported before.
-    """
+    def leases(self) -> list[Held]:
+        """Return every lease to renew. Called from the lease thread."""
+        ...
+
+    def shortest_lease(self) -> float:
+        """Return the duration of the shortest lease in seconds. Called from the lease thread."""
+        ...
+
+    def on_lost(self, entries: list[str]) -> None:
+        """Stop the runs with these entries, whose leases are lost."""
+        ...
+
+    def on_revoked(self, entries: list[str]) -> None:
+        """Stop the runs with these entries, whose jobs were revoked."""
+        ...
+
+    def on_lease_safety(self, safe: bool) -> None:
+        """Note whether leases are renewed in time."""
+        ...
+
+    def on_renewed(self, sent: float) -> None:
+        """Note a renewal that was sent at this monotonic time. Its losses were reported before."""
+        ...
+
+
+class LeaseRenewer:
+    """Renews all leases of a worker every third of the shortest lease, and reports the replies of the server."""
 
     def __init__(
         self,
@@ -47,24 +70,14 @@ class LeaseRenewer:
         base: str,
         consumer: str,
         info: bytes,
-        shortest_lease: Callable[[], float],
-        held: Callable[[], list[Held]],
-        on_lost: Callable[[list[str]], None],
-        on_revoked: Callable[[list[str]], None],
-        on_health: Callable[[bool], None],
-        on_renewed: Callable[[float], None],
+        owner: LeaseOwner,
     ) -> None:
         self._storage = storage
         self._base = base
         self._consumer = consumer
         self._info = info
-        self._shortest_lease = shortest_lease
-        self._lease = shortest_lease()
-        self._held = held
-        self._on_lost = on_lost
-        self._on_revoked = on_revoked
-        self._on_health = on_health
-        self._on_renewed = on_renewed
+        self._owner = owner
+        self._lease = owner.shortest_lease()
         self._main_loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._stopping = False
@@ -109,7 +122,7 @@ class LeaseRenewer:
                 sent = loop.time()
                 if await self._renew(storage, functions):
                     renewed = sent
-                    self._report(self._on_renewed, sent)
+                    self._report(self._owner.on_renewed, sent)
                 self._update_health(loop.time() - renewed)
                 await self._pause()
         finally:
@@ -128,8 +141,8 @@ class LeaseRenewer:
     async def _renew(self, storage: Storage, functions: Functions) -> bool:
         try:
             await storage.connect()
-            held = self._held()
-            self._lease = self._shortest_lease()
+            held = self._owner.leases()
+            self._lease = self._owner.shortest_lease()
             if failpoints.armed:
                 failpoints.hit("renew.before_send")
             for start in range(0, max(1, len(held)), MAX_HELD):
@@ -146,15 +159,15 @@ class LeaseRenewer:
         if lost:
             if failpoints.armed:
                 failpoints.hit("renew.lost")
-            self._report(self._on_lost, lost)
+            self._report(self._owner.on_lost, lost)
         if revoked:
-            self._report(self._on_revoked, revoked)
+            self._report(self._owner.on_revoked, revoked)
 
     def _update_health(self, age: float) -> None:
         healthy = age < SAFE_SHARE * self._lease
         if healthy != self._healthy:
             self._healthy = healthy
-            self._report(self._on_health, healthy)
+            self._report(self._owner.on_lease_safety, healthy)
 
     def _report(self, callback: Callable[..., None], *details: object) -> None:
         if not self._main_loop.is_closed():

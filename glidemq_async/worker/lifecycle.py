@@ -54,6 +54,11 @@ class Runs(Background):
             self.broken = error
             self.stop()
 
+    def break_off_with(self, part: Runs) -> None:
+        """Stop too if `part` closes because it cannot continue. Used by pools, as a listener of their workers."""
+        if part.broken is not None:
+            self.break_off(part.broken)
+
     def stop(self, *, at_once: bool = False) -> None:
         """Make `run` shut down. Returns immediately.
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from glidemq_async.queues.outbox import Outbox
+from glidemq_async.worker.reports import Reports
 
 FIRST_PAUSE: Final = 0.5
 """Pause in seconds after the first error. Each further error in a row doubles it."""
 LONGEST_PAUSE: Final = 30.0
 
 
-class Relaying:
+class OutboxRelay:
     """Relays the outbox when woken. After an error it pauses, longer each time.
 
     Entries stay until they are delivered.
     """
 
-    def __init__(self, outbox: Outbox, on_error: Callable[[Exception], None]) -> None:
+    def __init__(self, outbox: Outbox, reports: Reports) -> None:
         self._outbox = outbox
-        self._on_error = on_error
+        self._reports = reports
         self._event = asyncio.Event()
         self._pause = FIRST_PAUSE
 
@@ -51,7 +51,7 @@ class Relaying:
             raise
         except Exception as error:  # noqa: BLE001 - a relay that fails once must not end relaying
             self._event.set()
-            self._on_error(error)
+            self._reports.error(error)
             return False
         self._pause = FIRST_PAUSE
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from typing_extensions import override
@@ -31,7 +32,7 @@ class WorkerPool(Runs):
         self._workers = list(workers)
         self._health_server = None if health_port is None else HealthServer(self._workers, health_port)
         for worker in workers:
-            worker.when_broken = self.break_off
+            worker.on("closing", partial(self.break_off_with, worker))
 
     @property
     def workers(self) -> Sequence[Worker[Any, Any]]:

@@ -339,6 +339,15 @@ def unreadable(run: Run, error: SerializationError) -> EndedRun:
     return EndedRun(run, Failed(failure_of(error).packed(), "malformed", "malformed"), error)
 
 
+def unfinished(run: Run, error: BaseException) -> EndedRun:
+    """Return the outcome of a run that ended without one: by a defect of this library, or by a late stop."""
+    if isinstance(error, asyncio.CancelledError):
+        # The server fails a released job that was revoked.
+        return EndedRun(run, Released(), None)
+    failure = failure_of(error)
+    return EndedRun(run, Failed(failure.packed(), "unrecoverable", failure.reason()), error)
+
+
 def _final_cause(job: Job[Any, Any], error: BaseException) -> FailureCause | None:
     if is_unreadable(job, error):
         return "malformed"

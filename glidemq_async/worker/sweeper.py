@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from typing import Final
 
 from glidemq_async._internal import failpoints
-from glidemq_async.functions.callers import Functions
+from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.functions.callers import SweepReply
+from glidemq_async.worker.outbox_relay import OutboxRelay
+from glidemq_async.worker.reports import Reports
 
 LONGEST_INTERVAL: Final = 1.0
 """Maximum pause between two sweeps in seconds, however long leases are, because a sweep also expires waiting jobs."""
@@ -18,22 +20,12 @@ class Sweeper:
     """Sweeps one queue every tenth of a lease (at most every second), and less often while another worker sweeps."""
 
     def __init__(
-        self,
-        functions: Functions,
-        *,
-        lease: float,
-        max_stalled: int,
-        on_stalled: Callable[[list[str], list[str]], None],
-        on_posted: Callable[[], None],
-        on_error: Callable[[Exception], None],
-        on_next_slot: Callable[[float], None],
+        self, client: QueueClient, reports: Reports, relay: OutboxRelay, *, lease: float, max_stalled: int
     ) -> None:
-        self._functions = functions
+        self._client = client
+        self._reports = reports
+        self._relay = relay
         self._max_stalled = max_stalled
-        self._on_stalled = on_stalled
-        self._on_posted = on_posted
-        self._on_error = on_error
-        self._on_next_slot = on_next_slot
         self._interval = min(LONGEST_INTERVAL, lease / 10)
         self._rest = max(self._interval, min(5 * LONGEST_INTERVAL, lease / 4))
         self._gap_ms = round(lease * 500)
@@ -47,25 +39,29 @@ class Sweeper:
             await asyncio.sleep(pause * random.uniform(1.02, 1.2))
 
     async def _sweep(self) -> bool:
+        """Sweep in bounded steps. Return False if another process has just swept, or after an error."""
         resume = False
         try:
             while True:
                 if failpoints.armed:
                     failpoints.hit("sweep.before_send")
-                reply = await self._functions.sweep(
+                reply = await self._client.functions.sweep(
                     self._max_stalled, round(self._interval * 1000), self._gap_ms, resume=resume
                 )
                 if reply is None:
                     return False
-                if reply.recovered or reply.failed:
-                    self._on_stalled(reply.recovered, reply.failed)
-                if reply.next_slot is not None:
-                    self._on_next_slot(reply.next_slot)
-                if reply.posted:
-                    self._on_posted()
+                self._handle(reply)
                 if not reply.more:
                     return True
                 resume = True
         except Exception as error:  # noqa: BLE001 - a sweep that fails once must not end sweeping
-            self._on_error(error)
+            self._reports.error(error)
             return False
+
+    def _handle(self, reply: SweepReply) -> None:
+        if reply.recovered or reply.failed:
+            self._reports.stalled(reply.recovered, reply.failed)
+        if reply.next_slot is not None:
+            self._client.timekeeper.hint(reply.next_slot)
+        if reply.posted:
+            self._relay.wake()

@@ -8,7 +8,6 @@ import os
 import platform
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Generic, Unpack, cast
 
@@ -29,12 +28,12 @@ from glidemq_async.options.retry_rules import RetryRules
 from glidemq_async.queues.dead_letters import check_dead_letter_queue
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.worker.batches import Batcher, BatchOptions, Processor, batcher_of
-from glidemq_async.worker.feedback import Feedback
 from glidemq_async.worker.health import Health, health_of, unstarted
 from glidemq_async.worker.health_server import HasHealth, HealthServer
 from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
 from glidemq_async.worker.options import WorkerKeywords, WorkerOptions, worker_options
+from glidemq_async.worker.reports import Reports
 from glidemq_async.worker.runs import RunFunction, Runner
 from glidemq_async.worker.session import Session
 from glidemq_async.worker.slots import Slots
@@ -89,10 +88,8 @@ class Worker(Runs, Generic[Data, Result]):
         self._held = Hold(self._executor)
         self._listeners = Listeners()
         self._slots = Slots(self._concurrency * (batch.size if batch else 1), self._executor)
-        self._feedback = Feedback(self.name, self._slots, self._listeners, self._instruments)
+        self._reports = Reports(self.name, self._listeners, self._instruments)
         self._run = self._make_run(cast("Handler", processor))
-        self.when_broken: Callable[[Exception], None] = lambda _: None
-        """Called when its executor cannot run jobs any more, after which the worker closes itself. Used by pools."""
         self._stop_now = asyncio.Event()
         self._session: Session | None = None
         self._instrumented = False
@@ -115,7 +112,7 @@ class Worker(Runs, Generic[Data, Result]):
             self._executor,
             options.backoff_strategies,
             options.after_execution,
-            self._feedback.on_error,
+            self._reports.error,
             self._instruments,
             options.max_stalled,
             RetryRules.checked(options.retry_on, options.give_up_on),
@@ -143,7 +140,7 @@ class Worker(Runs, Generic[Data, Result]):
     @property
     def last_seen(self) -> float | None:
         """Loop time of the last answered claim or settle call, None before the first one."""
-        return self._session.loop.last_call or None if self._session else None
+        return self._session.loop.calls.last_reply or None if self._session else None
 
     def health(self) -> Health:
         """Return whether the worker is alive and takes jobs, and the problems if not. Only call this in its loop."""
@@ -152,7 +149,6 @@ class Worker(Runs, Generic[Data, Result]):
             return unstarted(running)
         return health_of(
             self._session.loop,
-            self._session.claiming,
             poll_interval=self._options.poll_interval,
             free=self._slots.free(),
             running=running,
@@ -231,9 +227,8 @@ class Worker(Runs, Generic[Data, Result]):
     def _break(self, error: Exception) -> None:
         if self.broken is None:
             self.break_off(error)
-            self._feedback.on_error(error)
+            self._reports.error(error)
             self._begin_closing()
-            self.when_broken(error)
 
     def _wake(self) -> None:
         if self._session is not None:
@@ -246,7 +241,7 @@ class Worker(Runs, Generic[Data, Result]):
             self._info(),
             self._options,
             slots=self._slots,
-            feedback=self._feedback,
+            reports=self._reports,
             listeners=self._listeners,
             run=self._run,
         )

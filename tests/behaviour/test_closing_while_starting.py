@@ -80,7 +80,7 @@ async def starting(made: Callable[[Held], Runs], step: str) -> AsyncGenerator[tu
 
 def parts_of_workers() -> list[str]:
     names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
-    return [name for name in names if name.startswith(("ClaimLoop", "Sweeper", "Relaying", "Worker"))]
+    return [name for name in names if name.startswith(("ClaimLoop", "Sweeper", "OutboxRelay", "Worker"))]
 
 
 @KINDS

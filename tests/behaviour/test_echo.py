@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import Job, Worker, WorkerPool
 from glidemq_async.storage import open_storage
-from glidemq_async.worker.claim_loop import ECHO_SECONDS
+from glidemq_async.worker.echo_check import ECHO_SECONDS
 
 POLL = ECHO_SECONDS + 0.5
 """Longer than the patience with an echo: no later echo can stand in for one that was overlooked."""

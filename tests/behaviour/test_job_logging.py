@@ -78,7 +78,7 @@ async def test_what_the_worker_says_of_a_run_names_its_job(queue: AnyQueue, line
     async def fail(job: AnyJob) -> None:
         raise ValueError("no")
 
-    ours = logging.getLogger("glidemq_async.worker.feedback")
+    ours = logging.getLogger("glidemq_async.worker.reports")
     ours.addHandler(lines.handler)
     ours.setLevel(logging.INFO)
     try:

@@ -106,7 +106,9 @@ async def test_a_late_answer_of_a_renewal_does_not_stop_the_next_run_of_its_job(
         await job.retry()
         again = await soon(runs.get())
         # The answer of the renewal arrives in the worker's loop now.
-        worker._feedback.on_revoked(answers[0])  # pyright: ignore[reportPrivateUsage]
+        session = worker._session  # pyright: ignore[reportPrivateUsage]
+        assert session is not None
+        session.on_revoked(answers[0])
         ends.set()
         assert await soon(job.result()) == "done"
         assert again.abort.reason == ""

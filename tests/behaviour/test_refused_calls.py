@@ -34,10 +34,10 @@ async def test_a_refused_worker_backs_off_and_comes_back(refusal: str, caplog: p
             await server.command("ACL", "SETUSER", "app", refusal)
             await server.command("CLIENT", "KILL", "USER", "app")
             await server.command("CONFIG", "RESETSTAT")
-            caplog.set_level(logging.WARNING, "glidemq_async.worker.feedback")
+            caplog.set_level(logging.WARNING, "glidemq_async.worker.reports")
             await queue.add("work")
             await asyncio.sleep(REFUSED_SECONDS)
-            warnings = [one for one in caplog.records if one.name == "glidemq_async.worker.feedback"]
+            warnings = [one for one in caplog.records if one.name == "glidemq_async.worker.reports"]
             assert 1 <= len(errors) < 30
             assert 1 <= len(warnings) <= 4
             stats = await server.info("stats")

@@ -9,9 +9,11 @@ from typing import Any, Literal, cast
 import pytest
 
 from glidemq_async import Backoff, JobOptions, Queue
+from glidemq_async.options.budget import Meter
 from glidemq_async.storage import MemoryStorage
 from glidemq_async.storage.protocol import Arg, Subscription, Wait
 from glidemq_async.worker.leases import LeaseRenewer
+from glidemq_async.worker.runs import EndedRun, Run, Runner
 from tests.support.helpers import (
     AnyJob,
     AnyQueue,
@@ -247,3 +249,44 @@ async def all_end(queue: AnyQueue, jobs: Sequence[AnyJob], worker: AnyWorker) ->
     for job in jobs:
         kinds = [kind for kind, _ in await told(queue, job.id)]
         assert (kinds.count("completed"), kinds.count("failed")) == (1, 0)
+
+
+async def test_a_defect_of_the_library_in_a_run_fails_its_job(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_self: Runner, _run: Run) -> EndedRun | None:
+        raise AssertionError("a defect")
+
+    errors: list[Exception] = []
+    worker = worker_of(queue, echo, concurrency=1)
+    worker.on("error", errors.append)
+    async with worker:
+        with monkeypatch.context() as patched:
+            patched.setattr(Runner, "_outcome", broken)
+            job = await ended(await queue.add("n", attempts=3))
+        assert (job.state, job.failure_cause) == ("failed", "unrecoverable")
+        assert "a defect" in (job.failed_reason or "")
+        assert [str(error) for error in errors] == ["a defect"]
+        assert await queue.add_and_wait("n", "next", wait_timeout=5) == "next"
+
+
+async def test_a_stop_while_the_last_progress_is_written_releases_the_job(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushing = asyncio.Event()
+
+    async def hang(_self: Meter) -> None:
+        flushing.set()
+        await asyncio.Event().wait()
+
+    async def report(job: AnyJob) -> None:
+        await job.update_progress(1)
+
+    job = await queue.add("n")
+    monkeypatch.setattr(Meter, "flush", hang)
+    returned: list[str] = []
+    worker = worker_of(queue, report, shutdown_timeout=0)
+    worker.on("returned", lambda job: returned.append(job.id))
+    async with worker:
+        await soon(flushing.wait())
+    assert returned == [job.id]
+    await job.refresh()
+    assert job.state == "waiting"

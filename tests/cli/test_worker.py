@@ -253,7 +253,7 @@ async def test_the_log_of_a_failure_has_its_traceback_apart(jobs: AnyQueue, serv
         job = await jobs.add("n")
         line = await running.line(lambda line: line["level"] == "error")
         assert line["message"] == f"job {job.id} (n) of q failed for good"
-        assert (line["job_id"], line["logger"]) == (job.id, "glidemq_async.worker.feedback")
+        assert (line["job_id"], line["logger"]) == (job.id, "glidemq_async.worker.reports")
         assert line["exception"].startswith("Traceback")
         assert line["exception"].endswith("ValueError: bad")
 

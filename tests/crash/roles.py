@@ -99,7 +99,7 @@ def run_loop(main: Coroutine[Any, Any, None], *, fast: bool = False) -> None:
     """Run a coroutine in a new event loop of this process."""
     logging.disable(logging.WARNING)
     # Jobs that are instructed to fail do. Their log lines are not complaints.
-    logging.getLogger("glidemq_async.worker.feedback").setLevel(logging.CRITICAL)
+    logging.getLogger("glidemq_async.worker.reports").setLevel(logging.CRITICAL)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if fast else None) as runner:
         runner.run(main)
 

@@ -1,0 +1,93 @@
+"""Sends the calls of the claim loop, each until the server replies."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import anyio
+
+from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.errors import StorageUnavailable
+from glidemq_async.functions.callers import SettleReply, SettleRequest
+from glidemq_async.storage.protocol import FunctionError
+from glidemq_async.storage.redis.retry import Backoff
+from glidemq_async.worker.reports import Reports
+
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 5.0
+"""First and longest pause in seconds between two attempts of a call that the server refuses each time."""
+STOPPING_PAUSE: Final = 1.0
+"""Longest pause in seconds once the worker stops."""
+
+
+class CallSender:
+    """Sends one settle and claim call at a time, and repeats it while the server does not reply."""
+
+    def __init__(self, client: QueueClient, reports: Reports) -> None:
+        self._client = client
+        self._reports = reports
+        self._stop_requested = asyncio.Event()
+        self.sent_at = 0.0
+        """Loop time at which the last answered call was sent. That call saw every job that was due by then."""
+        self.last_reply = 0.0
+        """Loop time of the last reply."""
+        self.last_attempt = 0.0
+        """Loop time at which a call was last sent, including repeated attempts."""
+        self.waiting_since = 0.0
+        """Loop time at which the unanswered call was first sent, 0 if no call is in flight."""
+
+    def shorten_pauses(self) -> None:
+        """Pause only briefly from now on, because the worker stops."""
+        self._stop_requested.set()
+
+    async def send(self, request: SettleRequest) -> SettleReply:
+        """Send the call until the server replies. Raises FunctionError for a call that the server refuses.
+
+        Suppose the reply is lost. The server has settled our outcomes and claimed jobs for us, and we know neither. A
+        new call would claim other jobs while the first ones wait for their leases to expire. So the same request is
+        sent again, with the same number. If the server has executed this number, it returns the stored reply instead of
+        executing it again; the jobs in that reply are read again if they are still ours. Nothing here gives up, not
+        even when the worker stops: only the end of the session ends the attempts, and then the sweep of another worker
+        reclaims the jobs.
+        """
+        sent_at = asyncio.get_running_loop().time()
+        self.waiting_since = self.waiting_since or sent_at
+        reply = await self._repeat(request)
+        self.last_reply = asyncio.get_running_loop().time()
+        self.sent_at, self.waiting_since = sent_at, 0.0
+        return reply
+
+    async def _repeat(self, request: SettleRequest) -> SettleReply:
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        while True:
+            self.last_attempt = started = loop.time()
+            try:
+                return await self._client.functions.settle_and_claim(request)
+            except StorageUnavailable as error:
+                self._reports.error(error)
+            except FunctionError as error:
+                if error.code != "UNDECLARED":
+                    raise
+                if await self._declare_again(request):
+                    continue
+            # Count from the start of the attempt. A refusal returns immediately and needs the whole pause; an outage
+            # has already taken its time.
+            await self._pause(started + backoff.next() - loop.time())
+
+    async def _pause(self, seconds: float) -> None:
+        if seconds > 0:
+            with anyio.move_on_after(seconds):
+                await self._stop_requested.wait()
+                await asyncio.sleep(STOPPING_PAUSE)
+
+    async def _declare_again(self, request: SettleRequest) -> bool:
+        """Declare the queue again after it was recreated, so that its jobs can be claimed. Return False on failure."""
+        try:
+            await self._client.open_again(request.incarnation)
+        except StorageUnavailable as error:
+            self._reports.error(error)
+            return False
+        self._client.functions.readdress(request)
+        return True

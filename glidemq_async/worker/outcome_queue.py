@@ -1,0 +1,101 @@
+"""The runs that have ended, from the end of a run until the store has its outcome."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from glidemq_async.functions.outcomes import Completed, Failed, Retry
+from glidemq_async.worker.runs import EndedRun
+
+MAX_SETTLED: Final = 500
+"""Maximum number of runs that one call settles. A call blocks the server for all clients, so it must stay short."""
+MAX_BYTES: Final = 1024 * 1024
+"""Size of the outcomes in bytes at which a call is full."""
+
+
+class OutcomeQueue:
+    """Keeps every outcome until the server has replied to the call that contains it.
+
+    An outcome is either waiting for the next call or in the current call. If it were in neither for a moment, the lease
+    thread could miss it and not renew its lease. The lease would expire while the call is in flight, another worker
+    would run the job again, and the server would refuse the finished result. Therefore one assignment of `_lists` moves
+    outcomes from one list to the other.
+    """
+
+    def __init__(self) -> None:
+        self._lists: tuple[list[EndedRun], list[EndedRun]] = ([], [])
+        """The outcomes in the current call, and those that wait for the next one."""
+        self._separate = 0
+        """Number of outcomes to send in separate calls, after a call with all of them was refused."""
+
+    def __bool__(self) -> bool:
+        """Return whether an outcome waits for the next call."""
+        return bool(self._lists[1])
+
+    @property
+    def has_call(self) -> bool:
+        """True if the current call contains an outcome."""
+        return bool(self._lists[0])
+
+    @property
+    def unconfirmed(self) -> list[EndedRun]:
+        """The runs whose outcome the store may not have yet. Safe in any thread."""
+        in_call, waiting = self._lists
+        return in_call + waiting
+
+    def add(self, ended: EndedRun) -> None:
+        """Add the outcome of a run that has ended."""
+        self._lists[1].append(ended)
+
+    def take_batch(self) -> list[EndedRun]:
+        """Return the outcomes of the next call."""
+        _, waiting = self._lists
+        count = self._batch_size(waiting)
+        batch = waiting[:count]
+        self._lists = batch, waiting[count:]
+        return batch
+
+    def _batch_size(self, waiting: list[EndedRun]) -> int:
+        if self._separate and waiting:
+            self._separate -= 1
+            return 1
+        if len(waiting) <= MAX_SETTLED and sum(map(_weight, waiting)) <= MAX_BYTES:
+            return len(waiting)
+        size = 0
+        for count, ended in enumerate(waiting[:MAX_SETTLED]):
+            size += _weight(ended)
+            if size > MAX_BYTES and count:
+                return count  # send a large outcome alone
+        return min(len(waiting), MAX_SETTLED)
+
+    def confirm(self) -> None:
+        """Drop the outcomes of the call, which has its reply."""
+        self._lists = [], self._lists[1]
+
+    def put_back(self) -> None:
+        """Return the outcomes of a failed call to the front of the queue."""
+        in_call, waiting = self._lists
+        self._lists = [], in_call + waiting
+
+    def separate(self) -> EndedRun | None:
+        """Send the outcomes of a call that was refused as malformed one by one. Return the culprit if it was alone.
+
+        The culprit is dropped. Its lease is no longer renewed, so the sweep reclaims the job.
+        """
+        in_call, _ = self._lists
+        if len(in_call) == 1:
+            self.confirm()
+            return in_call[0]
+        self._separate = len(in_call)
+        self.put_back()
+        return None
+
+
+def _weight(ended: EndedRun) -> int:
+    outcome = ended.outcome
+    if isinstance(outcome, Completed):
+        return len(outcome.result)
+    if isinstance(outcome, Failed):
+        # The data of a failed job may be copied to a dead-letter queue.
+        return len(outcome.error) + ended.run.job.data_size
+    return len(outcome.error) if isinstance(outcome, Retry) else 0

@@ -1,0 +1,103 @@
+"""Reports of a worker to its user: log lines, listeners, instrumentation, and the fields of ended jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from glidemq_async._internal.repeated_log import RepeatedLog
+from glidemq_async.functions.outcomes import Completed, Delayed, Failed, Outcome, RateLimited, Retry
+from glidemq_async.instrumentation import Instruments
+from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import settle_as_completed, settle_as_failed
+from glidemq_async.stored.failure import stored_failure
+from glidemq_async.worker.listeners import Listeners
+from glidemq_async.worker.runs import EndedRun, run_outcome
+
+_log = logging.getLogger(__name__)
+
+
+class Reports:
+    """Reports errors and the ends of runs. Any part of the worker may report; nothing here calls another part."""
+
+    def __init__(self, worker: str, listeners: Listeners, instruments: Instruments) -> None:
+        self._worker = worker
+        self._notify = listeners.notify
+        self._instruments = instruments
+        self._errors = RepeatedLog(_log)
+        self.retries_due = 0.0
+        """Loop time at which the last retry of a job of this worker is due."""
+
+    def error(self, error: Exception) -> None:
+        """Report an error that does not belong to a job."""
+        self._errors.write((type(error), str(error)), "worker %s: %s", self._worker, error)
+        self._notify("error", error)
+
+    def stalled(self, recovered: list[str], failed: list[str]) -> None:
+        """Report the jobs that a sweep of this worker reclaimed or failed because their leases had expired."""
+        self._notify("stalled", recovered, failed)
+
+    def settled(self, ended: EndedRun, refused: str | None) -> None:
+        """Report that the store has accepted the outcome of a run, or refused it as "stale" or "missing"."""
+        job, outcome = ended.run.job, ended.outcome
+        if self._instruments:
+            self._instruments.settled(job, run_outcome(outcome) if refused is None else "lease_lost")
+        if refused is not None:
+            _log.warning("job %s: the outcome of its run was refused as %s", job.id, refused, extra=_about(job))
+            self._notify("lease_lost", job)
+        elif isinstance(outcome, Completed):
+            settle_as_completed(job, outcome.result)
+            self._notify("completed", job, ended.value)
+        else:
+            self._not_completed(job, outcome, ended.value)
+
+    def _not_completed(self, job: Job[Any, Any], outcome: Outcome, error: Any) -> None:
+        if isinstance(outcome, Failed):
+            about = _about(job)  # before the fields of the job change
+            settle_as_failed(job, outcome.cause, outcome.reason)
+            _log_failure(job, outcome, about)
+            self._notify("failed", job, error)
+        elif isinstance(outcome, Retry):
+            self._note_retry(outcome.delay)
+            _log_retry(job, outcome.delay, error)
+            self._notify("retrying", job, error, outcome.delay)
+        elif isinstance(outcome, Delayed | RateLimited):
+            # A reason names another worker that must run the job. `until_empty` does not wait for such a job.
+            if not outcome.reason:
+                self._note_retry(outcome.delay)
+        else:
+            self._notify("returned", job)
+
+    def _note_retry(self, delay: float) -> None:
+        self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + delay)
+
+
+def _log_retry(job: Job[Any, Any], delay: float, error: object) -> None:
+    # Without a backoff the job is ready again immediately, and the next claim decides when it runs.
+    when = f"in {delay:g} s" if delay else "as soon as a worker is free"
+    text = "job %s (%s) of %s failed, next run %s: %r"
+    _log.info(text, job.id, job.name, job.queue, when, error, extra=_about(job))
+
+
+def _log_failure(job: Job[Any, Any], outcome: Failed, about: dict[str, object]) -> None:
+    if outcome.cause == "revoked":
+        _log.info("job %s (%s) of %s was revoked", job.id, job.name, job.queue, extra=about)
+        return
+    if not _log.isEnabledFor(logging.ERROR):
+        return
+    path, line, function, _ = _log.findCaller()
+    text = "job %s (%s) of %s failed for good"
+    record = _log.makeRecord(
+        *(_log.name, logging.ERROR, path, line, text, (job.id, job.name, job.queue), None, function),
+        extra=about,
+    )
+    # Log the stored text, not the exception, whose own text may contain characters that a log cannot encode.
+    # Formatters print it below the line, or put it into a separate field.
+    record.exc_text = stored_failure(outcome.error, "").traceback.rstrip()
+    _log.handle(record)
+
+
+def _about(job: Job[Any, Any]) -> dict[str, object]:
+    """Return the fields of a log record, with the names that JobFilter uses."""
+    return {"queue": job.queue, "job_id": job.id, "job_name": job.name, "attempt": job.attempts_made + 1}
