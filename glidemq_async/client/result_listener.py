@@ -49,7 +49,7 @@ Waiter: TypeAlias = "asyncio.Future[Ended | None]"
 
 def _ended_of(state: str, record: Record) -> Ended:
     payload = record.get(b"result" if state == "completed" else b"error", b"")
-    return Ended(state, payload, record.get(b"reason", b"").decode())
+    return Ended(state, payload, record.get(b"reason", b"").decode(errors="replace"))
 
 
 class ResultListener:

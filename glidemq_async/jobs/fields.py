@@ -148,7 +148,7 @@ class JobFields(Generic[Data, Result]):
         self.stalled_count = whole(record, b"stalls")
         reason = record.get(b"reason")
         self.failed_reason = reason.decode(errors="replace") if reason and place.state != "completed" else None
-        cause = record.get(b"cause", b"").decode()
+        cause = record.get(b"cause", b"").decode(errors="replace")
         self.failure_cause = cast("FailureCause", cause) if cause and place.state == "failed" else None
         self._letter = record.get(b"letter")
 

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from glidemq_async import JobOptions
+from glidemq_async import JobFailed, JobOptions
 from tests.support.fake_worker import Hands
-from tests.support.helpers import AnyQueue, Gate, Heard, echo, until, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, until, worker_of
 from tests.support.stores import Place
 
 Command: TypeAlias = tuple[str | bytes, ...]
@@ -189,3 +189,16 @@ async def test_every_job_of_a_destroyed_lane_group_is_handed_back(queue: AnyQueu
     assert await queue.check() == []
     await later.leave()
     await lost.leave()
+
+
+async def test_a_reason_that_is_not_text_can_be_read(queue: AnyQueue, place: Place) -> None:
+    async def fail(_job: AnyJob) -> None:
+        raise ValueError("broken")
+
+    async with worker_of(queue, fail):
+        job = await ended(await queue.add("n"))
+        await apply(place, [("HSET", record_key(queue, job.id), "reason", b"broken \xff")])
+        await job.refresh()
+        assert (job.state, job.failed_reason) == ("failed", "broken \N{REPLACEMENT CHARACTER}")
+        with pytest.raises(JobFailed, match="broken"):
+            await job.result(5)

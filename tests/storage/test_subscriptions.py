@@ -8,6 +8,9 @@ import logging
 import pytest
 
 from glidemq_async.storage import Endpoint, RedisStorage
+from glidemq_async.storage.redis.connections import LoginRefused
+from glidemq_async.storage.redis.node import Node
+from glidemq_async.storage.redis.subscriptions import LONGEST_LOGIN_PAUSE, Link, SubscriptionHub
 from tests.storage.listener import Listener
 from tests.storage.standin import KEY, LIBRARY
 from tests.support.servers import Server, eventually, standalone
@@ -143,3 +146,42 @@ async def test_a_refused_channel_leaves_the_others_alone(server: Server, caplog:
         await one.close()
         assert one.changes.empty()
     assert len(caplog.records) == 1
+
+
+class RefusingStorage:
+    """A storage whose server refuses each login."""
+
+    url = "redis://refusing"
+
+    def __init__(self) -> None:
+        self.logins = 0
+
+    def route(self, _key: str) -> int:
+        return 0
+
+    async def find_node(self, _key: str) -> Node:
+        self.logins += 1
+        raise LoginRefused("the server refused the login")
+
+    async def recheck_node(self, _key: str, _problem: Exception) -> bool:
+        return False
+
+
+async def test_refused_logins_are_repeated_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    done = asyncio.Event()
+
+    async def record(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 20:
+            done.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio, "sleep", record)
+    storage = RefusingStorage()
+    link = Link(SubscriptionHub(storage), storage, 0, KEY)
+    await done.wait()
+    await link.close()
+    assert pauses[0] < 0.01
+    assert min(pauses[-5:]) >= LONGEST_LOGIN_PAUSE / 2
+    assert storage.logins == 20

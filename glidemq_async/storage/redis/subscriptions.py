@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from glidemq_async.errors import GlideMQError
 from glidemq_async.storage.redis.access import missing_rule, prefix_of, warn
+from glidemq_async.storage.redis.connections import LoginRefused
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.node import Node
 from glidemq_async.storage.redis.retry import TRY_SECONDS, Backoff
@@ -28,6 +29,9 @@ _V = TypeVar("_V")
 
 REFUSED_SECONDS: Final = 30.0
 """Pause before a channel is asked for again after the server refused it for lack of a permission."""
+
+LONGEST_LOGIN_PAUSE: Final = 30.0
+"""Longest pause between two logins that the server refuses. Many failed logins can lock the user, or fill its log."""
 
 log: Final = logging.getLogger("glidemq_async.storage")
 
@@ -161,20 +165,25 @@ class Link:
     # The life of the link
 
     async def _run(self) -> None:
-        backoff = Backoff()
+        backoff, logins = Backoff(), Backoff(longest=LONGEST_LOGIN_PAUSE)
         while True:
+            pause = backoff
             try:
                 node = await self._storage.find_node(self._key)
                 wire = await node.dial()
+                logins = Backoff(longest=LONGEST_LOGIN_PAUSE)
                 backoff, problem = await self._serve(wire, backoff)
+                pause = backoff
                 if problem is not None:
                     await self._storage.recheck_node(self._key, problem)
             except (OSError, TimeoutError, GlideMQError) as error:
                 log.debug("subscriber connection to %s failed: %s", self._storage.url, error)
                 await self._look_again(error)
+                if isinstance(error, LoginRefused):
+                    pause = logins
             except Exception:
                 log.exception("subscriber connection to %s failed", self._storage.url)
-            await asyncio.sleep(backoff.next())
+            await asyncio.sleep(pause.next())
 
     async def _look_again(self, error: Exception) -> None:
         with contextlib.suppress(OSError, TimeoutError, GlideMQError):
