@@ -282,11 +282,11 @@ async def test_a_stop_while_the_last_progress_is_written_releases_the_job(
 
     job = await queue.add("n")
     monkeypatch.setattr(Meter, "flush", hang)
-    returned: list[str] = []
+    returned: list[AnyJob] = []
     worker = worker_of(queue, report, shutdown_timeout=0)
-    worker.on("returned", lambda job: returned.append(job.id))
+    worker.on("returned", returned.append)
     async with worker:
         await soon(flushing.wait())
-    assert returned == [job.id]
+    assert [one.id for one in returned] == [job.id]
     await job.refresh()
     assert job.state == "waiting"

@@ -156,14 +156,17 @@ class RefusingStorage:
     def __init__(self) -> None:
         self.logins = 0
 
-    def route(self, _key: str) -> int:
+    def route(self, key: str) -> int:
+        del key
         return 0
 
-    async def find_node(self, _key: str) -> Node:
+    async def find_node(self, key: str) -> Node:
+        del key
         self.logins += 1
         raise LoginRefused("the server refused the login")
 
-    async def recheck_node(self, _key: str, _problem: Exception) -> bool:
+    async def recheck_node(self, key: str, problem: Exception) -> bool:
+        del key, problem
         return False
 
 
