@@ -1,4 +1,4 @@
-"""What several of these tests ask the function library with, past the public classes."""
+"""Fixtures that give tests the function library without the public classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.helpers import AnyQueue
 
 @pytest.fixture
 async def functions(queue: AnyQueue, storage: Storage) -> Functions:
-    """Callers of the queue's functions; the queue is open."""
+    """The callers of the queue's functions. The queue is open."""
     await queue.connect()
     caller = Functions(storage, QueueKeys("glide", queue.name).base)
     await caller.open_queue(None)

@@ -1,4 +1,4 @@
-"""Adding one job: what it looks like afterwards, and what a worker gets of it."""
+"""Adding one job: its stored form, and the job that a worker gets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_data_is_none_unless_given(queue: AnyQueue) -> None:
     assert stored.data is None
 
 
-async def test_every_payload_comes_back_as_it_went(queue: AnyQueue) -> None:
+async def test_every_payload_returns_unchanged(queue: AnyQueue) -> None:
     async with worker_of(queue, echo, concurrency=20):
         jobs = [await queue.add("echo", value) for value in PAYLOADS]
         assert [await job.result(10) for job in jobs] == PAYLOADS
@@ -77,11 +77,11 @@ async def test_the_handler_sees_what_was_added(queue: AnyQueue) -> None:
     assert (job.id, job.name, job.data, job.queue) == (added.id, "look", [1], queue.name)
     assert (job.options.attempts, job.options.backoff, job.options.timeout) == (3, Backoff.fixed(1), 5)
     assert (dict(job.headers), job.options.keep_completed) == ({"trace": "ü"}, KeepJobs(60, 5))
-    assert job.attempts_made == 1  # noted once its outcome was stored
+    assert job.attempts_made == 1  # noted after its outcome was stored
     assert job.fence == 1
 
 
-async def test_default_options_hold_unless_a_job_says_otherwise(storage: Storage, name: str) -> None:
+async def test_default_options_apply_unless_a_job_overrides_them(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage, default_options=JobOptions(attempts=4, headers={"a": "1"})) as queue:
         plain = await queue.add("job")
         own = await queue.add("job", attempts=2)
@@ -98,7 +98,7 @@ async def test_concurrent_adds_all_arrive(queue: AnyQueue) -> None:
     assert [job.data async for job in queue.iter_jobs("waiting")] == list(range(1_200))
 
 
-async def test_a_cancelled_add_harms_no_other(queue: AnyQueue) -> None:
+async def test_a_cancelled_add_does_not_affect_others(queue: AnyQueue) -> None:
     tasks = [asyncio.create_task(queue.add("n", number)) for number in range(50)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
@@ -109,14 +109,14 @@ async def test_a_cancelled_add_harms_no_other(queue: AnyQueue) -> None:
     assert stored >= set(range(1, 50, 2))
 
 
-async def test_an_add_is_one_job_even_when_large_ones_travel_with_it(queue: AnyQueue) -> None:
+async def test_an_add_stores_one_job_even_when_large_ones_share_its_call(queue: AnyQueue) -> None:
     sizes = [900_000, 1, 900_000, 1, 900_000]
     jobs = await asyncio.gather(*(queue.add("n", b"x" * size) for size in sizes))
     stored = [await queue.get_job(job.id) for job in jobs]
     assert [job and len(job.data) for job in stored] == sizes
 
 
-async def test_closing_sends_what_is_in_line(storage: Storage, name: str) -> None:
+async def test_closing_sends_the_buffered_adds(storage: Storage, name: str) -> None:
     queue: AnyQueue = Queue(name, storage)
     await queue.connect()
     tasks = [asyncio.create_task(queue.add("n", number)) for number in range(700)]
@@ -128,7 +128,7 @@ async def test_closing_sends_what_is_in_line(storage: Storage, name: str) -> Non
         assert (await again.get_job_counts())["waiting"] == len(jobs) == 700
 
 
-async def test_a_closed_queue_says_so(storage: Storage, name: str) -> None:
+async def test_a_closed_queue_refuses_adds(storage: Storage, name: str) -> None:
     queue: AnyQueue = Queue(name, storage)
     job = await queue.add("n")
     await queue.close()
@@ -146,7 +146,7 @@ async def test_a_closed_queue_says_so(storage: Storage, name: str) -> None:
         assert await again.remove(job.id)
 
 
-async def test_a_queue_with_a_url_of_its_own(place: Any, storage: Storage, name: str) -> None:
+async def test_a_queue_opens_its_own_url(place: Any, storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, place.url) as queue:
         job = await queue.add("n", 1)
         async with worker_of(queue, echo):
@@ -160,7 +160,7 @@ async def test_two_prefixes_are_two_queues(storage: Storage, name: str) -> None:
         assert await two.count() == 0
 
 
-async def test_another_serializer(storage: Storage, name: str) -> None:
+async def test_another_serializer_can_be_used(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage, serializer=JsonSerializer()) as queue:
         job = await queue.add("n", {"1": [1, "ü"]})
         async with worker_of(queue, echo, serializer=JsonSerializer()):
@@ -190,7 +190,7 @@ async def test_jobs_run_in_the_order_of_their_adds(queue: AnyQueue) -> None:
     assert order == list(range(500))
 
 
-async def test_options_come_as_an_object_and_keywords_override_it(storage: Storage, name: str) -> None:
+async def test_keywords_override_an_options_object(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage, default_options=JobOptions(attempts=2, priority=9)) as queue:
         given = JobOptions(priority=3, timeout=7)
         job = await queue.add("a", 1, given, timeout=8)
@@ -206,6 +206,6 @@ async def test_options_come_as_an_object_and_keywords_override_it(storage: Stora
             await queue.add_bulk([("a", 1, 5)])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 
 
-def test_options_come_as_an_object_without_a_loop(storage: Storage, name: str) -> None:
+def test_the_sync_queue_takes_an_options_object(storage: Storage, name: str) -> None:
     with Queue[Any, Any](name, storage.url).sync as queue:
         assert queue.add("a", 1, JobOptions(priority=3)).priority == 3

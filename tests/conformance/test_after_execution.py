@@ -1,4 +1,4 @@
-"""The function that a worker calls between a job's last run and the storing of its outcome."""
+"""`after_execution`: the function that a worker calls between a job's last run and the storing of its outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def fail(job: AnyJob) -> None:
 
 
 class Seen:
-    """A plain function that notes what it is given."""
+    """A plain function that notes its arguments."""
 
     def __init__(self) -> None:
         self.states: list[tuple[Any, str, Any, str]] = []
@@ -69,7 +69,7 @@ async def test_it_may_replace_the_traceback(queue: AnyQueue) -> None:
     assert (job.stacktrace, job.failed_reason) == ("see the incident log", "ValueError: no 1")
 
 
-async def test_it_is_called_for_final_outcomes_alone(queue: AnyQueue) -> None:
+async def test_it_is_called_only_for_final_outcomes(queue: AnyQueue) -> None:
     async def process(job: AnyJob) -> Any:
         if job.data == "later" and job.fence == 1:
             raise RetryLater(0)
@@ -117,7 +117,7 @@ async def test_it_sees_and_sets_the_result_ttl(queue: AnyQueue) -> None:
     assert found == {"same": True, "short": False, "ordinary": True, "plain": True}
 
 
-async def test_it_may_keep_a_failure_for_a_time_of_its_own(queue: AnyQueue) -> None:
+async def test_it_may_keep_a_failure_for_a_different_time(queue: AnyQueue) -> None:
     def review(execution: Execution) -> None:
         execution.result_ttl = 600
 
@@ -164,7 +164,7 @@ def _unstorable(execution: Execution) -> None:
     "broken",
     [_raises, _raises_later, _exits, _cancels_itself, _bad_ttl, _ttl_of_a_wrong_type, _unstorable],
 )
-async def test_a_broken_one_changes_nothing_and_is_told(queue: AnyQueue, broken: Any) -> None:
+async def test_an_exception_in_it_is_reported_and_changes_nothing(queue: AnyQueue, broken: Any) -> None:
     async with worker_of(queue, echo, after_execution=broken) as worker:
         errors = Heard(worker, "error")
         job = await queue.add("n", "value", result_ttl=600)
@@ -176,7 +176,7 @@ async def test_a_broken_one_changes_nothing_and_is_told(queue: AnyQueue, broken:
 
 
 @pytest.mark.parametrize("broken", [_raises, _bad_ttl, _unstorable])
-async def test_a_broken_one_leaves_a_failure_as_it_was(queue: AnyQueue, broken: Any) -> None:
+async def test_an_exception_in_it_leaves_a_failure_unchanged(queue: AnyQueue, broken: Any) -> None:
     async with worker_of(queue, fail, after_execution=broken) as worker:
         errors = Heard(worker, "error")
         job = await queue.add("n", 1)
@@ -196,7 +196,7 @@ async def test_it_is_not_called_for_a_revoked_job(queue: AnyQueue) -> None:
     assert seen.states == []
 
 
-async def test_an_outcome_is_not_lost_when_the_worker_stops_meanwhile(queue: AnyQueue) -> None:
+async def test_an_outcome_is_not_lost_when_the_worker_stops_during_the_call(queue: AnyQueue) -> None:
     reviewing = asyncio.Event()
 
     async def review(execution: Execution) -> None:
@@ -210,7 +210,7 @@ async def test_an_outcome_is_not_lost_when_the_worker_stops_meanwhile(queue: Any
     assert await job.result(10) == "value"
 
 
-async def test_an_unstorable_result_is_a_failure_it_sees(queue: AnyQueue) -> None:
+async def test_it_sees_a_result_that_cannot_be_stored_as_a_failure(queue: AnyQueue) -> None:
     async def process(job: AnyJob) -> object:
         return object()
 
@@ -241,6 +241,6 @@ async def test_each_job_of_a_batch_is_reviewed(queue: AnyQueue) -> None:
 
 
 @pytest.mark.only_on("memory")
-async def test_what_is_no_function_is_refused() -> None:
+async def test_a_value_that_is_not_a_function_is_refused() -> None:
     with pytest.raises(TypeError, match="after_execution must be a function of one Execution, got 5"):
         Worker("q", echo, "memory://", after_execution=cast("Any", 5))

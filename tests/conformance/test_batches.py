@@ -1,4 +1,4 @@
-"""Batches: a processor takes a list of jobs, and each of them ends, fails, waits or is stopped on its own."""
+"""Batches: a processor takes a list of jobs, and each job ends, fails, waits or is stopped separately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.stores import Place
 
 
 class Batches:
-    """A batch processor that notes what it was given; the runs of a gated one wait until the test lets them go."""
+    """A batch processor that notes its batches. The runs of a gated one wait until the test releases them."""
 
     def __init__(self, *, gated: bool = False) -> None:
         self.calls: list[list[AnyJob]] = []
@@ -55,7 +55,7 @@ async def add(queue: AnyQueue, count: int, **options: Any) -> list[AnyJob]:
     return [await queue.add("n", number, **options) for number in range(count)]
 
 
-# -- what a processor is given ----------------------------------------------------------------------------------------
+# -- the input of a processor ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.everywhere
@@ -82,7 +82,7 @@ async def test_plain_processors_run_in_a_thread(queue: AnyQueue) -> None:
     assert threading.get_ident() not in threads
 
 
-async def test_without_a_wait_nothing_waits(queue: AnyQueue) -> None:
+async def test_a_batch_without_a_wait_starts_immediately(queue: AnyQueue) -> None:
     processor = Batches()
     async with batches_of(queue, processor, wait=0):
         assert await (await queue.add("n", 1)).result(10) == 1
@@ -101,7 +101,7 @@ async def test_a_batch_waits_to_fill_and_starts_when_it_is_full(queue: AnyQueue)
     assert processor.sizes == [3]
 
 
-async def test_a_batch_that_is_not_full_waits_no_longer_than_it_says(queue: AnyQueue) -> None:
+async def test_a_partial_batch_waits_no_longer_than_its_wait(queue: AnyQueue) -> None:
     processor = Batches()
     loop = asyncio.get_running_loop()
     async with batches_of(queue, processor, wait=0.2):
@@ -126,7 +126,7 @@ async def test_leases_are_renewed_while_a_batch_fills(queue: AnyQueue) -> None:
     assert (job.return_value, job.stalled_count, job.fence, processor.sizes) == (1, 0, 1, [1])
 
 
-async def test_a_batch_holds_no_more_jobs_than_a_limit_allows(queue: AnyQueue) -> None:
+async def test_a_batch_has_no_more_jobs_than_a_limit_allows(queue: AnyQueue) -> None:
     await queue.set_global_concurrency(2)
     jobs = await add(queue, 5)
     processor = Batches()
@@ -135,7 +135,7 @@ async def test_a_batch_holds_no_more_jobs_than_a_limit_allows(queue: AnyQueue) -
     assert max(processor.sizes) == 2
 
 
-async def test_several_batches_run_at_a_time(queue: AnyQueue) -> None:
+async def test_several_batches_run_concurrently(queue: AnyQueue) -> None:
     processor = Batches(gated=True)
     async with batches_of(queue, processor, size=2, concurrency=2):
         jobs = await add(queue, 4)
@@ -154,7 +154,7 @@ async def test_a_thousand_jobs_in_a_batch_are_settled_together(queue: AnyQueue) 
     assert (await queue.get_job_counts())["completed"] == 1_000
 
 
-# -- what it answers --------------------------------------------------------------------------------------------------
+# -- the return value of a processor --------------------------------------------------------------------------------
 
 
 @pytest.mark.everywhere
@@ -180,7 +180,7 @@ async def test_none_completes_all_of_them(queue: AnyQueue) -> None:
     assert [(await ended(job)).state for job in jobs] == ["completed"] * 3
 
 
-async def test_what_a_processor_raises_fails_all_of_them(queue: AnyQueue) -> None:
+async def test_an_exception_of_a_processor_fails_all_jobs(queue: AnyQueue) -> None:
     async def process(jobs: list[AnyJob]) -> None:
         raise ConnectionError("down")
 
@@ -203,7 +203,7 @@ async def test_what_a_processor_raises_fails_all_of_them(queue: AnyQueue) -> Non
         ("abc", "TypeError: .* it returned str"),
     ],
 )
-async def test_an_answer_of_the_wrong_shape_fails_all_with_a_clear_message(
+async def test_a_return_value_of_the_wrong_shape_fails_all_jobs_with_a_clear_message(
     queue: AnyQueue, answer: Any, reason: str
 ) -> None:
     async def process(jobs: list[AnyJob]) -> Any:
@@ -216,7 +216,7 @@ async def test_an_answer_of_the_wrong_shape_fails_all_with_a_clear_message(
             await job.result(10)
 
 
-async def test_an_entry_that_cannot_be_stored_fails_its_job_alone(queue: AnyQueue) -> None:
+async def test_an_entry_that_cannot_be_stored_fails_only_its_job(queue: AnyQueue) -> None:
     async def process(jobs: list[AnyJob]) -> list[Any]:
         return [1, object(), 3]
 
@@ -226,7 +226,7 @@ async def test_an_entry_that_cannot_be_stored_fails_its_job_alone(queue: AnyQueu
 
 
 @pytest.mark.parametrize("strange", [asyncio.CancelledError(), StopIteration(), KeyboardInterrupt(), SystemExit(1)])
-async def test_no_entry_can_end_more_than_its_job(queue: AnyQueue, strange: BaseException) -> None:
+async def test_an_entry_ends_only_its_own_job(queue: AnyQueue, strange: BaseException) -> None:
     async def process(jobs: list[AnyJob]) -> list[Any]:
         return [1, strange, 3]
 
@@ -244,7 +244,7 @@ async def test_a_processor_may_cancel_itself(queue: AnyQueue) -> None:
     assert [(await ended(job)).state for job in jobs] == ["failed"] * 2
 
 
-async def test_jobs_retry_one_by_one(queue: AnyQueue) -> None:
+async def test_jobs_are_retried_separately(queue: AnyQueue) -> None:
     async def process(jobs: list[AnyJob]) -> list[Any]:
         seen.append([job.data for job in jobs])
         return [ValueError("once") if job.data % 2 and not job.attempts_made else job.data for job in jobs]
@@ -257,7 +257,7 @@ async def test_jobs_retry_one_by_one(queue: AnyQueue) -> None:
     assert [(await ended(job)).attempts_made for job in jobs] == [1, 2, 1, 2]
 
 
-async def test_events_are_told_for_each_job(queue: AnyQueue) -> None:
+async def test_each_job_has_its_own_events(queue: AnyQueue) -> None:
     async def process(jobs: list[AnyJob]) -> list[Any]:
         return [1, ValueError("no"), ValueError("again"), 4]
 
@@ -272,10 +272,10 @@ async def test_events_are_told_for_each_job(queue: AnyQueue) -> None:
     assert heard["active"].count == 4
 
 
-# -- stopping one of them ---------------------------------------------------------------------------------------------
+# -- stopping one job -----------------------------------------------------------------------------------------------
 
 
-async def test_a_revoked_job_is_told_and_the_others_go_on(queue: AnyQueue) -> None:
+async def test_a_revoked_job_is_notified_and_the_others_continue(queue: AnyQueue) -> None:
     processor = Batches(gated=True)
     async with batches_of(queue, processor, size=3, wait=600):
         jobs = await queue.add_bulk([("n", number) for number in range(3)])
@@ -289,7 +289,7 @@ async def test_a_revoked_job_is_told_and_the_others_go_on(queue: AnyQueue) -> No
     assert (jobs[1].state, jobs[1].failed_reason, processor.cancelled) == ("failed", "revoked", 0)
 
 
-async def test_a_removed_job_loses_its_lease_and_the_others_go_on(queue: AnyQueue) -> None:
+async def test_a_removed_job_loses_its_lease_and_the_others_continue(queue: AnyQueue) -> None:
     processor = Batches(gated=True)
     async with batches_of(queue, processor, size=3, wait=600) as worker:
         lost = Heard(worker, "lease_lost")
@@ -303,7 +303,7 @@ async def test_a_removed_job_loses_its_lease_and_the_others_go_on(queue: AnyQueu
         assert await queue.get_job(jobs[0].id) is None
 
 
-async def test_a_batch_that_nobody_waits_for_is_cancelled(queue: AnyQueue) -> None:
+async def test_a_batch_whose_jobs_are_all_gone_is_cancelled(queue: AnyQueue) -> None:
     processor = Batches(gated=True)
     async with batches_of(queue, processor, size=3, wait=600):
         jobs = await queue.add_bulk([("n", number) for number in range(3)])
@@ -317,7 +317,7 @@ async def test_a_batch_that_nobody_waits_for_is_cancelled(queue: AnyQueue) -> No
         assert [await job.result(10) for job in more] == [0, 1, 2]
 
 
-async def test_a_job_revoked_while_its_batch_fills_never_reaches_the_processor(queue: AnyQueue) -> None:
+async def test_a_job_revoked_while_its_batch_fills_does_not_reach_the_processor(queue: AnyQueue) -> None:
     processor = Batches()
     async with batches_of(queue, processor, size=3, wait=600) as worker:
         jobs = await add(queue, 2)
@@ -329,7 +329,7 @@ async def test_a_job_revoked_while_its_batch_fills_never_reaches_the_processor(q
     assert processor.sizes == [3]
 
 
-async def test_a_job_removed_while_its_batch_fills_never_reaches_the_processor(queue: AnyQueue) -> None:
+async def test_a_job_removed_while_its_batch_fills_does_not_reach_the_processor(queue: AnyQueue) -> None:
     processor = Batches()
     async with batches_of(queue, processor, size=2, wait=600) as worker:
         lost = Heard(worker, "lease_lost")
@@ -342,13 +342,13 @@ async def test_a_job_removed_while_its_batch_fills_never_reaches_the_processor(q
     assert [[job.id for job in call] for call in processor.calls] == [[job.id for job in jobs]]
 
 
-async def test_jobs_of_a_dead_worker_come_back_one_by_one(queue: AnyQueue) -> None:
+async def test_jobs_of_a_dead_worker_are_reclaimed_one_by_one(queue: AnyQueue) -> None:
     processor = Batches(gated=True)
     async with batches_of(queue, processor, size=3, wait=600, lock_duration=1) as dying:
         lost = Heard(dying, "lease_lost")
         jobs = await queue.add_bulk([("n", number) for number in range(3)])
         await processor.running()
-        # It renews no more, as if it had died, and holds on to its jobs.
+        # It stops renewing, as if it had died, and keeps its jobs.
         await cast("Any", dying)._session.renewer.stop()
         async with worker_of(queue, shout, lock_duration=1):
             assert [await job.result(10) for job in jobs] == ["0!", "1!", "2!"]
@@ -365,7 +365,7 @@ async def shout(job: AnyJob) -> str:
 # -- timeouts ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_timeout_of_a_job_ends_its_own_run_and_no_other(queue: AnyQueue) -> None:
+async def test_the_timeout_of_a_job_ends_only_its_own_run(queue: AnyQueue) -> None:
     processor = Batches(gated=True)
     async with batches_of(queue, processor, size=2, wait=600):
         slow = await queue.add("n", "slow", timeout=0.05)
@@ -439,7 +439,7 @@ async def test_a_burst_does_not_wait_for_a_batch_to_fill(queue: AnyQueue) -> Non
     assert processor.sizes == [2, 1]
 
 
-async def test_a_batch_that_does_not_end_in_time_is_handed_back(queue: AnyQueue) -> None:
+async def test_a_batch_that_does_not_end_in_time_is_released(queue: AnyQueue) -> None:
     processor = Batches(gated=True)
     async with batches_of(queue, processor, size=3, wait=600, shutdown_timeout=0) as worker:
         returned = Heard(worker, "returned")
@@ -450,7 +450,7 @@ async def test_a_batch_that_does_not_end_in_time_is_handed_back(queue: AnyQueue)
     assert (await queue.get_job_counts())["waiting"] == 3
 
 
-async def test_a_cancelled_processor_may_still_answer_for_what_is_done(queue: AnyQueue) -> None:
+async def test_a_cancelled_processor_may_still_return_finished_outcomes(queue: AnyQueue) -> None:
     started = asyncio.Event()
 
     async def process(jobs: list[AnyJob]) -> list[Any]:
@@ -479,11 +479,11 @@ async def test_a_running_batch_ends_before_its_worker(queue: AnyQueue) -> None:
     assert [await job.result(10) for job in jobs] == [0, 1, 2]
 
 
-# -- what went wrong elsewhere ----------------------------------------------------------------------------------------
+# -- defects of other libraries ---------------------------------------------------------------------------------------
 
 
-async def test_no_job_is_claimed_beyond_the_batch_that_runs(queue: AnyQueue) -> None:
-    """Elsewhere a batch worker fetched more than one batch and stranded the rest as running."""
+async def test_no_job_is_claimed_beyond_the_running_batch(queue: AnyQueue) -> None:
+    """Another library fetched more than one batch and left the rest as running."""
     processor = Batches(gated=True)
     async with batches_of(queue, processor, size=4):
         jobs = await queue.add_bulk([("n", number) for number in range(10)])
@@ -498,7 +498,9 @@ async def test_no_job_is_claimed_beyond_the_batch_that_runs(queue: AnyQueue) -> 
 
 
 async def test_no_job_waits_behind_a_batch_that_started_before_it_was_full(queue: AnyQueue) -> None:
-    """A batch of one runs: what comes now must not be claimed to wait for its end, another worker is free."""
+    """A batch of one runs. The worker must not claim a new job that would wait for its end, because another worker
+    is free.
+    """
     processor = Batches(gated=True)
     async with batches_of(queue, processor, size=10):
         first = await queue.add("n", "first")
@@ -510,12 +512,12 @@ async def test_no_job_waits_behind_a_batch_that_started_before_it_was_full(queue
     assert processor.sizes == [1]
 
 
-async def test_jobs_from_everywhere_reach_the_processor_as_lists(queue: AnyQueue, place: Place) -> None:
-    """Elsewhere jobs that did not come from the stream took the path of single jobs, and failed all."""
+async def test_jobs_from_every_location_reach_the_processor_as_lists(queue: AnyQueue, place: Place) -> None:
+    """In another library, jobs that did not come from the stream took the path of single jobs and all failed."""
     hands = Hands(queue, place)
     jobs = await add(queue, 2)
     for hold in await hands.claim(2):
-        await hands.settle(hold, "b")  # handed back
+        await hands.settle(hold, "b")  # released
     delayed = await queue.add("n", "delayed", delay=600)
     await delayed.promote()
     routed = [
@@ -535,7 +537,7 @@ async def test_jobs_from_everywhere_reach_the_processor_as_lists(queue: AnyQueue
     await hands.leave()
 
 
-async def test_a_timeout_is_not_taken_for_a_revocation(queue: AnyQueue) -> None:
+async def test_a_timeout_is_not_mistaken_for_a_revocation(queue: AnyQueue) -> None:
     async with batches_of(queue, Batches(gated=True)):
         job = await ended(await queue.add("n", 1, timeout=0.05))
     assert job.failed_reason is not None
@@ -576,12 +578,12 @@ async def test_bad_batch_options_are_refused(options: Any, error: type[Exception
 
 
 @pytest.mark.only_on("memory")
-async def test_a_batch_that_is_no_options_is_refused() -> None:
+async def test_a_value_that_is_not_batch_options_is_refused() -> None:
     with pytest.raises(TypeError, match="batch must be BatchOptions, got 10"):
         Worker("q", echo, "memory://", batch=cast("Any", 10))
 
 
 @pytest.mark.only_on("memory")
-async def test_batch_options_are_values() -> None:
+async def test_batch_options_compare_by_value() -> None:
     assert BatchOptions(size=5, wait=1) == BatchOptions(size=5, wait=1.0)
     assert BatchOptions().size == 100

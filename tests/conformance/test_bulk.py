@@ -1,4 +1,4 @@
-"""Adding many jobs: one outcome per input, in order, and all inputs are checked before the first is sent."""
+"""Adding many jobs: one result per input, in order. All inputs are checked before the first is sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_one_job_per_input_in_order(queue: AnyQueue) -> None:
     assert [job.id async for job in queue.iter_jobs("waiting")] == [job.id for job in jobs]
 
 
-async def test_names_and_options_are_those_of_each_input(queue: AnyQueue) -> None:
+async def test_each_input_has_its_own_name_and_options(queue: AnyQueue) -> None:
     jobs = await queue.add_bulk(
         [("a", 1), ("b", 2, JobOptions(delay=60)), ("c", 3, JobOptions(attempts=5, job_id="mine"))]
     )
@@ -34,7 +34,7 @@ async def test_names_and_options_are_those_of_each_input(queue: AnyQueue) -> Non
     assert stored.options.attempts == 5
 
 
-async def test_a_failure_lists_what_is_stored(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_lists_the_stored_inputs(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, calls = Functions.add_jobs, count(1)
 
     async def break_off(self: Functions, jobs: Sequence[AddRequest], wait: Wait) -> AddReply:
@@ -61,15 +61,15 @@ async def test_a_failure_lists_what_is_stored(queue: AnyQueue, monkeypatch: pyte
     assert not hasattr(checked.value, "bulk")
 
 
-async def test_nothing_to_add(queue: AnyQueue) -> None:
+async def test_an_empty_bulk_adds_nothing(queue: AnyQueue) -> None:
     assert await queue.add_bulk([]) == []
 
 
-async def test_a_generator_is_taken(queue: AnyQueue) -> None:
+async def test_a_generator_is_accepted(queue: AnyQueue) -> None:
     assert len(await queue.add_bulk(("n", number) for number in range(3))) == 3
 
 
-async def test_earlier_ids_are_told_per_input(queue: AnyQueue) -> None:
+async def test_existing_ids_are_reported_per_input(queue: AnyQueue) -> None:
     await queue.add("old", "first", job_id="waits")
     await queue.add("old", "first", job_id="done", delay=60)
     async with worker_of(queue, echo):

@@ -1,4 +1,4 @@
-"""Promoting and cleaning many jobs that wait."""
+"""Promoting and cleaning many waiting jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.helpers import AnyQueue, counts, history
 
 
 @pytest.mark.everywhere
-async def test_promoting_lets_all_delayed_jobs_start(queue: AnyQueue) -> None:
+async def test_promoting_starts_all_delayed_jobs(queue: AnyQueue) -> None:
     for number in range(600):
         await queue.add("n", number, delay=600 + number, priority=number % 2)
     keyed = await queue.add("keyed", delay=900, key="k")
@@ -30,7 +30,7 @@ async def test_promoting_lets_all_delayed_jobs_start(queue: AnyQueue) -> None:
     assert await queue.check() == []
 
 
-async def test_promoting_leaves_what_waits_for_the_end_of_another(timed: Timed) -> None:
+async def test_promoting_leaves_jobs_that_follow_another_one(timed: Timed) -> None:
     last = Deduplication("d", mode="keep_last")
     await timed.queue.add("first", deduplication=last)
     [run] = await timed.hands.claim()
@@ -42,7 +42,7 @@ async def test_promoting_leaves_what_waits_for_the_end_of_another(timed: Timed) 
     assert await timed.run() == ["second"]
 
 
-async def test_promoting_a_retry(timed: Timed) -> None:
+async def test_promoting_starts_a_delayed_retry(timed: Timed) -> None:
     await timed.queue.add("n", attempts=2)
     [run] = await timed.hands.claim()
     await timed.hands.settle(run, "r", "60000 boom")
@@ -57,7 +57,7 @@ async def test_promoting_a_retry(timed: Timed) -> None:
      ("delayed", {"delay": 6_000})],
     ids=str,
 )  # fmt: skip
-async def test_cleaning_removes_what_waits_for_too_long(
+async def test_cleaning_removes_jobs_that_have_waited_for_too_long(
     timed: Timed, state: CleanState, options: dict[str, Any]
 ) -> None:
     old = [await timed.queue.add("old", number, **options) for number in range(70)]
@@ -82,7 +82,7 @@ async def test_cleaning_removes_what_waits_for_too_long(
     assert await timed.queue.check() == []
 
 
-async def test_cleaning_counts_a_retry_from_its_add(timed: Timed) -> None:
+async def test_cleaning_measures_a_retry_from_its_add(timed: Timed) -> None:
     old = await timed.queue.add("old")
     [run] = await timed.hands.claim()
     await timed.clock.advance(10 * MINUTE)
@@ -92,7 +92,7 @@ async def test_cleaning_counts_a_retry_from_its_add(timed: Timed) -> None:
     assert await timed.run() == ["young"]
 
 
-async def test_cleaning_refuses_what_runs(queue: AnyQueue) -> None:
+async def test_cleaning_refuses_active_jobs(queue: AnyQueue) -> None:
     running: Any = "active"
     with pytest.raises(ValueError, match=r"state must be one of completed, failed, waiting, .*'active'"):
         await queue.clean(0, 10, running)
@@ -100,7 +100,7 @@ async def test_cleaning_refuses_what_runs(queue: AnyQueue) -> None:
         await queue.promote_jobs(-1)
 
 
-def test_promoting_without_a_loop(storage: Storage, name: str) -> None:
+def test_promoting_works_without_a_loop(storage: Storage, name: str) -> None:
     with Queue[Any, Any](name, storage.url).sync as queue:
         queue.add("n", delay=60)
         assert queue.promote_jobs() == 1

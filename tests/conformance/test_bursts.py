@@ -1,4 +1,4 @@
-"""Burst mode: run what can be claimed, wait for the retries of it, and return."""
+"""Burst mode: a worker runs every job that it can claim, waits for their retries, and returns."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ async def test_a_burst_runs_everything_and_returns(queue: AnyQueue) -> None:
     assert drained.count == 1
 
 
-async def test_a_burst_on_an_empty_queue_returns_at_once(queue: AnyQueue) -> None:
-    # A poll would come long after the end of this patience.
+async def test_a_burst_on_an_empty_queue_returns_immediately(queue: AnyQueue) -> None:
+    # A poll would come long after this time limit.
     await soon(worker_of(queue, echo).run(until_empty=True))
 
 
 @pytest.mark.parametrize("concurrency", [1, 7])
-async def test_a_burst_waits_for_the_retries_of_what_it_ran(queue: AnyQueue, concurrency: int) -> None:
+async def test_a_burst_waits_for_the_retries_of_its_jobs(queue: AnyQueue, concurrency: int) -> None:
     async def flaky(job: AnyJob) -> None:
         if job.attempts_made < 2:
             raise ValueError("not yet")
@@ -39,7 +39,7 @@ async def test_a_burst_waits_for_the_retries_of_what_it_ran(queue: AnyQueue, con
     assert (await queue.get_job_counts())["completed"] == 10
 
 
-async def test_jobs_added_by_a_burst_belong_to_it(queue: AnyQueue) -> None:
+async def test_a_burst_also_runs_jobs_that_its_jobs_add(queue: AnyQueue) -> None:
     async def breed(job: AnyJob) -> None:
         if job.data:
             await queue.add("n", job.data - 1)
@@ -51,7 +51,7 @@ async def test_jobs_added_by_a_burst_belong_to_it(queue: AnyQueue) -> None:
     assert (counts["completed"], counts["waiting"]) == (2**6 - 1, 0)
 
 
-async def test_several_bursts_at_once(queue: AnyQueue) -> None:
+async def test_several_bursts_share_a_queue(queue: AnyQueue) -> None:
     runs: list[int] = []
 
     async def note(job: AnyJob) -> None:
@@ -64,7 +64,7 @@ async def test_several_bursts_at_once(queue: AnyQueue) -> None:
 
 
 @pytest.mark.only_on("memory")
-async def test_a_worker_that_was_not_started_says_so(queue: AnyQueue) -> None:
+async def test_a_worker_that_was_not_started_raises(queue: AnyQueue) -> None:
     worker = worker_of(queue, echo)
     with pytest.raises(RuntimeError, match=r"has not been started; call start\(\)"):
         await worker.until_empty()
@@ -91,7 +91,7 @@ async def test_failures_do_not_stop_a_burst(queue: AnyQueue) -> None:
     assert (await queue.get_job_counts())["failed"] == 20
 
 
-async def test_what_a_limit_holds_back_is_waited_for(queue: AnyQueue) -> None:
+async def test_a_burst_waits_for_jobs_that_a_limit_delays(queue: AnyQueue) -> None:
     await queue.set_key_limits("k", rate_limit=RateLimit(1, 0.1))
     await queue.pause_key("paused", 0.2)
     jobs = [await queue.add("n", number, key="k") for number in range(3)] + [await queue.add("n", key="paused")]

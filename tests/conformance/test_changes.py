@@ -1,4 +1,4 @@
-"""Another priority or another delay for a job that has not started, and promoting it."""
+"""Changing the priority or the delay of a job that has not started, and promoting it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.everywhere
-async def test_every_change_of_a_waiting_job(queue: AnyQueue) -> None:
+async def test_every_kind_of_waiting_job_can_be_changed(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
     await job.change_priority(3)
     assert (await job.get_state(), job.priority) == ("prioritized", 3)
@@ -42,7 +42,7 @@ async def test_every_change_of_a_waiting_job(queue: AnyQueue) -> None:
 
 @pytest.mark.parametrize("before", [0, 1, 5])
 @pytest.mark.parametrize("after", [0, 1, 5])
-async def test_a_changed_job_goes_to_the_end_of_its_new_level(timed: Timed, before: int, after: int) -> None:
+async def test_a_changed_job_goes_to_the_end_of_its_new_priority(timed: Timed, before: int, after: int) -> None:
     changed = await timed.queue.add("changed", priority=before)
     for priority in (0, 1, 5):
         await timed.queue.add(str(priority), priority=priority)
@@ -56,7 +56,7 @@ async def test_a_changed_job_goes_to_the_end_of_its_new_level(timed: Timed, befo
         assert found == order
 
 
-async def test_a_lifo_job_keeps_to_that_only_at_priority_zero(timed: Timed) -> None:
+async def test_a_lifo_job_stays_lifo_only_at_priority_zero(timed: Timed) -> None:
     first = await timed.queue.add("a", lifo=True)
     await timed.queue.add("b", lifo=True)
     await first.change_priority(0)
@@ -66,7 +66,7 @@ async def test_a_lifo_job_keeps_to_that_only_at_priority_zero(timed: Timed) -> N
     assert await timed.run() == ["b", "a"]
 
 
-async def test_in_the_line_of_a_key(timed: Timed) -> None:
+async def test_a_change_reorders_the_line_of_a_key(timed: Timed) -> None:
     jobs = [await timed.queue.add(name, key="k") for name in "abcd"]
     await jobs[0].change_priority(2)
     await jobs[1].change_priority(2)
@@ -75,7 +75,7 @@ async def test_in_the_line_of_a_key(timed: Timed) -> None:
     assert [await timed.run() for _ in range(4)] == [["c"], ["d"], ["a"], ["b"]]
 
 
-async def test_while_it_is_delayed_it_counts_when_it_is_due(timed: Timed) -> None:
+async def test_a_changed_priority_of_a_delayed_job_applies_when_it_is_due(timed: Timed) -> None:
     jobs = [await timed.queue.add(name, delay=60) for name in "abc"]
     await jobs[0].change_priority(9)
     await jobs[2].change_priority(1)
@@ -85,7 +85,7 @@ async def test_while_it_is_delayed_it_counts_when_it_is_due(timed: Timed) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_waiting_job_can_be_put_off(timed: Timed, kind: str) -> None:
+async def test_a_waiting_job_can_be_delayed(timed: Timed, kind: str) -> None:
     job = await timed.queue.add("put off", **KINDS[kind])
     other = await timed.queue.add("other", **KINDS[kind])
     await job.change_delay(120)
@@ -120,13 +120,13 @@ async def test_a_delay_can_be_shortened_lengthened_and_ended(timed: Timed, kind:
     assert await timed.run() == ["long"]
 
 
-async def test_delay_zero_leaves_a_waiting_job_where_it_is(timed: Timed) -> None:
+async def test_delay_zero_leaves_a_waiting_job_unchanged(timed: Timed) -> None:
     jobs = [await timed.queue.add(name) for name in "ab"]
     await jobs[0].change_delay(0)
     assert await timed.run() == ["a", "b"]
 
 
-async def test_a_job_that_was_handed_back_can_be_changed(timed: Timed) -> None:
+async def test_a_released_job_can_be_changed(timed: Timed) -> None:
     first = await timed.queue.add("a")
     [hold] = await timed.hands.claim()
     await timed.hands.settle(hold, "b")
@@ -155,7 +155,7 @@ async def test_a_job_between_attempts_can_be_changed(timed: Timed) -> None:
     assert job.attempts_made == 2
 
 
-async def test_a_job_that_runs_or_has_ended_does_not_change(queue: AnyQueue) -> None:
+async def test_an_active_or_ended_job_cannot_be_changed(queue: AnyQueue) -> None:
     gate = Gate()
     job = await queue.add("n", 1)
     async with worker_of(queue, gate):
@@ -176,14 +176,14 @@ async def test_a_job_that_runs_or_has_ended_does_not_change(queue: AnyQueue) -> 
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "plain"] + ["plain"])
-async def test_only_a_delayed_job_is_promoted(queue: AnyQueue, kind: str) -> None:
+async def test_only_a_delayed_job_can_be_promoted(queue: AnyQueue, kind: str) -> None:
     job = await queue.add("n", **KINDS[kind])
     with pytest.raises(JobStateError, match="delayed"):
         await job.promote()
 
 
 async def test_regression_a_changed_job_runs_once(timed: Timed) -> None:
-    """The old place is given up for good: whoever claimed it there would run a copy."""
+    """The change removes the old stream entry. A claim of that entry would run a copy of the job."""
     job = await timed.queue.add("a")
     for priority in (1, 0, 3, 0, 2):
         await job.change_priority(priority)

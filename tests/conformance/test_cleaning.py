@@ -1,4 +1,4 @@
-"""Cleaning: ended jobs of a certain age go, the oldest first, at most as many as asked for."""
+"""Cleaning removes ended jobs above an age, the oldest first, up to a limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def by_parity(job: AnyJob) -> Any:
 
 
 async def run(queue: AnyQueue, count: int, **options: Any) -> list[AnyJob]:
-    """Run so many jobs one after the other: the even ones complete, the odd ones fail."""
+    """Run this many jobs one after the other: the even ones complete, the odd ones fail."""
     jobs = await queue.add_bulk([("n", number, KEEP) for number in range(count)])
     async with worker_of(queue, by_parity, **options):
         for job in jobs:
@@ -35,7 +35,7 @@ async def run(queue: AnyQueue, count: int, **options: Any) -> list[AnyJob]:
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("state", ["completed", "failed"])
-async def test_ended_jobs_go_with_all_that_is_theirs(queue: AnyQueue, place: Place, state: Any) -> None:
+async def test_cleaning_removes_all_data_of_a_job(queue: AnyQueue, place: Place, state: Any) -> None:
     jobs = await run(queue, 6)
     wanted = [job.id for job in jobs if (job.data % 2 == 1) == (state == "failed")]
     waiting = await queue.add("n", 1)
@@ -49,7 +49,7 @@ async def test_ended_jobs_go_with_all_that_is_theirs(queue: AnyQueue, place: Pla
     assert await queue.clean(0, 100, state) == []
 
 
-async def test_the_oldest_first_and_no_more_than_asked_for(queue: AnyQueue) -> None:
+async def test_cleaning_removes_the_oldest_up_to_the_limit(queue: AnyQueue) -> None:
     jobs = await run(queue, 10)
     even = [job.id for job in jobs if job.data % 2 == 0]
     assert await queue.clean(0, 2) == even[:2]
@@ -58,7 +58,7 @@ async def test_the_oldest_first_and_no_more_than_asked_for(queue: AnyQueue) -> N
     assert await queue.clean() == even[4:]
 
 
-async def test_what_ended_within_the_grace_stays(queue: AnyQueue, place: Place) -> None:
+async def test_jobs_that_ended_within_the_grace_stay(queue: AnyQueue, place: Place) -> None:
     jobs = await run(queue, 4)
     key = f"glide:{{{queue.name}}}:completed"
     old = int(jobs[0].finished_at.timestamp() * 1000) - 60_000  # type: ignore[union-attr]  # pyright: ignore
@@ -68,7 +68,7 @@ async def test_what_ended_within_the_grace_stays(queue: AnyQueue, place: Place) 
     assert await queue.clean(0, 10) == [jobs[2].id]
 
 
-async def test_many_jobs_go_in_many_steps(queue: AnyQueue) -> None:
+async def test_many_jobs_are_cleaned_in_many_steps(queue: AnyQueue) -> None:
     jobs = await queue.add_bulk([("n", 2 * number, KEEP) for number in range(1_300)])
     async with worker_of(queue, by_parity, concurrency=200):
         for job in jobs:
@@ -82,26 +82,26 @@ async def test_many_jobs_go_in_many_steps(queue: AnyQueue) -> None:
     assert set(first) | set(rest) == {job.id for job in jobs}
 
 
-async def test_cleaning_nothing_is_not_told(queue: AnyQueue) -> None:
+async def test_cleaning_without_effect_publishes_no_event(queue: AnyQueue) -> None:
     await queue.add("n")
     assert await queue.clean(0, 10) == []
     assert [event.kind for event in await history(queue)] == ["added"]
 
 
-async def test_a_record_that_was_kept_for_a_reply_goes_too(queue: AnyQueue, place: Place) -> None:
+async def test_cleaning_removes_a_record_that_was_kept_for_a_reply(queue: AnyQueue, place: Place) -> None:
     async with worker_of(queue, by_parity):
         assert await queue.add_and_wait("n", 4, wait_timeout=10, keep_completed=KeepJobs(count=0)) == 4
     assert await queue.clean(0, 10) == ["1"]
     assert not [key for key in await place.keys() if key.endswith((":held", ":job:1", ":logs:1"))]
 
 
-async def test_retrying_many_in_many_steps(queue: AnyQueue) -> None:
+async def test_many_jobs_are_retried_in_many_steps(queue: AnyQueue) -> None:
     jobs = await queue.add_bulk([("n", 2 * number + 1, KEEP) for number in range(1_200)])
     async with worker_of(queue, by_parity, concurrency=200):
         await all_failed(queue, len(jobs))
         assert await queue.retry_jobs(count=700) == 700
         await all_failed(queue, len(jobs))
-        # They fail again at once, while the rest is being started: none of them starts twice.
+        # They fail again immediately, while the rest is being restarted. None of them may start twice.
         assert await queue.retry_jobs() == 1_200
         await all_failed(queue, len(jobs))
     runs = [event.job_id for event in await history(queue) if event.kind == "active"]
@@ -129,7 +129,7 @@ async def test_failures_with_a_time_to_live_are_retried_too(queue: AnyQueue) -> 
     jobs = await queue.add_bulk([("n", 1, options) for _ in range(3)] + [("n", 1, KEEP)])
     async with worker_of(queue, by_parity):
         await all_failed(queue, len(jobs))
-    # They stay as long as they were promised to, however old the rest may be that is cleaned.
+    # They stay for their whole time, however old the cleaned jobs may be.
     assert await queue.clean(0, 10, "failed") == [jobs[-1].id]
     assert await queue.retry_jobs(count=2) == 2
     assert await queue.retry_jobs() == 1
@@ -153,6 +153,6 @@ async def all_failed(queue: AnyQueue, number: int) -> None:
         ((0, 10, "active"), ValueError, "state must be one of completed, failed, waiting"),
     ],
 )
-async def test_refusals(queue: AnyQueue, arguments: Any, error: type[Exception], message: str) -> None:
+async def test_bad_arguments_are_refused(queue: AnyQueue, arguments: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         await queue.clean(*arguments)

@@ -1,4 +1,4 @@
-"""Dead letters: what fails for good is kept with its cause in the same write, and moved if asked."""
+"""Dead letters: a job that fails for good is kept with its cause in the same write, and moved if configured."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def look(job: AnyJob) -> object:
 
 
 async def arrived(dead: AnyQueue, count: int) -> list[DeadLetter]:
-    """Wait until so many dead letters have come."""
+    """Wait until this many dead letters have arrived."""
     async with asyncio.timeout(10):
         while True:
             found = await letters_of(dead)
@@ -65,25 +65,25 @@ async def test_a_job_without_attempts_left_is_a_dead_letter(queue: AnyQueue) -> 
     assert (letter.attempts_made, letter.dead_letter) == (2, None)
 
 
-async def test_a_handler_that_gives_up(queue: AnyQueue) -> None:
+async def test_unrecoverable_is_the_cause_of_a_handler_that_gives_up(queue: AnyQueue) -> None:
     job = await queue.add("n", attempts=5)
     await run_all(queue, hopeless)
     assert ((await ended(job)).failure_cause, job.attempts_made) == ("unrecoverable", 1)
 
 
-async def test_a_backoff_strategy_that_is_missing(queue: AnyQueue) -> None:
+async def test_a_missing_backoff_strategy_is_a_cause(queue: AnyQueue) -> None:
     job = await queue.add("n", attempts=5, backoff=Backoff.custom("mine"))
     await run_all(queue, fail)
     assert (await ended(job)).failure_cause == "unrecoverable"
 
 
-async def test_a_result_over_the_limit(queue: AnyQueue) -> None:
+async def test_a_result_over_the_limit_is_a_cause(queue: AnyQueue) -> None:
     job = await queue.add("n", attempts=5)
     await run_all(queue, too_large)
     assert ((await ended(job)).failure_cause, job.attempts_made) == ("oversize", 1)
 
 
-async def test_a_result_that_cannot_be_encoded(queue: AnyQueue) -> None:
+async def test_a_result_that_cannot_be_encoded_is_a_cause(queue: AnyQueue) -> None:
     async def handler(job: AnyJob) -> object:
         return object()
 
@@ -92,21 +92,21 @@ async def test_a_result_that_cannot_be_encoded(queue: AnyQueue) -> None:
     assert (await ended(job)).failure_cause == "unrecoverable"
 
 
-async def test_data_that_cannot_be_decoded(queue: AnyQueue, place: Place) -> None:
+async def test_data_that_cannot_be_decoded_is_a_cause(queue: AnyQueue, place: Place) -> None:
     job = await queue.add("n", 1, attempts=5)
     await place.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "data", b"\xc1")
     await run_all(queue, look)
     assert ((await ended(job)).failure_cause, job.attempts_made) == ("malformed", 1)
 
 
-async def test_options_that_cannot_be_decoded(queue: AnyQueue, place: Place) -> None:
+async def test_options_that_cannot_be_decoded_are_a_cause(queue: AnyQueue, place: Place) -> None:
     job = await queue.add("n", 1, attempts=5)
     await place.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "opts", b"\xc1")
     await run_all(queue, look)
     assert (await ended(job)).failure_cause == "malformed"
 
 
-async def test_a_record_without_data(queue: AnyQueue, place: Place) -> None:
+async def test_a_record_without_data_is_a_cause(queue: AnyQueue, place: Place) -> None:
     job = await queue.add("n", 1)
     await place.ask("HDEL", f"glide:{{{queue.name}}}:job:{job.id}", "data")
     await run_all(queue, look)
@@ -114,7 +114,7 @@ async def test_a_record_without_data(queue: AnyQueue, place: Place) -> None:
     await job.remove()
 
 
-async def test_a_job_whose_workers_died(queue: AnyQueue, hands: Hands) -> None:
+async def test_stalled_is_the_cause_of_a_job_whose_workers_died(queue: AnyQueue, hands: Hands) -> None:
     job = await queue.add("n")
     [hold] = await hands.claim()
     await hands.vanish(hold)
@@ -125,7 +125,7 @@ async def test_a_job_whose_workers_died(queue: AnyQueue, hands: Hands) -> None:
 
 
 @pytest.mark.parametrize("by", ["sweep", "claim"])
-async def test_a_job_nobody_came_for(queue: AnyQueue, hands: Hands, by: str) -> None:
+async def test_expired_is_the_cause_of_a_job_that_no_worker_claimed(queue: AnyQueue, hands: Hands, by: str) -> None:
     job = await queue.add("n", ttl=0.02)
     await asyncio.sleep(0.05)
     if by == "sweep":
@@ -136,7 +136,7 @@ async def test_a_job_nobody_came_for(queue: AnyQueue, hands: Hands, by: str) -> 
     assert await ids_of(queue) == [job.id]
 
 
-async def test_a_revoked_job_is_no_dead_letter(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_revoked_job_is_not_a_dead_letter(queue: AnyQueue, dead: AnyQueue) -> None:
     gate = Gate()
     await queue.set_dead_letter_queue(dead.name)
     async with worker_of(queue, gate):
@@ -173,7 +173,7 @@ async def test_a_job_that_has_not_failed_has_no_cause(queue: AnyQueue) -> None:
     assert (await ended(job)).failure_cause is None
 
 
-async def test_the_listener_is_told_the_cause(queue: AnyQueue) -> None:
+async def test_the_listener_receives_the_cause(queue: AnyQueue) -> None:
     worker = worker_of(queue, hopeless)
     failed = Heard(worker, "failed")
     await queue.add("n", attempts=3)
@@ -182,7 +182,7 @@ async def test_the_listener_is_told_the_cause(queue: AnyQueue) -> None:
     assert (job.failure_cause, job.failed_reason) == ("unrecoverable", "UnrecoverableError: never")
 
 
-async def test_a_claim_does_not_walk_many_jobs_that_are_late(queue: AnyQueue, hands: Hands) -> None:
+async def test_a_claim_fails_only_a_bounded_number_of_expired_jobs(queue: AnyQueue, hands: Hands) -> None:
     await queue.add_bulk([("n", number, JobOptions(ttl=0.02)) for number in range(900)])
     await asyncio.sleep(0.05)
     assert await hands.claim() == []
@@ -192,10 +192,10 @@ async def test_a_claim_does_not_walk_many_jobs_that_are_late(queue: AnyQueue, ha
     assert (await queue.get_job_counts())["failed"] == 900
 
 
-# -- looking --------------------------------------------------------------------------------------------------------
+# -- reading --------------------------------------------------------------------------------------------------------
 
 
-async def test_looking_changes_nothing_and_shows_the_newest_first(queue: AnyQueue) -> None:
+async def test_reading_changes_nothing_and_returns_the_newest_first(queue: AnyQueue) -> None:
     jobs = [await queue.add("n", number) for number in range(5)]
     await run_all(queue, fail)
     expected = [job.id for job in reversed(jobs)]
@@ -206,7 +206,7 @@ async def test_looking_changes_nothing_and_shows_the_newest_first(queue: AnyQueu
     assert await ids_of(queue, cause="expired") == []
 
 
-async def test_what_is_left_out_is_not_counted(queue: AnyQueue) -> None:
+async def test_excluded_causes_are_not_counted(queue: AnyQueue) -> None:
     good = [await queue.add("n", 0)]
     await run_all(queue, fail)
     for _ in range(3):
@@ -244,7 +244,7 @@ async def test_retention_bounds_the_dead_letters(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_a_named_queue_gets_what_failed(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_named_queue_receives_failed_jobs(queue: AnyQueue, dead: AnyQueue) -> None:
     options = JobOptions(attempts=2, headers={"tenant": "7"}, job_id="order/7")
     job = await queue.add("pay", {"sum": 3}, attempts=2, headers={"tenant": "7"}, job_id="order/7")
     await run_all(queue, fail, dead_letter_queue=dead.name)
@@ -263,8 +263,8 @@ async def test_a_named_queue_gets_what_failed(queue: AnyQueue, dead: AnyQueue) -
 
 
 @pytest.mark.only_on("cluster")
-async def test_a_named_queue_in_another_slot(storage: Storage, place: Place) -> None:
-    # Names enough for every node to be a target of every other one.
+async def test_a_named_queue_may_be_in_another_cluster_slot(storage: Storage, place: Place) -> None:
+    # Enough names to make every node a target of every other one.
     queues = [Queue[Any, Any](f"q{number}", storage) for number in range(6)]
     async with Queue[Any, Any]("graves", storage) as dead:
         for queue in queues:
@@ -280,7 +280,7 @@ async def test_a_named_queue_in_another_slot(storage: Storage, place: Place) -> 
 
 
 @pytest.mark.parametrize("cause", ["stalled", "expired", "malformed"])
-async def test_what_the_server_fails_is_moved_too(
+async def test_jobs_that_the_server_fails_are_moved_too(
     queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands, cause: str
 ) -> None:
     await queue.set_dead_letter_queue(dead.name)
@@ -303,7 +303,7 @@ async def test_what_the_server_fails_is_moved_too(
     await queue.remove(job.id)
 
 
-async def test_what_keeps_nothing_is_moved_all_the_same(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_job_is_moved_even_if_its_queue_keeps_no_failures(queue: AnyQueue, dead: AnyQueue) -> None:
     await queue.add("n", 5, keep_failed=False)
     await run_all(queue, fail, dead_letter_queue=dead.name)
     assert await queue.get_dead_letter_jobs() == []
@@ -317,7 +317,7 @@ async def test_the_failure_and_the_move_are_one_write(
     job = await queue.add("n", 5)
     [hold] = await hands.claim()
     await hands.settle(hold, "f")
-    # Nobody relays, and yet nothing is lost: whoever works on the queue next finds it.
+    # No process relays, but nothing is lost: the next process that works on the queue relays it.
     await job.refresh()
     assert (job.state, await outbox_size(queue, place), await dead.count()) == ("failed", 1, 0)
     async with worker_of(queue, echo, lock_duration=1):
@@ -347,7 +347,7 @@ async def test_a_queue_is_not_its_own_dead_letter_queue(queue: AnyQueue) -> None
         worker_of(queue, echo, dead_letter_queue="a:b")
 
 
-async def test_a_long_id_is_moved_under_a_name_that_fits(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_long_id_is_moved_under_a_shortened_name(queue: AnyQueue, dead: AnyQueue) -> None:
     job = await queue.add("n", 5, job_id="x" * 512)
     await run_all(queue, fail, dead_letter_queue=dead.name)
     [moved] = await dead.get_dead_letter_jobs()
@@ -356,7 +356,7 @@ async def test_a_long_id_is_moved_under_a_name_that_fits(queue: AnyQueue, dead: 
     assert await job.get_state() == "waiting"
 
 
-async def test_a_worker_can_work_on_dead_letters(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_worker_can_run_dead_letters(queue: AnyQueue, dead: AnyQueue) -> None:
     job = await queue.add("n", 5)
     await run_all(queue, fail, dead_letter_queue=dead.name)
     seen: list[DeadLetter | None] = []
@@ -370,7 +370,7 @@ async def test_a_worker_can_work_on_dead_letters(queue: AnyQueue, dead: AnyQueue
     assert await dead.replay_dead_letter_jobs() == 0
 
 
-async def test_what_fails_where_it_was_moved_stays_there(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_dead_letter_that_fails_again_stays_in_its_queue(queue: AnyQueue, dead: AnyQueue) -> None:
     await queue.set_dead_letter_queue(dead.name)
     await dead.set_dead_letter_queue(queue.name)
     await queue.add("n", 5)
@@ -380,13 +380,13 @@ async def test_what_fails_where_it_was_moved_stays_there(queue: AnyQueue, dead: 
     [letter] = await dead.get_dead_letter_jobs()
     assert (letter.state, letter.failure_cause) == ("failed", "retries_exhausted")
     assert await letters_of(queue) == []
-    # It runs again where it failed last.
+    # It runs again in the queue where it failed last.
     assert await dead.replay_dead_letter_jobs() == 1
     await run_all(dead, echo)
     assert await dead.get_dead_letter_jobs() == []
 
 
-async def test_what_is_no_json_is_moved_as_it_is(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_payload_that_is_not_json_is_moved_unchanged(queue: AnyQueue, dead: AnyQueue) -> None:
     data = {"raw": b"\x00\xff", "number": 2**63, 7: None}
     await queue.add("n", data)
     await run_all(queue, fail, dead_letter_queue=dead.name)

@@ -1,4 +1,4 @@
-"""After a queue was obliterated, or lost with its server, clients that stayed open declare again what they declared."""
+"""Clients that stay open repeat their declarations after a queue was obliterated or lost with its server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def give_up(job: AnyJob) -> None:
 
 
 async def arrived(dead: AnyQueue, number: int) -> None:
-    """Wait until so many dead letters were moved."""
+    """Wait until this many dead letters were moved."""
     async with asyncio.timeout(10):
         while await dead.count() < number:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -39,7 +39,7 @@ async def test_the_mode_is_declared_again_by_the_next_add(queue: AnyQueue, stora
         assert await counts(declares) == {"key-waiting": 1}
 
 
-async def test_however_many_adds_there_are_it_is_declared_once(storage: Storage, name: str) -> None:
+async def test_many_concurrent_adds_declare_it_once(storage: Storage, name: str) -> None:
     relay = Relay(storage)
     async with Queue[Any, Any](name, relay, mode="keyed") as declares, Queue[Any, Any](name, storage) as other:
         await declares.connect()
@@ -52,8 +52,8 @@ async def test_however_many_adds_there_are_it_is_declared_once(storage: Storage,
         assert await counts(declares) == {"key-waiting": 23}
 
 
-async def test_it_is_declared_though_another_client_was_first(storage: Storage, name: str) -> None:
-    """The queue exists again, and does not know the mode: whoever declared it says so with its next add."""
+async def test_it_is_declared_even_if_another_client_recreated_the_queue(storage: Storage, name: str) -> None:
+    """The queue exists again without a mode. The client that declared the mode repeats it with its next add."""
     async with Queue[Any, Any](name, storage) as first, Queue[Any, Any](name, storage, mode="keyed") as declares:
         await declares.connect()
         await first.obliterate()
@@ -64,7 +64,7 @@ async def test_it_is_declared_though_another_client_was_first(storage: Storage, 
         assert await counts(first) == {"waiting": 1, "key-waiting": 1}
 
 
-async def test_who_declared_nothing_follows_the_new_queue(storage: Storage, name: str) -> None:
+async def test_a_client_without_a_declaration_accepts_the_new_queue(storage: Storage, name: str) -> None:
     async with AsyncExitStack() as stack:
         declared = await stack.enter_async_context(Queue[Any, Any](name, storage, mode="keyed"))
         follower = await stack.enter_async_context(Queue[Any, Any](name, storage))
@@ -79,7 +79,7 @@ async def test_who_declared_nothing_follows_the_new_queue(storage: Storage, name
         await follower.remove_job_scheduler("s")
 
 
-async def test_another_mode_that_was_declared_meanwhile_wins(storage: Storage, name: str) -> None:
+async def test_a_different_mode_of_the_new_queue_wins(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage, mode="keyed") as early, Queue[Any, Any](name, storage) as other:
         await early.connect()
         await other.obliterate()
@@ -101,7 +101,7 @@ async def test_a_worker_declares_its_dead_letter_queue_again(queue: AnyQueue, st
         assert await queue.get_dead_letter_queue() == dead.name
 
 
-async def test_a_busy_worker_declares_before_it_takes_jobs_of_the_new_queue(queue: AnyQueue, storage: Storage) -> None:
+async def test_a_busy_worker_declares_before_it_claims_jobs_of_the_new_queue(queue: AnyQueue, storage: Storage) -> None:
     gate = Gate()
 
     async def work(job: AnyJob) -> Any:
@@ -123,14 +123,14 @@ async def test_a_busy_worker_declares_before_it_takes_jobs_of_the_new_queue(queu
             await Queue[Any, Any](queue.name, storage, mode="keyed").connect()
 
 
-async def test_what_was_set_by_a_call_goes_with_the_queue(queue: AnyQueue, storage: Storage) -> None:
+async def test_settings_made_by_a_call_end_with_the_queue(queue: AnyQueue, storage: Storage) -> None:
     await queue.set_dead_letter_queue("elsewhere")
     await queue.obliterate()
     await queue.add("n")
     assert await queue.get_dead_letter_queue() is None
 
 
-async def test_a_worker_that_no_longer_fits_says_so_and_takes_nothing(queue: AnyQueue, storage: Storage) -> None:
+async def test_a_worker_that_no_longer_fits_raises_and_claims_nothing(queue: AnyQueue, storage: Storage) -> None:
     relay = Relay(storage)
 
     async def declare_another(function: str, _args: Sequence[Arg]) -> None:
@@ -149,7 +149,7 @@ async def test_a_worker_that_no_longer_fits_says_so_and_takes_nothing(queue: Any
     assert await counts(queue) == {"key-waiting": 1}
 
 
-async def test_a_queue_that_its_server_lost_is_declared_again(storage: Storage, place: Place, name: str) -> None:
+async def test_a_queue_lost_with_its_server_is_declared_again(storage: Storage, place: Place, name: str) -> None:
     async with Queue[Any, Any](name, storage, mode="keyed") as queue:
         await queue.add("n", 1, key="k")
         await place.command("FLUSHALL")

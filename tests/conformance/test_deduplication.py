@@ -1,4 +1,4 @@
-"""Deduplication and job ids: of several adds that mean the same work, one job; with real ends of time."""
+"""Deduplication and job ids: several adds with the same meaning store one job. The times are real."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIMPLE = Deduplication("d")
 
 
 async def leaves_nothing(timed: Timed) -> None:
-    """No key of the deduplication is left."""
+    """Check that no key of the deduplication is left."""
     left = [key for key in await timed.place.keys() if ":dedup" in key]
     assert left == []
 
@@ -24,7 +24,7 @@ async def leaves_nothing(timed: Timed) -> None:
 
 
 @pytest.mark.everywhere
-async def test_while_the_first_one_has_not_ended_an_add_is_a_duplicate(queue: AnyQueue) -> None:
+async def test_an_add_is_a_duplicate_until_the_first_job_has_ended(queue: AnyQueue) -> None:
     first = await queue.add("n", 1, deduplication=SIMPLE)
     second = await queue.add("n", 2, deduplication=SIMPLE)
     assert (first.outcome, second.outcome) == ("added", "duplicate")
@@ -42,21 +42,21 @@ async def test_while_the_first_one_has_not_ended_an_add_is_a_duplicate(queue: An
 
 
 @pytest.mark.parametrize("options", [{"priority": 2}, {"lifo": True}, {"key": "k"}, {"delay": 60}], ids=str)
-async def test_it_holds_for_every_kind_of_job(queue: AnyQueue, options: dict[str, Any]) -> None:
+async def test_it_applies_to_every_kind_of_job(queue: AnyQueue, options: dict[str, Any]) -> None:
     first = await queue.add("n", 1, deduplication=SIMPLE, **options)
     again = await queue.add("n", 2, deduplication=SIMPLE, **options)
     assert (again.outcome, again.id, again.state) == ("duplicate", first.id, first.state)
     assert await queue.count() == 1
 
 
-async def test_inside_one_call(queue: AnyQueue) -> None:
+async def test_it_applies_inside_one_call(queue: AnyQueue) -> None:
     options = [JobOptions(deduplication=Deduplication(name)) for name in "aabab"]
     jobs = await queue.add_bulk([("n", number, given) for number, given in enumerate(options)])
     assert [job.outcome for job in jobs] == ["added", "duplicate", "added", "duplicate", "duplicate"]
     assert [job.id for job in jobs] == [jobs[0].id, jobs[0].id, jobs[2].id, jobs[0].id, jobs[2].id]
 
 
-async def test_of_many_at_once_one_is_added(queue: AnyQueue) -> None:
+async def test_only_one_of_many_concurrent_adds_is_stored(queue: AnyQueue) -> None:
     jobs = await asyncio.gather(*(queue.add("n", number, deduplication=SIMPLE) for number in range(50)))
     assert sorted(job.outcome for job in jobs) == ["added"] + ["duplicate"] * 49
     assert len({job.id for job in jobs}) == 1
@@ -92,7 +92,7 @@ async def test_every_end_frees_the_id(timed: Timed) -> None:
     await leaves_nothing(timed)
 
 
-async def test_a_retry_is_not_an_end(timed: Timed) -> None:
+async def test_a_retry_does_not_free_the_id(timed: Timed) -> None:
     first = await timed.queue.add("n", deduplication=SIMPLE, attempts=3)
     [hold] = await timed.hands.claim()
     await timed.hands.settle(hold, "r", "60000 no")
@@ -100,7 +100,7 @@ async def test_a_retry_is_not_an_end(timed: Timed) -> None:
     assert (again.outcome, again.id, again.state) == ("duplicate", first.id, "delayed")
 
 
-async def test_a_ttl_ends_it_earlier(timed: Timed) -> None:
+async def test_a_ttl_frees_the_id_earlier(timed: Timed) -> None:
     once = Deduplication("d", ttl=60)
     first = await timed.queue.add("a", deduplication=once)
     await timed.clock.advance(50 * SECOND)
@@ -110,7 +110,9 @@ async def test_a_ttl_ends_it_earlier(timed: Timed) -> None:
     assert (second.outcome, await first.get_state()) == ("added", "waiting")
     assert (await timed.queue.add("d", deduplication=once)).id == second.id
     assert await timed.run(1) == ["a"]
-    assert (await timed.queue.add("e", deduplication=once)).id == second.id, "the end of an old one freed the new one"
+    assert (await timed.queue.add("e", deduplication=once)).id == second.id, (
+        "the end of the old job must not free the id of the new one"
+    )
     assert await timed.run() == ["c"]
     await leaves_nothing(timed)
 
@@ -141,18 +143,20 @@ async def test_regression_a_job_that_is_retried_by_hand_owns_its_id_again(timed:
     await leaves_nothing(timed)
 
 
-async def test_a_retried_job_takes_its_id_from_nobody(timed: Timed) -> None:
+async def test_a_retried_job_does_not_take_its_id_from_another_owner(timed: Timed) -> None:
     first = await fail_one(timed, deduplication=SIMPLE)
     second = await timed.queue.add("n", deduplication=SIMPLE)
     assert second.outcome == "added"
     await first.retry()
     assert (await timed.queue.add("n", deduplication=SIMPLE)).id == second.id
     await second.remove()
-    assert (await timed.queue.add("n", deduplication=SIMPLE)).outcome == "added", "the first one does not inherit it"
+    assert (await timed.queue.add("n", deduplication=SIMPLE)).outcome == "added", (
+        "the first job must not inherit the id"
+    )
     assert await counts(timed.queue) == {"waiting": 2}
 
 
-async def test_of_two_that_are_retried_one_owns_the_id(timed: Timed) -> None:
+async def test_one_of_two_retried_jobs_owns_the_id(timed: Timed) -> None:
     jobs = [await fail_one(timed, deduplication=SIMPLE) for _ in range(2)]
     assert await timed.queue.retry_jobs() == 2
     again = await timed.queue.add("n", deduplication=SIMPLE)
@@ -203,7 +207,7 @@ async def test_a_retried_job_that_never_started_is_replaced_by_a_debounced_one(t
     assert await timed.run() == ["b"]
 
 
-async def test_a_record_deleted_by_hand_does_not_block(timed: Timed) -> None:
+async def test_a_record_deleted_by_hand_does_not_block_the_id(timed: Timed) -> None:
     first = await timed.queue.add("n", deduplication=SIMPLE)
     await timed.place.ask("DEL", f"{timed.hands.base}:job:{first.id}")
     assert (await timed.queue.add("n", deduplication=SIMPLE)).outcome == "added"
@@ -214,7 +218,7 @@ async def test_a_record_deleted_by_hand_does_not_block(timed: Timed) -> None:
 # -- throttle ---------------------------------------------------------------------------------------------------------
 
 
-async def test_throttle_counts_from_the_add_whatever_becomes_of_the_job(timed: Timed) -> None:
+async def test_throttle_counts_from_the_add_even_if_the_job_is_gone(timed: Timed) -> None:
     hourly = Deduplication("d", ttl=3_600, mode="throttle")
     first = await timed.queue.add("a", 1, deduplication=hourly)
     assert (await timed.queue.add("b", 2, deduplication=hourly)).outcome == "duplicate"
@@ -228,7 +232,7 @@ async def test_throttle_counts_from_the_add_whatever_becomes_of_the_job(timed: T
 
 
 @pytest.mark.parametrize("end", ["failed", "removed", "not kept"])
-async def test_throttle_holds_after_other_ends(timed: Timed, end: str) -> None:
+async def test_throttle_continues_after_other_ends(timed: Timed, end: str) -> None:
     hourly = Deduplication("d", ttl=3_600, mode="throttle")
     first = await timed.queue.add("a", deduplication=hourly)
     [hold] = await timed.hands.claim()
@@ -243,7 +247,7 @@ async def test_throttle_holds_after_other_ends(timed: Timed, end: str) -> None:
     assert (await timed.queue.add("c", deduplication=hourly)).outcome == "added"
 
 
-async def test_regression_a_duplicate_of_a_job_that_is_gone_says_so(queue: AnyQueue) -> None:
+async def test_regression_a_duplicate_of_a_removed_job_is_reported_as_gone(queue: AnyQueue) -> None:
     hourly = Deduplication("d", ttl=3_600, mode="throttle")
     first = await queue.add("first", 1, deduplication=hourly)
     assert not first.gone
@@ -263,7 +267,7 @@ async def test_regression_a_duplicate_of_a_job_that_is_gone_says_so(queue: AnyQu
         await queue.add_and_wait("n", 3, deduplication=hourly, wait_timeout=5)
 
 
-async def test_a_job_that_is_gone_can_come_back(queue: AnyQueue) -> None:
+async def test_a_removed_job_can_be_added_again(queue: AnyQueue) -> None:
     hourly = Deduplication("d", ttl=3_600, mode="throttle")
     await (await queue.add("first", job_id="mine", deduplication=hourly)).remove()
     again = await queue.add("again", deduplication=hourly)
@@ -273,7 +277,7 @@ async def test_a_job_that_is_gone_can_come_back(queue: AnyQueue) -> None:
     assert (again.gone, again.name, again.data, again.outcome) == (False, "second", 2, "duplicate")
 
 
-async def test_throttle_leaves_no_key_for_ever(timed: Timed) -> None:
+async def test_throttle_leaves_no_permanent_key(timed: Timed) -> None:
     await timed.queue.add("a", deduplication=Deduplication("d", ttl=10, mode="throttle"))
     key = f"{timed.hands.base}:dedup:d"
     left = (await timed.place.lifetimes([key]))[key]
@@ -290,7 +294,7 @@ async def test_waiting_for_a_completed_duplicate_gives_its_result(queue: AnyQueu
 # -- debounce ---------------------------------------------------------------------------------------------------------
 
 
-async def test_debounce_runs_the_last_of_a_burst(timed: Timed) -> None:
+async def test_debounce_runs_the_last_job_of_a_burst(timed: Timed) -> None:
     burst = Deduplication("d", ttl=10, mode="debounce")
     jobs: list[AnyJob] = []
     for number in range(5):
@@ -318,14 +322,14 @@ async def test_a_delayed_record_deleted_by_hand_starts_no_later_job_early(timed:
 
 
 @pytest.mark.parametrize("options", [{"delay": 0}, {"delay": 0, "priority": 3}, {"delay": 0, "lifo": True}], ids=str)
-async def test_debounce_replaces_a_job_that_waits(timed: Timed, options: dict[str, Any]) -> None:
+async def test_debounce_replaces_a_waiting_job(timed: Timed, options: dict[str, Any]) -> None:
     burst = Deduplication("d", mode="debounce")
     for name in "abc":
         await timed.queue.add(name, deduplication=burst, **options)
     assert await timed.run() == ["c"]
 
 
-async def test_regression_debounce_in_a_line_of_a_key_stops_no_key(timed: Timed) -> None:
+async def test_regression_debounce_in_the_line_of_a_key_does_not_block_the_key(timed: Timed) -> None:
     burst = Deduplication("d", mode="debounce")
     await timed.queue.add("first", key="k")
     for name in "abc":
@@ -334,7 +338,7 @@ async def test_regression_debounce_in_a_line_of_a_key_stops_no_key(timed: Timed)
     assert [await timed.run() for _ in range(4)] == [["first"], ["c"], ["last"], []]
 
 
-async def test_debounce_of_a_running_job_makes_another(timed: Timed) -> None:
+async def test_debounce_of_an_active_job_adds_another_one(timed: Timed) -> None:
     burst = Deduplication("d", ttl=10, mode="debounce")
     await timed.queue.add("a", deduplication=burst)
     await timed.clock.advance(11 * SECOND)
@@ -349,7 +353,7 @@ async def test_debounce_of_a_running_job_makes_another(timed: Timed) -> None:
     assert await third.get_state() == "completed"
 
 
-async def test_debounce_of_an_ended_job_makes_another(timed: Timed) -> None:
+async def test_debounce_of_an_ended_job_adds_another_one(timed: Timed) -> None:
     burst = Deduplication("d", ttl=10, mode="debounce")
     first = await timed.queue.add("a", deduplication=burst)
     await timed.clock.advance(11 * SECOND)
@@ -358,7 +362,7 @@ async def test_debounce_of_an_ended_job_makes_another(timed: Timed) -> None:
     assert await first.get_state() == "completed"
 
 
-async def test_debounce_with_its_own_delay(timed: Timed) -> None:
+async def test_debounce_uses_the_delay_of_the_new_job(timed: Timed) -> None:
     await timed.queue.add("a", delay=60, deduplication=Deduplication("d", ttl=10, mode="debounce"))
     await timed.clock.advance(20 * SECOND)
     assert await timed.names() == []
@@ -366,7 +370,7 @@ async def test_debounce_with_its_own_delay(timed: Timed) -> None:
     assert await timed.run() == ["a"]
 
 
-async def test_whoever_waits_for_a_replaced_job_is_told(queue: AnyQueue) -> None:
+async def test_a_client_that_waits_for_a_replaced_job_is_notified(queue: AnyQueue) -> None:
     burst = Deduplication("d", ttl=60, mode="debounce")
     first = await queue.add("a", deduplication=burst)
     waiting = asyncio.create_task(first.result(10))
@@ -376,8 +380,8 @@ async def test_whoever_waits_for_a_replaced_job_is_told(queue: AnyQueue) -> None
         await waiting
 
 
-async def test_regression_an_id_that_is_taken_costs_no_pending_job(timed: Timed) -> None:
-    """The add is a duplicate by its job_id: then it replaces nothing."""
+async def test_regression_an_add_with_a_taken_id_replaces_no_job(timed: Timed) -> None:
+    """The add is a duplicate by its job_id, so it must not replace the debounced job."""
     burst = Deduplication("d", ttl=10, mode="debounce")
     other = await timed.queue.add("other", job_id="taken")
     pending = await timed.queue.add("pending", deduplication=burst)
@@ -388,7 +392,7 @@ async def test_regression_an_id_that_is_taken_costs_no_pending_job(timed: Timed)
     assert sorted(await timed.run()) == ["other", "pending"]
 
 
-async def test_debounce_with_the_same_job_id(timed: Timed) -> None:
+async def test_debounce_with_the_same_job_id_replaces_the_job(timed: Timed) -> None:
     burst = Deduplication("d", ttl=10, mode="debounce")
     await timed.queue.add("a", 1, job_id="mine", deduplication=burst)
     second = await timed.queue.add("b", 2, job_id="mine", deduplication=burst)
@@ -397,7 +401,7 @@ async def test_debounce_with_the_same_job_id(timed: Timed) -> None:
     assert await timed.run() == ["b"]
 
 
-async def test_debounce_inside_one_call(timed: Timed) -> None:
+async def test_debounce_inside_one_call_keeps_the_last_job(timed: Timed) -> None:
     burst = Deduplication("d", ttl=10, mode="debounce")
     await timed.queue.add_bulk([(str(number), None, JobOptions(deduplication=burst)) for number in range(5)])
     assert await counts(timed.queue) == {"delayed": 1}
@@ -434,7 +438,7 @@ async def test_an_id_is_unique_among_all_kinds(queue: AnyQueue, options: dict[st
 @pytest.mark.parametrize("options", [{}, {"priority": 2}, {"lifo": True}, {"key": "k"}, {"delay": 60}], ids=str)
 @pytest.mark.parametrize("way", ["removed", "revoked"])
 async def test_regression_an_id_that_is_free_again_runs_once(timed: Timed, options: dict[str, Any], way: str) -> None:
-    """The first jobs left nothing in any line that would start the last one twice, or early."""
+    """The first jobs must leave nothing in any line that would start the last one twice, or early."""
     for _ in range(3):
         job = await timed.queue.add("old", job_id="mine", **options)
         if way == "revoked":
@@ -461,7 +465,7 @@ async def test_the_id_of_a_failed_job_stays_taken(queue: AnyQueue) -> None:
             await again.result(10)
 
 
-async def test_both_the_id_and_the_deduplication_are_looked_at(queue: AnyQueue) -> None:
+async def test_both_the_id_and_the_deduplication_are_checked(queue: AnyQueue) -> None:
     first = await queue.add("n", 1, job_id="a", deduplication=SIMPLE)
     assert (await queue.add("n", 2, job_id="b", deduplication=SIMPLE)).id == first.id
     assert (await queue.add("n", 3, job_id="a", deduplication=Deduplication("e"))).id == first.id
@@ -486,7 +490,7 @@ async def test_regression_debounce_leaves_a_job_that_has_run(queue: AnyQueue) ->
         assert [await first.result(10), await second.result(10)] == ["first", "second"]
 
 
-async def test_regression_a_job_that_is_too_late_stands_in_nobodys_way(timed: Timed) -> None:
+async def test_regression_an_expired_job_does_not_block_an_add(timed: Timed) -> None:
     once = Deduplication("d")
     late = await timed.queue.add("n", 1, ttl=1, deduplication=once)
     await timed.clock.advance(2 * SECOND)
@@ -495,7 +499,7 @@ async def test_regression_a_job_that_is_too_late_stands_in_nobodys_way(timed: Ti
     assert (await timed.queue.add("n", 3, deduplication=once)).id == again.id
 
 
-async def test_what_a_call_adds_and_replaces_leaves_nothing_though_the_clock_was_moved(timed: Timed) -> None:
+async def test_jobs_added_and_replaced_in_one_call_leave_nothing_after_a_clock_change(timed: Timed) -> None:
     burst = JobOptions(deduplication=Deduplication("d", ttl=5, mode="debounce"))
     await timed.clock.advance(SECOND)
     await timed.queue.add_bulk([("n", number, burst) for number in range(3)])

@@ -1,4 +1,4 @@
-"""Delayed jobs: they start at their time, by the server's clock, without anybody polling."""
+"""Delayed jobs start at their due time by the server's clock, without polling."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, told, w
 
 
 @pytest.mark.everywhere
-async def test_a_delayed_job_starts_at_its_time(queue: AnyQueue) -> None:
+async def test_a_delayed_job_starts_at_its_due_time(queue: AnyQueue) -> None:
     loop = asyncio.get_running_loop()
     async with worker_of(queue, echo):
-        # The worker does not poll: within the patience with its result nothing but its time starts it.
+        # The worker does not poll, so only the due time can start the job within the time limit of its result.
         added = loop.time()
         job = await queue.add("n", 1, delay=0.3)
         assert job.state == "delayed"
@@ -37,20 +37,21 @@ async def test_the_wait_of_a_job_is_known_after_its_end(queue: AnyQueue) -> None
         assert job.waited is not None
         assert job.processed_at is not None
         assert job.created_at is not None
-        # The delay of the first one is no part of it: without lifo, priority and key it is known when that was over.
+        # The delay of the first job does not count as waiting. For a job without lifo, priority and key the end of the
+        # delay is known.
         since = job.created_at + timedelta(seconds=0.1 if job is jobs[0] else 0)
         assert 0 <= job.waited <= (job.processed_at - since).total_seconds() + 0.002
 
 
 @pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=-7))])
-async def test_at_an_instant(timed: Timed, zone: timezone) -> None:
+async def test_a_job_can_be_delayed_until_a_time(timed: Timed, zone: timezone) -> None:
     due = datetime.now(zone) + timedelta(minutes=10)
     job = await timed.queue.add("n", at=due)
     assert job.state == "delayed"
     assert await counts(timed.queue) == {"delayed": 1}
     await timed.clock.advance(9 * MINUTE)
     assert await timed.run() == []
-    # The instant is rounded up to a millisecond, and all these calls may take less than one.
+    # The time is rounded up to a millisecond, and all these calls may take less than one.
     await timed.clock.advance(MINUTE + 1)
     assert await timed.run() == ["n"]
     await job.refresh()
@@ -58,19 +59,19 @@ async def test_at_an_instant(timed: Timed, zone: timezone) -> None:
     assert due - timedelta(milliseconds=2) <= job.processed_at < due + timedelta(minutes=1)
 
 
-async def test_an_instant_that_has_passed_means_now(queue: AnyQueue) -> None:
+async def test_a_time_in_the_past_means_now(queue: AnyQueue) -> None:
     past = await queue.add("n", at=datetime.now(UTC) - timedelta(hours=1))
     zero = await queue.add("n", delay=0)
     assert (past.state, zero.state) == ("waiting", "waiting")
     assert (await queue.get_job_counts())["waiting"] == 2
 
 
-async def test_a_timedelta_is_a_delay(queue: AnyQueue) -> None:
+async def test_a_timedelta_is_accepted_as_a_delay(queue: AnyQueue) -> None:
     job = await queue.add("n", delay=timedelta(hours=1))
     assert job.state == "delayed"
 
 
-async def test_they_come_in_the_order_of_their_times(timed: Timed) -> None:
+async def test_delayed_jobs_start_in_the_order_of_their_due_times(timed: Timed) -> None:
     order: list[int] = []
 
     async def note(job: AnyJob) -> None:
@@ -92,14 +93,14 @@ async def test_an_earlier_job_is_not_hidden_by_a_later_one(queue: AnyQueue) -> N
         assert await soon.result(5) == "soon"
 
 
-async def test_delays_set_while_nobody_works_are_kept(queue: AnyQueue) -> None:
+async def test_delays_that_end_while_no_worker_runs_are_kept(queue: AnyQueue) -> None:
     jobs = [await queue.add("n", number, delay=0.05) for number in range(3)]
     late = await queue.add("n", 3, delay=0.4)
     async with worker_of(queue, echo):
         assert [await job.result(10) for job in (*jobs, late)] == [0, 1, 2, 3]
 
 
-async def test_hundreds_due_at_once(queue: AnyQueue) -> None:
+async def test_hundreds_of_jobs_can_be_due_at_one_time(queue: AnyQueue) -> None:
     due = datetime.now(UTC) + timedelta(seconds=0.3)
     jobs = await asyncio.gather(*(queue.add("n", number, at=due) for number in range(700)))
     async with worker_of(queue, echo, concurrency=50):
@@ -107,7 +108,7 @@ async def test_hundreds_due_at_once(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_promoting(queue: AnyQueue) -> None:
+async def test_a_promoted_job_starts_immediately(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
         job = await queue.add("n", 1, delay=3_600)
         await job.promote()

@@ -1,4 +1,4 @@
-"""Draining: what waits goes, in short steps; what runs goes on, and nothing of the jobs that went is left behind."""
+"""Draining removes waiting jobs in short steps, with all their data. Active jobs continue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waiting_jobs import EVERY_KIND, add_kind, waited_for
 
 
 async def left(place: Place) -> list[str]:
-    """What belongs to single jobs, of all there is."""
+    """Return the keys of single jobs among all keys."""
     return [key for key in await place.keys() if not key.endswith(_OF_THE_QUEUE) and ":call:" not in key]
 
 
@@ -23,7 +23,7 @@ _OF_THE_QUEUE = (":id", ":meta", ":events", ":stream", ":lane", ":sequence")
 
 
 @pytest.mark.everywhere
-async def test_what_waits_goes(queue: AnyQueue, place: Place) -> None:
+async def test_draining_removes_waiting_jobs(queue: AnyQueue, place: Place) -> None:
     await queue.add_bulk([("n", number) for number in range(7)])
     await queue.add("n", job_id="custom", ttl=60)
     delayed = await queue.add("n", delay=60)
@@ -36,7 +36,7 @@ async def test_what_waits_goes(queue: AnyQueue, place: Place) -> None:
 
 
 @pytest.mark.everywhere
-async def test_running_and_ended_jobs_stay(queue: AnyQueue) -> None:
+async def test_active_and_ended_jobs_stay(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, echo):
         done = await queue.add("n", 1)
@@ -54,7 +54,7 @@ async def test_running_and_ended_jobs_stay(queue: AnyQueue) -> None:
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("kind", sorted(EVERY_KIND))
-async def test_every_kind_of_job_goes(queue: AnyQueue, place: Place, kind: str) -> None:
+async def test_draining_removes_every_kind_of_job(queue: AnyQueue, place: Place, kind: str) -> None:
     await add_kind(queue, 1, **EVERY_KIND[kind])
     delayed = await add_kind(queue, 1, **EVERY_KIND[kind] | {"delay": 60_000, "dedup": {"id": "e", "mode": "simple"}})
     assert await queue.drain() == 1
@@ -64,13 +64,13 @@ async def test_every_kind_of_job_goes(queue: AnyQueue, place: Place, kind: str) 
 
 
 @pytest.mark.parametrize("kind", ["prioritized", "lifo", "keyed"])
-async def test_many_of_one_kind_go(queue: AnyQueue, place: Place, kind: str) -> None:
+async def test_draining_removes_many_jobs_of_one_kind(queue: AnyQueue, place: Place, kind: str) -> None:
     await add_kind(queue, 1_100, **EVERY_KIND[kind])
     assert await queue.drain() == 1_100
     assert await left(place) == []
 
 
-async def test_many_keys_go(queue: AnyQueue, place: Place) -> None:
+async def test_draining_removes_jobs_of_many_keys(queue: AnyQueue, place: Place) -> None:
     for number in range(60):
         await add_kind(queue, 3, key=f"k{number}")
     assert await queue.drain() == 180
@@ -83,7 +83,7 @@ async def test_a_drained_key_is_free_again(queue: AnyQueue, place: Place) -> Non
     (held,) = await hands.claim(5)
     assert await queue.drain() == 4
     (later,) = await add_kind(queue, 1, key="k")
-    assert await hands.claim() == [], "its turn is after the one that runs"
+    assert await hands.claim() == [], "it must wait for the active job"
     assert await hands.settle(held) is None
     (after,) = await hands.claim()
     assert after.id == later
@@ -111,7 +111,7 @@ async def test_a_drained_owner_frees_its_deduplication_id(queue: AnyQueue) -> No
     assert await add_kind(queue, 1, dedup={"id": "d", "mode": "simple"}) != first
 
 
-async def test_jobs_that_were_handed_back_wait_too(queue: AnyQueue, place: Place) -> None:
+async def test_draining_removes_released_jobs(queue: AnyQueue, place: Place) -> None:
     hands = Hands(queue, place)
     await queue.add_bulk([("n", number) for number in range(3)])
     held = await hands.claim(2)
@@ -122,7 +122,7 @@ async def test_jobs_that_were_handed_back_wait_too(queue: AnyQueue, place: Place
     assert (await queue.get_job_counts())["completed"] == 1
 
 
-async def test_many_jobs_go_in_many_steps(queue: AnyQueue, place: Place) -> None:
+async def test_many_jobs_are_drained_in_many_steps(queue: AnyQueue, place: Place) -> None:
     options = JobOptions(ttl=60)
     await queue.add_bulk([("n", number, options) for number in range(1_234)])
     await queue.add_bulk([("n", number, JobOptions(delay=60)) for number in range(1_234)])
@@ -133,7 +133,7 @@ async def test_many_jobs_go_in_many_steps(queue: AnyQueue, place: Place) -> None
     assert await left(place) == []
 
 
-async def test_a_drain_is_told_once_and_only_if_it_found_something(queue: AnyQueue) -> None:
+async def test_a_drain_with_effect_publishes_one_event(queue: AnyQueue) -> None:
     assert await queue.drain() == 0
     await queue.add("n")
     assert await queue.drain() == 1
@@ -142,7 +142,7 @@ async def test_a_drain_is_told_once_and_only_if_it_found_something(queue: AnyQue
 
 
 @pytest.mark.everywhere
-async def test_who_waits_for_a_drained_job_is_told(queue: AnyQueue, place: Place) -> None:
+async def test_a_client_that_waits_for_a_drained_job_is_notified(queue: AnyQueue, place: Place) -> None:
     waiting = [asyncio.ensure_future(queue.add_and_wait("n", number, wait_timeout=30)) for number in range(3)]
     job = await queue.add("n", delay=60)
     waiting.append(asyncio.ensure_future(job.result(30)))
@@ -153,14 +153,14 @@ async def test_who_waits_for_a_drained_job_is_told(queue: AnyQueue, place: Place
             await soon(waiter, 3)
 
 
-async def test_logs_go_too(queue: AnyQueue, place: Place) -> None:
+async def test_draining_removes_logs(queue: AnyQueue, place: Place) -> None:
     job = await queue.add("n")
     await job.log("a line")
     await queue.drain()
     assert await left(place) == []
 
 
-async def test_no_job_of_the_start_survives_adds_that_go_on(queue: AnyQueue) -> None:
+async def test_draining_removes_every_initial_job_while_adds_continue(queue: AnyQueue) -> None:
     first = {job.id for job in await queue.add_bulk([("n", number) for number in range(3_000)])}
     first |= {job.id for job in await queue.add_bulk([("n", 1, JobOptions(delay=60)) for _ in range(1_000)])}
     stop = asyncio.Event()
@@ -181,7 +181,7 @@ async def test_no_job_of_the_start_survives_adds_that_go_on(queue: AnyQueue) -> 
     assert len(present) == len(first) + added - removed
 
 
-async def test_draining_under_workers_loses_no_run(queue: AnyQueue) -> None:
+async def test_draining_during_work_loses_no_run(queue: AnyQueue) -> None:
     ran: list[Any] = []
 
     async def note(job: Any) -> None:
@@ -195,7 +195,7 @@ async def test_draining_under_workers_loses_no_run(queue: AnyQueue) -> None:
     assert len(ran) == len(set(ran)) == 2_000 - removed + 1
 
 
-async def test_a_record_that_stands_elsewhere_is_not_touched(queue: AnyQueue, place: Place) -> None:
+async def test_a_record_in_another_location_is_not_removed(queue: AnyQueue, place: Place) -> None:
     base = f"glide:{{{queue.name}}}"
     job = await queue.add("n", delay=60)
     for structure in ("returned", "lifo"):
@@ -213,6 +213,6 @@ async def test_a_paused_queue_can_be_drained(queue: AnyQueue) -> None:
     assert await queue.is_paused()
 
 
-async def test_refusals(queue: AnyQueue) -> None:
+async def test_bad_arguments_are_refused(queue: AnyQueue) -> None:
     with pytest.raises(TypeError, match="delayed must be True or False, got 1"):
         await queue.drain(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""What an add waits for: the disk, a replica, or nothing beyond the answer."""
+"""The confirmation that an add waits for: the server's disk, a replica, or only the reply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.helpers import AnyQueue, echo, worker_of
 
 
 @pytest.mark.only_on("file", "redis", "cluster", "sentinel")
-async def test_added_to_the_disk(queue: AnyQueue) -> None:
+async def test_an_add_can_wait_for_the_disk(queue: AnyQueue) -> None:
     job = await queue.add("n", 1, durability="fsync")
     jobs = await asyncio.gather(*(queue.add("n", number, durability="fsync") for number in range(50)))
     bulk = await queue.add_bulk([("n", 1, JobOptions(durability="fsync")), ("n", 2)])
@@ -23,14 +23,14 @@ async def test_added_to_the_disk(queue: AnyQueue) -> None:
 
 
 @pytest.mark.only_on("cluster", "sentinel")
-async def test_added_to_a_replica(queue: AnyQueue) -> None:
+async def test_an_add_can_wait_for_a_replica(queue: AnyQueue) -> None:
     jobs = await asyncio.gather(*(queue.add("n", number, durability="replicated") for number in range(50)))
     assert [job.outcome for job in jobs] == ["added"] * 50
     assert await queue.count() == 50
 
 
 @pytest.mark.only_on("memory", "redis7", "unix")
-async def test_a_server_that_cannot_says_so_and_stores_nothing(queue: AnyQueue) -> None:
+async def test_a_server_that_cannot_confirm_refuses_and_stores_nothing(queue: AnyQueue) -> None:
     with pytest.raises(UnsupportedDurability, match="fsync"):
         await queue.add("n", durability="fsync")
     with pytest.raises(UnsupportedDurability, match="fsync"):
@@ -39,7 +39,7 @@ async def test_a_server_that_cannot_says_so_and_stores_nothing(queue: AnyQueue) 
 
 
 @pytest.mark.only_on("memory")
-async def test_without_a_replica_the_error_tells_what_is_stored(queue: AnyQueue) -> None:
+async def test_without_a_replica_the_error_states_that_the_job_is_stored(queue: AnyQueue) -> None:
     with pytest.raises(StorageUnavailable, match=r"is stored on .* did not confirm") as caught:
         await queue.add("n", durability="replicated", job_id="a")
     assert "token" not in str(caught.value)

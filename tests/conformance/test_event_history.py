@@ -1,4 +1,4 @@
-"""Where events stand, how far readers have come, and what they missed: what readers of whole ranges build on."""
+"""Positions of events, progress of readers, and reported losses: the base of readers of whole ranges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.stores import Place
 
 
 async def write_entries(queue: AnyQueue, place: Place, entries: list[tuple[str, int]]) -> None:
-    """Write an event stream whose entries have these ids and so many events each."""
+    """Write an event stream whose entries have these ids and numbers of events."""
     total = 0
     for entry, n in entries:
         text = "\x1f".join(["active", *map(str, range(n))])
@@ -38,7 +38,7 @@ def key_of(queue: AnyQueue) -> str:
 
 
 def some_entries(seed: int) -> list[tuple[str, int]]:
-    """Entries of which some share a millisecond and some are far apart."""
+    """Return entries of which some share a millisecond and some are far apart."""
     choose = random.Random(seed)
     ms, number, found = choose.randrange(1, 10), 0, list[tuple[str, int]]()
     for _ in range(choose.randrange(1, 40)):
@@ -71,7 +71,7 @@ async def test_every_event_is_found_in_its_entry(queue: AnyQueue, place: Place, 
     assert found == [next((one for one in kept if int(one.entry.partition("-")[0]) >= ms), nothing) for ms in times]
 
 
-async def test_of_a_queue_without_events_nothing_is_kept(storage: Storage, name: str) -> None:
+async def test_a_queue_without_events_stores_no_reader(storage: Storage, name: str) -> None:
     async with Queue[object, object](name, storage) as queue:
         bounds, found = await functions_of(queue).locate_events([("n", 0), ("t", 5), ("i", "1-1")])
     assert (bounds.total, bounds.first, bounds.first_seq, bounds.last) == (0, "", 0, "0-0")
@@ -79,7 +79,7 @@ async def test_of_a_queue_without_events_nothing_is_kept(storage: Storage, name:
     assert found == [Located("", 0)] * 3
 
 
-async def test_an_added_event_tells_the_key_of_a_keyed_job_only(queue: AnyQueue) -> None:
+async def test_an_added_event_names_only_the_key_of_a_keyed_job(queue: AnyQueue) -> None:
     async with listening(queue) as events:
         await queue.add("plain")
         await queue.add("kept back", delay=60)
@@ -92,14 +92,14 @@ async def test_an_added_event_tells_the_key_of_a_keyed_job_only(queue: AnyQueue)
     assert [event.key for event in seen if event.kind == "delayed"] == [None, None]
 
 
-async def test_a_reader_that_holds_events_gets_them_although_others_are_trimmed(queue: AnyQueue, place: Place) -> None:
+async def test_a_reader_with_a_hold_gets_its_events_although_others_are_trimmed(queue: AnyQueue, place: Place) -> None:
     functions = functions_of(queue)
     incarnation = await incarnation_of(queue)
     await queue.add_bulk([("n", None)] * 2_048)
     await functions.note_reader("slow", incarnation, 1_500, hold=True)
     await functions.note_reader("quick", incarnation, 2_000, hold=True)
     await functions.note_reader("watcher", incarnation, 3, hold=False)
-    # As if there had been so many events before that all of these are over the cap.
+    # Pretend that earlier events exist, so that all of these are over the cap.
     await shift(queue, place, 150_000)
     await queue.add_bulk([("n", None)] * 1_024)
     bounds, _ = await functions.locate_events()
@@ -110,7 +110,7 @@ async def test_a_reader_that_holds_events_gets_them_although_others_are_trimmed(
 
 
 @pytest.mark.parametrize(("written", "kept"), [(390_000, True), (450_000, False)])
-async def test_a_reader_holds_four_times_as_much_and_no_more(
+async def test_a_hold_extends_the_limit_by_a_factor_of_four(
     queue: AnyQueue, place: Place, written: int, kept: bool
 ) -> None:
     functions = functions_of(queue)
@@ -119,22 +119,22 @@ async def test_a_reader_holds_four_times_as_much_and_no_more(
     await shift(queue, place, written)
     await queue.add_bulk([("n", None)] * 1_024)
     bounds, _ = await functions.locate_events()
-    # Otherwise all goes but the entry before the gap.
+    # Otherwise all events are removed except the entry before the gap.
     assert bounds.first_seq == 0 if kept else 1_500 < bounds.first_seq < 2_048
 
 
 async def shift(queue: AnyQueue, place: Place, events: int) -> None:
-    """Pretend that so many events were written since the first ones that are kept."""
+    """Pretend that this many events were written since the first kept ones."""
     await place.ask("HSET", f"glide:{{{queue.name}}}:meta", "events", events)
 
 
-async def test_what_is_noted_of_another_incarnation_is_left_out(queue: AnyQueue) -> None:
+async def test_losses_of_another_incarnation_are_ignored(queue: AnyQueue) -> None:
     functions = functions_of(queue)
     await functions.note_reader("r", "another", 5, hold=True)
     assert await functions.list_readers() == []
 
 
-async def test_a_loss_is_noted_once_and_may_grow(queue: AnyQueue) -> None:
+async def test_a_loss_is_stored_once_and_may_grow(queue: AnyQueue) -> None:
     functions = functions_of(queue)
     for _ in range(2):
         await functions.note_loss("r", "trimmed", await incarnation_of(queue), 3, 9)
@@ -150,7 +150,7 @@ async def test_a_loss_is_noted_once_and_may_grow(queue: AnyQueue) -> None:
     assert await queue.check() == []
 
 
-async def test_notes_go_with_their_queue(queue: AnyQueue, place: Place) -> None:
+async def test_stored_losses_are_removed_with_their_queue(queue: AnyQueue, place: Place) -> None:
     functions = functions_of(queue)
     await functions.note_reader("r", await incarnation_of(queue), 0, hold=True)
     await functions.note_loss("r", "trimmed", await incarnation_of(queue), 0, 1)

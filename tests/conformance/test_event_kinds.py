@@ -1,4 +1,4 @@
-"""Every kind of event comes with its thing and its detail; no change of state is silent."""
+"""Every kind of event names its job or key and has its detail. Every change of state publishes an event."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_every_kind_of_the_catalogue_can_happen(queue: AnyQueue, place: Pl
 
 
 PROVEN_ELSEWHERE = {"obliterated", "dead-lettered", "skipped", "written"}
-"""In test_obliterating, test_dead_letters, test_schedulers and test_writes."""
+"""Other kinds are in test_obliterating, test_dead_letters, test_schedulers and test_writes."""
 
 FIRST: dict[str, Exception] = {
     "later": RetryLater(0.01),
@@ -65,7 +65,7 @@ FIRST: dict[str, Exception] = {
 }
 
 
-async def test_details(queue: AnyQueue) -> None:
+async def test_events_have_their_details(queue: AnyQueue) -> None:
     job = await queue.add("n", deduplication=Deduplication("d"), priority=3)
     await queue.add("n", deduplication=Deduplication("d"))
     await queue.add("n", job_id=job.id)
@@ -78,13 +78,13 @@ async def test_details(queue: AnyQueue) -> None:
     assert await told(queue, "k") == [("key-paused", "60000"), ("key-resumed", "0")]
 
 
-async def test_a_replaced_job_is_told_as_removed(queue: AnyQueue) -> None:
+async def test_a_replaced_job_has_a_removed_event(queue: AnyQueue) -> None:
     first = await queue.add("n", delay=60, deduplication=Deduplication("d", mode="debounce"))
     await queue.add("n", delay=60, deduplication=Deduplication("d", mode="debounce"))
     assert ("removed", "replaced") in await told(queue, first.id)
 
 
-async def test_a_delayed_job_without_a_record_is_told_when_it_is_dropped(queue: AnyQueue, place: Place) -> None:
+async def test_a_delayed_job_without_a_record_has_an_event_when_it_is_dropped(queue: AnyQueue, place: Place) -> None:
     base = f"glide:{{{queue.name}}}"
     job = await queue.add("n", delay=60)
     await place.ask("DEL", f"{base}:job:{job.id}")
@@ -96,7 +96,7 @@ async def test_a_delayed_job_without_a_record_is_told_when_it_is_dropped(queue: 
     await hands.leave()
 
 
-async def test_a_run_without_a_record_is_told_when_its_worker_leaves(queue: AnyQueue, place: Place) -> None:
+async def test_a_run_without_a_record_has_an_event_when_its_worker_leaves(queue: AnyQueue, place: Place) -> None:
     hands = Hands(queue, place)
     job = await queue.add("n")
     await hands.claim()
@@ -105,7 +105,7 @@ async def test_a_run_without_a_record_is_told_when_its_worker_leaves(queue: AnyQ
     assert ("dropped", "missing") in await told(queue, job.id)
 
 
-async def test_a_claim_that_was_cut_off_is_told_as_returned(queue: AnyQueue, place: Place) -> None:
+async def test_an_interrupted_claim_has_a_returned_event(queue: AnyQueue, place: Place) -> None:
     base = f"glide:{{{queue.name}}}"
     job = await queue.add("n")
     hands = Hands(queue, place)
@@ -119,7 +119,7 @@ async def test_a_claim_that_was_cut_off_is_told_as_returned(queue: AnyQueue, pla
     await hands.leave()
 
 
-async def test_removed_in_bulk_is_told_once_for_all(queue: AnyQueue) -> None:
+async def test_a_bulk_removal_has_one_event(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number, JobOptions(keep_completed=True)) for number in range(5)])
     await queue.drain()
     assert [event.kind for event in await history(queue)] == ["added"] * 5 + ["drained"]

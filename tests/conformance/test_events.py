@@ -1,4 +1,4 @@
-"""QueueEvents: every event once and in order, a position to resume at, and the number of those that were missed."""
+"""QueueEvents: every event once and in order, a position to resume from, and the number of missed events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.stores import Place
 
 
 @pytest.mark.everywhere
-async def test_a_life_in_events(queue: AnyQueue) -> None:
+async def test_the_events_of_a_job_follow_its_life(queue: AnyQueue) -> None:
     async def work(job: AnyJob) -> None:
         if not job.attempts_made:
             raise ValueError("first")
@@ -35,7 +35,7 @@ async def test_a_life_in_events(queue: AnyQueue) -> None:
     assert all(abs(event.at - datetime.now(UTC)) < timedelta(seconds=30) for event in seen)
 
 
-async def test_only_what_comes_from_now_on(queue: AnyQueue) -> None:
+async def test_a_reader_gets_only_new_events_by_default(queue: AnyQueue) -> None:
     await queue.add("before")
     async with listening(queue) as events:
         job = await queue.add("after")
@@ -43,7 +43,7 @@ async def test_only_what_comes_from_now_on(queue: AnyQueue) -> None:
     assert (first.kind, first.job_id) == ("added", job.id)
 
 
-async def test_from_the_beginning(queue: AnyQueue) -> None:
+async def test_a_reader_can_begin_at_the_first_event(queue: AnyQueue) -> None:
     jobs = [await queue.add("n") for _ in range(3)]
     async with listening(queue, after="0") as events:
         assert [(await events.next()).job_id for _ in jobs] == [job.id for job in jobs]
@@ -62,20 +62,20 @@ async def test_resuming_after_any_event_skips_and_repeats_nothing(queue: AnyQueu
             assert following == events[number + 1 :]
 
 
-async def test_the_position_is_that_of_the_last_event_handed_out(queue: AnyQueue) -> None:
+async def test_the_position_belongs_to_the_last_returned_event(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number) for number in range(3)])
     async with QueueEvents(queue.name, queue.storage, after="0") as events:
         async for event in events:
             assert events.position == event.position
             if isinstance(event, QueueEvent) and event.job_id == "2":
                 break
-        async for event in events:  # the same reader goes on where it stopped
+        async for event in events:  # the same reader continues where it stopped
             assert isinstance(event, QueueEvent)
             assert event.job_id == "3"
             break
 
 
-async def test_what_was_trimmed_unread_is_counted(queue: AnyQueue, place: Place) -> None:
+async def test_trimmed_events_that_were_not_read_are_counted(queue: AnyQueue, place: Place) -> None:
     async with QueueEvents(queue.name, queue.storage) as events:
         before = events.position
     for _ in range(10):
@@ -89,7 +89,7 @@ async def test_what_was_trimmed_unread_is_counted(queue: AnyQueue, place: Place)
         assert (await reader.next()).job_id == "8"
 
 
-async def test_events_are_told_without_polling(queue: AnyQueue) -> None:
+async def test_events_arrive_without_polling(queue: AnyQueue) -> None:
     loop = asyncio.get_running_loop()
     took: list[float] = []
     async with listening(queue) as events:
@@ -100,7 +100,7 @@ async def test_events_are_told_without_polling(queue: AnyQueue) -> None:
             await queue.add("n")
             await soon(waiting)
             took.append(loop.time() - began)
-    # Most of them, on a host that may stand still now and then.
+    # Most of them, because a host may pause now and then.
     assert median(took) < BLOCK_SECONDS / 4
 
 
@@ -110,7 +110,7 @@ async def test_every_reader_gets_every_event(queue: AnyQueue) -> None:
         assert await one.next() == await two.next()
 
 
-async def test_each_kind_comes_when_its_thing_happens(queue: AnyQueue) -> None:
+async def test_each_kind_of_event_has_its_cause(queue: AnyQueue) -> None:
     gate = Gate()
 
     async def later(job: AnyJob) -> Any:
@@ -163,12 +163,12 @@ async def test_closing_ends_the_iteration(queue: AnyQueue, storage: Storage) -> 
 
 
 @pytest.mark.parametrize("after", ["", "1", "1-1", "a-b/1/1", "1-1/x/1", "0/0"])
-def test_a_position_is_one_of_an_earlier_event(after: str) -> None:
+def test_a_bad_position_is_refused(after: str) -> None:
     with pytest.raises(ValueError, match="position of an earlier event"):
         QueueEvents("q", "memory://", after=after)
 
 
-async def test_a_job_named_like_nothing_else(queue: AnyQueue) -> None:
+async def test_a_job_name_may_contain_any_text(queue: AnyQueue) -> None:
     job = await queue.add("a|b;c=ü😀", job_id="x/y z")
     event = (await history(queue))[0]
     assert (event.job_id, event.detail) == (job.id, job.name)

@@ -1,4 +1,4 @@
-"""Fairness: plain, LIFO and keyed jobs take turns, and keys do; nobody who waits is passed over for ever."""
+"""Fairness: plain, LIFO and keyed jobs take turns, and so do keys. No waiting job starves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS: dict[str, dict[str, Any]] = {"plain": {}, "lifo": {"lifo": True}, "keyed"
 
 
 async def add(queue: AnyQueue, kind: str, count: int = 1) -> None:
-    """Add jobs of a kind, named by it."""
+    """Add jobs of a kind, with the kind as their name."""
     for number in range(count):
         options: dict[str, Any] = {"key": f"{number}"} if kind == "keyed" else KINDS[kind]
         await queue.add(kind, **options)
@@ -27,7 +27,7 @@ async def add(queue: AnyQueue, kind: str, count: int = 1) -> None:
     "kinds", [("plain", "lifo"), ("plain", "keyed"), ("lifo", "keyed"), ("plain", "lifo", "keyed")]
 )
 async def test_sources_take_turns(timed: Timed, kinds: tuple[str, ...], slots: int) -> None:
-    """However many slots a claim has, every source with work gets about its share."""
+    """For any number of slots in a claim, every source with jobs gets about its share."""
     for kind in kinds:
         await add(timed.queue, kind, 60)
     started: Counter[str] = Counter()
@@ -42,7 +42,7 @@ async def test_sources_take_turns(timed: Timed, kinds: tuple[str, ...], slots: i
 @pytest.mark.parametrize("newcomer", ["lifo", "keyed", "plain"])
 @pytest.mark.parametrize("adds", [1, 2, 3])
 async def test_a_source_that_is_always_refilled_starves_no_other(timed: Timed, newcomer: str, adds: int) -> None:
-    """Calls of one rhythm (so many adds, one claim) must not always fall on the same turn."""
+    """A fixed rhythm of calls (a number of adds, one claim) must not always meet the same turn."""
     for kind in KINDS:
         await add(timed.queue, kind, 8)
     started: Counter[str] = Counter()
@@ -54,7 +54,7 @@ async def test_a_source_that_is_always_refilled_starves_no_other(timed: Timed, n
 
 
 async def test_keys_take_turns_with_one_slot(timed: Timed) -> None:
-    """A key with a long line waits for each of the others between two of its jobs."""
+    """A key with a long line waits for each other key between two of its jobs."""
     await timed.queue.add_bulk([("long", None, JobOptions(key="long")) for _ in range(20)])
     for number in range(5):
         await timed.queue.add_bulk([(f"k{number}", None, JobOptions(key=f"k{number}")) for _ in range(4)])
@@ -69,7 +69,7 @@ async def test_keys_take_turns_with_one_slot(timed: Timed) -> None:
 @pytest.mark.parametrize("slots", [1, 2, 3, 5, 8, 13])
 @pytest.mark.parametrize("concurrency", [1, 2, 100])
 async def test_no_key_starves(timed: Timed, slots: int, concurrency: int) -> None:
-    """Eight keys with endless lines: after any number of claims they had about as many starts each."""
+    """Eight keys with endless lines: after any number of claims they have about the same number of starts."""
     await timed.queue.set_key_limits(None, concurrency=concurrency)
     keys = [f"k{number}" for number in range(8)]
     await timed.queue.add_bulk([(key, None, JobOptions(key=key)) for key in keys for _ in range(60)])
@@ -81,7 +81,7 @@ async def test_no_key_starves(timed: Timed, slots: int, concurrency: int) -> Non
         assert abs(started[key] - each) <= max(2, slots / 4), started
 
 
-async def test_more_keys_than_a_claim_looks_at(timed: Timed) -> None:
+async def test_there_may_be_more_keys_than_a_claim_visits(timed: Timed) -> None:
     await timed.queue.set_key_limits(None, concurrency=10)
     keys = [f"k{number}" for number in range(150)]
     await timed.queue.add_bulk([(key, None, JobOptions(key=key)) for key in keys for _ in range(4)])
@@ -92,7 +92,7 @@ async def test_more_keys_than_a_claim_looks_at(timed: Timed) -> None:
     await timed.run(1_000)
 
 
-async def test_a_held_key_takes_no_turn_from_the_others(timed: Timed) -> None:
+async def test_a_blocked_key_takes_no_turn_from_the_others(timed: Timed) -> None:
     for key in ("a", "b", "c"):
         await timed.queue.add_bulk([(key, None, JobOptions(key=key)) for _ in range(5)])
     await timed.queue.pause_key("b", 3_600)

@@ -1,4 +1,4 @@
-"""A slot under a limit of the queue that becomes free is taken at once, whatever set it free."""
+"""A slot under a limit of the queue is used immediately after it becomes free, for any reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.waiting_jobs import idle_workers
 
 
 async def full(queue: AnyQueue, place: Place) -> tuple[Hands, Hold, AnyJob]:
-    """The only slot of the queue is held by a worker that will not settle; another job waits."""
+    """A worker that will not settle holds the only slot of the queue, and another job waits."""
     hands = Hands(queue, place)
     await queue.set_global_concurrency(1)
     await queue.add("n", 1)
@@ -17,7 +17,7 @@ async def full(queue: AnyQueue, place: Place) -> tuple[Hands, Hold, AnyJob]:
     return hands, hold, await queue.add("n", 2)
 
 
-async def test_when_a_running_job_is_removed_the_next_one_starts(queue: AnyQueue, place: Place) -> None:
+async def test_removing_an_active_job_starts_the_next_one(queue: AnyQueue, place: Place) -> None:
     _, hold, waiting = await full(queue, place)
     async with worker_of(queue, echo):
         await idle_workers(queue, place, 1)
@@ -27,7 +27,7 @@ async def test_when_a_running_job_is_removed_the_next_one_starts(queue: AnyQueue
         assert (await ended(waiting)).state == "completed"
 
 
-async def test_when_a_stalled_job_is_given_up_the_next_one_starts(queue: AnyQueue, place: Place) -> None:
+async def test_the_failure_of_a_stalled_job_starts_the_next_one(queue: AnyQueue, place: Place) -> None:
     hands, hold, waiting = await full(queue, place)
     async with worker_of(queue, echo):
         await idle_workers(queue, place, 1)
@@ -36,7 +36,7 @@ async def test_when_a_stalled_job_is_given_up_the_next_one_starts(queue: AnyQueu
         assert (await ended(waiting)).state == "completed"
 
 
-async def test_when_a_revoked_job_is_given_up_the_next_one_starts(queue: AnyQueue, place: Place) -> None:
+async def test_the_failure_of_a_revoked_job_starts_the_next_one(queue: AnyQueue, place: Place) -> None:
     hands, hold, waiting = await full(queue, place)
     async with worker_of(queue, echo):
         await idle_workers(queue, place, 1)

@@ -1,4 +1,4 @@
-"""Who works on a queue, and with how many jobs in hand."""
+"""The workers of a queue, and their numbers of active jobs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.support.stores import Place
 
 
 async def known(queue: AnyQueue, *workers: AnyWorker) -> None:
-    """Wait until the store has heard of these workers."""
+    """Wait until the store knows these workers."""
     names = {worker.name for worker in workers}
     while not names <= {info.name for info in await queue.get_workers()}:
         pass
 
 
 @pytest.mark.everywhere
-async def test_what_is_told_of_a_worker(queue: AnyQueue) -> None:
+async def test_a_worker_is_described(queue: AnyQueue) -> None:
     assert await queue.get_workers() == []
     began = datetime.now(UTC)
     gate = Gate()
@@ -40,7 +40,7 @@ async def test_what_is_told_of_a_worker(queue: AnyQueue) -> None:
     assert await queue.get_workers() == []
 
 
-async def test_the_longest_running_comes_first(queue: AnyQueue) -> None:
+async def test_the_longest_running_worker_comes_first(queue: AnyQueue) -> None:
     async with worker_of(queue, echo, name="z") as one:
         await known(queue, one)
         async with worker_of(queue, echo, name="a") as other:
@@ -60,7 +60,7 @@ async def test_runs_of_both_streams_count(queue: AnyQueue, place: Place) -> None
     await hands.leave()
 
 
-async def test_a_silent_worker_is_left_out(queue: AnyQueue, place: Place) -> None:
+async def test_a_silent_worker_is_omitted(queue: AnyQueue, place: Place) -> None:
     hands = Hands(queue, place)
     await hands.renew()
     (info,) = await queue.get_workers()

@@ -1,4 +1,4 @@
-"""Ids: generated ones never collide, and an id of one's own makes adding twice harmless."""
+"""Ids: generated ids never collide, and a custom id makes a repeated add harmless."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_a_second_add_with_an_id_is_a_duplicate(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_a_completed_job_answers_with_its_result(queue: AnyQueue) -> None:
+async def test_a_repeated_add_of_a_completed_job_returns_its_result(queue: AnyQueue) -> None:
     job = await queue.add("n", "first", job_id="a")
     async with worker_of(queue, echo):
         await job.result(10)
@@ -37,7 +37,7 @@ async def test_a_completed_job_answers_with_its_result(queue: AnyQueue) -> None:
         assert await queue.add_and_wait("n", "third", job_id="a", wait_timeout=10) == "first"
 
 
-async def test_an_active_and_a_failed_one_are_duplicates(queue: AnyQueue) -> None:
+async def test_a_repeated_add_of_an_active_or_failed_job_is_a_duplicate(queue: AnyQueue) -> None:
     gate = Gate()
 
     async def fail(job: AnyJob) -> None:
@@ -63,7 +63,7 @@ async def test_a_removed_id_is_free(queue: AnyQueue) -> None:
     assert (again.outcome, again.data) == ("added", 2)
 
 
-async def test_a_hundred_at_once_are_one_job(queue: AnyQueue) -> None:
+async def test_a_hundred_concurrent_adds_of_one_id_store_one_job(queue: AnyQueue) -> None:
     jobs = await asyncio.gather(*(queue.add("n", number, job_id="a") for number in range(100)))
     assert sorted(job.outcome for job in jobs) == ["added"] + ["duplicate"] * 99
     assert len({job.data for job in jobs if job.outcome == "duplicate"}) == 1
@@ -90,7 +90,7 @@ async def test_generated_ids_grow(queue: AnyQueue) -> None:
 
 
 @pytest.mark.parametrize(("ids", "version"), [("uuid4", 4), ("uuid7", 7)])
-async def test_clients_can_make_ids_that_nobody_guesses(
+async def test_clients_can_generate_ids_that_cannot_be_guessed(
     storage: Storage, name: str, ids: GeneratedIds, version: int
 ) -> None:
     began = time.time_ns() // 1_000_000
@@ -116,7 +116,7 @@ def test_an_unknown_kind_of_ids_is_refused() -> None:
             made("any", ids=unknown)
 
 
-async def test_the_queues_of_an_app_make_their_ids_as_it_says(storage: Storage) -> None:
+async def test_the_queues_of_an_app_use_its_kind_of_ids(storage: Storage) -> None:
     async with GlideMQ(storage, ids="uuid4") as mq:
         job = await mq.queue("any").add("n")
     assert uuid.UUID(job.id).version == 4

@@ -1,4 +1,4 @@
-"""Deduplication of mode keep_last: at most one job runs and one waits, and the last data are always run."""
+"""Deduplication of mode keep_last: at most one job runs and one waits, and the last data always run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST = Deduplication("d", mode="keep_last")
 
 
 @pytest.mark.everywhere
-async def test_the_last_data_run_once_more_after_the_run(queue: AnyQueue) -> None:
+async def test_the_last_data_run_once_more_after_the_active_job(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=4):
         first = await queue.add("n", 0, deduplication=LAST)
@@ -47,7 +47,7 @@ async def test_a_job_that_has_not_started_takes_the_data(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("kind", [{}, {"priority": 2}, {"lifo": True}, {"key": "k"}, {"timeout": 9}], ids=str)
-async def test_every_kind_of_job_can_come_after_another(timed: Timed, kind: dict[str, Any]) -> None:
+async def test_every_kind_of_job_can_follow_another_one(timed: Timed, kind: dict[str, Any]) -> None:
     await timed.queue.add("first", deduplication=LAST, **kind)
     [run] = await timed.hands.claim()
     await timed.queue.add("second", deduplication=LAST, **kind)
@@ -60,7 +60,7 @@ async def test_every_kind_of_job_can_come_after_another(timed: Timed, kind: dict
 
 
 @pytest.mark.parametrize("way", ["completed", "failed", "removed", "revoked", "stalled", "record deleted"])
-async def test_every_end_of_a_run_lets_the_next_one_start(timed: Timed, way: str) -> None:
+async def test_every_end_of_a_run_starts_the_next_one(timed: Timed, way: str) -> None:
     first = await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.hands.claim()
     second = await timed.queue.add("second", deduplication=LAST)
@@ -81,7 +81,7 @@ async def test_every_end_of_a_run_lets_the_next_one_start(timed: Timed, way: str
     await nothing_left(timed)
 
 
-async def test_a_retry_is_no_end(timed: Timed) -> None:
+async def test_a_retry_does_not_start_the_next_one(timed: Timed) -> None:
     await timed.queue.add("first", 1, deduplication=LAST)
     [run] = await timed.hands.claim()
     second = await timed.queue.add("second", 2, deduplication=LAST)
@@ -95,7 +95,7 @@ async def test_a_retry_is_no_end(timed: Timed) -> None:
     await nothing_left(timed)
 
 
-async def test_a_run_that_is_handed_back_is_no_end(timed: Timed) -> None:
+async def test_a_release_does_not_start_the_next_one(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.hands.claim()
     await timed.queue.add("second", deduplication=LAST)
@@ -121,7 +121,7 @@ async def test_a_delay_counts_from_the_end_of_the_run(timed: Timed) -> None:
     await nothing_left(timed)
 
 
-async def test_an_instant_may_be_over_when_the_run_ends(timed: Timed) -> None:
+async def test_a_due_time_may_pass_before_the_run_ends(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.hands.claim()
     await timed.queue.add("second", deduplication=LAST, at=datetime.now(UTC) + timedelta(minutes=2))
@@ -132,7 +132,7 @@ async def test_an_instant_may_be_over_when_the_run_ends(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("way", ["removed", "revoked", "expired"])
-async def test_the_one_that_waits_may_go(timed: Timed, way: str) -> None:
+async def test_the_waiting_job_may_be_removed(timed: Timed, way: str) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.hands.claim()
     second = await timed.queue.add("second", deduplication=LAST, ttl=30)
@@ -151,7 +151,7 @@ async def test_the_one_that_waits_may_go(timed: Timed, way: str) -> None:
     await nothing_left(timed)
 
 
-async def test_one_that_is_promoted_runs_beside_the_first_and_others_come_after_it(timed: Timed) -> None:
+async def test_a_promoted_job_runs_concurrently_and_later_jobs_follow_it(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [first] = await timed.hands.claim()
     second = await timed.queue.add("second", deduplication=LAST)
@@ -165,7 +165,7 @@ async def test_one_that_is_promoted_runs_beside_the_first_and_others_come_after_
     await nothing_left(timed)
 
 
-async def test_one_whose_delay_was_changed_waits_for_that_instant(timed: Timed) -> None:
+async def test_a_job_with_a_changed_delay_waits_for_its_due_time(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.hands.claim()
     second = await timed.queue.add("second", deduplication=LAST)
@@ -178,7 +178,7 @@ async def test_one_whose_delay_was_changed_waits_for_that_instant(timed: Timed) 
     await nothing_left(timed)
 
 
-async def test_both_may_go_at_once(timed: Timed) -> None:
+async def test_both_jobs_may_be_removed(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.hands.claim()
     await timed.queue.add("second", deduplication=LAST)
@@ -189,7 +189,7 @@ async def test_both_may_go_at_once(timed: Timed) -> None:
     await nothing_left(timed)
 
 
-async def test_an_own_id_that_is_taken_changes_no_data(timed: Timed) -> None:
+async def test_an_add_with_a_taken_custom_id_changes_no_data(timed: Timed) -> None:
     waiting = await timed.queue.add("waiting", 1, deduplication=LAST, job_id="mine")
     await timed.queue.add("other", 2, job_id="taken")
     for own in ("mine", "taken"):
@@ -199,7 +199,7 @@ async def test_an_own_id_that_is_taken_changes_no_data(timed: Timed) -> None:
     assert (waiting.name, waiting.data) == ("waiting", 1)
 
 
-async def test_inside_one_call(timed: Timed) -> None:
+async def test_it_applies_inside_one_call(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.hands.claim()
     options = JobOptions(deduplication=LAST)
@@ -209,7 +209,7 @@ async def test_inside_one_call(timed: Timed) -> None:
     assert await timed.run() == ["4"]
 
 
-async def test_whoever_waits_gets_the_result_of_the_last_data(queue: AnyQueue) -> None:
+async def test_a_waiting_client_gets_the_result_of_the_last_data(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate):
         await queue.add("n", 0, deduplication=LAST)
@@ -223,7 +223,7 @@ async def test_whoever_waits_gets_the_result_of_the_last_data(queue: AnyQueue) -
         assert await asked == await second.result(10) == 2
 
 
-async def test_a_job_that_is_retried_by_hand_owns_its_id_again(timed: Timed) -> None:
+async def test_a_job_retried_by_hand_owns_its_id_again(timed: Timed) -> None:
     first = await timed.queue.add("first", deduplication=LAST)
     assert await timed.run() == ["first"]
     await first.retry()
@@ -234,12 +234,12 @@ async def test_a_job_that_is_retried_by_hand_owns_its_id_again(timed: Timed) -> 
     await nothing_left(timed)
 
 
-async def test_other_modes_of_the_same_id_leave_none_behind(timed: Timed) -> None:
+async def test_other_modes_of_the_same_id_leave_no_waiting_job(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=Deduplication("d", ttl=60, mode="throttle"))
     [run] = await timed.hands.claim()
     second = await timed.queue.add("second", deduplication=LAST)
     assert second.state == "delayed"
-    # A debounced job owns the id from here on: the one that waited need not wait for it.
+    # A debounced job owns the id from now on. The waiting job no longer waits for it.
     third = await timed.queue.add("third", deduplication=Deduplication("d", mode="debounce"), delay=60)
     assert (third.outcome, await second.get_state()) == ("added", "waiting")
     assert await timed.run() == ["second"]
@@ -262,7 +262,7 @@ async def test_an_id_can_be_released(timed: Timed) -> None:
     await nothing_left(timed)
 
 
-async def test_releasing_an_id_lets_the_one_that_waits_start(timed: Timed) -> None:
+async def test_releasing_an_id_starts_the_waiting_job(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.hands.claim()
     await timed.queue.add("second", deduplication=LAST)
@@ -274,7 +274,7 @@ async def test_releasing_an_id_lets_the_one_that_waits_start(timed: Timed) -> No
     await nothing_left(timed)
 
 
-def test_releasing_without_a_loop(storage: Storage, name: str) -> None:
+def test_an_id_can_be_released_without_a_loop(storage: Storage, name: str) -> None:
     with Queue[Any, Any](name, storage.url).sync as queue:
         job = queue.add("n", deduplication=LAST)
         assert queue.get_deduplication_job_id("d") == job.id
@@ -283,6 +283,6 @@ def test_releasing_without_a_loop(storage: Storage, name: str) -> None:
 
 
 async def nothing_left(timed: Timed) -> None:
-    """No key of the deduplication is left, and everything stored is sound."""
+    """Check that no key of the deduplication is left and that the stored data are sound."""
     assert [key for key in await timed.place.keys() if ":dedup" in key] == []
     assert await timed.queue.check() == []

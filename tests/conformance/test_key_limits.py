@@ -1,4 +1,4 @@
-"""Limits of keys: how many at once, sliding windows, token buckets, pauses; changed while jobs wait and run."""
+"""Limits of keys: concurrency, sliding windows, token buckets, pauses, changed while jobs wait and run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.recording_storage import Relay
 
 
 async def fill(timed: Timed, count: int, **options: Any) -> None:
-    """Add so many jobs of key "k", named by their number."""
+    """Add this many jobs of key "k", named by their number."""
     await timed.queue.add_bulk([(str(number), None, JobOptions(key="k", **options)) for number in range(count)])
 
 
@@ -23,8 +23,8 @@ async def fill(timed: Timed, count: int, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
-async def test_regression_a_longer_window_of_a_key_knows_the_last_starts(timed: Timed, whose: str | None) -> None:
-    """And they are not forgotten when the old window would have ended."""
+async def test_regression_a_longer_window_of_a_key_includes_the_last_starts(timed: Timed, whose: str | None) -> None:
+    """The starts must also survive the end of the old window."""
     await timed.queue.set_key_limits(whose, concurrency=10, rate_limit=RateLimit(5, 10))
     await fill(timed, 30)
     for _ in range(2):
@@ -39,9 +39,7 @@ async def test_regression_a_longer_window_of_a_key_knows_the_last_starts(timed: 
 
 
 @pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
-async def test_a_bucket_that_is_filled_more_slowly_is_not_full_when_the_old_one_was(
-    timed: Timed, whose: str | None
-) -> None:
+async def test_a_bucket_with_a_slower_refill_is_not_full_early(timed: Timed, whose: str | None) -> None:
     await timed.queue.set_key_limits(whose, concurrency=10, token_bucket=TokenBucket(5, 0.5))
     await fill(timed, 30)
     assert len(await timed.run()) == 5
@@ -52,7 +50,7 @@ async def test_a_bucket_that_is_filled_more_slowly_is_not_full_when_the_old_one_
     assert len(await timed.run()) == 1
 
 
-async def test_what_is_known_of_the_starts_of_a_key_is_bounded(timed: Timed) -> None:
+async def test_the_number_of_stored_starts_of_a_key_is_bounded(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=10, rate_limit=RateLimit(5, 1))
     await fill(timed, 200)
     for _ in range(40):
@@ -65,7 +63,7 @@ async def test_what_is_known_of_the_starts_of_a_key_is_bounded(timed: Timed) -> 
 
 
 @pytest.mark.everywhere
-async def test_as_many_at_once_as_the_key_allows(queue: AnyQueue) -> None:
+async def test_a_key_runs_as_many_jobs_as_its_concurrency_allows(queue: AnyQueue) -> None:
     await queue.set_key_limits("k", concurrency=3)
     gate = Gate()
     await queue.add_bulk([("n", number, JobOptions(key="k")) for number in range(7)])
@@ -76,7 +74,7 @@ async def test_as_many_at_once_as_the_key_allows(queue: AnyQueue) -> None:
         assert [(await gate.running()).data for _ in range(4)] == [3, 4, 5, 6]
 
 
-async def test_a_raised_limit_starts_more_at_once(queue: AnyQueue) -> None:
+async def test_a_raised_limit_starts_more_jobs(queue: AnyQueue) -> None:
     gate = Gate()
     await queue.add_bulk([("n", number, JobOptions(key="k")) for number in range(7)])
     async with worker_of(queue, gate, concurrency=10):
@@ -89,7 +87,7 @@ async def test_a_raised_limit_starts_more_at_once(queue: AnyQueue) -> None:
         gate.release()
 
 
-async def test_a_lowered_limit_lets_running_jobs_end(timed: Timed) -> None:
+async def test_a_lowered_limit_lets_active_jobs_end(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=4)
     await fill(timed, 8)
     holds = await timed.hands.claim(10)
@@ -104,7 +102,7 @@ async def test_a_lowered_limit_lets_running_jobs_end(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
-async def test_what_a_removed_limit_let_run_holds_its_key_until_the_last_ends(timed: Timed, whose: str | None) -> None:
+async def test_jobs_above_a_removed_limit_block_their_key_until_the_last_ends(timed: Timed, whose: str | None) -> None:
     await timed.queue.set_key_limits(whose, concurrency=3)
     await timed.queue.add("other", key="other")
     [other] = await timed.hands.claim(10)
@@ -118,12 +116,12 @@ async def test_what_a_removed_limit_let_run_holds_its_key_until_the_last_ends(ti
         assert await timed.names() == []
         assert await timed.place.ask("HEXISTS", meta, "key_limits") == 1
         await timed.hands.settle(hold)
-    # From here on nothing asks for limits, or counts, any more.
+    # From now on no call checks limits or counts starts.
     assert await timed.place.ask("HEXISTS", meta, "key_limits") == 0
     assert [await timed.run() for _ in range(4)] == [["3"], ["4"], ["5"], []]
 
 
-async def test_limits_that_are_set_while_jobs_run_count_those(timed: Timed) -> None:
+async def test_limits_that_are_set_during_runs_count_the_active_jobs(timed: Timed) -> None:
     await fill(timed, 4)
     holds = await timed.hands.claim(10)
     assert len(holds) == 1
@@ -135,7 +133,7 @@ async def test_limits_that_are_set_while_jobs_run_count_those(timed: Timed) -> N
     await timed.hands.leave()
 
 
-async def test_the_default_holds_for_keys_without_their_own(timed: Timed) -> None:
+async def test_the_default_applies_to_keys_without_limits(timed: Timed) -> None:
     await timed.queue.set_key_limits(None, concurrency=2)
     await timed.queue.set_key_limits("own", concurrency=3)
     for key in ("a", "b", "own"):
@@ -147,7 +145,7 @@ async def test_the_default_holds_for_keys_without_their_own(timed: Timed) -> Non
     await timed.hands.leave()
 
 
-async def test_a_raised_default_wakes_for_all_keys(queue: AnyQueue) -> None:
+async def test_a_raised_default_wakes_workers_for_all_keys(queue: AnyQueue) -> None:
     gate = Gate()
     await queue.add_bulk([("n", key, JobOptions(key=str(key))) for key in range(250) for _ in range(2)])
     async with worker_of(queue, gate, concurrency=600):
@@ -158,7 +156,7 @@ async def test_a_raised_default_wakes_for_all_keys(queue: AnyQueue) -> None:
         gate.release()
 
 
-async def test_what_was_set_can_be_read(queue: AnyQueue) -> None:
+async def test_limits_can_be_read(queue: AnyQueue) -> None:
     assert vars_of(await queue.get_key_limits("k")) == (None, None, None, None)
     await queue.set_key_limits("k", concurrency=2, rate_limit=RateLimit(5, 1.5), token_bucket=TokenBucket(10, 0.25))
     await queue.set_key_limits(None, concurrency=7)
@@ -225,8 +223,8 @@ async def test_a_window_limits_starts(timed: Timed) -> None:
     assert await timed.run() == ["6"]
 
 
-async def test_regression_no_window_of_that_length_passes_double(timed: Timed) -> None:
-    """A fixed window lets max start at its end and max again at the beginning of the next."""
+async def test_regression_no_window_has_twice_the_permitted_starts(timed: Timed) -> None:
+    """A fixed window would permit max starts at its end and max again at the beginning of the next one."""
     await timed.queue.set_key_limits("k", concurrency=100, rate_limit=RateLimit(10, 60))
     await fill(timed, 200)
     starts: list[int] = []
@@ -238,7 +236,7 @@ async def test_regression_no_window_of_that_length_passes_double(timed: Timed) -
     assert len(starts) >= 45
 
 
-async def test_with_one_at_a_time_the_window_still_holds(timed: Timed) -> None:
+async def test_the_window_applies_with_a_concurrency_of_one(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", rate_limit=RateLimit(2, 60))
     await fill(timed, 5)
     assert [await timed.run() for _ in range(4)] == [["0"], ["1"], [], []]
@@ -246,7 +244,7 @@ async def test_with_one_at_a_time_the_window_still_holds(timed: Timed) -> None:
     assert [await timed.run() for _ in range(3)] == [["2"], ["3"], []]
 
 
-async def test_changing_a_window(timed: Timed) -> None:
+async def test_a_window_can_be_changed(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=10, rate_limit=RateLimit(1, 3_600))
     await fill(timed, 10)
     assert await timed.run() == ["0"]
@@ -260,7 +258,7 @@ async def test_changing_a_window(timed: Timed) -> None:
     assert await timed.run() == ["5", "6", "7", "8", "9"]
 
 
-async def test_a_default_window_counts_each_key_for_itself(timed: Timed) -> None:
+async def test_a_default_window_counts_each_key_separately(timed: Timed) -> None:
     await timed.queue.set_key_limits(None, concurrency=10, rate_limit=RateLimit(2, 60))
     for key in ("a", "b"):
         await timed.queue.add_bulk([(key, None, JobOptions(key=key)) for _ in range(5)])
@@ -268,7 +266,7 @@ async def test_a_default_window_counts_each_key_for_itself(timed: Timed) -> None
     assert await counts(timed.queue) == {"completed": 4, "rate-limited": 2, "key-waiting": 4}
 
 
-async def test_jobs_that_expire_in_line_use_no_start(timed: Timed) -> None:
+async def test_expired_jobs_use_no_start(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=10, rate_limit=RateLimit(1, 3_600))
     await fill(timed, 3, ttl=60)
     await timed.queue.add("live", key="k")
@@ -279,7 +277,7 @@ async def test_jobs_that_expire_in_line_use_no_start(timed: Timed) -> None:
 # -- buckets ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_bucket_is_paid_by_cost(timed: Timed) -> None:
+async def test_each_job_pays_its_cost_from_the_bucket(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(10, 0.01))
     for name, cost in (("a", 4.0), ("b", 5.5), ("c", 1.0), ("d", 1.0)):
         await timed.queue.add(name, key="k", cost=cost)
@@ -291,7 +289,7 @@ async def test_a_bucket_is_paid_by_cost(timed: Timed) -> None:
     assert await timed.run() == ["d"]
 
 
-async def test_jobs_that_expire_in_line_cost_nothing(timed: Timed) -> None:
+async def test_expired_jobs_cost_nothing(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=10, token_bucket=TokenBucket(5, 0.001))
     await fill(timed, 3, ttl=60, cost=5)
     await timed.queue.add("live", key="k", cost=5)
@@ -301,7 +299,7 @@ async def test_jobs_that_expire_in_line_cost_nothing(timed: Timed) -> None:
     assert await timed.run() == []
 
 
-async def test_a_bucket_holds_no_more_than_its_capacity(timed: Timed) -> None:
+async def test_a_bucket_never_exceeds_its_capacity(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(3, 10))
     await fill(timed, 10)
     assert len(await timed.run()) >= 3
@@ -326,7 +324,7 @@ async def test_a_cost_above_the_capacity_starts_with_a_full_bucket_and_leaves_de
 
 
 async def test_regression_an_ordinary_cost_leaves_no_debt(timed: Timed) -> None:
-    """Jobs that come back pay when they start again, and only then: the bucket never goes below zero."""
+    """Released jobs pay only when they start again, so the bucket never goes below zero."""
     await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(2, 0.1))
     await fill(timed, 4)
     for _ in range(3):
@@ -342,7 +340,7 @@ async def test_regression_an_ordinary_cost_leaves_no_debt(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 3, 100])
-async def test_a_bucket_and_a_window_together(timed: Timed, slots: int) -> None:
+async def test_a_bucket_and_a_window_apply_together(timed: Timed, slots: int) -> None:
     await timed.queue.set_key_limits(
         "k", concurrency=100, rate_limit=RateLimit(3, 60), token_bucket=TokenBucket(100, 1)
     )
@@ -354,7 +352,7 @@ async def test_a_bucket_and_a_window_together(timed: Timed, slots: int) -> None:
 
 
 async def test_regression_an_add_never_changes_limits(timed: Timed) -> None:
-    """Jobs of a key are added in whatever mixture; what was set and what was counted stays."""
+    """Any mixture of adds to a key leaves its limits and counters unchanged."""
     await timed.queue.set_key_limits("k", concurrency=5, rate_limit=RateLimit(2, 3_600))
     await fill(timed, 2)
     assert await timed.run() == ["0", "1"]
@@ -386,7 +384,7 @@ async def test_extreme_costs_and_rates_break_nothing(queue: AnyQueue) -> None:
 # -- pauses -----------------------------------------------------------------------------------------------------------
 
 
-async def test_regression_a_pause_holds(timed: Timed) -> None:
+async def test_regression_a_pause_stops_its_key(timed: Timed) -> None:
     await fill(timed, 3)
     await timed.queue.add("other", key="other")
     await timed.queue.pause_key("k", 60)
@@ -402,7 +400,7 @@ async def test_regression_a_pause_holds(timed: Timed) -> None:
     assert [await timed.run() for _ in range(4)] == [["0"], ["1"], ["2"], ["late"]]
 
 
-async def test_a_pause_of_a_running_key_lets_the_run_end(timed: Timed) -> None:
+async def test_a_pause_lets_the_active_job_of_the_key_end(timed: Timed) -> None:
     await fill(timed, 2)
     [hold] = await timed.hands.claim()
     await timed.queue.pause_key("k", 60)
@@ -425,14 +423,14 @@ async def test_a_pause_can_be_shortened_and_ended(timed: Timed) -> None:
     assert (await timed.queue.get_key_limits("k")).paused_until is None
 
 
-async def test_a_pause_that_is_over_is_not_told(timed: Timed) -> None:
+async def test_an_ended_pause_is_not_reported(timed: Timed) -> None:
     await timed.queue.pause_key("k", 60)
     assert (await timed.queue.get_key_limits("k")).paused_until is not None
     await timed.clock.advance(61 * SECOND)
     assert (await timed.queue.get_key_limits("k")).paused_until is None
 
 
-async def test_pausing_an_empty_key(timed: Timed) -> None:
+async def test_an_empty_key_can_be_paused(timed: Timed) -> None:
     await timed.queue.pause_key("k", 60)
     await fill(timed, 1)
     assert await timed.run() == []
@@ -440,7 +438,7 @@ async def test_pausing_an_empty_key(timed: Timed) -> None:
     assert await timed.run() == ["0"]
 
 
-async def test_the_first_of_a_held_key_can_go(timed: Timed) -> None:
+async def test_the_first_job_of_a_blocked_key_can_be_removed(timed: Timed) -> None:
     jobs = [await timed.queue.add(str(number), key="k") for number in range(4)]
     await timed.queue.pause_key("k", 60)
     await jobs[0].remove()
@@ -456,7 +454,7 @@ async def test_the_first_of_a_held_key_can_go(timed: Timed) -> None:
 # -- RateLimited ------------------------------------------------------------------------------------------------------
 
 
-async def test_regression_rate_limited_consumes_no_attempt_and_rests_the_key(timed: Timed) -> None:
+async def test_regression_rate_limited_uses_no_attempt_and_blocks_the_key(timed: Timed) -> None:
     await fill(timed, 2)
     await timed.queue.add("other", key="other")
     holds = await timed.hands.claim(5)
@@ -472,7 +470,7 @@ async def test_regression_rate_limited_consumes_no_attempt_and_rests_the_key(tim
     assert [await timed.run() for _ in range(2)] == [["0"], ["1"]]
 
 
-async def test_a_handler_that_raises_rate_limited(queue: AnyQueue) -> None:
+async def test_a_handler_can_raise_rate_limited(queue: AnyQueue) -> None:
     seen: list[tuple[int, int]] = []
 
     async def handler(job: AnyJob) -> None:
@@ -492,7 +490,7 @@ async def test_a_handler_that_raises_rate_limited(queue: AnyQueue) -> None:
     assert "retrying" not in kinds
 
 
-async def test_rate_limited_is_never_early(queue: AnyQueue) -> None:
+async def test_a_rate_limited_job_never_starts_early(queue: AnyQueue) -> None:
     starts: list[Any] = []
 
     async def handler(job: AnyJob) -> None:

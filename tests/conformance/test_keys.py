@@ -1,4 +1,4 @@
-"""Jobs with a key: in order, one at a time, beside those of other keys; and no way in which a key is left stuck."""
+"""Jobs with a key run in order and one at a time, next to jobs of other keys. Nothing leaves a key stuck."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.stores import Place
 
 
 @pytest.mark.everywhere
-async def test_in_order_and_one_at_a_time(queue: AnyQueue) -> None:
+async def test_jobs_of_a_key_run_in_order_and_one_at_a_time(queue: AnyQueue) -> None:
     seen: dict[str, list[int]] = {}
     running: set[str] = set()
     together = 0
@@ -24,7 +24,7 @@ async def test_in_order_and_one_at_a_time(queue: AnyQueue) -> None:
     async def note(job: AnyJob) -> None:
         nonlocal together
         assert job.key is not None
-        assert job.key not in running, f"two of {job.key} at once"
+        assert job.key not in running, f"two jobs of {job.key} run concurrently"
         running.add(job.key)
         together = max(together, len(running))
         seen.setdefault(job.key, []).append(job.data)
@@ -50,8 +50,8 @@ async def test_in_order_and_one_at_a_time(queue: AnyQueue) -> None:
     [{}, {"attempts": 3}, {"priority": 2}, {"delay": 0.01}, {"ttl": 60}, {"cost": 2}],
     ids=["key alone", "options", "priority", "delay", "ttl", "cost"],
 )
-async def test_a_keyed_job_tells_when_it_was_added(queue: AnyQueue, options: dict[str, Any]) -> None:
-    """While it waits, in its first run, in a later one, and when it has ended."""
+async def test_a_keyed_job_knows_when_it_was_added(queue: AnyQueue, options: dict[str, Any]) -> None:
+    """This applies while it waits, in its first run, in a later one, and after its end."""
     told_in_runs: list[object] = []
 
     async def handler(job: AnyJob) -> None:
@@ -69,7 +69,7 @@ async def test_a_keyed_job_tells_when_it_was_added(queue: AnyQueue, options: dic
     assert told_in_runs == [(created, "k 1 2")] * 2
 
 
-async def test_other_keys_do_not_wait(queue: AnyQueue) -> None:
+async def test_jobs_of_other_keys_do_not_wait(queue: AnyQueue) -> None:
     gate = Gate()
     await queue.add_bulk([("n", key, JobOptions(key=key)) for key in "aaabbbc"])
     async with worker_of(queue, gate, concurrency=10):
@@ -78,14 +78,14 @@ async def test_other_keys_do_not_wait(queue: AnyQueue) -> None:
         gate.release()
 
 
-async def test_priority_orders_the_line_of_a_key_only(timed: Timed) -> None:
+async def test_priority_orders_only_the_line_of_a_key(timed: Timed) -> None:
     for name, priority in (("c", 2), ("a", 0), ("d", 2), ("b", 1)):
         await timed.queue.add(name, key="k", priority=priority)
     await timed.queue.add("other", priority=1)
     assert [await timed.run(1) for _ in range(5)] == [["a"], ["b"], ["c"], ["d"], ["other"]]
 
 
-async def test_what_is_seen_of_a_keyed_job(queue: AnyQueue) -> None:
+async def test_a_keyed_job_shows_its_key_and_state(queue: AnyQueue) -> None:
     second = await queue.add("n", 2, key="k", priority=5)
     first = await queue.add("n", 1, key="k")
     assert (second.state, second.key, second.priority) == ("key-waiting", "k", 5)
@@ -105,7 +105,7 @@ async def test_what_is_seen_of_a_keyed_job(queue: AnyQueue) -> None:
     assert [kind for kind, _ in await told(queue, second.id)] == ["added", "active", "completed"]
 
 
-async def test_a_retry_keeps_its_place_and_the_key_waits_for_it(timed: Timed) -> None:
+async def test_a_retry_keeps_its_position_and_the_key_waits_for_it(timed: Timed) -> None:
     for name in ("a", "b", "c"):
         await timed.queue.add(name, key="k", attempts=3)
     [hold] = await timed.hands.claim()
@@ -116,7 +116,7 @@ async def test_a_retry_keeps_its_place_and_the_key_waits_for_it(timed: Timed) ->
     assert [await timed.run() for _ in range(3)] == [["a"], ["b"], ["c"]]
 
 
-async def test_a_retry_at_once_goes_before_the_others(timed: Timed) -> None:
+async def test_an_immediate_retry_goes_before_the_others(timed: Timed) -> None:
     for name in ("a", "b"):
         await timed.queue.add(name, key="k", attempts=3)
     [hold] = await timed.hands.claim()
@@ -124,7 +124,7 @@ async def test_a_retry_at_once_goes_before_the_others(timed: Timed) -> None:
     assert [await timed.run() for _ in range(2)] == [["a"], ["b"]]
 
 
-async def test_above_one_at_a_time_later_jobs_pass_a_retry(timed: Timed) -> None:
+async def test_with_a_higher_concurrency_later_jobs_overtake_a_retry(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=2)
     for name in ("a", "b", "c", "d"):
         await timed.queue.add(name, key="k", attempts=3)
@@ -140,7 +140,7 @@ async def test_above_one_at_a_time_later_jobs_pass_a_retry(timed: Timed) -> None
     assert await timed.run() == ["d"]
 
 
-async def test_a_delayed_job_takes_its_place_when_it_is_due(timed: Timed) -> None:
+async def test_a_delayed_job_gets_its_position_when_it_is_due(timed: Timed) -> None:
     await timed.queue.add("late", key="k", delay=60)
     await timed.queue.add("a", key="k")
     await timed.queue.add("b", key="k")
@@ -152,7 +152,7 @@ async def test_a_delayed_job_takes_its_place_when_it_is_due(timed: Timed) -> Non
     assert [await timed.run() for _ in range(3)] == [["b"], ["late"], ["c"]]
 
 
-async def test_promoting_takes_the_place_now(timed: Timed) -> None:
+async def test_a_promoted_job_gets_its_position_immediately(timed: Timed) -> None:
     late = await timed.queue.add("late", key="k", delay=60)
     await timed.queue.add("a", key="k")
     await late.promote()
@@ -160,7 +160,7 @@ async def test_promoting_takes_the_place_now(timed: Timed) -> None:
     assert [await timed.run() for _ in range(3)] == [["a"], ["late"], ["b"]]
 
 
-async def test_run_until_empty_takes_the_lines_to_their_end(queue: AnyQueue) -> None:
+async def test_run_until_empty_empties_the_lines_of_keys(queue: AnyQueue) -> None:
     seen: list[int] = []
 
     async def note(job: AnyJob) -> None:
@@ -173,7 +173,7 @@ async def test_run_until_empty_takes_the_lines_to_their_end(queue: AnyQueue) -> 
     assert seen == list(range(8))
 
 
-async def test_a_thousand_keys(queue: AnyQueue) -> None:
+async def test_a_thousand_keys_can_be_used(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number, JobOptions(key=str(number % 1_000))) for number in range(3_000)])
     seen: dict[str, list[int]] = {}
 
@@ -185,7 +185,7 @@ async def test_a_thousand_keys(queue: AnyQueue) -> None:
     assert seen == {str(key): [key, key + 1_000, key + 2_000] for key in range(1_000)}
 
 
-# -- nothing leaves a key stuck: each way in which a job can leave the line, a run or the wait for a retry ------------
+# -- nothing leaves a key stuck: each way in which a job leaves its line, a run or the wait for a retry --------------
 
 
 async def _remove(timed: Timed, job: AnyJob) -> None:
@@ -222,7 +222,7 @@ Way = Callable[[Timed, AnyJob], Awaitable[None]]
 
 @pytest.mark.parametrize("position", [0, 1, 2], ids=["first", "middle", "last"])
 @pytest.mark.parametrize("way", [_remove, _revoke, _put_off, _expire, _expire_by_sweep, _last_in_line, _delete_record])
-async def test_regression_a_hole_in_the_sequence_stops_no_key(timed: Timed, way: Way, position: int) -> None:
+async def test_regression_a_gap_in_the_sequence_does_not_block_a_key(timed: Timed, way: Way, position: int) -> None:
     names = ["a", "b", "c"]
     ttl = 60 if way in (_expire, _expire_by_sweep) else None
     jobs = [
@@ -283,7 +283,7 @@ async def test_regression_draining_leaves_no_key_stuck(timed: Timed) -> None:
     assert await timed.run() == ["d"]
 
 
-async def test_a_retry_that_lost_its_record_frees_the_key(timed: Timed) -> None:
+async def test_a_retry_without_a_record_frees_the_key(timed: Timed) -> None:
     first = await timed.queue.add("a", key="k", attempts=5)
     await timed.queue.add("b", key="k")
     [hold] = await timed.hands.claim()
@@ -350,7 +350,7 @@ ENDS: dict[Callable[[Timed, Hold], Awaitable[None]], bool] = {
 @pytest.mark.parametrize("concurrency", [None, 1, 3])
 @pytest.mark.parametrize("way", ENDS, ids=lambda way: way.__name__)
 async def test_every_end_of_a_run_frees_the_key(timed: Timed, way: Any, concurrency: int | None) -> None:
-    """And a job that comes back has its old place."""
+    """A released job also gets its old position."""
     if concurrency:
         await timed.queue.set_key_limits("k", concurrency=concurrency)
     await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "abcd"])
@@ -361,8 +361,8 @@ async def test_every_end_of_a_run_frees_the_key(timed: Timed, way: Any, concurre
     assert await timed.run() == []
 
 
-async def test_regression_a_late_end_frees_nobody_elses_slot(timed: Timed, name: str) -> None:
-    """A stalled job runs again; the first run's outcome must not let a second job of the key start."""
+async def test_regression_a_stale_outcome_frees_no_slot_of_another_run(timed: Timed, name: str) -> None:
+    """A stalled job runs again. The first run's outcome must not start a second job of the key."""
     await timed.queue.add_bulk([(job, None, JobOptions(key="k")) for job in "abc"])
     [old] = await timed.hands.claim()
     await timed.hands.vanish(old)
@@ -377,7 +377,7 @@ async def test_regression_a_late_end_frees_nobody_elses_slot(timed: Timed, name:
     assert await timed.run() == ["b"]
 
 
-async def test_regression_a_retry_does_not_run_beside_the_holder(timed: Timed) -> None:
+async def test_regression_a_retry_does_not_run_next_to_the_active_job(timed: Timed) -> None:
     await timed.queue.add("a", key="k", attempts=5)
     await timed.queue.add("b", key="k")
     [hold] = await timed.hands.claim()
@@ -394,8 +394,8 @@ async def test_regression_a_retry_does_not_run_beside_the_holder(timed: Timed) -
     assert [await timed.run() for _ in range(3)] == [["a"], ["b"], []]
 
 
-async def test_regression_concurrency_is_used_up(timed: Timed) -> None:
-    """Three at once: whatever their order of ending, the key runs three as long as it has them."""
+async def test_regression_the_concurrency_is_used_completely(timed: Timed) -> None:
+    """With a concurrency of three, the key runs three jobs as long as it has them, whatever their order of ending."""
     await timed.queue.set_key_limits("k", concurrency=3)
     await timed.queue.add_bulk([(str(number), None, JobOptions(key="k")) for number in range(9)])
     holds = await timed.hands.claim(10)
@@ -407,7 +407,7 @@ async def test_regression_concurrency_is_used_up(timed: Timed) -> None:
         await timed.hands.settle(hold)
 
 
-async def test_an_ended_job_run_again_waits_in_its_line(timed: Timed) -> None:
+async def test_an_ended_job_that_is_retried_waits_in_its_line(timed: Timed) -> None:
     first = await timed.queue.add("a", key="k")
     await timed.run()
     await timed.queue.add("b", key="k")
@@ -419,7 +419,7 @@ async def test_an_ended_job_run_again_waits_in_its_line(timed: Timed) -> None:
     assert await timed.run() == ["a"]
 
 
-async def test_a_handler_cut_off_at_shutdown_keeps_its_place(queue: AnyQueue) -> None:
+async def test_a_handler_interrupted_at_shutdown_keeps_its_position(queue: AnyQueue) -> None:
     gate = Gate()
     await queue.add_bulk([("n", number, JobOptions(key="k")) for number in range(3)])
     async with worker_of(queue, gate, shutdown_timeout=0):
@@ -434,7 +434,7 @@ async def test_a_handler_cut_off_at_shutdown_keeps_its_place(queue: AnyQueue) ->
     assert seen == [0, 1, 2]
 
 
-async def test_a_destroyed_group_leaves_no_key_stuck(timed: Timed) -> None:
+async def test_a_destroyed_consumer_group_leaves_no_key_stuck(timed: Timed) -> None:
     await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "ab"])
     await timed.hands.claim()
     await timed.place.ask("XGROUP", "DESTROY", f"{timed.hands.base}:lane", "workers")

@@ -1,4 +1,4 @@
-"""LIFO jobs: the last one added goes first; they are of priority 0 like plain ones."""
+"""LIFO jobs: the job added last starts first. They have priority 0, like plain jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, worker_of
 
 
 async def order_of_runs(queue: AnyQueue, **options: Any) -> list[Any]:
-    """Run all that can start, one after the other; answers their data in order."""
+    """Run all jobs that can start, one after the other; return their data in order."""
     seen: list[Any] = []
 
     async def note(job: AnyJob) -> None:
@@ -23,7 +23,7 @@ async def order_of_runs(queue: AnyQueue, **options: Any) -> list[Any]:
 
 
 @pytest.mark.everywhere
-async def test_the_last_one_goes_first(queue: AnyQueue) -> None:
+async def test_the_last_job_starts_first(queue: AnyQueue) -> None:
     for number in range(12):
         await queue.add("n", number, lifo=True)
     await queue.add_bulk([("n", number, JobOptions(lifo=True)) for number in range(12, 24)])
@@ -35,7 +35,7 @@ async def test_thousands_keep_their_order(queue: AnyQueue) -> None:
     assert await order_of_runs(queue, concurrency=700) == list(reversed(range(2_500)))
 
 
-async def test_one_that_comes_meanwhile_goes_before_those_that_wait(queue: AnyQueue) -> None:
+async def test_a_new_job_goes_before_the_waiting_ones(queue: AnyQueue) -> None:
     gate = Gate()
     for name in "abc":
         await queue.add("n", name, lifo=True)
@@ -52,7 +52,7 @@ async def test_lifo_jobs_go_before_prioritized_ones(queue: AnyQueue) -> None:
     assert await order_of_runs(queue) == ["l", "p"]
 
 
-async def test_what_is_seen_of_a_lifo_job(queue: AnyQueue) -> None:
+async def test_a_lifo_job_shows_its_option_and_state(queue: AnyQueue) -> None:
     first = await queue.add("n", 1, lifo=True)
     await queue.add("n", 2, lifo=True)
     await queue.add("n", 0)
@@ -66,7 +66,7 @@ async def test_what_is_seen_of_a_lifo_job(queue: AnyQueue) -> None:
     assert (stored.state, stored.lifo) == ("waiting", True)
 
 
-async def test_a_long_list_in_pages(queue: AnyQueue) -> None:
+async def test_a_long_list_is_read_in_pages(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number, JobOptions(lifo=True)) for number in range(1_100)])
     await queue.add_bulk([("n", -1 - number) for number in range(3)])
     expected = [-1, -2, -3, *reversed(range(1_100))]
@@ -74,7 +74,7 @@ async def test_a_long_list_in_pages(queue: AnyQueue) -> None:
     assert [job.data for job in await queue.get_jobs("waiting", 500, 505)] == expected[500:506]
 
 
-async def test_a_delayed_one_is_the_last_when_it_is_due(timed: Timed) -> None:
+async def test_a_delayed_job_counts_as_the_last_when_it_is_due(timed: Timed) -> None:
     await timed.queue.add("delayed", lifo=True, delay=10)
     await timed.queue.add("early", lifo=True)
     await timed.clock.advance(11 * SECOND)
@@ -91,7 +91,7 @@ async def test_a_retry_goes_first(timed: Timed) -> None:
     assert await timed.run() == ["c", "b", "a"]
 
 
-async def test_one_that_comes_back_goes_first(timed: Timed) -> None:
+async def test_a_released_job_goes_first(timed: Timed) -> None:
     for name in ("a", "b", "c"):
         await timed.queue.add(name, lifo=True)
     holds = await timed.hands.claim(2)
@@ -102,7 +102,7 @@ async def test_one_that_comes_back_goes_first(timed: Timed) -> None:
     assert await timed.run() == ["c", "b", "d", "a"]
 
 
-async def test_it_can_be_removed_revoked_and_expire(timed: Timed) -> None:
+async def test_a_lifo_job_can_be_removed_revoked_and_expire(timed: Timed) -> None:
     jobs = [await timed.queue.add(name, lifo=True) for name in "abcde"]
     await jobs[1].remove()
     assert await timed.queue.revoke(jobs[3].id) is True

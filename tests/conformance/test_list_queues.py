@@ -17,7 +17,7 @@ PREFIX = "listed*-prefix"
 
 
 @pytest.mark.everywhere
-async def test_the_queues_of_a_prefix(queue: AnyQueue, storage: Storage, place: Place) -> None:
+async def test_the_queues_of_a_prefix_are_listed(queue: AnyQueue, storage: Storage, place: Place) -> None:
     """On a cluster their slots belong to several primaries."""
     names = [f"q{number}[a]" for number in range(8)]
     other = Queue[Any, Any]("q0", storage, prefix="listedXYZ-prefix")  # which the pattern must not match
@@ -25,7 +25,7 @@ async def test_the_queues_of_a_prefix(queue: AnyQueue, storage: Storage, place: 
     assert await list_queues(storage, prefix=PREFIX) == []
     for each in (queue, other, *opened):
         await each.connect()
-    await opened[0].add("n", job_id="an id of free text}:meta")  # its record's key ends like that of a queue
+    await opened[0].add("n", job_id="an id of free text}:meta")  # its record's key ends like the key of a queue
     assert await list_queues(storage, prefix=PREFIX) == names
     assert await list_queues(place.url, prefix=PREFIX) == names
     assert queue.name in await list_queues(storage)
@@ -35,12 +35,12 @@ async def test_the_queues_of_a_prefix(queue: AnyQueue, storage: Storage, place: 
     assert await list_queues(storage, prefix=PREFIX) == []
 
 
-def test_a_directory_that_nobody_has_used_is_not_created(tmp_path: Path) -> None:
+def test_listing_does_not_create_a_missing_directory(tmp_path: Path) -> None:
     assert asyncio.run(list_queues(f"file://{tmp_path}/none")) == []
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_what_cannot_be_listed() -> None:
+async def test_a_target_that_cannot_be_listed_is_refused() -> None:
     with pytest.raises(StorageUnavailable, match="cannot reach"):
         await list_queues("redis://127.0.0.1:1?timeout=0.1")
     with pytest.raises(ValueError, match="prefix"):

@@ -1,4 +1,4 @@
-"""Looking into a queue: counts, lists in order, and single jobs."""
+"""Reading a queue: counts, lists in order, and single jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def by_parity(job: AnyJob) -> Any:
 
 
 @pytest.mark.everywhere
-async def test_counts_of_every_state(queue: AnyQueue) -> None:
+async def test_every_state_is_counted(queue: AnyQueue) -> None:
     assert await counts(queue) == {}
     async with worker_of(queue, by_parity):
         for number in range(5):
@@ -40,7 +40,7 @@ async def test_counts_of_every_state(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_a_part_of_a_long_list(queue: AnyQueue) -> None:
+async def test_a_part_of_a_long_list_can_be_read(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number) for number in range(1_100)])
     assert [job.data for job in await queue.get_jobs("waiting", 0, 2)] == [0, 1, 2]
     assert [job.data for job in await queue.get_jobs("waiting", 498, 503)] == [498, 499, 500, 501, 502, 503]
@@ -50,7 +50,7 @@ async def test_a_part_of_a_long_list(queue: AnyQueue) -> None:
     assert [job.data async for job in queue.iter_jobs("waiting")] == list(range(1_100))
 
 
-async def test_long_lists_of_every_other_state(queue: AnyQueue) -> None:
+async def test_long_lists_of_every_other_state_are_complete(queue: AnyQueue) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(1_001)])
     gate = Gate()
     async with worker_of(queue, gate, concurrency=1_001):
@@ -60,7 +60,7 @@ async def test_long_lists_of_every_other_state(queue: AnyQueue) -> None:
         gate.release()
         for job in jobs:
             await job.result(10)
-    assert len({job.id async for job in queue.iter_jobs("completed")}) == 1_000  # what is kept by default
+    assert len({job.id async for job in queue.iter_jobs("completed")}) == 1_000  # the number that is kept by default
     for number in range(501):
         await queue.add("d", number, delay=1_000 + number)
     assert [job.data async for job in queue.iter_jobs("delayed")] == list(range(501))
@@ -72,7 +72,7 @@ async def test_ended_jobs_come_newest_first(queue: AnyQueue) -> None:
         for number in range(6):
             await queue.add("n", number)
             await (failed if number % 2 else done).next()
-            await queue.get_job_logs("pause")  # a round trip, so that no two end in the same millisecond too often
+            await queue.get_job_logs("pause")  # a round trip, so that two jobs rarely end in the same millisecond
     completed = await queue.get_jobs("completed")
     finished = [job.finished_at for job in completed]
     assert {job.data for job in completed} == {0, 2, 4}
@@ -80,13 +80,13 @@ async def test_ended_jobs_come_newest_first(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_several_states_in_both_directions(queue: AnyQueue) -> None:
+async def test_several_states_are_listed_in_both_directions(queue: AnyQueue) -> None:
     async with worker_of(queue, by_parity) as worker:
         ends = Heard(worker, "completed"), Heard(worker, "failed")
         for number in range(6):
             await queue.add("n", number)
             await ends[number % 2].next()
-            await queue.get_job_logs("pause")  # a round trip, so that no two end in the same millisecond too often
+            await queue.get_job_logs("pause")  # a round trip, so that two jobs rarely end in the same millisecond
     for number in range(3):
         await queue.add("n", 10 + number, delay=60 + number)
 
@@ -111,7 +111,7 @@ async def test_several_states_in_both_directions(queue: AnyQueue) -> None:
     assert await asyncio.to_thread(lambda: [job.data for job in queue.sync.get_jobs(["failed"])]) == [5, 3, 1]
 
 
-async def test_long_lists_from_their_end(queue: AnyQueue) -> None:
+async def test_long_lists_are_read_from_their_end(queue: AnyQueue) -> None:
     gate = Gate()
     await queue.add_bulk([("n", number) for number in range(1_301)])
     for number in range(10):
@@ -124,20 +124,20 @@ async def test_long_lists_from_their_end(queue: AnyQueue) -> None:
         for state in ("active", "waiting"):
             forwards = [job.id async for job in queue.iter_jobs(state)]
             backwards = [job.id async for job in queue.iter_jobs(state, newest_first=True)]
-            if state == "active":  # from two structures; the one of plain jobs is listed first
+            if state == "active":  # from two structures; plain jobs are listed first
                 assert (len(forwards), set(forwards)) == (700, set(backwards))
             assert backwards == forwards[::-1]
             assert [job.id for job in await queue.get_jobs(state, 595, 604, newest_first=True)] == backwards[595:605]
         gate.release()
 
 
-async def test_without_payloads(queue: AnyQueue) -> None:
+async def test_payloads_can_be_left_out(queue: AnyQueue) -> None:
     await queue.add("n", {"large": "x" * 1_000})
     job = (await queue.get_jobs("waiting", with_data=False))[0]
     assert (job.name, job.data) == ("n", None)
 
 
-async def test_jobs_handed_back_are_listed_before_the_others(queue: AnyQueue) -> None:
+async def test_released_jobs_are_listed_before_the_others(queue: AnyQueue) -> None:
     gate = Gate()
     await queue.add_bulk([("n", number) for number in range(4)])
     async with worker_of(queue, gate, concurrency=2, shutdown_timeout=0):
@@ -147,7 +147,7 @@ async def test_jobs_handed_back_are_listed_before_the_others(queue: AnyQueue) ->
     assert [job.data for job in await queue.get_jobs("waiting", 1, 2)] == [1, 2]
 
 
-async def test_one_job_by_its_id(queue: AnyQueue) -> None:
+async def test_one_job_is_read_by_its_id(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
     found = await queue.get_job(job.id)
     assert found is not None
@@ -155,7 +155,7 @@ async def test_one_job_by_its_id(queue: AnyQueue) -> None:
     assert await queue.get_job("nobody") is None
 
 
-async def test_reading_again(queue: AnyQueue) -> None:
+async def test_a_job_can_be_refreshed(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
     async with worker_of(queue, echo):
         await job.result(10)
@@ -169,7 +169,7 @@ async def test_reading_again(queue: AnyQueue) -> None:
 
 
 @pytest.mark.only_on("memory")
-async def test_bad_questions(queue: AnyQueue) -> None:
+async def test_bad_arguments_are_refused(queue: AnyQueue) -> None:
     bad: Any = queue
     for start, end in ((-1, 2), (3, 2), (0, -1)):
         with pytest.raises(ValueError, match="start"):

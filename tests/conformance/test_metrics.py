@@ -1,4 +1,4 @@
-"""Metrics: how many jobs ended in each minute, and how long they ran."""
+"""Metrics: the number of jobs that ended in each minute, and their run times."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ async def test_ended_jobs_count_in_their_minute(queue: AnyQueue) -> None:
     for state, number in (("completed", 3), ("failed", 2)):
         metrics = await queue.get_metrics(state)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         assert metrics.count == sum(point.count for point in metrics.points) == number
-        # The runs may have ended on both sides of a full minute.
+        # A full minute may have passed between the ends of the runs.
         assert 1 <= len(metrics.points) <= 2
         total = sum(point.count * point.mean_seconds for point in metrics.points)
-        # Seconds, of which a host that stands still may add some; a mean of milliseconds would be above 50.
+        # Seconds, to which a pausing host may add some. A mean in milliseconds would be above 50.
         assert 0.04 * number < total < 20 * number
         for point in metrics.points:
             assert point.minute.tzinfo is UTC
@@ -41,7 +41,7 @@ async def test_ended_jobs_count_in_their_minute(queue: AnyQueue) -> None:
             assert before - timedelta(minutes=2) < point.minute < datetime.now(UTC) + timedelta(minutes=1)
 
 
-async def test_nothing_ended_yet(queue: AnyQueue) -> None:
+async def test_a_queue_without_ended_jobs_has_empty_metrics(queue: AnyQueue) -> None:
     await queue.add("n")
     assert await queue.get_metrics("completed") == Metrics(0, ())
 
@@ -58,7 +58,7 @@ async def test_only_final_outcomes_count(queue: AnyQueue) -> None:
     assert [(await queue.get_metrics(state)).count for state in ("completed", "failed")] == [1, 0]
 
 
-async def test_what_the_server_failed_counts_without_a_duration(queue: AnyQueue, place: Place) -> None:
+async def test_failures_by_the_server_count_without_a_duration(queue: AnyQueue, place: Place) -> None:
     revoked = await queue.add("n")
     await revoked.revoke()
     hands = Hands(queue, place)
@@ -78,7 +78,7 @@ async def put(place: Place, queue: AnyQueue, minute: int, count: int, run_ms: in
     await place.ask("PEXPIRE", key, 60_000)
 
 
-async def test_points_come_in_order_and_within_the_bounds(queue: AnyQueue, place: Place) -> None:
+async def test_points_are_in_order_and_within_the_bounds(queue: AnyQueue, place: Place) -> None:
     now = int(datetime.now(UTC).timestamp()) // 60
     minutes = [now - 1_500, now - 1_430, now - 61, now - 60, now - 59, now - 1]
     for number, minute in enumerate(minutes):
@@ -100,7 +100,7 @@ def instant(minute: int) -> datetime:
     return datetime.fromtimestamp(minute * 60, UTC)
 
 
-async def test_they_collect_themselves(queue: AnyQueue, place: Place) -> None:
+async def test_metrics_are_collected_without_a_call(queue: AnyQueue, place: Place) -> None:
     async with worker_of(queue, work):
         await (await queue.add("n", 0)).result(10)
     (key,) = [key for key in await place.keys() if ":metrics:" in key]
@@ -108,10 +108,10 @@ async def test_they_collect_themselves(queue: AnyQueue, place: Place) -> None:
     assert 24 * 3_600_000 < lifetime <= 25 * 3_600_000
 
 
-async def test_refusals(queue: AnyQueue) -> None:
+async def test_bad_arguments_are_refused(queue: AnyQueue) -> None:
     with pytest.raises(ValueError, match="state must be completed or failed, got 'waiting'"):
         await queue.get_metrics("waiting")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="time zone"):
-        await queue.get_metrics("failed", start=datetime(2026, 1, 1))  # noqa: DTZ001 - that is what is refused
+        await queue.get_metrics("failed", start=datetime(2026, 1, 1))  # noqa: DTZ001 - this is the refused value
     with pytest.raises(ValueError, match="start must not be after end"):
         await queue.get_metrics("failed", start=instant(2), end=instant(1))

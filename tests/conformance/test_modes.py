@@ -1,4 +1,4 @@
-"""The mode of a queue: "keyed", where every job has a key, "global", where none has, or open."""
+"""The mode of a queue: "keyed", where every job has a key, "global", where no job has one, or open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.helpers import AnyJob, AnyQueue, counts, echo, worker_of
 
 
 @pytest.mark.everywhere
-async def test_a_declared_mode_is_kept_and_compared(storage: Storage, name: str) -> None:
+async def test_a_declared_mode_is_stored_and_compared(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage, mode="keyed") as queue:
         await queue.add("n", 1, key="k")
     async with Queue[Any, Any](name, storage, mode="keyed") as again:
@@ -32,7 +32,7 @@ async def test_a_declared_mode_is_kept_and_compared(storage: Storage, name: str)
     await other.close()
 
 
-async def test_what_is_not_declared_follows_what_is_stored(storage: Storage, name: str) -> None:
+async def test_a_queue_without_a_declaration_uses_the_stored_mode(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage, mode="keyed"):
         pass
     async with Queue[Any, Any](name, storage) as follower:
@@ -46,7 +46,7 @@ async def test_what_is_not_declared_follows_what_is_stored(storage: Storage, nam
         assert (await follower.add("n", 1, key="k")).state == "key-waiting"
 
 
-async def test_a_global_queue_takes_no_keys(storage: Storage, name: str) -> None:
+async def test_a_global_queue_refuses_keys(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage, mode="global") as queue:
         with pytest.raises(ValueError, match=r"global.*'k'"):
             await queue.add("n", 1, key="k")
@@ -56,15 +56,15 @@ async def test_a_global_queue_takes_no_keys(storage: Storage, name: str) -> None
         assert await queue.count() == 4
 
 
-async def test_an_undeclared_queue_takes_both(queue: AnyQueue) -> None:
+async def test_an_open_queue_takes_both(queue: AnyQueue) -> None:
     await queue.add("n", 1)
     await queue.add("n", 2, key="k")
     async with worker_of(queue, echo):
         assert await queue.add_and_wait("n", 3, key="k", wait_timeout=10) == 3
 
 
-async def test_a_mode_set_meanwhile_is_refused_by_the_server(storage: Storage, name: str) -> None:
-    """Whoever opened the queue before does not know the mode: nothing is written all the same."""
+async def test_the_server_checks_a_mode_that_was_set_after_the_client_opened(storage: Storage, name: str) -> None:
+    """A client that opened the queue before does not know the mode. The server must still write nothing."""
     async with Queue[Any, Any](name, storage) as early:
         async with Queue[Any, Any](name, storage, mode="keyed"):
             pass
@@ -77,7 +77,7 @@ async def test_a_mode_set_meanwhile_is_refused_by_the_server(storage: Storage, n
         assert [job.state for job in jobs] == ["key-waiting"] * 3
 
 
-async def test_one_that_does_not_fit_spoils_no_neighbour(storage: Storage, name: str) -> None:
+async def test_a_refused_job_does_not_affect_others_of_its_call(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage) as early:
         async with Queue[Any, Any](name, storage, mode="keyed"):
             pass
@@ -89,14 +89,14 @@ async def test_one_that_does_not_fit_spoils_no_neighbour(storage: Storage, name:
 
 
 @pytest.mark.parametrize("mode", ["keyd", "", 7, True])
-def test_what_is_no_mode(storage: Storage, mode: Any) -> None:
+def test_a_bad_mode_is_refused(storage: Storage, mode: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="mode"):
         Queue[Any, Any]("q", storage, mode=mode)
     with pytest.raises((ValueError, TypeError), match="mode"):
         Worker("q", echo, storage, mode=mode)
 
 
-async def test_dead_letters_reach_a_queue_of_mode_keyed_with_a_key(queue: AnyQueue, storage: Storage) -> None:
+async def test_dead_letters_reach_a_keyed_queue_with_a_key(queue: AnyQueue, storage: Storage) -> None:
     async def give_up(job: AnyJob) -> None:
         raise UnrecoverableError(str(job.data))
 

@@ -1,4 +1,4 @@
-"""Obliterating: a queue goes with every key of it, not while jobs run unless that is forced, and can begin again."""
+"""Obliterating removes a queue with every key, but not while jobs run unless forced. The queue can begin again."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.support.waiting_jobs import EVERY_KIND, add_kind, waited_for
 
 
 async def keys_of(queue: AnyQueue, place: Place) -> list[str]:
-    """Every key of a queue."""
+    """Return every key of a queue."""
     return [key for key in await place.keys() if f"{{{queue.name}}}" in key]
 
 
 async def fill(queue: AnyQueue) -> None:
-    """Leave jobs of every kind and all that jobs leave."""
+    """Leave jobs of every kind and all their data."""
 
     async def work(job: AnyJob) -> Any:
         await job.log("a line")
@@ -42,15 +42,15 @@ async def fill(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_nothing_is_left(queue: AnyQueue, place: Place) -> None:
+async def test_obliterating_leaves_no_key(queue: AnyQueue, place: Place) -> None:
     await fill(queue)
-    # The record that was awaited and is not to be kept goes once its answer is confirmed, which may have happened.
+    # The awaited record without retention is removed after its receipt, which may have happened already.
     assert await queue.obliterate() in {707, 708}
     assert await keys_of(queue, place) == []
 
 
 @pytest.mark.everywhere
-async def test_every_kind_of_job_goes_and_every_limit(queue: AnyQueue, place: Place) -> None:
+async def test_obliterating_removes_every_kind_of_job_and_limit(queue: AnyQueue, place: Place) -> None:
     functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
     hands = Hands(queue, place)
     await functions.set_limits(concurrency="100", rate="100 60000")
@@ -70,25 +70,25 @@ async def test_every_kind_of_job_goes_and_every_limit(queue: AnyQueue, place: Pl
     assert await keys_of(queue, place) == []
 
 
-async def test_ids_that_come_again_find_nothing_of_the_jobs_before(queue: AnyQueue, place: Place) -> None:
+async def test_reused_ids_find_no_data_of_earlier_jobs(queue: AnyQueue, place: Place) -> None:
     hands = Hands(queue, place)
     await add_kind(queue, 3, priority=5)
     await queue.obliterate()
     await queue.add("n")
-    assert [hold.id for hold in await hands.claim(10)] == ["1"], "no stale entry starts a new job a second time"
+    assert [hold.id for hold in await hands.claim(10)] == ["1"], "a stale entry must not start a new job a second time"
     await hands.leave()
     await queue.drain()
 
 
 @pytest.mark.everywhere
-async def test_it_can_begin_again(queue: AnyQueue) -> None:
+async def test_a_queue_can_begin_again(queue: AnyQueue) -> None:
     await fill(queue)
     await queue.obliterate()
     assert not await queue.is_paused()
     async with worker_of(queue, echo):
         job = await queue.add("n", 7)
         assert (job.id, await job.result(10)) == ("1", 7)
-    # A client that was connected before finds the new queue, and so does one that connects now.
+    # Clients that were connected before and clients that connect now both find the new queue.
     async with Queue[Any, Any](queue.name, queue.storage, mode="global") as another:
         assert (await another.get_job_counts())["completed"] == 1
 
@@ -111,7 +111,7 @@ async def test_it_is_refused_while_jobs_run(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_force_stops_what_runs(queue: AnyQueue) -> None:
+async def test_force_stops_active_jobs(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=2) as worker:
         lost = Heard(worker, "lease_lost")
@@ -120,12 +120,12 @@ async def test_force_stops_what_runs(queue: AnyQueue) -> None:
         assert await queue.obliterate(force=True) == 5
         assert {(await lost.next())[0].id, (await lost.next())[0].id} == running
         assert (await queue.get_job_counts())["active"] == 0
-        # The worker is asked to look again: nobody has to wait for its next poll.
+        # The worker is asked to claim again, so no job has to wait for its next poll.
         gate.release()
         assert await queue.add_and_wait("n", 9, wait_timeout=5) == 9
 
 
-async def test_an_outcome_from_before_is_refused(queue: AnyQueue, place: Place) -> None:
+async def test_an_outcome_of_the_old_queue_is_refused(queue: AnyQueue, place: Place) -> None:
     hands = Hands(queue, place)
     await queue.add_bulk([("n", number) for number in range(3)])
     first, second = await hands.claim(2)
@@ -150,7 +150,7 @@ async def test_an_idle_worker_finds_the_new_queue(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_who_waits_is_told(queue: AnyQueue, place: Place) -> None:
+async def test_a_client_that_waits_is_notified(queue: AnyQueue, place: Place) -> None:
     job = await queue.add("n", delay=60)
     waiting = asyncio.ensure_future(job.result(30))
     await waited_for(queue, place, 1)
@@ -159,7 +159,7 @@ async def test_who_waits_is_told(queue: AnyQueue, place: Place) -> None:
         await soon(waiting, 3)
 
 
-async def test_who_listens_hears_it_and_goes_on_without_a_gap(queue: AnyQueue) -> None:
+async def test_an_event_reader_continues_in_the_new_queue_without_a_gap(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number) for number in range(3)])
     async with listening(queue) as events:
         following = asyncio.ensure_future(events.next())
@@ -172,7 +172,7 @@ async def test_who_listens_hears_it_and_goes_on_without_a_gap(queue: AnyQueue) -
         assert (event.kind, event.job_id) == ("added", job.id)
 
 
-async def test_who_heard_it_to_the_end_resumes_without_a_gap(queue: AnyQueue) -> None:
+async def test_a_reader_that_read_everything_resumes_without_a_gap(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number) for number in range(3)])
     async with listening(queue) as events:
         following = asyncio.ensure_future(events.next())
@@ -186,14 +186,14 @@ async def test_who_heard_it_to_the_end_resumes_without_a_gap(queue: AnyQueue) ->
 
 
 async def later() -> None:
-    """Wait for the next millisecond: ids of events begin with it, and a reader does not see lower ones."""
+    """Wait for the next millisecond. Ids of events begin with it, and a reader does not see lower ones."""
     await asyncio.sleep(0.002)
 
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("added", [1, 3, 7])
-async def test_regression_who_did_not_hear_it_is_told_of_a_gap(queue: AnyQueue, added: int) -> None:
-    """The numbers of events begin again: below, at and above those that the reader knows."""
+async def test_regression_a_reader_that_missed_events_gets_a_gap(queue: AnyQueue, added: int) -> None:
+    """The numbers of events begin again: below, at and above the numbers that the reader knows."""
     await queue.add_bulk([("n", number) for number in range(3)])
     async with QueueEvents(queue.name, queue.storage) as events:
         before = events.position
@@ -203,7 +203,7 @@ async def test_regression_who_did_not_hear_it_is_told_of_a_gap(queue: AnyQueue, 
     jobs = await queue.add_bulk([("n", number) for number in range(added)])
     async with listening(queue, after=before) as events:
         gap = await events.gap()
-        assert gap.missed is None, "nobody knows how many there were"
+        assert gap.missed is None, "the number of lost events is unknown"
         assert [(await events.next()).job_id for _ in jobs] == [job.id for job in jobs]
         await queue.add("n")
         assert (await events.next()).kind == "added"
@@ -211,7 +211,7 @@ async def test_regression_who_did_not_hear_it_is_told_of_a_gap(queue: AnyQueue, 
         assert [(await events.next()).job_id for _ in jobs] == [job.id for job in jobs]
 
 
-async def test_a_reader_that_is_slow_is_told_of_a_gap(queue: AnyQueue) -> None:
+async def test_a_slow_reader_gets_a_gap(queue: AnyQueue) -> None:
     async with listening(queue) as events:
         first = await queue.add("n")
         assert (await events.next()).job_id == first.id
@@ -223,8 +223,8 @@ async def test_a_reader_that_is_slow_is_told_of_a_gap(queue: AnyQueue) -> None:
         assert (await events.next()).job_id == job.id
 
 
-async def test_events_between_two_words_of_obliteration_are_no_gap(queue: AnyQueue, storage: Storage) -> None:
-    """Jobs that arrive after the first word go too, and it is told again before the queue goes."""
+async def test_events_between_two_obliterated_events_are_not_a_gap(queue: AnyQueue, storage: Storage) -> None:
+    """Jobs that arrive after the first event are removed too, and a second event follows before the queue is gone."""
     relay, heard, late = Relay(storage), asyncio.Semaphore(0), ["late"]
 
     async def add_one(function: str, _args: object, reply: list[bytes]) -> None:
@@ -243,7 +243,7 @@ async def test_events_between_two_words_of_obliteration_are_no_gap(queue: AnyQue
         await obliterating
 
 
-async def test_wildcards_in_a_name_are_letters(storage: Storage, place: Place) -> None:
+async def test_wildcards_in_a_name_are_literal(storage: Storage, place: Place) -> None:
     async with Queue[Any, Any]("t[1]*?", storage) as one, Queue[Any, Any]("t1xy", storage) as other:
         await one.add("n")
         kept = await other.add("n")
@@ -252,7 +252,7 @@ async def test_wildcards_in_a_name_are_letters(storage: Storage, place: Place) -
         assert await kept.get_state() == "waiting"
 
 
-async def test_what_was_damaged_goes_as_well(queue: AnyQueue, place: Place) -> None:
+async def test_damaged_data_is_removed_too(queue: AnyQueue, place: Place) -> None:
     base = f"glide:{{{queue.name}}}"
     await queue.add("n")
     await place.ask("HSET", f"{base}:job:ghost", "name", "x")
@@ -262,7 +262,7 @@ async def test_what_was_damaged_goes_as_well(queue: AnyQueue, place: Place) -> N
     assert await keys_of(queue, place) == []
 
 
-async def test_jobs_that_arrive_meanwhile_are_whole_or_gone(queue: AnyQueue) -> None:
+async def test_concurrent_adds_are_complete_or_removed(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number) for number in range(3_000)])
     stop = asyncio.Event()
 
@@ -277,18 +277,18 @@ async def test_jobs_that_arrive_meanwhile_are_whole_or_gone(queue: AnyQueue) -> 
     assert await queue.check() == []
 
 
-async def test_an_empty_queue(queue: AnyQueue, place: Place) -> None:
+async def test_an_empty_queue_can_be_obliterated(queue: AnyQueue, place: Place) -> None:
     assert await queue.obliterate() == 0
     assert await queue.obliterate(force=True) == 0
     assert await keys_of(queue, place) == []
 
 
-async def test_refusals(queue: AnyQueue) -> None:
+async def test_bad_arguments_are_refused(queue: AnyQueue) -> None:
     with pytest.raises(TypeError, match="force must be True or False, got 'yes'"):
         await queue.obliterate("yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-async def test_regression_a_client_that_stayed_open_makes_the_queue_anew(queue: AnyQueue, storage: Storage) -> None:
+async def test_regression_a_client_that_stayed_open_recreates_the_queue(queue: AnyQueue, storage: Storage) -> None:
     await queue.add("n")
     async with Queue[Any, Any](queue.name, storage) as other:
         await other.connect()

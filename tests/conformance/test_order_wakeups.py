@@ -1,4 +1,4 @@
-"""Waking up for jobs of every order: an idle worker starts them at once, and on time, without polling."""
+"""Wake-ups for jobs of every order: an idle worker starts them immediately and on time, without polling."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 @pytest.mark.everywhere
 @each_kind
-async def test_an_idle_worker_starts_what_comes_within_milliseconds(queue: AnyQueue, kind: str) -> None:
+async def test_an_idle_worker_starts_a_new_job_within_milliseconds(queue: AnyQueue, kind: str) -> None:
     await starts_at_once(queue, 15, **KINDS[kind])
 
 
 @each_kind
-async def test_every_way_back_to_waiting_wakes(queue: AnyQueue, kind: str) -> None:
+async def test_every_return_to_waiting_wakes_a_worker(queue: AnyQueue, kind: str) -> None:
     options = KINDS[kind]
     async with worker_of(queue, echo) as worker:
         await idle(worker)
@@ -69,8 +69,8 @@ async def test_every_way_back_to_waiting_wakes(queue: AnyQueue, kind: str) -> No
 
 
 @each_kind
-async def test_a_due_time_that_moves_forward_is_kept(queue: AnyQueue, kind: str) -> None:
-    """One worker holds the timer for a later job; the earlier one that comes resets it."""
+async def test_an_earlier_due_time_resets_the_timer(queue: AnyQueue, kind: str) -> None:
+    """One worker holds the timer for a later job. A new, earlier job resets it."""
     workers = [worker_of(queue, echo) for _ in range(3)]
     for worker in workers:
         await worker.start()
@@ -96,7 +96,7 @@ async def test_a_retry_is_on_time(queue: AnyQueue, kind: str) -> None:
 
 
 @each_kind
-async def test_a_job_handed_back_wakes_another_worker(queue: AnyQueue, kind: str) -> None:
+async def test_a_released_job_wakes_another_worker(queue: AnyQueue, kind: str) -> None:
     gate = Gate()
     leaving = worker_of(queue, gate, shutdown_timeout=0)
     await leaving.start()
@@ -120,8 +120,8 @@ async def test_a_stalled_job_wakes_an_idle_worker(timed: Timed, kind: str) -> No
         assert await job.result(5) == 1
 
 
-async def test_the_end_of_a_run_wakes_for_the_next_of_its_key(queue: AnyQueue) -> None:
-    """The worker that ended it has no free slot left, so another one must take the next."""
+async def test_the_end_of_a_run_wakes_a_worker_for_the_next_job_of_its_key(queue: AnyQueue) -> None:
+    """The worker that ended it has no free slot left, so another one must claim the next job."""
     gate, other_gate = Gate(), Gate()
     busy = worker_of(queue, gate, concurrency=2)
     await busy.start()
@@ -141,7 +141,7 @@ async def test_the_end_of_a_run_wakes_for_the_next_of_its_key(queue: AnyQueue) -
 
 @pytest.mark.untidy
 @pytest.mark.parametrize("way", ["removed", "failed", "retried", "revoked", "limited", "missing"])
-async def test_every_end_of_a_run_elsewhere_wakes_for_the_next_of_its_key(timed: Timed, way: str) -> None:
+async def test_every_end_of_a_run_by_another_call_wakes_a_worker_for_the_key(timed: Timed, way: str) -> None:
     queue, hands = timed.queue, timed.hands
     first, second = [await queue.add("n", number, key="k", attempts=3) for number in range(2)]
     [hold] = await hands.claim()
@@ -167,7 +167,7 @@ async def test_every_end_of_a_run_elsewhere_wakes_for_the_next_of_its_key(timed:
 
 @pytest.mark.untidy
 @pytest.mark.parametrize("way", ["removed", "revoked", "put off", "promoted"])
-async def test_a_key_that_no_longer_waits_for_a_retry_wakes(timed: Timed, way: str) -> None:
+async def test_a_key_that_no_longer_waits_for_a_retry_wakes_a_worker(timed: Timed, way: str) -> None:
     queue = timed.queue
     first = await queue.add("n", 0, key="k", attempts=3)
     second = await queue.add("n", 1, key="k")
@@ -187,7 +187,7 @@ async def test_a_key_that_no_longer_waits_for_a_retry_wakes(timed: Timed, way: s
         assert await second.result(5) == 1
 
 
-async def test_an_expired_job_at_the_head_of_a_line_delays_nobody(timed: Timed) -> None:
+async def test_an_expired_job_at_the_head_of_a_line_delays_no_other_job(timed: Timed) -> None:
     await timed.queue.add_bulk([("late", number, JobOptions(key="k", ttl=60)) for number in range(20)])
     job = await timed.queue.add("live", 1, key="k")
     await timed.clock.advance(2 * MINUTE)
@@ -222,7 +222,7 @@ async def test_many_expired_jobs_are_passed_over_in_short_calls(storage: Storage
 
 
 @pytest.mark.parametrize("kind", ["plain", "prioritized", "lifo", "keyed"])
-async def test_more_jobs_come_due_than_one_call_promotes(queue: AnyQueue, kind: str) -> None:
+async def test_more_jobs_can_be_due_than_one_call_promotes(queue: AnyQueue, kind: str) -> None:
     options: list[dict[str, Any]] = [{"key": f"k{n}"} if kind == "keyed" else KINDS[kind] for n in range(700)]
     jobs = await queue.add_bulk([("n", n, JobOptions(delay=0.3, **given)) for n, given in enumerate(options)])
     async with worker_of(queue, echo, concurrency=5), worker_of(queue, echo, concurrency=5):
@@ -233,21 +233,21 @@ async def test_more_jobs_come_due_than_one_call_promotes(queue: AnyQueue, kind: 
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_window_of_a_key_that_opens_wakes(queue: AnyQueue) -> None:
+async def test_the_opening_of_a_keys_window_wakes_a_worker(queue: AnyQueue) -> None:
     await queue.set_key_limits("k", concurrency=5, rate_limit=RateLimit(1, 0.2))
     async with worker_of(queue, echo, concurrency=5), worker_of(queue, echo, concurrency=5):
         jobs = [await queue.add("n", number, key="k") for number in range(4)]
         assert [await job.result(5) for job in jobs] == [0, 1, 2, 3]
 
 
-async def test_a_bucket_that_fills_wakes(queue: AnyQueue) -> None:
+async def test_the_refill_of_a_bucket_wakes_a_worker(queue: AnyQueue) -> None:
     await queue.set_key_limits("k", concurrency=5, token_bucket=TokenBucket(1, 10))
     async with worker_of(queue, echo, concurrency=5):
         jobs = [await queue.add("n", number, key="k", cost=1 + number) for number in range(4)]
         assert [await job.result(5) for job in jobs] == [0, 1, 2, 3]
 
 
-async def test_a_pause_that_ends_wakes(queue: AnyQueue) -> None:
+async def test_the_end_of_a_pause_wakes_a_worker(queue: AnyQueue) -> None:
     async with worker_of(queue, echo) as worker, worker_of(queue, echo):
         await idle(worker)
         await queue.pause_key("k", 0.2)
@@ -266,7 +266,7 @@ async def test_a_pause_that_ends_wakes(queue: AnyQueue) -> None:
 
 
 @each_kind
-async def test_a_window_of_the_queue_that_opens_wakes(queue: AnyQueue, kind: str) -> None:
+async def test_the_opening_of_the_queues_window_wakes_a_worker(queue: AnyQueue, kind: str) -> None:
     await queue.set_global_rate_limit(RateLimit(1, 0.2))
     async with worker_of(queue, echo, concurrency=5), worker_of(queue, echo):
         jobs = [await queue.add("n", number, **KINDS[kind]) for number in range(4)]
@@ -274,8 +274,8 @@ async def test_a_window_of_the_queue_that_opens_wakes(queue: AnyQueue, kind: str
 
 
 @each_kind
-async def test_room_under_the_queues_concurrency_wakes_another_worker(queue: AnyQueue, kind: str) -> None:
-    """The worker whose run ends leaves at once; the one that waits must be told of the room."""
+async def test_a_free_slot_of_the_queue_wakes_another_worker(queue: AnyQueue, kind: str) -> None:
+    """The worker whose run ends leaves immediately. The server must notify the waiting worker of the free slot."""
     await queue.set_global_concurrency(1)
     gate = Gate()
     leaving = worker_of(queue, gate)
@@ -294,7 +294,7 @@ async def test_room_under_the_queues_concurrency_wakes_another_worker(queue: Any
 
 
 @each_kind
-async def test_rate_limited_until_an_instant_wakes_then(queue: AnyQueue, kind: str) -> None:
+async def test_the_end_of_a_rate_limit_wakes_a_worker(queue: AnyQueue, kind: str) -> None:
     async def once(job: AnyJob) -> Any:
         if job.fence == 1:
             raise RateLimited(0.15)
@@ -305,7 +305,7 @@ async def test_rate_limited_until_an_instant_wakes_then(queue: AnyQueue, kind: s
         assert sorted([await job.result(5) for job in jobs]) == [0, 1, 2]
 
 
-async def test_the_holder_of_the_timer_of_a_limit_may_go(queue: AnyQueue) -> None:
+async def test_the_worker_with_the_timer_of_a_limit_may_leave(queue: AnyQueue) -> None:
     await queue.set_key_limits("k", rate_limit=RateLimit(1, 0.5))
     workers = [worker_of(queue, echo) for _ in range(3)]
     for worker in workers:
@@ -319,7 +319,7 @@ async def test_the_holder_of_the_timer_of_a_limit_may_go(queue: AnyQueue) -> Non
     await workers[2].close()
 
 
-async def test_the_holder_of_the_timer_of_the_gate_may_go(queue: AnyQueue) -> None:
+async def test_the_worker_with_the_timer_of_the_gate_may_leave(queue: AnyQueue) -> None:
     await queue.set_global_rate_limit(RateLimit(1, 0.5))
     workers = [worker_of(queue, echo) for _ in range(3)]
     for worker in workers:
@@ -335,7 +335,7 @@ async def test_the_holder_of_the_timer_of_the_gate_may_go(queue: AnyQueue) -> No
 
 
 async def test_an_idle_queue_with_limits_makes_no_calls(storage: Storage, name: str) -> None:
-    """No fixed tick: between two instants at which something can start nobody asks."""
+    """A worker has no fixed tick. It does not poll between two times at which a job can start."""
     relay = Relay(storage)
     async with Queue[Any, Any](name, relay) as queue:
         await queue.set_key_limits("k", rate_limit=RateLimit(1, 3_600))
@@ -373,7 +373,7 @@ async def test_one_job_wakes_one_worker(storage: Storage, name: str, place: Plac
 
 
 @each_kind
-async def test_a_burst_starves_nobody(queue: AnyQueue, kind: str) -> None:
+async def test_a_burst_of_jobs_starves_no_worker(queue: AnyQueue, kind: str) -> None:
     workers = [worker_of(queue, echo, concurrency=3) for _ in range(3)]
     for worker in workers:
         await worker.start()
@@ -389,13 +389,13 @@ async def test_a_burst_starves_nobody(queue: AnyQueue, kind: str) -> None:
 
 
 async def close_by_rate(queue: AnyQueue) -> None:
-    """One start used up the window of the queue."""
+    """Use up the window of the queue with one start."""
     await queue.set_global_rate_limit(RateLimit(1, 3_600))
     await (await queue.add("n", "first")).result(5)
 
 
 async def close_by_gate(queue: AnyQueue) -> None:
-    """A handler said that nothing may start for a while."""
+    """Close the gate of the queue by a handler."""
     job = await queue.add("n", "rate-limited")
     async with asyncio.timeout(5):
         while job.state not in ("waiting", "completed") or not job.fence:
@@ -403,7 +403,7 @@ async def close_by_gate(queue: AnyQueue) -> None:
 
 
 async def close_by_concurrency(queue: AnyQueue) -> None:
-    """As many run as may."""
+    """Run as many jobs as permitted."""
     await queue.set_global_concurrency(1)
     job = await queue.add("n", "long")
     async with asyncio.timeout(5):
@@ -417,8 +417,12 @@ CLOSINGS = {"rate": close_by_rate, "gate": close_by_gate, "concurrency": close_b
 
 @pytest.mark.parametrize("way", CLOSINGS)
 @each_kind
-async def test_regression_adds_to_a_closed_queue_wake_nobody(storage: Storage, name: str, way: str, kind: str) -> None:
-    """But for the one that sets its timer to the opening; and once it opens, all that may start are woken."""
+async def test_regression_adds_to_a_closed_queue_wake_no_worker(
+    storage: Storage, name: str, way: str, kind: str
+) -> None:
+    """Except the worker that sets its timer to the opening. When the queue opens, a worker wakes for each job that
+    may start.
+    """
     loop, gate, done = asyncio.get_running_loop(), asyncio.Event(), asyncio.Queue[Any]()
     opens: list[float] = []
 
@@ -442,7 +446,7 @@ async def test_regression_adds_to_a_closed_queue_wake_nobody(storage: Storage, n
             await queue.add("n", number, **KINDS[kind])
         await relay.quiet(queue)
         claims = relay.calls.count("settleAndClaim")
-        # A gate opens by itself, and a host that stood still so long has seen that.
+        # The gate opens by itself, and a pausing host may have passed that time.
         assert claims <= 2 or (opens and loop.time() > opens[0])
         gate.set()
         await queue.set_global_concurrency(None)

@@ -1,4 +1,4 @@
-"""The outbox: what is on its way to another queue survives every crash and arrives once, whoever relays it."""
+"""The outbox: jobs on their way to another queue survive every crash and arrive once, whichever process relays them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.support.stores import Place, endpoint_of
 
 
 class Crash(BaseException):
-    """The end of a process, as far as the code in it can tell."""
+    """Stands for the end of a process."""
 
 
 @pytest.fixture
 async def dead(storage: Storage, name: str) -> AsyncIterator[AnyQueue]:
-    """The target."""
+    """Return the target queue."""
     async with Queue[Any, Any](f"{name}-dead", storage) as opened:
         yield opened
 
@@ -48,7 +48,7 @@ def disarmed() -> Iterator[None]:
 
 
 async def post(queue: AnyQueue, dead: AnyQueue, hands: Hands, count: int, *, data: Any = None) -> None:
-    """Fail so many jobs, and relay nothing."""
+    """Fail this many jobs and relay nothing."""
     await queue.set_dead_letter_queue(dead.name)
     await queue.add_bulk([("n", number if data is None else data) for number in range(count)])
     while holds := await hands.claim(count):
@@ -57,7 +57,7 @@ async def post(queue: AnyQueue, dead: AnyQueue, hands: Hands, count: int, *, dat
 
 
 def outbox_of(queue: AnyQueue, holder: str, storage: Storage | None = None) -> Outbox:
-    """The outbox of a queue as one process sees it."""
+    """Return the outbox of a queue as one process sees it."""
     client = QueueClient(queue.name, storage or queue.storage, prefix="glide", mode=None)
     return Outbox(client, holder)
 
@@ -67,7 +67,7 @@ async def waiting_data(dead: AnyQueue) -> list[Any]:
 
 
 async def filled(dead: AnyQueue) -> None:
-    """Wait until something has come."""
+    """Wait until a job has arrived."""
     async with asyncio.timeout(PATIENCE):
         while True:
             if await dead.count():
@@ -76,7 +76,7 @@ async def filled(dead: AnyQueue) -> None:
 
 
 async def pass_time(queue: AnyQueue, place: Place) -> None:
-    """Let the hold of whoever relays run out."""
+    """Let the relayer's turn expire."""
     await place.ask("HDEL", f"glide:{{{queue.name}}}:meta", "relaying")
 
 
@@ -85,7 +85,7 @@ async def posted(queue: AnyQueue, place: Place) -> object:
 
 
 @pytest.mark.everywhere
-async def test_what_was_posted_arrives_once_and_in_order(
+async def test_posted_jobs_arrive_once_and_in_order(
     queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
 ) -> None:
     await post(queue, dead, hands, 230)
@@ -97,7 +97,7 @@ async def test_what_was_posted_arrives_once_and_in_order(
 
 
 @pytest.mark.parametrize("point", ["relay.before_deliver", "relay.after_deliver"])
-async def test_a_relay_that_dies_leaves_it_to_the_next(
+async def test_the_next_process_continues_after_a_relayer_died(
     queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands, point: str
 ) -> None:
     await post(queue, dead, hands, 130)
@@ -110,7 +110,7 @@ async def test_a_relay_that_dies_leaves_it_to_the_next(
         await outbox_of(queue, "dying").relay()
     failpoints.disarm()
     assert await posted(queue, place) == 130
-    # The dead one holds the outbox for a while.
+    # The dead process still has its turn for a while.
     await outbox_of(queue, "next").relay()
     assert await posted(queue, place) == 130
     await pass_time(queue, place)
@@ -119,7 +119,7 @@ async def test_a_relay_that_dies_leaves_it_to_the_next(
     assert await posted(queue, place) == 0
 
 
-async def test_what_has_come_and_gone_does_not_come_again(
+async def test_a_delivered_job_that_was_removed_does_not_arrive_again(
     queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
 ) -> None:
     await post(queue, dead, hands, 3)
@@ -158,7 +158,7 @@ async def test_only_one_relays_at_a_time(queue: AnyQueue, dead: AnyQueue, hands:
     assert await waiting_data(dead) == list(range(150))
 
 
-async def test_two_that_relay_at_once_add_nothing_twice(
+async def test_two_concurrent_relayers_add_nothing_twice(
     queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
 ) -> None:
     await post(queue, dead, hands, 150)
@@ -173,7 +173,7 @@ async def test_two_that_relay_at_once_add_nothing_twice(
     slow.before_call = pause
     first = asyncio.create_task(outbox_of(queue, "first", slow).relay())
     await soon(held.wait())
-    # It stays away for longer than it may hold the outbox, and another one relays everything.
+    # The first one pauses for longer than its turn, and another one relays everything.
     await pass_time(queue, place)
     await outbox_of(queue, "second").relay()
     assert await waiting_data(dead) == list(range(150))
@@ -190,7 +190,7 @@ async def test_large_entries_are_read_in_steps(queue: AnyQueue, dead: AnyQueue, 
     assert await dead.count() == 9
 
 
-async def test_a_target_that_cannot_be_used_holds_up_no_other(
+async def test_an_unusable_target_does_not_block_others(
     queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
 ) -> None:
     foreign = f"{queue.name}-foreign"
@@ -206,7 +206,7 @@ async def test_a_target_that_cannot_be_used_holds_up_no_other(
     async with worker_of(queue, echo, lock_duration=1) as worker:
         errors = Heard(worker, "error")
         assert isinstance((await errors.next())[0], IncompatibleQueueError)
-        # Once it can be used, what was kept for it arrives.
+        # The jobs for it arrive once it can be used.
         await place.ask("DEL", f"glide:{{{foreign}}}:meta")
         async with Queue[Any, Any](foreign, queue.storage) as mended:
             await filled(mended)
@@ -227,12 +227,12 @@ async def test_a_target_is_tried_once_in_a_pass(queue: AnyQueue, place: Place, h
     assert await waiting_data(foreign) == list(range(250))
 
 
-async def test_an_outbox_that_was_emptied_gives_no_entry_again(
+async def test_an_emptied_outbox_reuses_no_entry_id(
     queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
 ) -> None:
     await post(queue, dead, hands, 1)
     await outbox_of(queue, "a").relay()
-    # As if the clock had been set back by an hour since: the target knows the entries of that hour.
+    # As if the clock had been set back by an hour: the target knows the entries of that hour.
     key = f"glide:{{{queue.name}}}:meta"
     last = await place.ask("HGET", key, "outbox_last")
     assert isinstance(last, bytes)
@@ -248,7 +248,7 @@ async def test_a_burst_of_small_moves_loses_none(queue: AnyQueue, dead: AnyQueue
     async def fail(job: AnyJob) -> None:
         raise ValueError
 
-    # The outbox is emptied over and over, also within one millisecond.
+    # The outbox becomes empty repeatedly, even within one millisecond.
     workers = [worker_of(queue, fail, concurrency=2, dead_letter_queue=dead.name) for _ in range(3)]
     for worker in workers:
         await worker.start()
@@ -270,11 +270,11 @@ async def entries(queue: AnyQueue, place: Place) -> list[str]:
     return [row[0].decode() for row in cast("list[list[bytes]]", found)]
 
 
-async def test_a_worker_relays_at_once(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_worker_relays_immediately(queue: AnyQueue, dead: AnyQueue) -> None:
     async def fail(job: AnyJob) -> None:
         raise ValueError
 
-    # Sweeps tell it too, but they are a second apart: five jobs one after the other would take them four.
+    # Sweeps also start a relay, but one second apart: they would take four seconds for five jobs.
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with worker_of(queue, fail, lock_duration=3600, dead_letter_queue=dead.name):
@@ -285,7 +285,7 @@ async def test_a_worker_relays_at_once(queue: AnyQueue, dead: AnyQueue) -> None:
     assert loop.time() - began < 4
 
 
-async def test_a_job_is_delivered_under_a_token_once(dead: AnyQueue) -> None:
+async def test_a_job_is_delivered_once_per_token(dead: AnyQueue) -> None:
     functions = QueueClient(dead.name, dead.storage, prefix="glide", mode=None).functions
     one = Delivery("t1", b"one", b"n", b"\x01", b"", b"", b"")
     assert await functions.deliver_jobs([one, one]) == {1: "seen"}
@@ -298,7 +298,7 @@ async def test_a_job_is_delivered_under_a_token_once(dead: AnyQueue) -> None:
 
 @asynccontextmanager
 async def bounded(*bounds: tuple[str, str]) -> AsyncGenerator[tuple[AnyQueue, AnyQueue, Hands, Place]]:
-    """A queue, its dead-letter queue and its worker's hands, on a library with smaller bounds."""
+    """A queue, its dead-letter queue and a fake worker, on a library with smaller bounds."""
     text = shipped().text
     for old, new in bounds:
         assert text.count(old) == 1, old
@@ -328,10 +328,10 @@ async def test_a_dead_letter_queue_keeps_the_newest() -> None:
         assert await dead.check() == []
 
 
-async def test_an_outbox_that_is_full_takes_nothing_more() -> None:
+async def test_a_full_outbox_accepts_nothing_more() -> None:
     async with bounded(("local MOST = 100000", "local MOST = 5")) as (queue, dead, hands, place):
         await post(queue, dead, hands, 8)
         await hands.leave()
         assert await posted(queue, place) == 5
-        # They are dead letters of the queue itself all the same.
+        # They are still dead letters of the queue itself.
         assert len(await queue.get_dead_letter_jobs()) == 8

@@ -1,4 +1,4 @@
-"""Pausing: nothing is claimed, whatever runs goes on, and resuming starts at once."""
+"""Pausing stops claims, and active jobs continue. Resuming starts jobs immediately."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.helpers import (
 
 
 @pytest.mark.everywhere
-async def test_a_paused_queue_lets_nothing_start(queue: AnyQueue) -> None:
+async def test_a_paused_queue_starts_nothing(queue: AnyQueue) -> None:
     assert await queue.is_paused() is False
     await queue.pause()
     await queue.pause()
@@ -41,7 +41,7 @@ async def test_a_paused_queue_lets_nothing_start(queue: AnyQueue) -> None:
     assert [event.kind for event in await history(queue)].count("paused") == 1
 
 
-async def test_what_runs_ends_and_nothing_follows_it(queue: AnyQueue) -> None:
+async def test_active_jobs_end_and_no_other_follows(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate) as worker:
         completed = Heard(worker, "completed")
@@ -69,11 +69,11 @@ async def test_a_pause_outlives_workers_and_clients(storage: Storage, queue: Any
 
 
 async def worker_settled(worker: Any) -> None:
-    """Wait until a worker has asked for jobs."""
+    """Wait until a worker has made a claim."""
     await until(lambda: worker.last_seen is not None)
 
 
-async def test_resuming_starts_as_many_as_there_is_work_for(queue: AnyQueue) -> None:
+async def test_resuming_wakes_a_worker_for_each_waiting_job(queue: AnyQueue) -> None:
     gate = Gate()
     workers = [worker_of(queue, gate, concurrency=2) for _ in range(4)]
     for worker in workers:
@@ -88,7 +88,7 @@ async def test_resuming_starts_as_many_as_there_is_work_for(queue: AnyQueue) -> 
         await worker.close()
 
 
-async def test_delayed_jobs_come_due_in_a_pause_and_start_after_it(queue: AnyQueue) -> None:
+async def test_jobs_due_during_a_pause_start_after_it(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
         due = await queue.add("n", 1, delay=0.05)
         await queue.pause()
@@ -100,7 +100,7 @@ async def test_delayed_jobs_come_due_in_a_pause_and_start_after_it(queue: AnyQue
 
 
 @pytest.mark.everywhere
-async def test_a_delayed_job_becomes_due_in_a_pause(queue: AnyQueue) -> None:
+async def test_a_delayed_job_becomes_due_during_a_pause(queue: AnyQueue) -> None:
     async with worker_of(queue, echo, poll_interval=60), listening(queue) as events:
         early = await queue.add("n", 1, delay=0.1)
         await queue.pause()

@@ -1,4 +1,4 @@
-"""Entry points: run until stopped, signals, and several workers that share one shutdown."""
+"""Entry points: running until stopped, signals, and several workers with one shutdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.stores import Place
 
 
 class NeverReady(InlineExecutor):
-    """An executor whose start waits for ever, or raises."""
+    """An executor whose start waits for ever or raises."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.entered, self.left = asyncio.Event(), asyncio.Event()
@@ -34,7 +34,7 @@ class NeverReady(InlineExecutor):
             self.left.set()
 
 
-async def test_running_until_stopped(queue: AnyQueue) -> None:
+async def test_a_worker_runs_until_stopped(queue: AnyQueue) -> None:
     worker = worker_of(queue, echo)
     running = asyncio.create_task(worker.run())
     assert await queue.add_and_wait("n", 1, wait_timeout=10) == 1
@@ -42,14 +42,14 @@ async def test_running_until_stopped(queue: AnyQueue) -> None:
     await soon(running)
 
 
-async def test_a_stop_that_came_before_the_start(queue: AnyQueue) -> None:
+async def test_a_stop_before_the_start_takes_effect(queue: AnyQueue) -> None:
     job, worker = await queue.add("n"), worker_of(queue, echo)
     worker.stop()
     await soon(worker.run())
     assert await job.get_state() == "waiting"
 
 
-async def test_a_start_that_is_stopped_leaves_no_worker_behind(queue: AnyQueue) -> None:
+async def test_a_stopped_start_leaves_no_worker_behind(queue: AnyQueue) -> None:
     for moments in range(120):
         worker = worker_of(queue, echo)
         running = asyncio.create_task(worker.run())
@@ -61,7 +61,7 @@ async def test_a_start_that_is_stopped_leaves_no_worker_behind(queue: AnyQueue) 
 
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["worker", "pool"])
-async def test_a_stop_ends_a_start_that_takes_long(queue: AnyQueue, pooled: bool) -> None:
+async def test_a_stop_ends_a_slow_start(queue: AnyQueue, pooled: bool) -> None:
     executor = NeverReady()
     worker = worker_of(queue, echo, executor=executor)
     runs = WorkerPool([worker], handle_signals=False) if pooled else worker
@@ -74,7 +74,7 @@ async def test_a_stop_ends_a_start_that_takes_long(queue: AnyQueue, pooled: bool
 
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["worker", "pool"])
-async def test_what_was_closed_does_not_run_again(queue: AnyQueue, pooled: bool) -> None:
+async def test_a_closed_worker_does_not_run_again(queue: AnyQueue, pooled: bool) -> None:
     worker = worker_of(queue, echo)
     runs = WorkerPool([worker], handle_signals=False) if pooled else worker
     await runs.close()
@@ -82,13 +82,13 @@ async def test_what_was_closed_does_not_run_again(queue: AnyQueue, pooled: bool)
         await soon(runs.run())
 
 
-async def test_a_timeout_of_the_start_is_no_stop(queue: AnyQueue) -> None:
+async def test_a_timeout_of_the_start_is_not_a_stop(queue: AnyQueue) -> None:
     executor = NeverReady(TimeoutError("too long"))
     with pytest.raises(TimeoutError, match="too long"):
         await soon(worker_of(queue, echo, executor=executor).run())
 
 
-async def test_cancelling_run_shuts_down_in_order(queue: AnyQueue) -> None:
+async def test_cancelling_run_shuts_down_gracefully(queue: AnyQueue) -> None:
     gate = Gate()
     worker = worker_of(queue, gate, shutdown_timeout=0)
     running = asyncio.create_task(worker.run())
@@ -146,7 +146,7 @@ async def test_a_pool_has_one_shutdown_for_all(queue: AnyQueue) -> None:
     assert (await queue.get_job_counts())["completed"] == 3
 
 
-async def test_a_pool_of_bursts(queue: AnyQueue) -> None:
+async def test_a_pool_runs_bursts(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number) for number in range(50)])
     pool = WorkerPool([worker_of(queue, echo) for _ in range(3)], handle_signals=False)
     await soon(pool.run(until_empty=True))
@@ -162,7 +162,7 @@ async def test_a_pool_can_be_stopped(queue: AnyQueue) -> None:
     await pool.close()
 
 
-async def test_a_worker_that_cannot_start_takes_the_others_with_it(queue: AnyQueue, place: Place) -> None:
+async def test_a_worker_that_cannot_start_ends_the_others(queue: AnyQueue, place: Place) -> None:
     key = f"glide:{{{queue.name}-foreign}}:meta"
     await place.ask("SET", key, "ours")
     try:

@@ -1,4 +1,4 @@
-"""Priorities: 0 before all others, then 1 before 2, in order of arrival inside one level, wherever a job comes from."""
+"""Priorities: 0 goes first, then 1 before 2, in order of arrival inside one priority, for every origin of a job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, t
 
 
 async def order_of_runs(queue: AnyQueue) -> list[Any]:
-    """Run all that can start, one after the other; answers their data in order."""
+    """Run all jobs that can start, one after the other; return their data in order."""
     seen: list[Any] = []
 
     async def note(job: AnyJob) -> None:
@@ -24,8 +24,8 @@ async def order_of_runs(queue: AnyQueue) -> list[Any]:
 
 
 @pytest.mark.everywhere
-async def test_lower_numbers_first_and_arrival_inside_one(queue: AnyQueue) -> None:
-    """Ids that sort otherwise as text than as numbers, and enough of them."""
+async def test_lower_numbers_go_first_and_equal_ones_in_order_of_arrival(queue: AnyQueue) -> None:
+    """The ids sort differently as text than as numbers, and there are enough of them."""
     for number in range(12):
         await queue.add("n", (2, number), priority=2)
     await queue.add_bulk([("n", (1, number), JobOptions(priority=1)) for number in range(12)])
@@ -42,14 +42,14 @@ async def test_lower_numbers_first_and_arrival_inside_one(queue: AnyQueue) -> No
     ]
 
 
-async def test_ids_do_not_decide(queue: AnyQueue) -> None:
+async def test_ids_do_not_affect_the_order(queue: AnyQueue) -> None:
     ids = ["z", "10", "a", "9", "000", "b b"]
     for job_id in ids:
         await queue.add("n", job_id, priority=3, job_id=job_id)
     assert await order_of_runs(queue) == ids
 
 
-async def test_thousands_of_one_level_keep_their_order(queue: AnyQueue) -> None:
+async def test_thousands_of_jobs_of_one_priority_keep_their_order(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number, JobOptions(priority=1)) for number in range(2_500)])
     seen: list[int] = []
 
@@ -61,7 +61,7 @@ async def test_thousands_of_one_level_keep_their_order(queue: AnyQueue) -> None:
 
 
 async def test_priority_zero_goes_first_every_time(queue: AnyQueue) -> None:
-    """As long as a plain job can start, a prioritized one does not."""
+    """A prioritized job does not start as long as a plain job can."""
     gate = Gate()
     await queue.add("n", "urgent", priority=1)
     async with worker_of(queue, gate):
@@ -74,7 +74,7 @@ async def test_priority_zero_goes_first_every_time(queue: AnyQueue) -> None:
         assert [(await gate.running()).data for _ in range(6)] == ["z0", "z1", "z2", "p0", "p1", "p2"]
 
 
-async def test_what_is_seen_of_a_prioritized_job(queue: AnyQueue) -> None:
+async def test_a_prioritized_job_shows_its_option_and_state(queue: AnyQueue) -> None:
     low = await queue.add("n", 9, priority=9)
     high = await queue.add("n", 1, priority=1)
     plain = await queue.add("n", 0)
@@ -113,7 +113,7 @@ async def test_a_retry_waits_by_its_priority_again(queue: AnyQueue) -> None:
     assert seen == ["a", "b", "a", "c"]
 
 
-async def test_a_job_handed_back_goes_before_all(timed: Timed) -> None:
+async def test_a_released_job_goes_first(timed: Timed) -> None:
     await timed.queue.add("low", priority=5)
     [hold] = await timed.hands.claim()
     await timed.queue.add("plain")
@@ -125,7 +125,7 @@ async def test_a_job_handed_back_goes_before_all(timed: Timed) -> None:
     await timed.hands.leave()
 
 
-async def test_stalled_jobs_come_back_in_their_order(timed: Timed) -> None:
+async def test_stalled_jobs_are_reclaimed_in_their_order(timed: Timed) -> None:
     for name in ("a", "b", "c"):
         await timed.queue.add(name, priority=3)
     holds = await timed.hands.claim(3)
@@ -144,7 +144,7 @@ async def test_a_delayed_job_waits_by_its_priority_once_it_is_due(timed: Timed) 
 
 
 async def test_regression_priority_inversion_across_promotion_batches(timed: Timed) -> None:
-    """What was promoted earlier does not go first because of it."""
+    """A job that was promoted earlier must not go first for that reason."""
     for number in range(5):
         await timed.queue.add(f"low{number}", delay=10, priority=9)
     await timed.queue.add("high", delay=60, priority=1)
@@ -155,7 +155,7 @@ async def test_regression_priority_inversion_across_promotion_batches(timed: Tim
 
 
 async def test_regression_priority_inversion_inside_a_large_promotion(timed: Timed) -> None:
-    """More jobs came due than one call promotes, the most urgent of them last."""
+    """More jobs become due than one call promotes, the most urgent of them last."""
     jobs = [("low", number, JobOptions(delay=10 + number / 1000, priority=9)) for number in range(900)]
     await timed.queue.add_bulk([*jobs, ("high", 0, JobOptions(delay=12, priority=1))])
     await timed.clock.advance(HOUR)
@@ -166,7 +166,7 @@ async def test_regression_priority_inversion_inside_a_large_promotion(timed: Tim
 
 
 async def test_regression_equal_due_times_sort_by_arrival(timed: Timed) -> None:
-    """Ids as text would say 1, 10, 11, 12, 2."""
+    """Ids as text would sort 1, 10, 11, 12, 2."""
     at = datetime.now(UTC) + timedelta(minutes=10)
     for number in range(12):
         await timed.queue.add(f"p{number}", at=at, priority=4)
@@ -176,8 +176,8 @@ async def test_regression_equal_due_times_sort_by_arrival(timed: Timed) -> None:
     assert await timed.run() == [f"n{number}" for number in range(12)] + [f"p{number}" for number in range(12)]
 
 
-async def test_regression_a_later_due_time_masks_no_earlier_one(queue: AnyQueue) -> None:
-    """The next instant to wake at is that of all kinds of jobs together."""
+async def test_regression_a_later_due_time_does_not_mask_an_earlier_one(queue: AnyQueue) -> None:
+    """The next wake time is the earliest of all kinds of jobs."""
     async with worker_of(queue, echo) as worker:
         await queue.add("n", 0, delay=3_600)
         assert await (await queue.add("n", 1, delay=0.1, priority=5)).result(5) == 1
@@ -195,11 +195,11 @@ async def test_never_early_by_the_servers_clock(queue: AnyQueue, options: dict[s
             assert job.processed_at is not None
             assert job.created_at is not None
             early = timedelta(milliseconds=round(20 + number * 2)) - (job.processed_at - job.created_at)
-            assert early <= timedelta(0), f"job {number} started {early} early"
+            assert early <= timedelta(0), f"job {number} started {early} before its due time"
 
 
 @pytest.mark.parametrize("options", [{}, {"priority": 3}, {"lifo": True}, {"key": "k"}], ids=str)
-async def test_an_hour_before_it_is_due_nothing_starts(timed: Timed, options: dict[str, Any]) -> None:
+async def test_nothing_starts_an_hour_before_it_is_due(timed: Timed, options: dict[str, Any]) -> None:
     await timed.queue.add("n", delay=2 * 3_600, **options)
     await timed.clock.advance(HOUR)
     assert await timed.names() == []

@@ -1,4 +1,6 @@
-"""Writes that ask by id first: what a probe counts, what it leaves to the add, and that each row counts once."""
+"""Writes that first ask by id: the rows that a probe counts, the rows that it leaves to the add, and one count per
+row.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ async def counters(functions: Functions, write_id: str) -> tuple[int, int, int]:
 
 
 @pytest.mark.everywhere
-async def test_what_is_known_is_counted_and_what_is_not_is_told(queue: AnyQueue, functions: Functions) -> None:
+async def test_known_ids_are_counted_and_unknown_ones_are_returned(queue: AnyQueue, functions: Functions) -> None:
     await queue.add("n", 1, job_id="foreign")
     await functions.open_write("w", "t", HOUR)
     await functions.add_to_write("w", "t", rows("mine"))
@@ -47,14 +49,14 @@ async def test_a_duplicate_is_remembered_as_if_it_had_been_sent(queue: AnyQueue,
     assert (await functions.probe_write("w", "t", ["a"])) == ProbeReply(1, 0, [])
 
 
-async def test_jobs_that_ran_and_went_are_replayed(queue: AnyQueue, functions: Functions) -> None:
+async def test_rows_of_removed_jobs_count_as_replayed(queue: AnyQueue, functions: Functions) -> None:
     await functions.open_write("w", "t", HOUR)
     await functions.add_to_write("w", "t", rows("a"))
     await queue.remove("a")
     assert await functions.probe_write("w", "t", ["a", "b"]) == ProbeReply(1, 0, [1])
 
 
-async def test_an_id_that_comes_twice_counts_as_in_an_add(queue: AnyQueue, functions: Functions) -> None:
+async def test_an_id_that_occurs_twice_counts_as_in_an_add(queue: AnyQueue, functions: Functions) -> None:
     await queue.add("n", 1, job_id="a")
     await functions.open_write("w", "t", HOUR)
     assert await functions.probe_write("w", "t", ["a", "b", "a", "b"]) == ProbeReply(1, 1, [1, 3])
@@ -63,7 +65,7 @@ async def test_an_id_that_comes_twice_counts_as_in_an_add(queue: AnyQueue, funct
 
 
 @pytest.mark.parametrize("ttl", [0, HOUR])
-async def test_duplicates_that_are_to_be_told_are_left_to_the_add(
+async def test_duplicates_that_must_be_reported_are_left_to_the_add(
     queue: AnyQueue, functions: Functions, ttl: int
 ) -> None:
     await queue.add("n", 1, job_id="a")
@@ -74,7 +76,9 @@ async def test_duplicates_that_are_to_be_told_are_left_to_the_add(
     assert (await functions.add_to_write("w", "t", rows("a"), duplicates="report")).first_duplicate == "a"
 
 
-async def test_without_a_ledger_only_the_records_tell(queue: AnyQueue, functions: Functions, place: Place) -> None:
+async def test_without_a_ledger_only_the_records_are_checked(
+    queue: AnyQueue, functions: Functions, place: Place
+) -> None:
     await functions.open_write("w", "t", 0)
     await functions.add_to_write("w", "t", rows("a"))
     assert await functions.probe_write("w", "t", ["a", "b"]) == ProbeReply(0, 1, [1])
@@ -83,7 +87,7 @@ async def test_without_a_ledger_only_the_records_tell(queue: AnyQueue, functions
     assert not [key for key in await place.keys() if ":written:" in key]
 
 
-async def test_a_job_whose_time_to_live_is_over_is_left_to_the_add(timed: Timed) -> None:
+async def test_an_expired_job_is_left_to_the_add(timed: Timed) -> None:
     queue = timed.queue
     await queue.add("n", 1, job_id="a", result_ttl=60)
     await worker_of(queue, echo).run(until_empty=True)
@@ -97,7 +101,7 @@ async def test_a_job_whose_time_to_live_is_over_is_left_to_the_add(timed: Timed)
     assert (await functions.add_to_write("w", "t", rows("a"))).inserted == 1
 
 
-async def test_duplicates_that_are_only_counted_are_forgotten(queue: AnyQueue, functions: Functions) -> None:
+async def test_duplicates_that_are_only_counted_are_not_stored(queue: AnyQueue, functions: Functions) -> None:
     await queue.add("n", 1, job_id="a")
     await functions.open_write("w", "t", HOUR)
     assert await functions.probe_write("w", "t", ["a", "a"], duplicates="count") == ProbeReply(1, 1, [])
@@ -111,7 +115,7 @@ async def test_duplicates_that_are_only_counted_are_forgotten(queue: AnyQueue, f
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("state", ["aborted", "committed", "taken over"])
-async def test_a_write_that_is_not_open_is_not_counted_in(functions: Functions, state: str) -> None:
+async def test_a_write_that_is_not_open_is_not_counted(functions: Functions, state: str) -> None:
     await functions.open_write("w", "t", HOUR)
     if state == "taken over":
         await functions.open_write("w", "another", HOUR)
@@ -140,8 +144,8 @@ async def test_a_repeated_call_counts_once(queue: AnyQueue, functions: Functions
     assert await counters(functions, "w") == (0, 0, 1)
 
 
-async def test_each_row_counts_once_beside_another_writer(queue: AnyQueue, functions: Functions) -> None:
-    """Between a probe and its add another writer takes ids."""
+async def test_each_row_counts_once_next_to_another_writer(queue: AnyQueue, functions: Functions) -> None:
+    """Another writer takes ids between a probe and its add."""
     for name in ("w1", "w2"):
         await functions.open_write(name, "t", HOUR)
     ids = [f"j{n}" for n in range(400)]

@@ -1,4 +1,4 @@
-"""Limits of the whole queue: running jobs, starts in a window, and the gate that RateLimited closes."""
+"""Limits of the whole queue: active jobs, starts in a window, and the gate that RateLimited closes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: dict[str, dict[str, Any]] = {"plain": {}, "lifo": {"lifo": True}, "priori
 
 
 async def fill(queue: AnyQueue, count: int, **options: Any) -> list[AnyJob]:
-    """Add so many jobs, named by their number."""
+    """Add this many jobs, named by their number."""
     return await queue.add_bulk([(str(number), number, JobOptions(**options)) for number in range(count)])
 
 
@@ -27,7 +27,7 @@ async def fill(queue: AnyQueue, count: int, **options: Any) -> list[AnyJob]:
 
 
 @pytest.mark.everywhere
-async def test_never_more_at_once_on_all_workers_together(queue: AnyQueue) -> None:
+async def test_all_workers_together_never_exceed_the_concurrency(queue: AnyQueue) -> None:
     await queue.set_global_concurrency(3)
     assert await queue.get_global_concurrency() == 3
     running = most = 0
@@ -54,7 +54,7 @@ async def test_never_more_at_once_on_all_workers_together(queue: AnyQueue) -> No
 
 
 @pytest.mark.parametrize("options", [{}, {"lifo": True}, {"priority": 3}, {"key": "k"}], ids=str)
-async def test_regression_it_holds_for_every_kind(timed: Timed, options: dict[str, Any]) -> None:
+async def test_regression_the_limit_applies_to_every_kind(timed: Timed, options: dict[str, Any]) -> None:
     await timed.queue.set_key_limits(None, concurrency=100)
     await timed.queue.set_global_concurrency(2)
     await fill(timed.queue, 6, **options)
@@ -66,7 +66,7 @@ async def test_regression_it_holds_for_every_kind(timed: Timed, options: dict[st
     await timed.hands.leave()
 
 
-async def test_it_is_changed_at_run_time(queue: AnyQueue) -> None:
+async def test_the_limit_can_be_changed_at_run_time(queue: AnyQueue) -> None:
     gate = Gate()
     await queue.set_global_concurrency(1)
     await fill(queue, 6)
@@ -84,7 +84,7 @@ async def test_it_is_changed_at_run_time(queue: AnyQueue) -> None:
     assert await queue.get_global_concurrency() is None
 
 
-async def test_a_lowered_limit_lets_running_jobs_end(timed: Timed) -> None:
+async def test_a_lowered_limit_lets_active_jobs_end(timed: Timed) -> None:
     await fill(timed.queue, 6)
     holds = await timed.hands.claim(4)
     await timed.queue.set_global_concurrency(2)
@@ -98,8 +98,8 @@ async def test_a_lowered_limit_lets_running_jobs_end(timed: Timed) -> None:
 
 @pytest.mark.untidy
 @pytest.mark.parametrize("way", ["settled", "stalled for good", "stalled", "removed", "handed back", "revoked"])
-async def test_regression_room_that_a_lost_run_leaves_is_told(timed: Timed, way: str) -> None:
-    """Another, idle worker is woken, without a poll, when a run of one that is gone ends."""
+async def test_regression_the_end_of_a_lost_run_wakes_a_worker(timed: Timed, way: str) -> None:
+    """When the run of a dead worker ends, another, idle worker wakes without a poll."""
     await timed.queue.set_global_concurrency(1)
     [job, *_] = await fill(timed.queue, 2)
     [hold] = await timed.hands.claim()
@@ -143,7 +143,7 @@ async def test_a_window_limits_starts_of_all_kinds(timed: Timed) -> None:
     assert await timed.run() == []
 
 
-async def test_regression_no_window_of_that_length_passes_double(timed: Timed) -> None:
+async def test_regression_no_window_has_twice_the_permitted_starts(timed: Timed) -> None:
     await timed.queue.set_global_rate_limit(RateLimit(10, 60))
     await fill(timed.queue, 200)
     starts: list[int] = []
@@ -155,7 +155,7 @@ async def test_regression_no_window_of_that_length_passes_double(timed: Timed) -
     assert len(starts) >= 45
 
 
-async def test_a_window_is_changed_at_run_time(timed: Timed) -> None:
+async def test_a_window_can_be_changed_at_run_time(timed: Timed) -> None:
     await timed.queue.set_global_rate_limit(RateLimit(1, 3_600))
     await fill(timed.queue, 10)
     assert await timed.run() == ["0"]
@@ -170,7 +170,7 @@ async def test_a_window_is_changed_at_run_time(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize(("most", "left"), [(10, 0), (12, 2), (5, 0)])
-async def test_regression_a_longer_window_knows_the_starts_before_it(timed: Timed, most: int, left: int) -> None:
+async def test_regression_a_longer_window_includes_the_starts_before_it(timed: Timed, most: int, left: int) -> None:
     await timed.queue.set_global_rate_limit(RateLimit(5, 10))
     await fill(timed.queue, 30)
     for _ in range(2):
@@ -180,12 +180,12 @@ async def test_regression_a_longer_window_knows_the_starts_before_it(timed: Time
     assert len(await timed.run()) == left
     await timed.clock.advance(39 * SECOND)
     assert len(await timed.run()) == min(5, most - left - 5)
-    # While it is empty nothing is forgotten either.
+    # Nothing is forgotten while the queue is empty either.
     lifetime = (await timed.place.lifetimes([f"{timed.hands.base}:rate"]))[f"{timed.hands.base}:rate"]
     assert lifetime > HOUR
 
 
-async def test_a_window_that_was_lowered_for_a_while_forgets_nothing(timed: Timed) -> None:
+async def test_a_temporarily_lowered_window_forgets_no_start(timed: Timed) -> None:
     await timed.queue.set_global_rate_limit(RateLimit(10, 3_600))
     await fill(timed.queue, 20)
     assert len(await timed.run()) == 10
@@ -196,7 +196,7 @@ async def test_a_window_that_was_lowered_for_a_while_forgets_nothing(timed: Time
     assert len(await timed.run()) == 1
 
 
-async def test_what_is_known_of_starts_is_bounded(timed: Timed) -> None:
+async def test_the_number_of_stored_starts_is_bounded(timed: Timed) -> None:
     await timed.queue.set_global_rate_limit(RateLimit(200, 1))
     await fill(timed.queue, 1_600)
     for _ in range(8):
@@ -207,7 +207,7 @@ async def test_what_is_known_of_starts_is_bounded(timed: Timed) -> None:
     await timed.hands.leave()
 
 
-async def test_a_removed_window_starts_idle_workers_at_once(queue: AnyQueue) -> None:
+async def test_removing_a_window_wakes_idle_workers(queue: AnyQueue) -> None:
     gate = Gate()
     await queue.set_global_rate_limit(RateLimit(1, 3_600))
     await fill(queue, 3)
@@ -221,8 +221,8 @@ async def test_a_removed_window_starts_idle_workers_at_once(queue: AnyQueue) -> 
         gate.release()
 
 
-async def test_a_window_under_real_workers(queue: AnyQueue) -> None:
-    """Two at a time in any 200 ms, on two workers, never more, and none of them polls."""
+async def test_a_window_applies_to_real_workers(queue: AnyQueue) -> None:
+    """Two starts in any 200 ms, on two workers, never more, and neither of them polls."""
     await queue.set_global_rate_limit(RateLimit(2, 0.2))
     starts: list[Any] = []
 
@@ -237,7 +237,7 @@ async def test_a_window_under_real_workers(queue: AnyQueue) -> None:
         assert third - first >= timedelta(seconds=0.2)
 
 
-async def test_long_windows_do_not_keep_delayed_jobs_from_their_place(timed: Timed) -> None:
+async def test_a_long_window_does_not_change_the_order_of_delayed_jobs(timed: Timed) -> None:
     await timed.queue.set_global_rate_limit(RateLimit(1, 3_600))
     await fill(timed.queue, 1)
     await timed.queue.add("delayed", delay=10)
@@ -259,7 +259,7 @@ async def test_expired_jobs_use_no_start(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_rate_limited_without_a_key_rests_the_queue(timed: Timed, kind: str) -> None:
+async def test_rate_limited_without_a_key_stops_the_queue(timed: Timed, kind: str) -> None:
     job = await timed.queue.add("first", **KINDS[kind])
     [hold] = await timed.hands.claim()
     await timed.queue.add("second")
@@ -274,7 +274,7 @@ async def test_rate_limited_without_a_key_rests_the_queue(timed: Timed, kind: st
     assert (job.attempts_made, job.fence) == (1, 2)
 
 
-async def test_an_open_gate_leaves_nothing(timed: Timed) -> None:
+async def test_an_open_gate_leaves_no_data(timed: Timed) -> None:
     await timed.queue.add("n")
     [hold] = await timed.hands.claim()
     await timed.hands.settle(hold, "l", "60000")
@@ -286,7 +286,7 @@ async def test_an_open_gate_leaves_nothing(timed: Timed) -> None:
     assert await timed.run() == ["n"]
 
 
-async def test_a_handler_that_raises_rate_limited(queue: AnyQueue) -> None:
+async def test_a_handler_can_raise_rate_limited(queue: AnyQueue) -> None:
     starts: list[tuple[str, Any]] = []
 
     async def handler(job: AnyJob) -> None:
@@ -348,7 +348,7 @@ async def test_bad_limits_are_refused_before_anything_is_sent(storage: Storage, 
     await bad.close()
 
 
-async def test_limits_are_those_of_the_queue(queue: AnyQueue, storage: Storage, name: str, place: Any) -> None:
+async def test_limits_belong_to_their_queue(queue: AnyQueue, storage: Storage, name: str, place: Any) -> None:
     await queue.set_global_concurrency(1)
     async with Queue[Any, Any](name + "-2", storage) as other:
         await fill(other, 3)
@@ -357,7 +357,7 @@ async def test_limits_are_those_of_the_queue(queue: AnyQueue, storage: Storage, 
         await hands.leave()
 
 
-async def test_when_the_window_opens_as_many_workers_wake_as_may_start(queue: AnyQueue) -> None:
+async def test_the_opening_of_a_window_wakes_as_many_workers_as_jobs_may_start(queue: AnyQueue) -> None:
     gate = Gate()
 
     async def hold_the_later_ones(job: AnyJob) -> Any:

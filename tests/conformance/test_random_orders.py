@@ -1,4 +1,4 @@
-"""Random calls on jobs of every order under limits that change: stored data stay right, and no job is left for ever."""
+"""Random calls on jobs of every order under changing limits: stored data stay correct, and no job stays for ever."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDS: Final = (
 
 
 class Meddler:
-    """Somebody who does something to a queue, whatever comes to mind."""
+    """A user who makes random calls on a queue."""
 
     def __init__(self, timed: Timed, seed: int, *, keyed: bool) -> None:
         self.timed = timed
@@ -36,7 +36,7 @@ class Meddler:
         self.jobs: list[AnyJob] = []
 
     async def step(self) -> str:
-        """Do one thing; answers which."""
+        """Make one call; return its name."""
         name = self.dice.choice(WHATEVER)
         await getattr(self, name)()
         return name

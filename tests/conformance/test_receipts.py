@@ -1,4 +1,4 @@
-"""Awaited results and retention: an answer is kept until it was received, then as long as the queue keeps results."""
+"""Awaited results and retention: a result is kept until it was received, then as long as the queue keeps results."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ REPLIES_MAX = 1_000
 
 
 async def reached(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for a state of the server that nobody announces."""
+    """Wait for a state of the server that no message announces."""
     async with asyncio.timeout(PATIENCE):
         while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 async def many(queue: AnyQueue, number: int, **options: Any) -> list[Any]:
-    """The results of so many awaited jobs, 50 of them at a time."""
+    """Return the results of this many awaited jobs, 50 of them concurrently."""
     values: list[Any] = []
     for start in range(0, number, 50):
         asked = range(start, min(start + 50, number))
@@ -45,7 +45,7 @@ async def bytes_of(job: AnyJob) -> bytes:
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize(("keep", "left"), [(False, 0), (7, 7)])
-async def test_awaited_jobs_are_kept_as_the_retention_says(
+async def test_awaited_jobs_are_kept_by_their_retention(
     queue: AnyQueue, place: Place, keep: bool | int, left: int
 ) -> None:
     async with worker_of(queue, echo, concurrency=20):
@@ -60,7 +60,7 @@ async def test_awaited_jobs_are_kept_as_the_retention_says(
     assert await queue.check() == []
 
 
-async def test_a_closed_queue_has_confirmed_what_it_received(storage: Storage, name: str) -> None:
+async def test_closing_a_queue_confirms_the_received_results(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage) as worked, worker_of(worked, echo):
         async with Queue[Any, Any](name, storage) as queue:
             assert await queue.add_and_wait("n", 1, keep_completed=False, wait_timeout=PATIENCE) == 1
@@ -68,7 +68,7 @@ async def test_a_closed_queue_has_confirmed_what_it_received(storage: Storage, n
 
 
 @pytest.mark.everywhere
-async def test_an_answer_that_was_published_and_lost_is_still_there(
+async def test_a_result_whose_message_was_lost_is_still_stored(
     storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(result_listener, "RECHECK_SECONDS", 0.05)
@@ -101,7 +101,7 @@ async def test_no_result_is_lost_while_links_break(
 
 
 @pytest.mark.parametrize("size", [70_000, 900_000])
-async def test_a_large_answer_is_read_and_then_gone(queue: AnyQueue, size: int) -> None:
+async def test_a_large_result_is_read_and_then_removed(queue: AnyQueue, size: int) -> None:
     async with worker_of(queue, bytes_of):
         assert await queue.add_and_wait("n", size, keep_completed=False, wait_timeout=PATIENCE) == b"r" * size
 
@@ -111,7 +111,7 @@ async def test_a_large_answer_is_read_and_then_gone(queue: AnyQueue, size: int) 
         await reached(gone)
 
 
-async def test_one_receipt_does_not_take_the_answer_from_others(
+async def test_one_receipt_does_not_remove_the_result_for_others(
     storage: Storage, name: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
@@ -134,7 +134,7 @@ async def test_one_receipt_does_not_take_the_answer_from_others(
         assert await asyncio.gather(*waiting) == [1, 1]
 
 
-async def test_an_id_can_be_used_again_as_soon_as_its_answer_is_there(queue: AnyQueue) -> None:
+async def test_an_id_can_be_used_again_after_its_result_was_received(queue: AnyQueue) -> None:
     runs: list[object] = []
 
     async def note(job: AnyJob) -> int:
@@ -147,7 +147,7 @@ async def test_an_id_can_be_used_again_as_soon_as_its_answer_is_there(queue: Any
             assert value == number
 
 
-async def test_answers_that_nobody_confirms_are_bounded_and_end(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unconfirmed_results_are_bounded_and_expire(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResultListener, "_confirm", _unheard)
     queue = timed.queue
     async with worker_of(queue, echo, concurrency=100):
@@ -163,9 +163,7 @@ async def test_answers_that_nobody_confirms_are_bounded_and_end(timed: Timed, mo
     assert await queue.check() == []
 
 
-async def test_a_time_to_live_that_is_set_before_the_receipt_holds(
-    timed: Timed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_time_to_live_set_before_the_receipt_applies(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_listener, "CONFIRM_SECONDS", MINUTE)
     queue = timed.queue
     async with worker_of(queue, echo):

@@ -1,4 +1,4 @@
-"""Bad input is refused before anything is sent, with an error that names what was given and says what to do."""
+"""Bad input is refused before anything is sent. The error names the input and the remedy."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "error", "words"), BAD_OPTIONS)
-async def test_bad_options(
+async def test_bad_options_are_refused(
     storage: Storage, name: str, options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     relay = Relay(storage)
@@ -117,7 +117,7 @@ async def test_bad_options(
     ("bad", "error"),
     [("", ValueError), (7, TypeError), ("a\x00b", ValueError), ("x" * 600, ValueError), (None, TypeError)],
 )
-async def test_bad_names_of_jobs(queue: AnyQueue, bad: Any, error: type[Exception]) -> None:
+async def test_bad_job_names_are_refused(queue: AnyQueue, bad: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="job name"):
         await queue.add(bad)
     assert await queue.count() == 0
@@ -136,7 +136,7 @@ async def test_bad_names_of_jobs(queue: AnyQueue, bad: Any, error: type[Exceptio
         (None, TypeError),
     ],
 )
-async def test_bad_names_of_queues(storage: Storage, bad: Any, error: type[Exception]) -> None:
+async def test_bad_queue_names_are_refused(storage: Storage, bad: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="queue name"):
         Queue(bad, storage)
     with pytest.raises(error, match="queue name"):
@@ -145,7 +145,7 @@ async def test_bad_names_of_queues(storage: Storage, bad: Any, error: type[Excep
         Queue("q", storage, prefix=bad)
 
 
-async def test_bad_settings_of_a_queue(storage: Storage) -> None:
+async def test_bad_settings_of_a_queue_are_refused(storage: Storage) -> None:
     bad: Any = Queue
     for mode in ("keyd", "", 7):
         with pytest.raises(ValueError, match=r'None, "global" or "keyed"'):
@@ -176,7 +176,7 @@ async def test_bad_settings_of_a_queue(storage: Storage) -> None:
         "redis://host/0?tls=1",
     ],
 )
-def test_wrong_urls(url: str) -> None:
+def test_bad_urls_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match="The forms are"):
         open_storage(url) if url else open_storage(" ")
 
@@ -195,7 +195,9 @@ def test_wrong_urls(url: str) -> None:
         (circle(), "$[0]", "nested too deeply"),
     ],
 )
-async def test_what_cannot_be_encoded_says_where(queue: AnyQueue, value: Any, path: str, words: str) -> None:
+async def test_the_error_locates_a_value_that_cannot_be_encoded(
+    queue: AnyQueue, value: Any, path: str, words: str
+) -> None:
     for call in (queue.add("n", value), queue.add_and_wait("n", value)):
         with pytest.raises(SerializationError, match=words) as caught:
             await call
@@ -203,7 +205,7 @@ async def test_what_cannot_be_encoded_says_where(queue: AnyQueue, value: Any, pa
     assert await queue.count() == 0
 
 
-async def test_json_refuses_what_it_has_no_form_for(storage: Storage, name: str) -> None:
+async def test_json_refuses_values_without_a_json_form(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage, serializer=JsonSerializer()) as queue:
         for value in ({"a": b"bytes"}, {"a": NAN}):
             with pytest.raises(SerializationError) as caught:
@@ -211,7 +213,7 @@ async def test_json_refuses_what_it_has_no_form_for(storage: Storage, name: str)
             assert caught.value.path == "$.a"
 
 
-async def test_a_payload_has_a_limit(storage: Storage, name: str) -> None:
+async def test_a_payload_over_the_limit_is_refused(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage) as queue:
         await queue.add("n", b"x" * (1024 * 1024 - 5))
         with pytest.raises(PayloadTooLarge, match=r"data.*1048577.*1048576") as caught:
@@ -247,7 +249,7 @@ async def test_a_result_that_cannot_be_stored_fails_the_job_for_good(
         assert job.attempts_made == 1
 
 
-async def test_data_of_another_serializer_says_so(storage: Storage, name: str) -> None:
+async def test_the_error_names_another_serializer(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage, serializer=JsonSerializer()) as writer:
         job = await writer.add("n", {"a": 1})
     async with Queue[Any, Any](name, storage) as reader:
@@ -257,7 +259,7 @@ async def test_data_of_another_serializer_says_so(storage: Storage, name: str) -
             _ = stored.data
 
 
-async def test_bad_patience(queue: AnyQueue) -> None:
+async def test_bad_timeouts_are_refused(queue: AnyQueue) -> None:
     for patience, error in ((-1, ValueError), (NAN, ValueError), ("5", TypeError)):
         bad: Any = patience
         with pytest.raises(error, match="wait_timeout"):
@@ -280,6 +282,6 @@ async def test_bad_patience(queue: AnyQueue) -> None:
         lambda: Backoff.exponential(1, factor=0.5),
     ],
 )
-def test_bad_values_are_refused_where_they_are_made(bad: Any) -> None:
+def test_bad_values_are_refused_by_their_constructors(bad: Any) -> None:
     with pytest.raises(ValueError, match=r"-1|2|0\.5"):
         bad()

@@ -1,4 +1,4 @@
-"""Removing, retrying and revoking a job, in every state it can be in."""
+"""Removing, retrying and revoking a job in every state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def fail(job: AnyJob) -> None:
 
 
 async def job_in(queue: AnyQueue, state: str) -> AnyJob:
-    """A job in a state in which it stays."""
+    """Return a job in a state in which it stays."""
     if state == "delayed":
         return await queue.add("n", 1, delay=60)
     job = await queue.add("n", 1, attempts=2)
@@ -33,7 +33,7 @@ STATES = ["waiting", "delayed", "completed", "failed"]
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("state", STATES)
-async def test_removing(queue: AnyQueue, place: Place, state: str) -> None:
+async def test_a_job_can_be_removed_in_every_state(queue: AnyQueue, place: Place, state: str) -> None:
     job = await job_in(queue, state)
     await job.log("a line")
     await job.remove()
@@ -47,7 +47,7 @@ async def test_removing(queue: AnyQueue, place: Place, state: str) -> None:
 
 
 @pytest.mark.everywhere
-async def test_removing_a_running_job_stops_it(queue: AnyQueue) -> None:
+async def test_removing_an_active_job_stops_it(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate) as worker:
         lost = Heard(worker, "lease_lost")
@@ -64,7 +64,7 @@ async def test_removing_a_running_job_stops_it(queue: AnyQueue) -> None:
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("state", ["completed", "failed"])
-async def test_retrying_by_hand_starts_afresh(queue: AnyQueue, state: str) -> None:
+async def test_retrying_by_hand_resets_the_job(queue: AnyQueue, state: str) -> None:
     job = await job_in(queue, state)
     created = job.created_at
     await job.update_progress(5)
@@ -81,7 +81,7 @@ async def test_retrying_by_hand_starts_afresh(queue: AnyQueue, state: str) -> No
 
 
 @pytest.mark.parametrize("state", ["waiting", "delayed"])
-async def test_what_has_not_ended_cannot_be_retried(queue: AnyQueue, state: str) -> None:
+async def test_a_job_that_has_not_ended_cannot_be_retried(queue: AnyQueue, state: str) -> None:
     job = await job_in(queue, state)
     with pytest.raises(JobStateError, match=state):
         await job.retry()
@@ -102,7 +102,7 @@ async def test_retrying_wakes_an_idle_worker(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_retrying_the_failed_ones_in_bulk(queue: AnyQueue) -> None:
+async def test_failed_jobs_are_retried_in_bulk(queue: AnyQueue) -> None:
     async with worker_of(queue, fail):
         jobs = [await ended(await queue.add("n", number)) for number in range(5)]
     assert await queue.retry_jobs(count=2) == 2
@@ -118,7 +118,7 @@ async def test_retrying_the_failed_ones_in_bulk(queue: AnyQueue) -> None:
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("state", ["waiting", "delayed"])
-async def test_revoking_a_job_that_has_not_started(queue: AnyQueue, state: str) -> None:
+async def test_revoking_a_waiting_job_fails_it(queue: AnyQueue, state: str) -> None:
     job = await job_in(queue, state)
     waiting = asyncio.create_task(job.result(10))
     await asyncio.sleep(0.02)
@@ -135,7 +135,7 @@ async def test_revoking_a_job_that_has_not_started(queue: AnyQueue, state: str) 
 
 
 @pytest.mark.everywhere
-async def test_revoking_reaches_a_running_job(queue: AnyQueue) -> None:
+async def test_revoking_reaches_an_active_job(queue: AnyQueue) -> None:
     loop = asyncio.get_running_loop()
     gate = Gate()
     async with worker_of(queue, gate) as worker:
@@ -145,7 +145,7 @@ async def test_revoking_reaches_a_running_job(queue: AnyQueue) -> None:
         revoked = loop.time()
         assert await queue.revoke(job.id) is False
         await gate.stopped()
-        # It was told, and did not find out by a renewal, which comes every third of its lease.
+        # It was notified. A renewal, which comes every third of its lease, would be too late.
         assert loop.time() - revoked < 5
         assert held.abort.reason == "revoked"
         await failed.next()
@@ -168,11 +168,11 @@ async def test_revoking_is_fast(queue: AnyQueue) -> None:
             await gate.stopped()
             took.append(loop.time() - began)
             await ended(job)
-    # Most of them, on a host that may stand still now and then; renewals are ten seconds apart.
+    # Most of them, because a host may pause now and then. Renewals are ten seconds apart.
     assert sorted(took)[5] < 1
 
 
-async def test_a_result_that_came_first_stands(queue: AnyQueue) -> None:
+async def test_a_result_that_came_first_wins(queue: AnyQueue) -> None:
     started, asked = asyncio.Event(), asyncio.Event()
 
     async def stubborn(job: AnyJob) -> str:
@@ -209,12 +209,12 @@ async def test_a_revoked_run_that_fails_is_not_retried(queue: AnyQueue) -> None:
     assert (job.state, job.failed_reason) == ("failed", "revoked")
 
 
-async def test_revoking_what_nobody_knows(queue: AnyQueue) -> None:
+async def test_revoking_an_unknown_job_has_no_effect(queue: AnyQueue) -> None:
     with pytest.raises(JobNotFound, match="nobody"):
         await queue.revoke("nobody")
 
 
-async def test_revoking_between_two_attempts(queue: AnyQueue) -> None:
+async def test_a_job_can_be_revoked_between_two_attempts(queue: AnyQueue) -> None:
     async with worker_of(queue, fail) as worker:
         retrying = Heard(worker, "retrying")
         job = await queue.add("n", attempts=5, backoff=60)
@@ -226,7 +226,7 @@ async def test_revoking_between_two_attempts(queue: AnyQueue) -> None:
 
 @pytest.mark.only_on("memory")
 @pytest.mark.parametrize("count", [-1, 1.5, True])
-async def test_a_bad_count_of_retries(queue: AnyQueue, count: int) -> None:
+async def test_a_bad_count_of_retries_is_refused(queue: AnyQueue, count: int) -> None:
     with pytest.raises((ValueError, TypeError), match="count"):
         await queue.retry_jobs(count=count)
 
@@ -239,7 +239,7 @@ async def test_only_ended_jobs_are_retried_in_bulk(queue: AnyQueue) -> None:
 
 
 @pytest.mark.parametrize("running", [False, True])
-async def test_a_revocation_may_say_why(queue: AnyQueue, running: bool) -> None:
+async def test_a_revocation_may_have_a_reason(queue: AnyQueue, running: bool) -> None:
     gate = Gate()
     job = await queue.add("n", attempts=5)
     waiting = asyncio.create_task(job.result(10))
@@ -276,7 +276,7 @@ async def test_the_reason_of_a_revocation_outlives_its_worker(timed: Timed) -> N
 @pytest.mark.parametrize(
     ("reason", "error"), [("", ValueError), ("a\nb", ValueError), ("x" * 501, ValueError), (7, TypeError)]
 )
-async def test_a_reason_that_is_no_line_is_refused(queue: AnyQueue, reason: str, error: type[Exception]) -> None:
+async def test_a_reason_that_is_not_one_line_is_refused(queue: AnyQueue, reason: str, error: type[Exception]) -> None:
     job = await queue.add("n")
     with pytest.raises(error, match="reason must be"):
         await job.revoke(reason)

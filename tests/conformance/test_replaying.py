@@ -1,4 +1,4 @@
-"""Dead letters that run again: under their ids where they failed, or back from the queue they were moved to."""
+"""Replaying dead letters: under their ids where they failed, or back from the queue that they were moved to."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ async def dead(storage: Storage, name: str) -> AsyncIterator[AnyQueue]:
         yield opened
 
 
-# -- where it failed -------------------------------------------------------------------------------------------------
+# -- in the queue where it failed ------------------------------------------------------------------------------------
 
 
 @pytest.mark.everywhere
-async def test_a_replayed_job_starts_anew_under_its_id(queue: AnyQueue) -> None:
+async def test_a_replayed_job_restarts_under_its_id(queue: AnyQueue) -> None:
     job = await queue.add("n", 7, attempts=2)
     await run_all(queue, fail)
     assert await queue.replay_dead_letter_jobs() == 1
@@ -50,14 +50,14 @@ async def test_a_replay_wakes_idle_workers(queue: AnyQueue) -> None:
         assert await job.result(5) == 7
 
 
-async def test_a_replay_of_many_ends_though_all_fail_again(queue: AnyQueue) -> None:
+async def test_a_replay_of_many_ends_even_if_all_fail_again(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number) for number in range(450)])
     await run_all(queue, fail, concurrency=100)
     async with worker_of(queue, fail, concurrency=100):
         assert await soon(queue.replay_dead_letter_jobs()) == 450
 
 
-async def test_a_replay_takes_the_oldest_and_the_cause_asked_for(queue: AnyQueue) -> None:
+async def test_a_replay_takes_the_oldest_jobs_of_a_cause(queue: AnyQueue) -> None:
     exhausted = [await queue.add("n", number) for number in range(3)]
     await run_all(queue, fail)
     given_up = [await queue.add("n", number) for number in range(3)]
@@ -83,7 +83,7 @@ async def test_many_of_another_cause_are_passed_over(queue: AnyQueue) -> None:
 # -- back from a named queue ----------------------------------------------------------------------------------------
 
 
-async def test_a_moved_job_goes_back_where_its_record_stands(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_moved_job_restarts_where_its_record_is(queue: AnyQueue, dead: AnyQueue) -> None:
     job = await queue.add("n", 5, attempts=2)
     await run_all(queue, fail, dead_letter_queue=dead.name)
     assert await dead.replay_dead_letter_jobs() == 1
@@ -95,7 +95,7 @@ async def test_a_moved_job_goes_back_where_its_record_stands(queue: AnyQueue, de
     assert (await queue.get_job_counts())["completed"] == 1
 
 
-async def test_a_moved_job_is_added_anew_when_its_record_is_gone(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_moved_job_is_added_again_when_its_record_is_gone(queue: AnyQueue, dead: AnyQueue) -> None:
     job = await queue.add("pay", 5, attempts=3, keep_failed=False, job_id="mine")
     await run_all(queue, hopeless, dead_letter_queue=dead.name)
     assert await queue.get_job("mine") is None
@@ -108,7 +108,7 @@ async def test_a_moved_job_is_added_anew_when_its_record_is_gone(queue: AnyQueue
     assert await dead.count() == 0
 
 
-async def test_what_does_not_fit_the_mode_its_queue_got_since_stays(
+async def test_a_moved_job_that_no_longer_fits_the_mode_stays(
     queue: AnyQueue, dead: AnyQueue, storage: Storage, name: str
 ) -> None:
     await queue.add("pay", 5, job_id="mine")
@@ -140,7 +140,7 @@ async def test_a_moved_job_waits_as_it_did_before(
 
 
 def routed(record: dict[bytes, bytes]) -> tuple[bytes, list[bytes]]:
-    """How a job waits, but for its turn and when it was added."""
+    """Return how a job waits, except its position and the time of its add."""
     kind, *words = record[b"route"].split()
     return record[b"place"].split()[0], [
         kind,
@@ -165,13 +165,14 @@ async def test_queues_share_a_dead_letter_queue_and_their_ids(
             await run_all(origin, echo)
 
 
-async def test_what_was_retried_by_hand_is_not_run_once_more(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_job_that_was_retried_by_hand_is_not_run_again(queue: AnyQueue, dead: AnyQueue) -> None:
     job = await queue.add("n", 5)
     await run_all(queue, fail, dead_letter_queue=dead.name)
     await job.retry()
     await run_all(queue, fail)
     assert len(await letters_of(dead)) == 2
-    # Of the two letters of one job, the newer one tells its present failure; the older one goes without a run.
+    # Of the two dead letters of one job, the newer one matches its present failure. The older one is removed without a
+    # run.
     assert await dead.replay_dead_letter_jobs(1) == 1
     assert await letters_of(dead) == []
     await run_all(queue, echo)
@@ -179,7 +180,7 @@ async def test_what_was_retried_by_hand_is_not_run_once_more(queue: AnyQueue, de
     assert await dead.count() == 0
 
 
-async def test_a_replay_that_was_cut_off_runs_nothing_twice(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_an_interrupted_replay_runs_nothing_twice(queue: AnyQueue, dead: AnyQueue) -> None:
     job = await queue.add("n", 5, keep_failed=False, keep_completed=False)
     await run_all(queue, fail, dead_letter_queue=dead.name)
 
@@ -198,7 +199,7 @@ async def test_a_replay_that_was_cut_off_runs_nothing_twice(queue: AnyQueue, dea
     assert (await queue.count(), await dead.count()) == (0, 0)
 
 
-async def test_two_replays_at_once_run_each_job_once(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_two_concurrent_replays_run_each_job_once(queue: AnyQueue, dead: AnyQueue) -> None:
     await queue.add_bulk([("n", number, JobOptions(keep_failed=number % 2 == 0)) for number in range(60)])
     await run_all(queue, fail, concurrency=20, dead_letter_queue=dead.name)
     replays = await asyncio.gather(*(dead.replay_dead_letter_jobs() for _ in range(3)))
@@ -207,7 +208,7 @@ async def test_two_replays_at_once_run_each_job_once(queue: AnyQueue, dead: AnyQ
     assert await dead.count() == 0
 
 
-async def test_only_so_many_go_back(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_the_limit_of_a_replay_is_kept(queue: AnyQueue, dead: AnyQueue) -> None:
     jobs = [await queue.add("n", number) for number in range(3)]
     await run_all(queue, fail, dead_letter_queue=dead.name)
     await queue.add("n", 9, ttl=0.02)
@@ -219,7 +220,7 @@ async def test_only_so_many_go_back(queue: AnyQueue, dead: AnyQueue) -> None:
     assert [letter.job_id for letter in await letters_of(dead)] == [jobs[2].id]
 
 
-async def test_a_letter_that_is_being_worked_on_is_left_alone(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_an_active_dead_letter_is_left_unchanged(queue: AnyQueue, dead: AnyQueue) -> None:
     job = await queue.add("n", 5)
     await run_all(queue, fail, dead_letter_queue=dead.name)
     gate = Gate()
@@ -231,7 +232,7 @@ async def test_a_letter_that_is_being_worked_on_is_left_alone(queue: AnyQueue, d
     assert (await dead.get_job_counts())["completed"] == 1
 
 
-async def test_large_letters_go_back_in_steps(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_large_dead_letters_are_returned_in_steps(queue: AnyQueue, dead: AnyQueue) -> None:
     await queue.add_bulk([("n", bytes(400_000)) for _ in range(12)])
     await run_all(queue, hopeless, concurrency=4, dead_letter_queue=dead.name)
     assert len(await letters_of(dead)) == 12

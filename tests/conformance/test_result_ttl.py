@@ -1,4 +1,4 @@
-"""Results with a time to live of their own: they stay exactly so long, end then, and touch nobody else's."""
+"""Results with a time to live: they stay exactly for this time, then end, and do not affect other results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Timed:
         self.advance = Clock(storage).advance
 
     async def counts(self) -> tuple[int, int]:
-        """How many jobs have completed, and how many failed."""
+        """Return how many jobs have completed, and how many failed."""
         counts = await self.queue.get_job_counts()
         return counts["completed"], counts["failed"]
 
@@ -47,14 +47,14 @@ async def fail(job: AnyJob) -> None:
 
 
 async def run(queue: AnyQueue, *jobs: AnyJob, handler: Any = echo, **options: Any) -> None:
-    """Run what waits, by a worker that is gone afterwards, so that nothing sweeps."""
+    """Run the waiting jobs on a worker that then leaves, so that nothing sweeps."""
     worker = worker_of(queue, handler, **options)
     await worker.run(until_empty=True)
     for job in jobs:
         await ended(job)
 
 
-async def test_a_result_stays_until_its_time_is_over(timed: Timed) -> None:
+async def test_a_result_stays_until_its_time_ends(timed: Timed) -> None:
     job = await timed.queue.add("n", "value", job_id="report", result_ttl=3_600)
     await run(timed.queue, job)
     await timed.advance(HOUR - MINUTE)
@@ -63,7 +63,7 @@ async def test_a_result_stays_until_its_time_is_over(timed: Timed) -> None:
     assert (again.outcome, again.return_value, await again.result(PATIENCE)) == ("completed", "value", "value")
 
 
-async def test_it_ends_then_before_any_sweep(timed: Timed) -> None:
+async def test_a_result_ends_without_a_sweep(timed: Timed) -> None:
     job = await timed.queue.add("n", "old", job_id="report", result_ttl=3_600)
     await run(timed.queue, job)
     await timed.advance(HOUR + MINUTE)
@@ -78,8 +78,8 @@ async def test_it_ends_then_before_any_sweep(timed: Timed) -> None:
     assert await again.result(PATIENCE) == "new"
 
 
-async def test_what_is_over_does_not_block_an_add_with_the_same_id(timed: Timed) -> None:
-    """Directly, with no call in between that could have removed it."""
+async def test_an_ended_result_does_not_block_an_add_with_the_same_id(timed: Timed) -> None:
+    """The add follows directly. No call in between could have removed the result."""
     job = await timed.queue.add("n", "old", job_id="report", result_ttl=3_600)
     await run(timed.queue, job)
     await timed.advance(HOUR + MINUTE)
@@ -88,7 +88,7 @@ async def test_what_is_over_does_not_block_an_add_with_the_same_id(timed: Timed)
     assert await timed.queue.check() == []
 
 
-async def test_a_sweep_removes_it_with_all_that_belongs_to_it(timed: Timed) -> None:
+async def test_a_sweep_removes_an_ended_result_with_all_its_data(timed: Timed) -> None:
     async def process(job: AnyJob) -> int:
         await job.log("line")
         return 1
@@ -102,7 +102,7 @@ async def test_a_sweep_removes_it_with_all_that_belongs_to_it(timed: Timed) -> N
     assert await timed.queue.get_job_logs(job.id) == []
 
 
-async def test_it_outlives_the_retention_of_its_set(timed: Timed) -> None:
+async def test_a_result_outlives_the_retention_of_its_set(timed: Timed) -> None:
     kept = await timed.queue.add("n", "kept", keep_completed=False, result_ttl=3 * 86_400)
     await run(timed.queue, kept)
     await timed.queue.add_bulk([("n", n, JobOptions(keep_completed=2)) for n in range(5)])
@@ -115,8 +115,8 @@ async def test_it_outlives_the_retention_of_its_set(timed: Timed) -> None:
     assert await timed.queue.get_job(kept.id) is None
 
 
-async def test_one_ttl_never_touches_another_job(timed: Timed) -> None:
-    """Elsewhere a short time to live, stored when a job was settled, ended every result of the queue."""
+async def test_a_ttl_does_not_affect_another_job(timed: Timed) -> None:
+    """In another library a short time to live, stored when a job was settled, ended every result of the queue."""
     lasting = [
         await timed.queue.add("n", "day", result_ttl=86_400),
         await timed.queue.add("n", "plain"),
@@ -134,7 +134,7 @@ async def test_one_ttl_never_touches_another_job(timed: Timed) -> None:
     assert await timed.queue.get_job(lasting[2].id) is None
 
 
-async def test_jobs_with_a_ttl_take_no_place_among_the_kept(timed: Timed) -> None:
+async def test_jobs_with_a_ttl_do_not_count_for_retention(timed: Timed) -> None:
     ordinary = [await timed.queue.add("n", n, keep_completed=3) for n in range(3)]
     await run(timed.queue, *ordinary)
     cached = [await timed.queue.add("n", n, result_ttl=60) for n in range(20)]
@@ -142,14 +142,14 @@ async def test_jobs_with_a_ttl_take_no_place_among_the_kept(timed: Timed) -> Non
     for number in range(2):
         await run(timed.queue, await timed.queue.add("n", f"new{number}", keep_completed=5))
     assert [await job.result(PATIENCE) for job in ordinary] == [0, 1, 2]
-    # When their time is over, none of them counts, swept or not.
+    # After their time none of them counts, swept or not.
     await timed.advance(MINUTE + 1_000)
     await run(timed.queue, await timed.queue.add("n", "last", keep_completed=6))
     assert [await job.result(PATIENCE) for job in ordinary] == [0, 1, 2]
     assert (await timed.queue.get_job_counts())["completed"] == 6
 
 
-async def test_a_crowd_whose_time_is_over_costs_no_other_job_its_place(timed: Timed) -> None:
+async def test_many_ended_results_do_not_displace_other_jobs(timed: Timed) -> None:
     ordinary = [await timed.queue.add("n", n, keep_completed=5) for n in range(4)]
     await run(timed.queue, *ordinary)
     await timed.queue.add_bulk([("n", n, JobOptions(result_ttl=1)) for n in range(2_500)])
@@ -163,7 +163,7 @@ async def test_a_crowd_whose_time_is_over_costs_no_other_job_its_place(timed: Ti
     assert await timed.counts() == (5, 0)
 
 
-async def test_many_results_end_without_a_sweep_falling_behind(timed: Timed) -> None:
+async def test_sweeps_keep_up_with_many_ended_results(timed: Timed) -> None:
     for _ in range(2):
         await timed.queue.add_bulk([("n", n, JobOptions(result_ttl=3_600)) for n in range(1_500)])
         await run(timed.queue, concurrency=500)
@@ -171,7 +171,7 @@ async def test_many_results_end_without_a_sweep_falling_behind(timed: Timed) -> 
         await timed.advance(HOUR + MINUTE)
 
 
-async def test_a_failed_job_keeps_its_failure_so_long(timed: Timed) -> None:
+async def test_a_failed_job_keeps_its_failure_for_its_ttl(timed: Timed) -> None:
     job = await timed.queue.add("n", 1, job_id="bad", keep_failed=False, result_ttl=3_600)
     await run(timed.queue, job, handler=fail)
     await timed.advance(HOUR - MINUTE)
@@ -206,7 +206,7 @@ async def test_a_revoked_run_has_its_ttl_too(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("verb", ["r", "d", "b", "f"])
-async def test_a_run_that_ends_otherwise_after_its_revocation_has_its_ttl_too(timed: Timed, verb: str) -> None:
+async def test_a_run_with_another_end_after_its_revocation_has_its_ttl_too(timed: Timed, verb: str) -> None:
     job = await timed.queue.add("n", 1, attempts=3, result_ttl=3_600)
     [hold] = await timed.hands.claim()
     await job.revoke()
@@ -218,7 +218,7 @@ async def test_a_run_that_ends_otherwise_after_its_revocation_has_its_ttl_too(ti
     assert await timed.queue.get_job(job.id) is None
 
 
-async def test_it_counts_from_the_end_and_not_from_the_add(timed: Timed) -> None:
+async def test_the_ttl_counts_from_the_end_and_not_from_the_add(timed: Timed) -> None:
     job = await timed.queue.add("n", 1, result_ttl=3_600)
     await timed.advance(2 * HOUR)
     await run(timed.queue, job)
@@ -226,7 +226,7 @@ async def test_it_counts_from_the_end_and_not_from_the_add(timed: Timed) -> None
     assert await job.result(PATIENCE) == 1
 
 
-async def test_a_retry_by_hand_begins_it_anew(timed: Timed) -> None:
+async def test_a_retry_by_hand_restarts_the_ttl(timed: Timed) -> None:
     job = await timed.queue.add("n", 1, result_ttl=3_600)
     await run(timed.queue, job)
     await timed.advance(HOUR - MINUTE)
@@ -239,7 +239,7 @@ async def test_a_retry_by_hand_begins_it_anew(timed: Timed) -> None:
     assert await job.result(PATIENCE) == 1
 
 
-async def test_the_first_accepted_add_says_how_long(timed: Timed) -> None:
+async def test_the_first_accepted_add_sets_the_ttl(timed: Timed) -> None:
     job = await timed.queue.add("n", 1, job_id="a", result_ttl=3_600)
     assert (await timed.queue.add("n", 1, job_id="a", result_ttl=1)).outcome == "duplicate"
     await run(timed.queue, job)
@@ -250,7 +250,7 @@ async def test_the_first_accepted_add_says_how_long(timed: Timed) -> None:
 # -- changing it ------------------------------------------------------------------------------------------------------
 
 
-async def test_it_can_be_made_longer_and_shorter_from_now_on(timed: Timed) -> None:
+async def test_a_ttl_can_be_lengthened_and_shortened_from_now(timed: Timed) -> None:
     long, short, none = [await timed.queue.add("n", n, result_ttl=3_600) for n in range(3)]
     plain = await timed.queue.add("n", 3)
     await run(timed.queue, long, short, none, plain)
@@ -272,7 +272,7 @@ async def test_it_can_be_made_longer_and_shorter_from_now_on(timed: Timed) -> No
     assert await timed.queue.get_job(none.id) is None
 
 
-async def test_back_to_ordinary_retention_counts_from_the_end(timed: Timed) -> None:
+async def test_ordinary_retention_counts_from_the_end(timed: Timed) -> None:
     old = await timed.queue.add("n", "old", result_ttl=30 * 86_400)
     await run(timed.queue, old)
     await timed.advance(2 * DAY)
@@ -287,7 +287,7 @@ async def test_back_to_ordinary_retention_counts_from_the_end(timed: Timed) -> N
     assert await young.result(PATIENCE) == "young"
 
 
-async def test_a_result_that_is_held_for_whoever_asked_can_be_kept(timed: Timed) -> None:
+async def test_a_result_that_is_stored_for_its_receiver_can_be_kept(timed: Timed) -> None:
     async with worker_of(timed.queue, echo):
         assert await timed.queue.add_and_wait("n", 1, job_id="a", keep_completed=False, wait_timeout=10) == 1
     await timed.queue.update_result_ttl("a", 3_600)
@@ -298,7 +298,7 @@ async def test_a_result_that_is_held_for_whoever_asked_can_be_kept(timed: Timed)
     assert (await timed.queue.add("n", 2, job_id="a")).outcome == "added"
 
 
-async def test_only_an_ended_job_has_one_to_change(queue: AnyQueue) -> None:
+async def test_only_an_ended_job_has_a_ttl_to_change(queue: AnyQueue) -> None:
     with pytest.raises(JobNotFound, match="change the result ttl of job 'none'"):
         await queue.update_result_ttl("none", 1)
     job = await queue.add("n", 1)
@@ -330,7 +330,7 @@ async def test_bad_ttls_are_refused(queue: AnyQueue, ttl: Any, error: type[Excep
 
 
 @pytest.mark.everywhere
-async def test_a_short_result_is_gone_and_a_long_one_is_at_hand(queue: AnyQueue) -> None:
+async def test_a_short_result_ends_and_a_long_one_stays(queue: AnyQueue) -> None:
     async with worker_of(queue, echo) as worker:
         done = Heard(worker, "completed")
         await queue.add("n", "long", job_id="long", result_ttl=600)
@@ -348,12 +348,12 @@ async def test_a_short_result_is_gone_and_a_long_one_is_at_hand(queue: AnyQueue)
         assert [(await done.next())[1]] == ["new"]
 
 
-async def test_whoever_waits_gets_a_result_however_short_it_lives(queue: AnyQueue) -> None:
+async def test_a_waiting_client_gets_a_result_with_a_short_ttl(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
         assert await queue.add_and_wait("n", 1, result_ttl=0.001, wait_timeout=10) == 1
 
 
-async def test_removing_one_takes_its_mark_along(queue: AnyQueue, place: Place) -> None:
+async def test_removing_a_result_removes_its_expiry(queue: AnyQueue, place: Place) -> None:
     job = await queue.add("n", 1, result_ttl=600)
     await run(queue, job)
     assert await place.ask("ZCARD", f"glide:{{{queue.name}}}:held") == 1
@@ -361,7 +361,7 @@ async def test_removing_one_takes_its_mark_along(queue: AnyQueue, place: Place) 
     assert await place.ask("EXISTS", f"glide:{{{queue.name}}}:held") == 0
 
 
-async def test_the_end_of_a_cached_job_is_told_like_any_other(queue: AnyQueue) -> None:
+async def test_a_job_with_a_ttl_has_the_same_events_as_any_other(queue: AnyQueue) -> None:
     job = await queue.add("n", 1, result_ttl=600)
     await run(queue, job)
     assert [kind for kind, _ in await told(queue, job.id)] == ["added", "active", "completed"]

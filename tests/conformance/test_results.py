@@ -1,4 +1,4 @@
-"""Waiting for results: request and reply through the queue, failures, timeouts, and records that are gone."""
+"""Waiting for results: request and reply through the queue, failures, timeouts, and removed records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.waiting_jobs import waited_for
 
 
 @pytest.mark.everywhere
-async def test_request_and_reply(queue: AnyQueue) -> None:
+async def test_a_request_gets_its_reply(queue: AnyQueue) -> None:
     async with worker_of(queue, echo, concurrency=10):
         assert await queue.add_and_wait("n", [1, b"2"], wait_timeout=10) == [1, b"2"]
         values = await asyncio.gather(*(queue.add_and_wait("n", n, wait_timeout=10) for n in range(50)))
@@ -26,7 +26,7 @@ async def test_request_and_reply(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_a_failure_reaches_whoever_waits(queue: AnyQueue) -> None:
+async def test_a_failure_reaches_the_waiting_client(queue: AnyQueue) -> None:
     async def fail(job: AnyJob) -> None:
         raise LookupError(f"no such thing: {job.data}")
 
@@ -39,7 +39,7 @@ async def test_a_failure_reaches_whoever_waits(queue: AnyQueue) -> None:
             assert "raise LookupError" in caught.value.traceback
 
 
-async def test_the_result_is_there_afterwards_too(queue: AnyQueue) -> None:
+async def test_a_result_can_be_read_again(queue: AnyQueue) -> None:
     job = await queue.add("n", 5)
     async with worker_of(queue, echo):
         assert await job.result(10) == 5
@@ -50,7 +50,7 @@ async def test_the_result_is_there_afterwards_too(queue: AnyQueue) -> None:
     assert stored.return_value == 5
 
 
-async def test_everybody_who_waits_is_told(storage: Storage, queue: AnyQueue) -> None:
+async def test_every_waiting_client_is_notified(storage: Storage, queue: AnyQueue) -> None:
     job = await queue.add("n", 5)
     async with Queue[Any, Any](queue.name, storage) as other:
         elsewhere = await other.get_job(job.id)
@@ -62,7 +62,7 @@ async def test_everybody_who_waits_is_told(storage: Storage, queue: AnyQueue) ->
 
 
 @pytest.mark.parametrize("size", [65_530, 65_537, 900_000])
-async def test_large_results(queue: AnyQueue, size: int) -> None:
+async def test_large_results_arrive(queue: AnyQueue, size: int) -> None:
     async with worker_of(queue, _bytes):
         assert await queue.add_and_wait("n", size, wait_timeout=10) == b"r" * size
 
@@ -75,7 +75,7 @@ async def _nothing(job: AnyJob) -> None:
     pass
 
 
-async def test_nothing_is_a_result(queue: AnyQueue) -> None:
+async def test_none_is_a_result(queue: AnyQueue) -> None:
     async with worker_of(queue, _nothing):
         assert await queue.add_and_wait("n", wait_timeout=10) is None
         job = await queue.add("n")
@@ -85,7 +85,7 @@ async def test_nothing_is_a_result(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_patience_ends_and_the_job_goes_on(queue: AnyQueue) -> None:
+async def test_a_timeout_of_the_client_does_not_stop_the_job(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
     for patience in (0.05, timedelta(milliseconds=50)):
         with pytest.raises(ResultTimeout, match=r"0\.05 s"):
@@ -106,7 +106,7 @@ async def test_a_cancelled_wait_leaves_no_waiter_behind(queue: AnyQueue) -> None
 
 
 @pytest.mark.everywhere
-async def test_a_job_that_is_removed_while_waited_for(queue: AnyQueue) -> None:
+async def test_removing_a_waiting_job_notifies_the_client(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
     waiting = asyncio.create_task(job.result(10))
     await asyncio.sleep(0.05)
@@ -117,7 +117,7 @@ async def test_a_job_that_is_removed_while_waited_for(queue: AnyQueue) -> None:
         await job.result(10)
 
 
-async def test_a_running_job_that_is_removed_while_waited_for(queue: AnyQueue) -> None:
+async def test_removing_an_active_job_notifies_the_client(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate):
         waiting = asyncio.create_task(queue.add_and_wait("n", 1, job_id="a", wait_timeout=10))
@@ -129,7 +129,7 @@ async def test_a_running_job_that_is_removed_while_waited_for(queue: AnyQueue) -
 
 
 @pytest.mark.everywhere
-async def test_a_result_that_is_not_kept_reaches_who_asked(queue: AnyQueue, place: Place) -> None:
+async def test_a_result_without_retention_reaches_the_waiting_client(queue: AnyQueue, place: Place) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=3):
         asked = asyncio.create_task(queue.add_and_wait("n", 1, keep_completed=False, wait_timeout=10))
@@ -141,7 +141,7 @@ async def test_a_result_that_is_not_kept_reaches_who_asked(queue: AnyQueue, plac
         await waited_for(queue, place, 2)
         gate.release()
         assert [await asked, await waiting] == [1, 2]
-    # The answers have arrived, so nothing is kept of them either.
+    # The results have arrived, so nothing is stored for them either.
     async with asyncio.timeout(10):
         while await counts(queue):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -159,22 +159,22 @@ async def test_a_reply_comes_without_polling(queue: AnyQueue) -> None:
             started = loop.time()
             assert await queue.add_and_wait("n", number, wait_timeout=10) == number
             took.append(loop.time() - started)
-    # Whoever waits looks at the record by itself after so long.
+    # A waiting client reads the record by itself after this time.
     assert median(took) < RECHECK_SECONDS / 2
 
 
-async def test_closing_the_queue_ends_the_waiting(storage: Storage, name: str) -> None:
+async def test_closing_the_queue_ends_the_wait(storage: Storage, name: str) -> None:
     queue: AnyQueue = Queue(name, storage)
     job = await queue.add("n", 1)
     waiting = asyncio.create_task(job.result())
     await asyncio.sleep(0.05)
     await queue.close()
     done, _ = await asyncio.wait([waiting], timeout=5)
-    assert done, "a closed queue keeps somebody waiting"
+    assert done, "closing the queue must end every wait"
     assert waiting.cancelled() or waiting.exception() is not None
 
 
-async def test_a_result_of_a_job_nobody_knows(queue: AnyQueue) -> None:
+async def test_waiting_for_an_unknown_job_raises(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
     await job.remove()
     with pytest.raises(JobNotFound, match=job.id):

@@ -1,4 +1,4 @@
-"""What is kept of ended jobs: all, none, so many, or for so long; logs and marks go with the record."""
+"""Retention of ended jobs: all, none, a number, or a time. Logs and deduplication ids go with the record."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def log_and_echo(job: AnyJob) -> Any:
 
 
 async def run_all(queue: AnyQueue, count: int, handler: Any, **options: Any) -> list[AnyJob]:
-    """Run so many jobs one after the other, each to its end."""
+    """Run this many jobs one after the other, each to its end."""
     jobs: list[AnyJob] = []
     async with worker_of(queue, handler) as worker:
         completed, failed = Heard(worker, "completed"), Heard(worker, "failed")
@@ -38,14 +38,14 @@ async def run_all(queue: AnyQueue, count: int, handler: Any, **options: Any) -> 
 
 
 @pytest.mark.everywhere
-async def test_completed_jobs_are_kept_unless_told_otherwise(queue: AnyQueue) -> None:
+async def test_completed_jobs_are_kept_by_default(queue: AnyQueue) -> None:
     await run_all(queue, 3, echo)
     await run_all(queue, 2, echo, keep_completed=True)
     assert [job.data for job in await queue.get_jobs("completed")] == [1, 0, 2, 1, 0]
 
 
 @pytest.mark.everywhere
-async def test_nothing_is_kept(queue: AnyQueue, place: Place) -> None:
+async def test_retention_can_be_none(queue: AnyQueue, place: Place) -> None:
     jobs = await run_all(queue, 3, log_and_echo, keep_completed=False)
     jobs += await run_all(queue, 2, fail, keep_failed=False)
     counts = await queue.get_job_counts()
@@ -56,7 +56,7 @@ async def test_nothing_is_kept(queue: AnyQueue, place: Place) -> None:
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("keep", [2, KeepJobs(count=2), KeepJobs(age=3_600, count=2)])
-async def test_so_many_are_kept(queue: AnyQueue, place: Place, keep: Any) -> None:
+async def test_retention_can_be_a_number(queue: AnyQueue, place: Place, keep: Any) -> None:
     await run_all(queue, 5, log_and_echo, keep_completed=keep)
     await run_all(queue, 5, fail, keep_failed=keep)
     assert [job.data for job in await queue.get_jobs("completed")] == [4, 3]
@@ -64,7 +64,7 @@ async def test_so_many_are_kept(queue: AnyQueue, place: Place, keep: Any) -> Non
     assert len([key for key in await place.keys() if ":job:" in key or ":logs:" in key]) == 8
 
 
-async def test_completed_and_failed_have_their_own_numbers(queue: AnyQueue) -> None:
+async def test_completed_and_failed_jobs_have_separate_numbers(queue: AnyQueue) -> None:
     await run_all(queue, 3, echo, keep_completed=1, keep_failed=2)
     await run_all(queue, 3, fail, keep_completed=1, keep_failed=2)
     counts = await queue.get_job_counts()
@@ -72,7 +72,7 @@ async def test_completed_and_failed_have_their_own_numbers(queue: AnyQueue) -> N
 
 
 @pytest.mark.parametrize("age", [3_600, timedelta(hours=1)])
-async def test_so_long_they_are_kept(timed: Timed, age: Any) -> None:
+async def test_retention_can_be_a_time(timed: Timed, age: Any) -> None:
     old = await run_all(timed.queue, 3, log_and_echo, keep_completed=KeepJobs(age=age))
     await timed.clock.advance(2 * HOUR)
     new = await run_all(timed.queue, 1, echo, keep_completed=KeepJobs(age=age))
@@ -80,7 +80,7 @@ async def test_so_long_they_are_kept(timed: Timed, age: Any) -> None:
     assert await timed.queue.get_job(old[0].id) is None
 
 
-async def test_jobs_settled_in_one_call_each_follow_their_policy(queue: AnyQueue) -> None:
+async def test_jobs_settled_in_one_call_follow_their_own_policies(queue: AnyQueue) -> None:
     policies: list[Any] = [True, False, True, False]
     release = asyncio.Event()
 
@@ -99,7 +99,7 @@ async def test_jobs_settled_in_one_call_each_follow_their_policy(queue: AnyQueue
     assert kept == {n for n in range(40) if policies[n % 4]}
 
 
-async def test_a_large_backlog_is_trimmed_in_the_end(queue: AnyQueue) -> None:
+async def test_a_large_backlog_is_trimmed_in_steps(queue: AnyQueue) -> None:
     async with worker_of(queue, echo, concurrency=200) as worker:
         done = Heard(worker, "completed")
         await queue.add_bulk([("n", n, JobOptions(keep_completed=True)) for n in range(2_500)])
@@ -120,13 +120,13 @@ async def test_the_default_keeps_a_thousand(queue: AnyQueue) -> None:
     assert (await queue.get_job_counts())["completed"] == 1_000
 
 
-async def test_defaults_of_the_queue(storage: Storage, name: str) -> None:
+async def test_the_default_of_the_queue_applies(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage, default_options=JobOptions(keep_completed=1)) as queue:
         jobs = await run_all(queue, 3, echo)
         assert [job.id for job in await queue.get_jobs("completed")] == [jobs[-1].id]
 
 
-async def test_retrying_frees_its_place_among_the_kept(queue: AnyQueue) -> None:
+async def test_a_retried_job_no_longer_counts(queue: AnyQueue) -> None:
     job = (await run_all(queue, 1, fail))[0]
     await job.retry()
     assert (await queue.get_job_counts())["failed"] == 0
@@ -136,9 +136,9 @@ async def test_retrying_frees_its_place_among_the_kept(queue: AnyQueue) -> None:
 
 
 async def expire(queue: AnyQueue, **options: Any) -> None:
-    """Three jobs that nobody starts in time."""
+    """Three jobs that expire before they start."""
     await queue.add_bulk([("n", number, JobOptions(ttl=0.001, **options)) for number in range(3)])
-    await asyncio.sleep(0.005)  # however fast a worker starts, it comes too late
+    await asyncio.sleep(0.005)  # however fast a worker starts, the job has expired
     async with worker_of(queue, echo) as worker:
         completed = Heard(worker, "completed")
         await queue.add("last", keep_completed=False)
@@ -153,14 +153,12 @@ async def revoke(queue: AnyQueue, **options: Any) -> None:
 
 @pytest.mark.parametrize("end", [expire, revoke])
 @pytest.mark.parametrize(("keep", "kept"), [(False, 0), (2, 2), (KeepJobs(age=3_600, count=1), 1), (True, 3)])
-async def test_what_the_server_fails_is_kept_as_its_options_say(
-    queue: AnyQueue, end: Any, keep: Any, kept: int
-) -> None:
+async def test_jobs_that_the_server_fails_follow_their_options(queue: AnyQueue, end: Any, keep: Any, kept: int) -> None:
     await end(queue, keep_failed=keep)
     assert (await queue.get_job_counts())["failed"] == kept
 
 
-async def test_a_job_that_expires_ends_no_retention_of_others(timed: Timed) -> None:
+async def test_an_expired_job_does_not_end_the_retention_of_others(timed: Timed) -> None:
     [kept] = await run_all(timed.queue, 1, fail, keep_failed=True)
     await timed.clock.advance(31 * 24 * HOUR)
     await timed.queue.add("n", keep_failed=True, ttl=1)

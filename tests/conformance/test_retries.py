@@ -1,4 +1,4 @@
-"""Failed runs: further attempts and the wait between them, and how a handler says what becomes of its job."""
+"""Failed runs: further attempts and the delay between them, and how a handler decides the outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Strategy: TypeAlias = Callable[[int, BaseException], Any]
 
 
 class Flaky:
-    """A handler that fails so many times first."""
+    """A handler that fails this many times first."""
 
     def __init__(self, failures: int, error: Callable[[], BaseException] = lambda: ValueError("boom")) -> None:
         self.left = failures
@@ -33,12 +33,12 @@ class Flaky:
 
 
 async def waits(queue: AnyQueue, job: AnyJob) -> list[int]:
-    """The waits before each retry of a job, in milliseconds."""
+    """Return the delays before each retry of a job, in milliseconds."""
     return [int(detail.split()[0]) for kind, detail in await told(queue, job.id) if kind == "retrying"]
 
 
 @pytest.mark.everywhere
-async def test_an_attempt_more_can_help(queue: AnyQueue) -> None:
+async def test_another_attempt_can_succeed(queue: AnyQueue) -> None:
     handler = Flaky(2)
     async with worker_of(queue, handler):
         job = await queue.add("n", attempts=3)
@@ -70,7 +70,7 @@ async def test_one_attempt_is_the_default(queue: AnyQueue) -> None:
     assert (job.state, job.attempts_made) == ("failed", 1)
 
 
-async def test_a_strategy_that_says_practically_never_is_not_asked_again_at_once(queue: AnyQueue) -> None:
+async def test_a_very_long_backoff_is_not_retried_immediately(queue: AnyQueue) -> None:
     strategies: dict[str, Strategy] = {"never": lambda made, error: 1e18}
     async with worker_of(queue, Flaky(9), backoff_strategies=strategies) as worker:
         retrying = Heard(worker, "retrying")
@@ -96,7 +96,9 @@ async def test_a_strategy_that_says_practically_never_is_not_asked_again_at_once
     ],
     ids=["none", "number", "fixed", "exponential", "factor", "max", "custom"],
 )
-async def test_the_wait_between_attempts(queue: AnyQueue, backoff: Backoff | float | None, expected: list[int]) -> None:
+async def test_the_delay_between_attempts_follows_the_backoff(
+    queue: AnyQueue, backoff: Backoff | float | None, expected: list[int]
+) -> None:
     strategies: dict[str, Strategy] = {"odd": lambda made, error: (2 * made - 1) / 1000}
     async with worker_of(queue, Flaky(3), backoff_strategies=strategies):
         job = await queue.add("n", attempts=4, backoff=backoff)
@@ -104,7 +106,7 @@ async def test_the_wait_between_attempts(queue: AnyQueue, backoff: Backoff | flo
     assert await waits(queue, job) == expected
 
 
-async def test_jitter_spreads_around_the_wait(queue: AnyQueue) -> None:
+async def test_jitter_spreads_the_delay(queue: AnyQueue) -> None:
     async with worker_of(queue, Flaky(10_000), concurrency=40):
         jobs = await asyncio.gather(
             *(queue.add("n", attempts=2, backoff=Backoff.fixed(0.1, jitter=0.5, max=0.14)) for _ in range(40))
@@ -117,7 +119,7 @@ async def test_jitter_spreads_around_the_wait(queue: AnyQueue) -> None:
     assert min(found) < 100 < max(found)
 
 
-async def test_a_retry_waits_as_long_as_it_says(queue: AnyQueue) -> None:
+async def test_a_retry_waits_for_its_delay(queue: AnyQueue) -> None:
     async with worker_of(queue, Flaky(1)) as worker:
         retrying = Heard(worker, "retrying")
         job = await queue.add("n", attempts=2, backoff=0.3)
@@ -128,7 +130,7 @@ async def test_a_retry_waits_as_long_as_it_says(queue: AnyQueue) -> None:
     assert at["active"] - at["retrying"] >= timedelta(seconds=0.3)
 
 
-async def test_what_is_seen_of_a_job_between_two_attempts(timed: Timed) -> None:
+async def test_a_job_between_two_attempts_is_delayed(timed: Timed) -> None:
     async with worker_of(timed.queue, Flaky(1)) as worker:
         retrying = Heard(worker, "retrying")
         job = await timed.queue.add("n", attempts=2, backoff=60)
@@ -139,7 +141,7 @@ async def test_what_is_seen_of_a_job_between_two_attempts(timed: Timed) -> None:
     assert await timed.run() == ["n"]
 
 
-async def test_an_unknown_strategy_fails_the_job_and_says_what_is_missing(queue: AnyQueue) -> None:
+async def test_an_unknown_strategy_fails_the_job_and_is_named(queue: AnyQueue) -> None:
     strategies: dict[str, Strategy] = {"mine": lambda made, error: 0.0}
     async with worker_of(queue, Flaky(9), backoff_strategies=strategies):
         job = await queue.add("n", attempts=5, backoff=Backoff.custom("yours"))
@@ -153,7 +155,7 @@ async def _later() -> float:
 
 
 @pytest.mark.parametrize("answer", [float("nan"), "soon", None, True])
-async def test_a_strategy_that_answers_nonsense_fails_the_job(queue: AnyQueue, answer: Any) -> None:
+async def test_a_strategy_with_an_invalid_return_value_fails_the_job(queue: AnyQueue, answer: Any) -> None:
     strategies: dict[str, Strategy] = {"bad": lambda made, error: answer}
     async with worker_of(queue, Flaky(9), backoff_strategies=strategies):
         job = await ended(await queue.add("n", attempts=5, backoff=Backoff.custom("bad")))
@@ -185,7 +187,7 @@ async def test_an_unrecoverable_error_ends_the_attempts(queue: AnyQueue) -> None
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("error", [RetryLater, RateLimited])
-async def test_coming_back_later_counts_no_attempt(queue: AnyQueue, error: type[RetryLater | RateLimited]) -> None:
+async def test_retry_later_counts_no_attempt(queue: AnyQueue, error: type[RetryLater | RateLimited]) -> None:
     handler = Flaky(4, lambda: error(0.05))
     async with worker_of(queue, handler):
         job = await queue.add("n", attempts=1)
@@ -208,7 +210,7 @@ async def test_coming_back_later_counts_no_attempt(queue: AnyQueue, error: type[
     ],
     ids=["exit", "cancel", "group", "control", "long", "surrogate"],
 )
-async def test_whatever_a_handler_raises_is_its_failure(
+async def test_any_exception_of_a_handler_is_its_failure(
     queue: AnyQueue, error: Callable[[], BaseException], reason: str
 ) -> None:
     async with worker_of(queue, Flaky(1, error)):
@@ -217,7 +219,7 @@ async def test_whatever_a_handler_raises_is_its_failure(
         assert await (await queue.add("n")).result(10) == "done"
 
 
-async def test_an_exception_without_a_text_is_told_by_its_type(queue: AnyQueue) -> None:
+async def test_an_exception_without_a_text_is_named_by_its_type(queue: AnyQueue) -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")
@@ -227,7 +229,7 @@ async def test_an_exception_without_a_text_is_told_by_its_type(queue: AnyQueue) 
     assert (job.state, job.failed_reason) == ("failed", "Mute")
 
 
-async def test_attempts_are_spent_across_workers(timed: Timed) -> None:
+async def test_attempts_are_counted_across_workers(timed: Timed) -> None:
     handler = Flaky(3)
     job = await timed.queue.add("n", attempts=4, backoff=60)
     for made in range(1, 4):
@@ -244,7 +246,7 @@ async def test_attempts_are_spent_across_workers(timed: Timed) -> None:
 
 
 async def _attempts(queue: AnyQueue, error: Callable[[], BaseException], **rules: Any) -> tuple[int, str | None]:
-    """How often a job ran whose handler always raises, at most three times, and why it failed."""
+    """Return how often a job ran whose handler always raises, at most three times, and the cause of its failure."""
     async with worker_of(queue, Flaky(9, error), **rules):
         job = await ended(await queue.add("n", attempts=3))
     assert job.state == "failed"
@@ -282,12 +284,12 @@ async def test_the_type_of_the_exception_decides_on_a_retry(
 
 
 @pytest.mark.parametrize("rules", [{"retry_on": "ValueError"}, {"give_up_on": [int]}, {"retry_on": ValueError("x")}])
-def test_a_rule_that_is_no_exception_type_is_refused(rules: dict[str, Any]) -> None:
+def test_a_rule_that_is_not_an_exception_type_is_refused(rules: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"{next(iter(rules))} must be an exception type"):
         Worker("q", Flaky(0), "memory://", **rules)
 
 
-async def test_coming_back_later_can_count_the_attempt(queue: AnyQueue) -> None:
+async def test_retry_later_can_count_the_attempt(queue: AnyQueue) -> None:
     def later() -> BaseException:
         error = RetryLater(0.02, count=True)
         error.__cause__ = ConnectionError("refused")
@@ -302,12 +304,12 @@ async def test_coming_back_later_can_count_the_attempt(queue: AnyQueue) -> None:
     assert (repr(error), delay) == ("ConnectionError('refused')", 0.02)
 
 
-async def test_coming_back_later_without_a_cause_says_so(queue: AnyQueue) -> None:
+async def test_retry_later_without_a_cause_is_a_readable_failure(queue: AnyQueue) -> None:
     async with worker_of(queue, Flaky(9, lambda: RetryLater(30, count=True))):
         job = await ended(await queue.add("n"))
     assert (job.failed_reason, job.attempts_made) == ("RetryLater: retry in 30 s", 1)
 
 
-def test_a_count_that_is_no_bool_is_refused() -> None:
+def test_a_count_that_is_not_a_bool_is_refused() -> None:
     with pytest.raises(TypeError, match="count must be True or False, got 3"):
         RetryLater(1, count=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

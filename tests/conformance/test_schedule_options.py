@@ -1,4 +1,4 @@
-"""Options of job schedulers: an immediate first slot, slots after the end of a job, jitter, and pauses of one."""
+"""Options of job schedulers: an immediate first fire time, fire times after the end of a job, jitter, and pauses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.schedulers import FAR, ended_schedule, scheduler_of, slots
 # -- immediately ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_first_slot_may_be_the_upsert(queue: AnyQueue) -> None:
+async def test_the_first_fire_time_may_be_the_upsert(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
         made = await queue.upsert_job_scheduler("s", every=60, immediately=True)
         async with asyncio.timeout(PATIENCE):
@@ -32,7 +32,7 @@ async def test_the_first_slot_may_be_the_upsert(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_the_next_slot_comes_after_the_end_of_the_job(queue: AnyQueue) -> None:
+async def test_the_next_fire_time_follows_the_end_of_the_job(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=5):
         await queue.upsert_job_scheduler("s", every=0.2, immediately=True, after_completion=True, limit=3)
@@ -40,7 +40,7 @@ async def test_the_next_slot_comes_after_the_end_of_the_job(queue: AnyQueue) -> 
         await asyncio.sleep(0.5)
         waiting = await scheduler_of(queue)
         assert (waiting.next_at, waiting.fired, waiting.skipped) == (None, 1, 0)
-        # Every start of a program says the same again.
+        # Every start of a program makes the same upsert.
         again = await queue.upsert_job_scheduler("s", every=0.2, immediately=True, after_completion=True, limit=3)
         assert again.next_at is None
         gate.release()
@@ -59,7 +59,7 @@ async def test_the_next_slot_comes_after_the_end_of_the_job(queue: AnyQueue) -> 
 
 
 @pytest.mark.parametrize("way", ["failed", "removed", "revoked"])
-async def test_every_end_of_the_job_sets_the_next_slot(queue: AnyQueue, way: str) -> None:
+async def test_every_end_of_the_job_sets_the_next_fire_time(queue: AnyQueue, way: str) -> None:
     gate = Gate()
     tries = 0
 
@@ -83,7 +83,7 @@ async def test_every_end_of_the_job_sets_the_next_slot(queue: AnyQueue, way: str
     assert (over.fired, over.skipped) == (2, 0)
 
 
-async def test_no_slot_comes_after_the_end_of_the_schedule(queue: AnyQueue) -> None:
+async def test_no_fire_time_comes_after_the_end_of_the_schedule(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
         end = datetime.now(UTC) + timedelta(seconds=2)
         await queue.upsert_job_scheduler("s", every=1.5, immediately=True, after_completion=True, end=end)
@@ -149,7 +149,7 @@ async def test_the_end_of_a_job_does_not_resume_its_scheduler(queue: AnyQueue) -
         assert (await _fired(queue, 3)).fired == 3
 
 
-def test_pausing_without_a_loop(storage: Storage, name: str) -> None:
+def test_a_scheduler_can_be_paused_without_a_loop(storage: Storage, name: str) -> None:
     with Queue[Any, Any](name, storage.url).sync as queue:
         queue.upsert_job_scheduler("s", **FAR)
         assert queue.pause_job_scheduler("s")
@@ -162,7 +162,7 @@ def test_pausing_without_a_loop(storage: Storage, name: str) -> None:
 # -- jitter -----------------------------------------------------------------------------------------------------------
 
 
-async def test_jitter_spreads_the_jobs_of_one_slot(queue: AnyQueue) -> None:
+async def test_jitter_spreads_the_jobs_of_one_fire_time(queue: AnyQueue) -> None:
     made = [await queue.upsert_job_scheduler(f"s{n}", cron="* * * * * *", jitter=60, limit=1) for n in range(20)]
     assert made[0].schedule.jitter == 60
     for n in range(20):
@@ -170,13 +170,13 @@ async def test_jitter_spreads_the_jobs_of_one_slot(queue: AnyQueue) -> None:
     assert await queue.get_job_counts() == {**await queue.get_job_counts(), "delayed": 20}
     order = [job.id.partition("@")[0] for job in await queue.get_jobs("delayed")]
     assert order != sorted(order)
-    # The spread concerns slots: a job that is triggered is added now.
+    # Jitter applies to fire times. A triggered job is added immediately.
     assert (await queue.trigger_job_scheduler("s0")).state == "waiting"
     found = await scheduler_of(queue, "s0")
     assert (found.schedule.jitter, found.options.delay) == (60, None)
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,17 +192,17 @@ async def test_jitter_spreads_the_jobs_of_one_slot(queue: AnyQueue) -> None:
         ({"every": 5, "jitter": -1}, ValueError, "jitter"),
     ],
 )
-def test_what_is_no_schedule_is_refused(given: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_bad_schedules_are_refused(given: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         Schedule(**given)
 
 
-async def test_jobs_that_come_one_after_the_other_need_no_deduplication(queue: AnyQueue) -> None:
+async def test_jobs_that_follow_each_other_need_no_deduplication(queue: AnyQueue) -> None:
     with pytest.raises(ValueError, match="deduplication= and after_completion=True cannot be combined"):
         await queue.upsert_job_scheduler("s", every=5, after_completion=True, deduplication=Deduplication("d"))
 
 
-def test_what_is_stored_comes_back() -> None:
+def test_a_stored_schedule_is_read_back() -> None:
     for schedule in (
         Schedule(every=5, immediately=True, after_completion=True, jitter=2),
         Schedule(cron="@daily", jitter=timedelta(minutes=5)),

@@ -1,4 +1,4 @@
-"""Job schedulers: when they fire, what is stored of them, what their jobs are like, and what is refused."""
+"""Job schedulers: their fire times, their stored form, their jobs, and refusals."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tests.support.stores import Place
 
 
 @pytest.mark.everywhere
-async def test_an_interval_adds_a_job_at_each_slot(queue: AnyQueue) -> None:
+async def test_an_interval_adds_a_job_at_each_fire_time(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
         made = await queue.upsert_job_scheduler("s", every=0.1, limit=5, name="tick", data={"n": 1})
         assert made.next_at is not None
         over = await ended_schedule(queue)
-    # Read when nothing moves any more: a job that changes its state while states are listed may be missed.
+    # Read when no job moves any more: a job that changes its state during the listing may be missed.
     found = await slots(queue)
     assert len(found) == over.fired == 5
     assert found[0] == round(made.next_at.timestamp() * 1000)
@@ -51,7 +51,7 @@ async def test_an_interval_adds_a_job_at_each_slot(queue: AnyQueue) -> None:
     assert made.next_at <= job.created_at < made.next_at + timedelta(seconds=PATIENCE)
 
 
-async def test_cron_adds_a_job_at_each_slot(queue: AnyQueue) -> None:
+async def test_cron_adds_a_job_at_each_fire_time(queue: AnyQueue) -> None:
     async with listening(queue) as events:
         await queue.upsert_job_scheduler("s", cron="* * * * * *", limit=2)
         first, second = await events.next(), await events.next()
@@ -85,10 +85,10 @@ async def test_a_process_that_finds_schedulers_fires_them(storage: Storage, name
         assert len(await slots(queue)) == 2
 
 
-async def test_a_worker_learns_of_schedulers_from_its_sweep(
+async def test_a_worker_discovers_schedulers_in_its_sweep(
     queue: AnyQueue, storage: Storage, name: str, place: Place
 ) -> None:
-    """The process that made the scheduler dies before anybody else heard of it."""
+    """The process that created the scheduler dies before another one knows it."""
     gate = Gate()
     async with Worker(name, gate, storage, handle_signals=False, shutdown_timeout=5):
         functions = Functions(storage, base_of(queue))
@@ -101,7 +101,7 @@ async def test_a_worker_learns_of_schedulers_from_its_sweep(
         gate.release()
         await ended(job)
     assert job.created_at is not None
-    # Before the slot that follows, or within the patience on a host that stands still.
+    # Before the next fire time, or within the time limit on a host that pauses.
     assert job.created_at.timestamp() * 1000 - int(job.id.rpartition("@")[2]) < PATIENCE * 1_000
 
 
@@ -124,7 +124,7 @@ async def test_many_schedulers_fire_together(queue: AnyQueue) -> None:
 # -- upsert keeps the history -----------------------------------------------------------------------------------------
 
 
-async def test_the_same_upsert_again_changes_nothing(queue: AnyQueue) -> None:
+async def test_an_unchanged_upsert_changes_nothing(queue: AnyQueue) -> None:
     first = await queue.upsert_job_scheduler("s", every=3600, data=1)
     await asyncio.sleep(0.05)
     again = await queue.upsert_job_scheduler("s", every=3600, data=1)
@@ -166,7 +166,7 @@ async def test_another_schedule_keeps_the_history(queue: AnyQueue) -> None:
     assert await scheduler_of(queue) == other
 
 
-# -- what the jobs are like -------------------------------------------------------------------------------------------
+# -- its jobs --------------------------------------------------------------------------------------------------------
 
 
 async def test_every_option_of_the_template_reaches_the_job(queue: AnyQueue) -> None:
@@ -204,7 +204,7 @@ async def test_every_option_of_the_template_reaches_the_job(queue: AnyQueue) -> 
         JobOptions(key="tenant", priority=3),
     ],
 )
-async def test_the_way_of_a_template_through_the_queue_is_that_of_an_add(queue: AnyQueue, options: JobOptions) -> None:
+async def test_the_template_of_a_job_is_encoded_like_an_add(queue: AnyQueue, options: JobOptions) -> None:
     made = await queue.upsert_job_scheduler("s", every=0.05, limit=1, **options.explicit())
     assert made.options == (await scheduler_of(queue)).options == options
     over = await ended_schedule(queue)
@@ -231,13 +231,13 @@ async def test_the_jobs_of_a_scheduler_are_deduplicated(queue: AnyQueue, mode: A
         assert (triggered.outcome, triggered.id) == ("duplicate", over.last_job_id)
 
 
-async def test_the_time_to_live_of_a_template_counts_from_each_slot(queue: AnyQueue, place: Place) -> None:
+async def test_the_time_to_live_of_a_template_counts_from_each_fire_time(queue: AnyQueue, place: Place) -> None:
     await queue.upsert_job_scheduler("s", every=0.05, limit=2, ttl=60)
     over = await ended_schedule(queue)
     score = await place.ask("ZSCORE", f"{base_of(queue)}:expiry", over.last_job_id or "")
     assert over.last_at is not None
     assert isinstance(score, bytes)
-    # A slot is fired within the patience with it, and its job lives on from there.
+    # The scheduler fires within the time limit, and the time to live of its job starts then.
     assert 0 <= float(score) - over.last_at.timestamp() * 1000 - 60_000 < PATIENCE * 1_000
 
 
@@ -249,7 +249,7 @@ async def test_the_options_of_the_queue_apply(storage: Storage, name: str) -> No
         assert made.options.attempts == 2
 
 
-async def test_a_failed_run_is_retried_and_no_slot_forks(queue: AnyQueue) -> None:
+async def test_a_failed_run_is_retried_and_does_not_disturb_the_schedule(queue: AnyQueue) -> None:
     seen: list[str] = []
 
     async def fail_once(job: AnyJob) -> None:
@@ -266,7 +266,7 @@ async def test_a_failed_run_is_retried_and_no_slot_forks(queue: AnyQueue) -> Non
     assert len(set(seen)) == 3
 
 
-async def test_the_job_of_a_slot_that_exists_is_not_added_again(queue: AnyQueue) -> None:
+async def test_the_job_of_a_fire_time_is_not_added_again(queue: AnyQueue) -> None:
     start = datetime.now(tz=UTC) + timedelta(seconds=1.5)
     slot = -(-round(start.timestamp() * 1_000_000) // 1000)
     await queue.add("mine", job_id=f"s@{slot}")
@@ -280,7 +280,7 @@ async def test_the_job_of_a_slot_that_exists_is_not_added_again(queue: AnyQueue)
 # -- overlap ----------------------------------------------------------------------------------------------------------
 
 
-async def test_slots_are_passed_over_while_the_last_job_runs(queue: AnyQueue) -> None:
+async def test_fire_times_are_skipped_while_the_last_job_runs(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=5), listening(queue) as events:
         await queue.upsert_job_scheduler("s", every=0.1, overlap="skip")
@@ -315,7 +315,7 @@ async def test_a_triggered_job_counts_for_the_overlap(queue: AnyQueue) -> None:
         gate.release()
 
 
-async def test_jobs_overlap_unless_told_otherwise(queue: AnyQueue) -> None:
+async def test_jobs_overlap_by_default(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=5):
         await queue.upsert_job_scheduler("s", every=0.1, limit=3)
@@ -338,7 +338,7 @@ async def test_a_scheduler_is_read_as_it_was_made(queue: AnyQueue) -> None:
     assert (await queue.upsert_job_scheduler("s", **FAR)).name == "s"
 
 
-async def test_there_may_be_many(queue: AnyQueue) -> None:
+async def test_there_may_be_many_schedulers(queue: AnyQueue) -> None:
     ids = sorted(f"s{n}" for n in range(250))
     for at in range(0, 250, 50):
         await asyncio.gather(*(queue.upsert_job_scheduler(each, **FAR) for each in ids[at : at + 50]))
@@ -346,7 +346,7 @@ async def test_there_may_be_many(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_removing_leaves_nothing(queue: AnyQueue, place: Place) -> None:
+async def test_removing_a_scheduler_leaves_no_key(queue: AnyQueue, place: Place) -> None:
     await queue.upsert_job_scheduler("s", every=0.05)
     await queue.upsert_job_scheduler("t", **FAR)
     async with listening(queue) as events:
@@ -360,7 +360,7 @@ async def test_removing_leaves_nothing(queue: AnyQueue, place: Place) -> None:
     assert not [key for key in await place.keys() if "schedule" in key]
 
 
-async def test_a_removed_scheduler_fires_no_more(queue: AnyQueue) -> None:
+async def test_a_removed_scheduler_does_not_fire(queue: AnyQueue) -> None:
     await queue.upsert_job_scheduler("s", every=0.05)
     async with listening(queue) as events:
         await events.next()
@@ -370,7 +370,7 @@ async def test_a_removed_scheduler_fires_no_more(queue: AnyQueue) -> None:
     assert await slots(queue) == before
 
 
-async def test_triggering_adds_a_job_and_moves_no_slot(queue: AnyQueue) -> None:
+async def test_triggering_adds_a_job_and_keeps_the_fire_times(queue: AnyQueue) -> None:
     made = await queue.upsert_job_scheduler("s", every=3600, name="n", data=7, attempts=2)
     job = await queue.trigger_job_scheduler("s")
     assert (job.name, job.data, job.options.attempts, job.outcome) == ("n", 7, 2, "added")
@@ -386,7 +386,7 @@ async def test_a_scheduler_that_has_ended_can_be_triggered(queue: AnyQueue) -> N
     assert (job.data, (await scheduler_of(queue)).fired) == (5, 1)
 
 
-async def test_what_does_not_exist_cannot_be_triggered(queue: AnyQueue) -> None:
+async def test_an_unknown_scheduler_cannot_be_triggered(queue: AnyQueue) -> None:
     with pytest.raises(SchedulerNotFound, match=r"'nope'.*upsert_job_scheduler"):
         await queue.trigger_job_scheduler("nope")
 
@@ -444,7 +444,7 @@ async def test_the_jobs_of_a_scheduler_fit_the_mode_of_the_queue(storage: Storag
         assert (await queue.get_job_counts())["key-waiting"] == 1
 
 
-async def test_a_damaged_scheduler_keeps_no_other_from_firing(
+async def test_a_damaged_scheduler_does_not_stop_others(
     queue: AnyQueue, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     base = base_of(queue)
@@ -463,7 +463,7 @@ async def test_a_damaged_scheduler_keeps_no_other_from_firing(
     assert [each.id for each in await queue.get_job_schedulers()] == ["s"]
 
 
-async def test_instants_that_no_datetime_can_hold_are_refused_before_anything_is_stored(queue: AnyQueue) -> None:
+async def test_times_beyond_the_range_of_datetime_are_refused_before_anything_is_stored(queue: AnyQueue) -> None:
     await queue.upsert_job_scheduler("fine", **FAR)
     with pytest.raises(ValueError, match="every must be at most"):
         await queue.upsert_job_scheduler("far", every=10**12)
@@ -478,7 +478,7 @@ async def test_instants_that_no_datetime_can_hold_are_refused_before_anything_is
 @pytest.mark.parametrize(
     ("field", "value"), [("last_slot", "9" * 15), ("fired", "many"), ("opts", "\xc1"), ("extra", "x"), ("wait", "soon")]
 )
-async def test_one_scheduler_that_cannot_be_read_breaks_no_listing(
+async def test_an_unreadable_scheduler_does_not_break_a_listing(
     queue: AnyQueue, place: Place, caplog: pytest.LogCaptureFixture, field: str, value: str
 ) -> None:
     await queue.upsert_job_scheduler("fine", **FAR)
@@ -490,7 +490,7 @@ async def test_one_scheduler_that_cannot_be_read_breaks_no_listing(
     assert any("'odd'" in line and "cannot be read" in line for line in caplog.messages)
 
 
-async def test_the_self_check_finds_half_a_scheduler(queue: AnyQueue, place: Place) -> None:
+async def test_the_integrity_check_finds_an_incomplete_scheduler(queue: AnyQueue, place: Place) -> None:
     base = base_of(queue)
     await queue.upsert_job_scheduler("a", **FAR)
     await queue.upsert_job_scheduler("b", **FAR)
@@ -498,12 +498,12 @@ async def test_the_self_check_finds_half_a_scheduler(queue: AnyQueue, place: Pla
     await place.ask("DEL", f"{base}:scheduler:a")
     await place.ask("ZREM", f"{base}:schedules", "b")
     assert [(each.invariant, each.subject) for each in await queue.check()] == [("I12", "a"), ("I12", "b")]
-    # Both can be made anew, and then nothing is wrong any more.
+    # Both can be recreated, and then the check finds nothing.
     await queue.upsert_job_scheduler("a", **FAR)
     await queue.upsert_job_scheduler("b", **FAR)
 
 
-async def test_a_closed_queue_fires_nothing(storage: Storage, name: str, place: Place) -> None:
+async def test_a_closed_queue_does_not_fire(storage: Storage, name: str, place: Place) -> None:
     queue: AnyQueue = Queue(name, storage)
     await queue.upsert_job_scheduler("s", every=0.05)
     await queue.close()

@@ -1,4 +1,4 @@
-"""Searching: by state, name and data; the limit counts matches, however many jobs had to be looked at."""
+"""Searching by state, name and data. The limit counts matches, not the jobs that were compared."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ async def failing(job: AnyJob) -> Any:
 
 
 async def ids(queue: AnyQueue, **filters: Any) -> list[str]:
-    """The ids of what a search finds."""
+    """Return the ids of the jobs that a search finds."""
     return [job.id for job in await queue.search_jobs(**filters)]
 
 
 @pytest.mark.everywhere
-async def test_by_state_name_and_data(queue: AnyQueue) -> None:
+async def test_jobs_are_found_by_state_name_and_data(queue: AnyQueue) -> None:
     async with worker_of(queue, failing):
         for name in ("good", "bad"):
             await ended(await queue.add(name, {"tenant": 7, "page": 1}, job_id=f"{name} over"))
@@ -43,7 +43,7 @@ async def test_by_state_name_and_data(queue: AnyQueue) -> None:
     assert len(await ids(queue, data={})) == 4
 
 
-async def test_running_jobs_are_found(queue: AnyQueue) -> None:
+async def test_active_jobs_are_found(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate):
         job = await queue.add("n", {"a": 1})
@@ -61,7 +61,7 @@ async def test_nested_values_must_be_equal(queue: AnyQueue) -> None:
 
 @pytest.mark.parametrize("by_name", [True, False])
 async def test_the_limit_counts_matches_and_not_candidates(queue: AnyQueue, by_name: bool) -> None:
-    # What is looked for stands behind more than a page of what is not.
+    # The matching jobs come after more than a page of others.
     await queue.add_bulk([("common", {"rare": False}) for _ in range(1_100)])
     await queue.add_bulk([("rare" if by_name else "common", {"rare": True}) for _ in range(3)])
     filters: dict[str, Any] = {"name": "rare"} if by_name else {"data": {"rare": True}}
@@ -94,6 +94,8 @@ async def test_every_state_is_searched_when_none_is_named(queue: AnyQueue) -> No
         ({"limit": True}, TypeError, "limit must be an int"),
     ],
 )
-async def test_refusals(queue: AnyQueue, filters: dict[str, Any], error: type[Exception], message: str) -> None:
+async def test_bad_arguments_are_refused(
+    queue: AnyQueue, filters: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         await queue.search_jobs(**filters)

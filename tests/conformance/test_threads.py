@@ -1,4 +1,4 @@
-"""Plain functions run in threads: the loop stays free, and a thread that does not end keeps its slot only as long."""
+"""Plain functions run in threads. The loop stays free, and a thread that does not end keeps its slot until it does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_a_plain_function_runs_in_a_thread(queue: AnyQueue) -> None:
         assert await queue.add_and_wait("n", 1, wait_timeout=10) == [1, False]
 
 
-async def test_threads_run_side_by_side_and_the_loop_stays_free(queue: AnyQueue) -> None:
+async def test_threads_run_concurrently_and_the_loop_stays_free(queue: AnyQueue) -> None:
     loop, together, go = asyncio.get_running_loop(), threading.Barrier(3, timeout=10), threading.Event()
     met = asyncio.Event()
 
@@ -39,7 +39,7 @@ async def test_threads_run_side_by_side_and_the_loop_stays_free(queue: AnyQueue)
         assert [await job.result(10) for job in jobs] == [True] * 3
 
 
-async def test_what_a_thread_raises_is_the_failure(queue: AnyQueue) -> None:
+async def test_an_exception_in_a_thread_is_the_failure(queue: AnyQueue) -> None:
     def fail(job: AnyJob) -> None:
         raise UnrecoverableError("in a thread") if job.data else ValueError("in a thread")
 
@@ -50,7 +50,7 @@ async def test_what_a_thread_raises_is_the_failure(queue: AnyQueue) -> None:
         assert (job.failed_reason, job.attempts_made) == ("UnrecoverableError: in a thread", 1)
 
 
-async def test_a_timeout_gives_the_thread_up(queue: AnyQueue) -> None:
+async def test_a_timeout_abandons_the_thread(queue: AnyQueue) -> None:
     seen: list[bool] = []
 
     def slow(job: AnyJob) -> str:
@@ -63,8 +63,8 @@ async def test_a_timeout_gives_the_thread_up(queue: AnyQueue) -> None:
     assert seen == [True]
 
 
-async def test_a_thread_that_was_given_up_gives_its_slot_back_when_it_ends(queue: AnyQueue) -> None:
-    """Nobody polls here: the end of the thread itself must start the next job."""
+async def test_an_abandoned_thread_frees_its_slot_when_it_ends(queue: AnyQueue) -> None:
+    """No worker polls here. The end of the thread itself must start the next job."""
     release = threading.Event()
 
     def stuck(job: AnyJob) -> str:
@@ -101,7 +101,7 @@ async def test_a_revoked_thread_is_asked_to_stop(queue: AnyQueue) -> None:
         assert (job.state, job.failed_reason) == ("failed", "revoked")
 
 
-async def test_a_thread_that_does_not_end_is_left_behind_at_shutdown(queue: AnyQueue) -> None:
+async def test_a_thread_that_does_not_end_is_abandoned_at_shutdown(queue: AnyQueue) -> None:
     release = threading.Event()
     started = threading.Event()
 
@@ -131,7 +131,7 @@ async def test_context_variables_reach_the_thread(queue: AnyQueue) -> None:
         assert await queue.add_and_wait("n", wait_timeout=10) == "acme"
 
 
-async def test_a_plain_function_that_hands_out_a_coroutine_is_told_what_to_do(queue: AnyQueue) -> None:
+async def test_a_plain_function_that_returns_a_coroutine_fails_with_advice(queue: AnyQueue) -> None:
     async def real(job: AnyJob) -> int:
         return 1
 

@@ -25,7 +25,7 @@ async def test_a_run_that_takes_too_long_is_cancelled_and_fails(queue: AnyQueue)
         assert (held.abort.is_set(), held.abort.reason) == (True, "timeout")
 
 
-async def test_what_the_handler_waits_for_elsewhere_hears_of_the_timeout(queue: AnyQueue) -> None:
+async def test_an_awaited_task_of_the_handler_is_cancelled_by_the_timeout(queue: AnyQueue) -> None:
     async def with_a_thread(job: AnyJob) -> None:
         def work(stopped: AbortSignal) -> None:
             while not stopped.is_set():
@@ -61,12 +61,12 @@ async def test_a_timeout_is_a_failure_like_others(queue: AnyQueue) -> None:
     assert runs == [0, 1]
 
 
-async def test_a_run_in_time_is_left_alone(queue: AnyQueue) -> None:
+async def test_a_run_within_its_timeout_is_not_affected(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
         assert await (await queue.add("n", 1, timeout=0.5)).result(10) == 1
 
 
-async def test_a_timeout_of_the_handlers_own_keeps_its_words(queue: AnyQueue) -> None:
+async def test_the_message_of_a_timeout_raised_by_the_handler_is_kept(queue: AnyQueue) -> None:
     async def impatient(job: AnyJob) -> None:
         async with asyncio.timeout(0.01):
             await asyncio.Event().wait()
@@ -76,7 +76,7 @@ async def test_a_timeout_of_the_handlers_own_keeps_its_words(queue: AnyQueue) ->
     assert job.failed_reason == "TimeoutError"
 
 
-async def test_cleaning_up_after_a_timeout_is_allowed(queue: AnyQueue) -> None:
+async def test_cleanup_after_a_timeout_is_allowed(queue: AnyQueue) -> None:
     cleaned = asyncio.Event()
 
     async def tidy(job: AnyJob) -> None:
@@ -93,7 +93,7 @@ async def test_cleaning_up_after_a_timeout_is_allowed(queue: AnyQueue) -> None:
     assert (job.state, await queue.get_job_logs(job.id)) == ("failed", ["cleaned"])
 
 
-async def test_a_job_after_one_that_hung_gets_its_slot(queue: AnyQueue) -> None:
+async def test_a_job_after_a_timed_out_run_gets_its_slot(queue: AnyQueue) -> None:
     async def hang(job: AnyJob) -> str:
         if job.data:
             await asyncio.Event().wait()

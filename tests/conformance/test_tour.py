@@ -22,7 +22,9 @@ FUNCTIONS = frozenset(re.findall(r"register\('(\w+)'", source())) - {"version"}
 
 
 class Recorder(Relay):
-    """A relay whose clones write into the same list, so that the calls of the lease thread are seen too."""
+    """A recording storage whose clones write into the same list, so that it records the calls of the lease thread
+    too.
+    """
 
     def clone(self) -> Storage:
         twin = Recorder(super().clone())
@@ -31,7 +33,7 @@ class Recorder(Relay):
 
 
 async def order_and_limits(queue: AnyQueue) -> None:
-    """Jobs of every order, and every limit, set and taken away again."""
+    """Add jobs of every order, and set and remove every limit."""
     await queue.set_global_concurrency(2)
     await queue.set_global_rate_limit(RateLimit(1_000, 60))
     assert await queue.get_global_concurrency() == 2
@@ -60,7 +62,7 @@ async def order_and_limits(queue: AnyQueue) -> None:
 
 
 async def look_and_clear(queue: AnyQueue) -> None:
-    """Look at what was done and by whom, then take it away by every means."""
+    """Read the jobs and workers, then remove the jobs in every way."""
     job = (await queue.get_jobs("completed"))[0]
     assert (await queue.get_jobs("completed", with_data=False))[0].id == job.id
     await job.update_result_ttl(3_600)
@@ -106,12 +108,12 @@ async def bulk_and_history(queue: AnyQueue, functions: Functions) -> None:
 
 
 async def counts_of_all(queue: AnyQueue) -> int:
-    """How many jobs there are, in whatever state."""
+    """Return the number of jobs in all states."""
     return sum((await queue.get_job_counts()).values())
 
 
 async def bury_and_replay(queue: AnyQueue, dead_name: str, storage: Storage) -> None:
-    """Let a job fail for good, move it to a queue of its own, and run it again, there and here."""
+    """Let a job fail for good, move it to another queue, and run it again, there and here."""
 
     async def fail(job: AnyJob) -> None:
         raise ValueError("no")

@@ -1,4 +1,4 @@
-"""Time to live: a job that has not started in time fails as "expired", and only then."""
+"""Time to live: a job that has not started in time fails as "expired"."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_a_job_that_waits_too_long_expires(queue: AnyQueue) -> None:
     assert [kind for kind, _ in await told(queue, job.id)] == ["added", "failed"]
 
 
-async def test_a_job_that_starts_in_time_is_safe(timed: Timed) -> None:
+async def test_a_job_that_starts_in_time_does_not_expire(timed: Timed) -> None:
     gate = Gate()
     async with worker_of(timed.queue, gate):
         job = await timed.queue.add("n", 1, ttl=60)
@@ -35,9 +35,9 @@ async def test_a_job_that_starts_in_time_is_safe(timed: Timed) -> None:
         assert await job.result(10) == 1
 
 
-async def test_what_happens_to_a_job_in_one_call_is_told_in_order(queue: AnyQueue) -> None:
+async def test_several_events_of_a_job_in_one_call_are_in_order(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
-        # The claim that promotes it finds it expired. (A sweep may come first, and then it is never promoted.)
+        # The claim that promotes the job finds it expired. (If a sweep comes first, the job is never promoted.)
         job = await queue.add("n", 1, ttl=0.05, delay=0.2)
         assert (await ended(job)).failed_reason == "expired"
     kinds = [kind for kind, _ in await told(queue, job.id) if kind != "waiting"]
@@ -53,7 +53,7 @@ async def test_a_retry_does_not_expire(timed: Timed) -> None:
     assert await timed.run() == ["n"]
 
 
-async def test_an_expired_job_is_failed_though_nobody_can_take_it(queue: AnyQueue) -> None:
+async def test_an_expired_job_fails_even_if_no_worker_can_claim_it(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, lock_duration=1):
         busy = await queue.add("n", "busy")
@@ -66,14 +66,14 @@ async def test_an_expired_job_is_failed_though_nobody_can_take_it(queue: AnyQueu
         assert await busy.result(10) == "busy"
 
 
-async def test_a_pause_does_not_stop_the_clock(queue: AnyQueue) -> None:
+async def test_a_pause_does_not_stop_the_time_to_live(queue: AnyQueue) -> None:
     async with worker_of(queue, echo, lock_duration=1):
         await queue.pause()
         job = await queue.add("n", ttl=0.05)
         assert (await ended(job)).failed_reason == "expired"
 
 
-async def test_whoever_retries_an_expired_job_wants_it_run(queue: AnyQueue) -> None:
+async def test_an_expired_job_that_is_retried_by_hand_runs(queue: AnyQueue) -> None:
     job = await queue.add("n", 1, ttl=0.05)
     await asyncio.sleep(0.1)
     async with worker_of(queue, echo):
@@ -82,7 +82,7 @@ async def test_whoever_retries_an_expired_job_wants_it_run(queue: AnyQueue) -> N
         assert (await ended(job)).state == "completed"
 
 
-async def test_an_expired_job_of_many(queue: AnyQueue) -> None:
+async def test_one_expired_job_among_many_fails(queue: AnyQueue) -> None:
     dead = [await queue.add("n", n, ttl=0.05) for n in range(150)]
     live = [await queue.add("n", n, ttl=60) for n in range(150)]
     await asyncio.sleep(0.1)

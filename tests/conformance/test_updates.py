@@ -1,4 +1,4 @@
-"""What a handler or a user writes into a job while it lives: log, progress, data; and the fence around it."""
+"""Log lines, progress and data that a handler or a user writes into a job, and the fencing of these updates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.stores import Place
 
 
 @pytest.mark.everywhere
-async def test_a_handler_tells_about_itself(queue: AnyQueue) -> None:
+async def test_a_handler_writes_log_progress_and_data(queue: AnyQueue) -> None:
     async def talk(job: AnyJob) -> Any:
         await job.log("one")
         await job.log("zwei ü\nand more")
@@ -34,7 +34,7 @@ async def test_a_handler_tells_about_itself(queue: AnyQueue) -> None:
     ]  # fmt: skip
 
 
-async def test_log_lines_by_position(queue: AnyQueue) -> None:
+async def test_log_lines_are_read_by_position(queue: AnyQueue) -> None:
     job = await queue.add("n")
     for number in range(5):
         await job.log(str(number))
@@ -43,13 +43,13 @@ async def test_log_lines_by_position(queue: AnyQueue) -> None:
     assert await queue.get_job_logs("nobody") == []
 
 
-async def test_the_last_thousand_lines_stay(queue: AnyQueue) -> None:
+async def test_the_last_thousand_lines_are_kept(queue: AnyQueue) -> None:
     job = await queue.add("n")
     await asyncio.gather(*(job.log(f"line {number}") for number in range(1_050)))
     assert len(await queue.get_job_logs(job.id)) == 1_000
 
 
-async def test_a_later_run_sees_what_the_earlier_one_wrote(queue: AnyQueue) -> None:
+async def test_a_later_run_sees_the_updates_of_the_earlier_one(queue: AnyQueue) -> None:
     async def step(job: AnyJob) -> Any:
         if job.data == "start":
             await job.update_data("half way")
@@ -73,7 +73,7 @@ async def test_a_user_may_write_too(queue: AnyQueue) -> None:
 
 @pytest.mark.everywhere
 async def test_a_run_that_lost_its_job_changes_nothing(queue: AnyQueue) -> None:
-    """The job is removed and added again under its id while a first run does not want to stop."""
+    """The job is removed and added again under its id while a first run does not stop."""
     first_run, added_again = asyncio.Event(), asyncio.Event()
     outcomes: list[Exception] = []
 
@@ -108,7 +108,7 @@ async def test_a_run_that_lost_its_job_changes_nothing(queue: AnyQueue) -> None:
     assert await queue.get_job_logs("a") == []
 
 
-async def test_writing_to_a_job_that_is_gone(queue: AnyQueue, place: Place) -> None:
+async def test_writing_to_a_removed_job_raises(queue: AnyQueue, place: Place) -> None:
     job = await queue.add("n")
     await job.remove()
     for write in (job.log("x"), job.update_progress(1), job.update_data(1)):
@@ -117,7 +117,7 @@ async def test_writing_to_a_job_that_is_gone(queue: AnyQueue, place: Place) -> N
     assert not [key for key in await place.keys() if ":job:" in key or ":logs:" in key]
 
 
-async def test_what_cannot_be_stored_is_refused_before_anything_is_sent(queue: AnyQueue) -> None:
+async def test_an_update_that_cannot_be_stored_is_refused_before_anything_is_sent(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
     for write in (job.update_progress({1}), job.update_data({1})):
         with pytest.raises(SerializationError):
@@ -130,7 +130,7 @@ async def test_what_cannot_be_stored_is_refused_before_anything_is_sent(queue: A
 
 
 @pytest.mark.parametrize("line", [5, b"bytes", None])
-async def test_a_log_line_is_text(queue: AnyQueue, line: Any) -> None:
+async def test_a_log_line_must_be_text(queue: AnyQueue, line: Any) -> None:
     job = await queue.add("n")
     with pytest.raises(TypeError):
         await job.log(line)
@@ -145,7 +145,7 @@ async def test_a_log_line_has_a_limit(queue: AnyQueue) -> None:
         await job.log("\ud800")
 
 
-async def test_updates_of_a_running_job_from_outside(queue: AnyQueue) -> None:
+async def test_an_active_job_can_be_updated_from_outside(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate):
         job = await queue.add("n", 1)

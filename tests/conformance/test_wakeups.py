@@ -1,4 +1,4 @@
-"""Waking up: an idle worker starts what comes at once, without polling, and no wake-up is lost between two calls."""
+"""Wake-ups: an idle worker starts a new job immediately, without polling, and no wake-up is lost between two calls."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.support.wakeup_latency import starts_at_once
 
 
 @pytest.mark.everywhere
-async def test_an_idle_worker_starts_what_comes_within_milliseconds(queue: AnyQueue) -> None:
+async def test_an_idle_worker_starts_a_new_job_within_milliseconds(queue: AnyQueue) -> None:
     await starts_at_once(queue, 21)
 
 
-async def test_every_way_back_to_waiting_wakes(queue: AnyQueue) -> None:
-    """Adding, bulk, promoting, coming due, retrying by hand, resuming: none needs a poll."""
+async def test_every_return_to_waiting_wakes_a_worker(queue: AnyQueue) -> None:
+    """Adding, bulk, promoting, becoming due, retrying by hand, resuming: none needs a poll."""
     async with worker_of(queue, echo) as worker:
         await idle(worker)
         first = await queue.add("n", 1)
@@ -43,7 +43,7 @@ async def test_every_way_back_to_waiting_wakes(queue: AnyQueue) -> None:
         assert await paused.result(5) == 6
 
 
-async def test_a_job_handed_back_wakes_another_worker(queue: AnyQueue) -> None:
+async def test_a_released_job_wakes_another_worker(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, shutdown_timeout=0):
         job = await queue.add("n", 1)
@@ -110,7 +110,7 @@ async def test_a_wake_up_during_a_call_is_not_lost(storage: Storage, name: str) 
         assert await job.result(5) == 1
 
 
-async def test_a_burst_of_adds_and_settles_starves_nobody(queue: AnyQueue) -> None:
+async def test_a_burst_of_adds_and_settles_starves_no_worker(queue: AnyQueue) -> None:
     workers = [worker_of(queue, echo, concurrency=3) for _ in range(4)]
     for worker in workers:
         await worker.start()
@@ -123,8 +123,8 @@ async def test_a_burst_of_adds_and_settles_starves_nobody(queue: AnyQueue) -> No
 
 
 @pytest.mark.untidy
-async def test_a_worker_that_died_is_not_waited_for(queue: AnyQueue, storage: Storage) -> None:
-    """Its subscription is gone, so a wake-up meant for it goes to the next one."""
+async def test_a_dead_worker_delays_no_wake_up(queue: AnyQueue, storage: Storage) -> None:
+    """Its subscription is gone, so its wake-up goes to the next worker."""
     twin = storage.clone()
     dead = worker_of(Queue(queue.name, twin), echo, concurrency=50)
     await dead.start()
@@ -136,8 +136,8 @@ async def test_a_worker_that_died_is_not_waited_for(queue: AnyQueue, storage: St
     await dead.close()
 
 
-async def test_the_holder_of_the_timer_may_go(queue: AnyQueue) -> None:
-    """Whoever sleeps until the next due time passes it on when it leaves."""
+async def test_the_worker_with_the_timer_may_leave(queue: AnyQueue) -> None:
+    """The worker that sleeps until the next due time passes the timer on when it leaves."""
     workers = [worker_of(queue, echo) for _ in range(3)]
     for worker in workers:
         await worker.start()

@@ -1,4 +1,4 @@
-"""Workers: how many jobs run at once, what a worker tells, and what becomes of its jobs when it stops."""
+"""Workers: their concurrency, their events, and the release of their jobs when they stop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.stores import Place
 
 
 @pytest.mark.everywhere
-async def test_as_many_jobs_run_at_once_as_it_says(queue: AnyQueue) -> None:
+async def test_a_worker_runs_as_many_jobs_as_its_concurrency(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=3) as worker:
         jobs = await queue.add_bulk([("n", number) for number in range(10)])
@@ -54,7 +54,7 @@ def _note(heard: list[tuple[Any, ...]], *details: Any) -> None:
     heard.append(details)
 
 
-async def test_what_a_worker_tells(queue: AnyQueue) -> None:
+async def test_a_worker_emits_its_events(queue: AnyQueue) -> None:
     async def work(job: AnyJob) -> Any:
         if job.data == "fails" or (job.data == "flaky" and not job.attempts_made):
             raise ValueError(job.data)
@@ -81,7 +81,7 @@ async def test_what_a_worker_tells(queue: AnyQueue) -> None:
     assert (heard[7][1].state, heard[5][1].state) == ("failed", "completed")
 
 
-async def test_outcomes_are_told_after_they_are_stored(queue: AnyQueue) -> None:
+async def test_outcomes_are_emitted_after_they_are_stored(queue: AnyQueue) -> None:
     states: list[str] = []
 
     async def look(job: AnyJob, result: Any) -> None:
@@ -97,7 +97,7 @@ async def test_outcomes_are_told_after_they_are_stored(queue: AnyQueue) -> None:
     assert states == ["completed"] * 5
 
 
-async def test_a_listener_that_fails_harms_nobody(queue: AnyQueue) -> None:
+async def test_a_failing_listener_affects_nothing_else(queue: AnyQueue) -> None:
     def broken(*details: Any) -> None:
         raise RuntimeError("listener")
 
@@ -124,7 +124,7 @@ async def test_an_unknown_event_is_refused(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_stopping_lets_running_jobs_end(queue: AnyQueue) -> None:
+async def test_stopping_lets_active_jobs_end(queue: AnyQueue) -> None:
     gate = Gate()
     worker = worker_of(queue, gate, concurrency=2)
     await worker.start()
@@ -140,7 +140,7 @@ async def test_stopping_lets_running_jobs_end(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_what_does_not_end_in_time_is_handed_back(queue: AnyQueue) -> None:
+async def test_jobs_that_do_not_end_in_time_are_released(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=2, shutdown_timeout=0.05) as worker:
         returned = Heard(worker, "returned")
@@ -165,18 +165,18 @@ async def test_what_does_not_end_in_time_is_handed_back(queue: AnyQueue) -> None
     ]  # fmt: skip
 
 
-async def test_a_job_handed_back_starts_elsewhere_at_once(queue: AnyQueue) -> None:
+async def test_a_released_job_starts_on_another_worker_immediately(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, shutdown_timeout=0) as leaving:
         job = await queue.add("n", 7)
         await gate.running()
         async with worker_of(queue, echo):
-            # Long before its lease is over, and nobody polls.
+            # Long before its lease ends, and no worker polls.
             await leaving.close()
             assert await job.result(10) == 7
 
 
-async def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_worker(queue: AnyQueue) -> None:
+async def test_a_handler_that_ignores_its_cancellation_does_not_delay_the_worker(queue: AnyQueue) -> None:
     let_go = asyncio.Event()
 
     async def deaf(job: AnyJob) -> None:
@@ -196,7 +196,7 @@ async def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_worker(
     let_go.set()
 
 
-async def test_a_worker_that_ends_leaves_no_trace(queue: AnyQueue, place: Place) -> None:
+async def test_an_ended_worker_leaves_no_trace(queue: AnyQueue, place: Place) -> None:
     for _ in range(3):
         async with worker_of(queue, echo):
             await ended(await queue.add("n"))
@@ -205,7 +205,7 @@ async def test_a_worker_that_ends_leaves_no_trace(queue: AnyQueue, place: Place)
         assert await place.ask("XINFO", "CONSUMERS", f"{base}:{stream}", "workers") == []
 
 
-async def test_closing_twice_and_before_starting(queue: AnyQueue) -> None:
+async def test_a_worker_can_be_closed_twice_and_before_its_start(queue: AnyQueue) -> None:
     worker = worker_of(queue, echo)
     await worker.close()
     await worker.close()
@@ -217,12 +217,12 @@ async def test_closing_twice_and_before_starting(queue: AnyQueue) -> None:
     await asyncio.gather(other.close(), other.close())
 
 
-async def test_a_worker_with_a_url_of_its_own(place: Place, queue: AnyQueue) -> None:
+async def test_a_worker_opens_its_own_url(place: Place, queue: AnyQueue) -> None:
     async with Worker[Any, Any](queue.name, echo, place.url, handle_signals=False):
         assert await queue.add_and_wait("n", 1, wait_timeout=10) == 1
 
 
-async def test_the_worker_says_who_it_is(queue: AnyQueue, place: Place) -> None:
+async def test_the_worker_shows_its_identity(queue: AnyQueue, place: Place) -> None:
     async with worker_of(queue, echo, name="emails", concurrency=4) as worker:
         assert worker.name.startswith("emails-")
         assert (worker.queue, worker.storage) == (queue.name, queue.storage)
@@ -231,7 +231,7 @@ async def test_the_worker_says_who_it_is(queue: AnyQueue, place: Place) -> None:
         assert worker.last_seen is not None
 
 
-async def test_bytes_do_not_overfill_a_claim(queue: AnyQueue) -> None:
+async def test_large_payloads_do_not_overfill_a_claim(queue: AnyQueue) -> None:
     """Large payloads come in several calls, and all of them come."""
     jobs = await queue.add_bulk([("n", b"x" * 400_000) for _ in range(12)])
     sizes: list[int] = []
@@ -293,7 +293,7 @@ async def test_a_callable_object_is_a_handler(queue: AnyQueue) -> None:
         ({"executor": InlineExecutor}, TypeError, "class InlineExecutor; pass an instance"),
     ],
 )
-async def test_bad_options_of_a_worker(
+async def test_bad_options_of_a_worker_are_refused(
     storage: Storage, options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -311,8 +311,8 @@ async def test_a_worker_needs_a_function_and_a_queue(storage: Storage) -> None:
         Worker("q", lambda job: 1, storage, executor="inline")
 
 
-async def test_two_queues_objects_one_closed(storage: Storage, name: str) -> None:
-    """Closing a queue that shares a storage leaves the storage to the others."""
+async def test_closing_one_queue_of_two_on_a_storage_keeps_the_other_open(storage: Storage, name: str) -> None:
+    """Closing a queue that shares a storage leaves the storage open for the others."""
     async with Queue[Any, Any](name, storage) as queue:
         async with Queue[Any, Any](name, storage) as other:
             await other.add("n", 1)

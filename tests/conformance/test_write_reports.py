@@ -1,4 +1,4 @@
-"""What came of a write, asked from programs of all kinds and long after it."""
+"""The report of a write, read from programs of all kinds and long after it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_report_is_read_in_a_thread_whose_loop_runs(
     assert write_report(place.url, queue.name, txn_app_id="app").state == "committed"
 
 
-async def test_a_run_with_nothing_to_do_has_a_report_without_numbers(
+async def test_a_run_without_rows_has_a_report_without_numbers(
     queue: AnyQueue, functions: Functions, place: Place
 ) -> None:
     await commit(functions, 5)

@@ -1,4 +1,4 @@
-"""Writes in bulk: tasks that run again, duplicates, the fence, what is remembered and for how long."""
+"""Bulk writes: repeated tasks, duplicates, fencing, and how long a write is remembered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def counters(functions: Functions, write_id: str) -> dict[str, int]:
 
 
 @pytest.mark.everywhere
-async def test_a_task_that_runs_again_adds_nothing_twice(queue: AnyQueue, functions: Functions) -> None:
+async def test_a_repeated_task_adds_nothing_twice(queue: AnyQueue, functions: Functions) -> None:
     assert await functions.open_write("w", "t", HOUR)
     first = await functions.add_to_write("w", "t", rows("a", "b"))
     again = await functions.add_to_write("w", "t", rows("a", "b", "c"))
@@ -36,7 +36,7 @@ async def test_a_task_that_runs_again_adds_nothing_twice(queue: AnyQueue, functi
     assert {job.id for job in await queue.get_jobs("waiting")} == {"a", "b", "c"}
 
 
-async def test_jobs_that_ran_and_went_meanwhile_are_not_added_again(queue: AnyQueue, functions: Functions) -> None:
+async def test_jobs_that_ran_and_were_removed_are_not_added_again(queue: AnyQueue, functions: Functions) -> None:
     await functions.open_write("w", "t", HOUR)
     ids = [f"j{n}" for n in range(5)]
     await functions.add_to_write("w", "t", rows(*ids))
@@ -49,7 +49,9 @@ async def test_jobs_that_ran_and_went_meanwhile_are_not_added_again(queue: AnyQu
     assert (again.inserted, again.replayed) == (1, 5)
 
 
-async def test_without_a_ledger_only_the_records_tell(queue: AnyQueue, functions: Functions, place: Place) -> None:
+async def test_without_a_ledger_only_the_records_are_checked(
+    queue: AnyQueue, functions: Functions, place: Place
+) -> None:
     await functions.open_write("w", "t", 0)
     await functions.add_to_write("w", "t", rows("a"))
     assert (await functions.add_to_write("w", "t", rows("a"))).duplicate == 1
@@ -58,7 +60,7 @@ async def test_without_a_ledger_only_the_records_tell(queue: AnyQueue, functions
     assert not [key for key in await place.keys() if ":written:" in key]
 
 
-async def test_an_id_of_somebody_else_is_a_duplicate_and_counts_once(queue: AnyQueue, functions: Functions) -> None:
+async def test_an_id_of_another_client_is_a_duplicate_and_counts_once(queue: AnyQueue, functions: Functions) -> None:
     await queue.add("n", 1, job_id="a")
     await functions.open_write("w", "t", HOUR)
     reply = await functions.add_to_write("w", "t", rows("a", "b"))
@@ -68,7 +70,7 @@ async def test_an_id_of_somebody_else_is_a_duplicate_and_counts_once(queue: AnyQ
     assert "duplicate" not in {event.kind for event in await history(queue)}
 
 
-async def test_one_job_that_stands_among_new_ones_is_left_as_it_is(queue: AnyQueue, functions: Functions) -> None:
+async def test_an_existing_job_among_new_ones_is_not_changed(queue: AnyQueue, functions: Functions) -> None:
     await queue.add("n", 1, job_id="b")
     await functions.open_write("w", "t", HOUR)
     reply = await functions.add_to_write("w", "t", rows("a", "b", "c"))
@@ -76,7 +78,7 @@ async def test_one_job_that_stands_among_new_ones_is_left_as_it_is(queue: AnyQue
     assert {job.id: job.data for job in await queue.get_jobs("waiting")} == {"a": "a", "b": 1, "c": "c"}
 
 
-async def test_duplicates_that_are_to_be_told_are_met_again(queue: AnyQueue, functions: Functions) -> None:
+async def test_reported_duplicates_are_reported_again(queue: AnyQueue, functions: Functions) -> None:
     await queue.add("n", 1, job_id="a")
     await functions.open_write("w", "t", HOUR)
     for _ in range(2):
@@ -116,7 +118,7 @@ async def test_nothing_is_added_once_a_write_has_ended(queue: AnyQueue, function
     assert await queue.count() == 0
 
 
-async def test_an_end_is_an_end(functions: Functions) -> None:
+async def test_an_ended_write_stays_ended(functions: Functions) -> None:
     await functions.open_write("w", "t", HOUR)
     assert await functions.end_write("w", "other", "aborted") == ("fenced", "open")
     assert await functions.end_write("w", "t", "committed") == ("ok", "committed")
@@ -126,7 +128,7 @@ async def test_an_end_is_an_end(functions: Functions) -> None:
     assert not await functions.open_write("w", "another", HOUR)
 
 
-async def test_who_opens_a_write_again_takes_it_over(queue: AnyQueue, functions: Functions) -> None:
+async def test_a_client_that_opens_a_write_again_takes_it_over(queue: AnyQueue, functions: Functions) -> None:
     await functions.open_write("w", "first", HOUR)
     await functions.add_to_write("w", "first", rows("a"))
     assert await functions.open_write("w", "second", HOUR)
@@ -137,7 +139,7 @@ async def test_who_opens_a_write_again_takes_it_over(queue: AnyQueue, functions:
 
 
 @pytest.mark.everywhere
-async def test_a_late_beginner_of_an_older_run_takes_nothing_back(queue: AnyQueue, functions: Functions) -> None:
+async def test_a_late_start_of_an_older_run_takes_nothing_over(queue: AnyQueue, functions: Functions) -> None:
     older, newer = await functions.plan_write(), await functions.plan_write()
     assert older < newer
     await functions.open_write("w", "old", HOUR, order=older)
@@ -146,7 +148,7 @@ async def test_a_late_beginner_of_an_older_run_takes_nothing_back(queue: AnyQueu
         await functions.open_write("w", "old", HOUR, order=older)
     assert refused.value.code == "WRITEFENCED"
     assert (await functions.add_to_write("w", "new", rows("a"))).inserted == 1
-    # Other tasks of the newer run begin as late as they like.
+    # Other tasks of the newer run may begin at any time.
     assert await functions.open_write("w", "new", HOUR, order=newer)
     await functions.end_write("w", "new", "aborted")
     with pytest.raises(FunctionError, match="newer run"):
@@ -154,7 +156,7 @@ async def test_a_late_beginner_of_an_older_run_takes_nothing_back(queue: AnyQueu
     assert await queue.count() == 1
 
 
-async def test_who_opens_without_an_order_is_the_newest(functions: Functions) -> None:
+async def test_a_client_without_an_order_counts_as_the_newest(functions: Functions) -> None:
     order = await functions.plan_write()
     await functions.open_write("w", "first", HOUR)
     with pytest.raises(FunctionError, match="newer run"):
@@ -163,7 +165,7 @@ async def test_who_opens_without_an_order_is_the_newest(functions: Functions) ->
     assert await functions.open_write("w", "last", HOUR)
 
 
-async def test_a_queue_that_began_again_orders_its_runs_anew(queue: AnyQueue, functions: Functions) -> None:
+async def test_a_recreated_queue_orders_its_runs_anew(queue: AnyQueue, functions: Functions) -> None:
     before = await functions.plan_write()
     await queue.obliterate()
     await functions.open_queue(None)
@@ -172,7 +174,7 @@ async def test_a_queue_that_began_again_orders_its_runs_anew(queue: AnyQueue, fu
 
 
 @pytest.mark.parametrize("call", ["plan", "open"])
-async def test_a_call_that_comes_after_the_end_of_a_queue_does_not_keep_it_from_beginning_again(
+async def test_a_call_after_the_end_of_a_queue_does_not_prevent_a_new_beginning(
     queue: AnyQueue, functions: Functions, call: str
 ) -> None:
     await queue.obliterate()
@@ -180,7 +182,7 @@ async def test_a_call_that_comes_after_the_end_of_a_queue_does_not_keep_it_from_
     assert (await functions.open_queue(None)).incarnation
 
 
-async def test_an_aborted_write_opens_for_another_run_only(functions: Functions) -> None:
+async def test_only_another_run_can_open_an_aborted_write(functions: Functions) -> None:
     await functions.open_write("w", "t", HOUR)
     await functions.end_write("w", "t", "aborted")
     with pytest.raises(FunctionError, match="was aborted"):
@@ -244,7 +246,9 @@ async def test_a_repeated_call_counts_once(functions: Functions, storage: Storag
     assert await counters(functions, "w") == {"inserted": 2, "replayed": 0, "duplicate": 0, "rejected": 0}
 
 
-async def test_two_writers_with_the_same_ids_at_once(queue: AnyQueue, functions: Functions) -> None:
+async def test_two_concurrent_writers_with_the_same_ids_add_each_job_once(
+    queue: AnyQueue, functions: Functions
+) -> None:
     await functions.open_write("w1", "t", HOUR)
     await functions.open_write("w2", "t", HOUR)
     ids = [f"j{n}" for n in range(300)]
@@ -270,7 +274,7 @@ async def test_options_work_as_in_an_add(queue: AnyQueue, functions: Functions) 
     assert await functions.get_depth() == 3
 
 
-async def test_a_mode_is_kept_and_a_refused_call_counts_nothing(storage: Storage, name: str) -> None:
+async def test_the_mode_applies_and_a_refused_call_counts_nothing(storage: Storage, name: str) -> None:
     functions = Functions(storage, QueueKeys("glide", name).base)
     await functions.open_queue("keyed")
     await functions.open_write("w", "t", HOUR)
@@ -279,7 +283,7 @@ async def test_a_mode_is_kept_and_a_refused_call_counts_nothing(storage: Storage
     assert await counters(functions, "w") == {"inserted": 0, "replayed": 0, "duplicate": 0, "rejected": 0}
 
 
-async def test_a_rate_holds_for_the_write_as_a_whole(functions: Functions) -> None:
+async def test_a_rate_applies_to_the_whole_write(functions: Functions) -> None:
     await functions.open_write("w", "t", HOUR)
     waits = [
         (await functions.add_to_write("w", "t", rows(*(f"{call}-{n}" for n in range(10))), rate=10_000)).wait
@@ -298,7 +302,7 @@ async def test_writes_are_listed_newest_first(functions: Functions) -> None:
     assert await functions.list_writes("2", 2) == ("", ["w0"])
 
 
-async def test_the_end_of_a_write_is_told(queue: AnyQueue, functions: Functions) -> None:
+async def test_the_end_of_a_write_has_an_event(queue: AnyQueue, functions: Functions) -> None:
     await functions.open_write("w", "t", HOUR)
     await functions.add_to_write("w", "t", rows("a", "b"))
     await functions.end_write("w", "t", "committed")

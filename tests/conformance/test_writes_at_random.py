@@ -1,4 +1,4 @@
-"""Writes in any order of opening, adding, ending, running and removing, against what the contract says of them."""
+"""Writes with random opening, adding, ending, running and removing, compared with their contract."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEPS = 200
 
 @dataclass
 class Write:
-    """What a write should be."""
+    """The expected state of a write."""
 
     state: str
     token: str
@@ -34,14 +34,14 @@ class Write:
 
 
 class Told:
-    """What a queue and its writes should be, by the contract in functions/writes.lua."""
+    """The expected state of a queue and its writes, by the contract in functions/writes.lua."""
 
     def __init__(self) -> None:
         self.jobs: set[str] = set()
         self.writes: dict[str, Write] = {}
 
     def open(self, name: str, token: str, order: int) -> str:
-        """The word, or the code of the refusal."""
+        """Return the reply code, or the code of the refusal."""
         write = self.writes.get(name)
         if write is None:
             self.writes[name] = Write("open", token, order)
@@ -56,7 +56,7 @@ class Told:
         return "open"
 
     def add(self, name: str, token: str, ids: list[str]) -> tuple[int, int, int] | None:
-        """Inserted, replayed and duplicate rows, None for a refusal."""
+        """Return inserted, replayed and duplicate rows, or None for a refusal."""
         write = self.writes.get(name)
         if write is None or write.state != "open" or write.token != token:
             return None
@@ -76,7 +76,7 @@ class Told:
         return inserted, replayed, duplicate
 
     def probe(self, name: str, token: str, ids: list[str]) -> tuple[int, int, list[int]] | None:
-        """Replayed and duplicate rows, and the positions of the others; None for a refusal."""
+        """Return replayed and duplicate rows and the positions of the others, or None for a refusal."""
         write = self.writes.get(name)
         if write is None or write.state != "open" or write.token != token:
             return None
@@ -95,7 +95,7 @@ class Told:
         return replayed, duplicate, missing
 
     def end(self, name: str, token: str, state: str) -> tuple[str, str]:
-        """The word, and the state that the write is in."""
+        """Return the reply code and the state of the write."""
         write = self.writes.get(name)
         if write is None:
             return "missing", ""
@@ -110,7 +110,7 @@ class Told:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_any_order_is_as_the_contract_says(queue: AnyQueue, seed: int) -> None:
+async def test_any_order_of_calls_follows_the_contract(queue: AnyQueue, seed: int) -> None:
     dice, told = random.Random(seed), Told()
     await queue.connect()
     functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
@@ -131,7 +131,7 @@ async def test_any_order_is_as_the_contract_says(queue: AnyQueue, seed: int) -> 
             state: Literal["committed", "aborted"] = "committed" if dart < 0.78 else "aborted"
             assert await functions.end_write(name, token, state) == told.end(name, token, state)
         elif told.jobs:
-            # It ran and was removed, or somebody took it out: the same to a write.
+            # It ran and was removed, or a user removed it: both are the same to a write.
             gone = dice.choice(sorted(told.jobs))
             assert await queue.remove(gone)
             told.jobs.remove(gone)

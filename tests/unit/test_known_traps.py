@@ -28,23 +28,23 @@ TRAPS = {
         "a_queue_without_a_worker_fires",
     ],
     "a schedule waits for ever after a run that was revoked, expired or stalled": [
-        "slots_are_passed_over_while_the_last_job_runs",
-        "a_failed_run_is_retried_and_no_slot_forks",
+        "fire_times_are_skipped_while_the_last_job_runs",
+        "a_failed_run_is_retried_and_does_not_disturb_the_schedule",
     ],
-    "an unchanged upsert restarts the schedule": ["the_same_upsert_again_changes_nothing"],
+    "an unchanged upsert restarts the schedule": ["an_unchanged_upsert_changes_nothing"],
     "cron takes */0, reversed ranges, and looks for its next instant by brute force": [
         "what_is_no_cron_expression_is_refused",
         "the_29th_of_february_is_found_across_a_century_without_one",
     ],
     "day of month and day of week are joined by AND": ["days_are_either_of_two_restricted_ones"],
     "a later due time of one kind masks an earlier one of another": [
-        "regression_a_later_due_time_masks_no_earlier_one"
+        "regression_a_later_due_time_does_not_mask_an_earlier_one"
     ],
     "jobs due together come in the order of their texts": ["regression_equal_due_times_sort_by_arrival"],
     "delays go by the client's clock": ["the_clients_clock_decides_nothing", "never_early_by_the_servers_clock"],
     "promotion stops at expired jobs, or is unbounded": [
-        "expired_jobs_do_not_hold_up_the_delayed_ones",
-        "more_jobs_come_due_than_one_call_promotes",
+        "expired_jobs_do_not_block_delayed_ones",
+        "more_jobs_can_be_due_than_one_call_promotes",
     ],
     # -- order ----------------------------------------------------------------------------------------------------
     "priority 0 runs after all others": ["priority_zero_goes_first_every_time"],
@@ -55,106 +55,113 @@ TRAPS = {
     "a refilled source starves another": ["a_source_that_is_always_refilled_starves_no_other", "no_key_starves"],
     "a changed job is delivered and its copy runs too": ["regression_a_changed_job_runs_once"],
     "a retried or returned job loses its place in its key's order": [
-        "a_retry_keeps_its_place_and_the_key_waits_for_it",
-        "a_job_handed_back_goes_before_all",
+        "a_retry_keeps_its_position_and_the_key_waits_for_it",
+        "a_released_job_goes_first",
     ],
     "a hole in the sequence of a key stops the key for ever": [
-        "regression_a_hole_in_the_sequence_stops_no_key",
-        "regression_debounce_in_a_line_of_a_key_stops_no_key",
+        "regression_a_gap_in_the_sequence_does_not_block_a_key",
+        "regression_debounce_in_the_line_of_a_key_does_not_block_the_key",
         "regression_draining_leaves_no_key_stuck",
     ],
     "a slot of a key leaks while its job waits for a retry": [
         "regression_no_slot_leaks_while_a_job_waits_for_its_retry"
     ],
-    "a pause of a key is not kept": ["regression_a_pause_holds"],
-    "a retry runs beside the holder of its key": ["regression_a_retry_does_not_run_beside_the_holder"],
-    "a key's concurrency is not used up": ["regression_concurrency_is_used_up"],
-    "a late end frees the slot of another run": ["regression_a_late_end_frees_nobody_elses_slot"],
+    "a pause of a key is not kept": ["regression_a_pause_stops_its_key"],
+    "a retry runs beside the holder of its key": ["regression_a_retry_does_not_run_next_to_the_active_job"],
+    "a key's concurrency is not used up": ["regression_the_concurrency_is_used_completely"],
+    "a late end frees the slot of another run": ["regression_a_stale_outcome_frees_no_slot_of_another_run"],
     # -- limits ---------------------------------------------------------------------------------------------------
-    "a window lets twice its number pass at its edge": ["regression_no_window_of_that_length_passes_double"],
-    "limits hold for some kinds of jobs only": ["regression_it_holds_for_every_kind", "runs_of_both_streams_count"],
+    "a window lets twice its number pass at its edge": ["regression_no_window_has_twice_the_permitted_starts"],
+    "limits hold for some kinds of jobs only": [
+        "regression_the_limit_applies_to_every_kind",
+        "runs_of_both_streams_count",
+    ],
     "a bucket goes into debt by ordinary costs": ["regression_an_ordinary_cost_leaves_no_debt"],
     "an add without limits erases those of its key": ["regression_an_add_never_changes_limits"],
-    "a handler that is rate limited spends an attempt": [
-        "regression_rate_limited_consumes_no_attempt_and_rests_the_key"
-    ],
+    "a handler that is rate limited spends an attempt": ["regression_rate_limited_uses_no_attempt_and_blocks_the_key"],
     "a worker that waits for a limit takes the wait with it when it stops": [
         "the_gate_of_a_worker_that_leaves_opens_for_the_others"
     ],
     # -- leases and ends ------------------------------------------------------------------------------------------
     "a stalled worker's late outcome wins": [
-        "a_late_outcome_does_not_win_over_the_run_that_has_the_job",
-        "a_late_outcome_does_not_end_a_job_that_waits_for_its_retry",
+        "a_stale_outcome_does_not_win_over_the_run_that_has_the_job",
+        "a_stale_outcome_does_not_end_a_job_that_waits_for_its_retry",
     ],
-    "a job is completed and failed at once": ["never_in_both_final_sets"],
+    "a job is completed and failed at once": ["a_job_is_never_in_both_final_sets"],
     "a write to a missing record makes a ghost": [
-        "settling_a_record_deleted_by_hand_makes_none",
-        "settling_a_removed_job_makes_no_record",
-        "writing_to_a_job_that_is_gone",
+        "settling_a_job_with_a_deleted_record_creates_none",
+        "settling_a_removed_job_creates_no_record",
+        "writing_to_a_removed_job_raises",
     ],
-    "a removed job comes back by the sweep": ["reclaiming_does_not_bring_a_removed_job_back"],
+    "a removed job comes back by the sweep": ["reclaiming_does_not_restore_a_removed_job"],
     "a crash between claim and start loses the job": ["a_worker_that_dies_after_its_claim_loses_nothing"],
     "a job that was just claimed is reclaimed": ["a_job_just_claimed_is_not_reclaimed"],
     "long jobs of a living worker stall": [
         "long_jobs_of_a_living_worker_do_not_stall",
         "a_blocked_loop_does_not_lose_its_job",
     ],
-    "a job's own long lease is cut short by the sweep": ["a_long_lease_is_not_cut_short", "a_jobs_own_lease_counts"],
+    "a job's own long lease is cut short by the sweep": [
+        "a_long_lease_is_not_shortened",
+        "the_lease_of_a_job_overrides_the_default",
+    ],
     "several sweepers count a stall more than once": ["several_sweepers_count_one_stall"],
-    "a job parks for ever below the threshold of stalls": ["jobs_of_a_dead_worker_come_back_one_by_one"],
+    "a job parks for ever below the threshold of stalls": ["jobs_of_a_dead_worker_are_reclaimed_one_by_one"],
     "a worker never learns that it lost its job": ["a_worker_learns_that_it_lost_its_job"],
-    "an outage burns the leases of healthy jobs": ["an_outage_does_not_burn_healthy_leases"],
-    "active counts leak or go below zero": ["the_counts_never_drift"],
-    "entries are left pending by a tombstone": ["reclaiming_drops_an_entry_whose_record_is_gone"],
+    "an outage burns the leases of healthy jobs": ["an_outage_does_not_end_valid_leases"],
+    "active counts leak or go below zero": ["the_counts_stay_correct"],
+    "entries are left pending by a tombstone": ["reclaiming_drops_an_entry_without_a_record"],
     "a damaged record wedges its batch": ["the_neighbours_of_a_damaged_record_run"],
     # -- ids and deduplication ------------------------------------------------------------------------------------
     "a generated id overwrites a job with that id": ["generated_ids_avoid_custom_ones_of_the_same_call"],
-    "an id that looks like a number poisons the counter": ["custom_ids_do_not_poison_the_counter"],
+    "an id that looks like a number poisons the counter": ["custom_ids_do_not_disturb_the_counter"],
     "an id that is free again runs twice": ["regression_an_id_that_is_free_again_runs_once"],
     "debounce deletes a job that has run already": ["regression_debounce_leaves_a_job_that_has_run"],
-    "deduplication ids stay for ever": ["throttle_leaves_no_key_for_ever", "every_end_frees_the_id"],
+    "deduplication ids stay for ever": ["throttle_leaves_no_permanent_key", "every_end_frees_the_id"],
     # -- batches --------------------------------------------------------------------------------------------------
-    "a batch fetches more than it runs": ["no_job_is_claimed_beyond_the_batch_that_runs"],
-    "a batch fails every prioritized job": ["jobs_from_everywhere_reach_the_processor_as_lists"],
+    "a batch fetches more than it runs": ["no_job_is_claimed_beyond_the_running_batch"],
+    "a batch fails every prioritized job": ["jobs_from_every_location_reach_the_processor_as_lists"],
     "a batch knows no control exceptions": ["control_exceptions_work_inside_a_batch"],
-    "a timeout of one job aborts its whole batch": ["the_timeout_of_a_job_ends_its_own_run_and_no_other"],
-    "a timeout is told as a revocation": ["a_timeout_is_not_taken_for_a_revocation"],
+    "a timeout of one job aborts its whole batch": ["the_timeout_of_a_job_ends_only_its_own_run"],
+    "a timeout is told as a revocation": ["a_timeout_is_not_mistaken_for_a_revocation"],
     # -- workers --------------------------------------------------------------------------------------------------
-    "a pause lets workers go on": ["a_paused_queue_lets_nothing_start"],
+    "a pause lets workers go on": ["a_paused_queue_starts_nothing"],
     "closing strands a job that was just claimed": ["closing_strands_no_job_that_was_just_claimed"],
-    "a revocation does not reach a running job": ["revoking_reaches_a_running_job"],
+    "a revocation does not reach a running job": ["revoking_reaches_an_active_job"],
     "add_and_wait waits its whole time when events are off": ["a_reply_comes_without_polling"],
     "two clients are made by two who open at once": [
-        "many_calls_at_once_open_a_queue_once",
+        "many_concurrent_calls_open_a_queue_once",
         "many_at_once_get_one_server",
     ],
-    "an absurd lease is taken": ["bad_options_of_a_worker"],
+    "an absurd lease is taken": ["bad_options_of_a_worker_are_refused"],
     "a typo in an option is ignored": ["unknown_options_are_refused_with_the_nearest_name"],
     "an older client replaces a newer library": ["an_older_library_is_replaced_and_a_newer_one_kept"],
     # -- looking and cleaning -------------------------------------------------------------------------------------
-    "events come again after a listener raised": ["events_do_not_come_again_after_a_listener_raised"],
+    "events come again after a listener raised": ["events_are_not_repeated_after_a_listener_raised"],
     "events carry whole results and grow without a bound": [
         "events_carry_no_payloads",
         "events_are_capped_by_bytes_and_the_loss_is_told",
     ],
-    "listings skip entries of one millisecond": ["long_lists_of_every_other_state", "a_long_list_in_pages"],
+    "listings skip entries of one millisecond": [
+        "long_lists_of_every_other_state_are_complete",
+        "a_long_list_is_read_in_pages",
+    ],
     "retrying leaves a job in two sets and keeps its attempts": [
         "retrying_leaves_a_job_in_one_set_and_gives_it_all_its_attempts"
     ],
     "large records are deleted in the foreground": ["large_records_are_unlinked_not_deleted"],
     "obliterating leaves keys and restarts ids": [
-        "ids_that_come_again_find_nothing_of_the_jobs_before",
-        "every_kind_of_job_goes_and_every_limit",
+        "reused_ids_find_no_data_of_earlier_jobs",
+        "obliterating_removes_every_kind_of_job_and_limit",
     ],
-    "logs stay after their job": ["logs_go_too", "a_sweep_removes_it_with_all_that_belongs_to_it"],
+    "logs stay after their job": ["draining_removes_logs", "a_sweep_removes_an_ended_result_with_all_its_data"],
     "wildcards in a queue's name match others or nothing": [
-        "wildcards_in_a_name_are_letters",
-        "a_name_with_wildcards_is_checked_itself",
+        "wildcards_in_a_name_are_literal",
+        "a_name_with_wildcards_is_checked_literally",
     ],
-    "keys of others beside ours are counted": ["somebody_elses_keys_beside_ours_are_no_hindrance"],
+    "keys of others beside ours are counted": ["foreign_keys_next_to_the_queue_are_ignored"],
     "queues see each other's dead letters": ["queues_share_a_dead_letter_queue_and_their_ids"],
     "a dead letter is a second write that may be lost": ["the_failure_and_the_move_are_one_write"],
-    "the sweep is too narrow for many stalled jobs": ["many_stalled_jobs_come_back_in_one_go_and_in_order"],
+    "the sweep is too narrow for many stalled jobs": ["many_stalled_jobs_are_reclaimed_together_and_in_order"],
 }
 
 
@@ -179,17 +186,17 @@ def test_every_regression_test_is_in_the_table() -> None:
 
 SELF_FOUND = frozenset(
     {
-        "regression_a_client_that_stayed_open_makes_the_queue_anew",
-        "regression_a_duplicate_of_a_job_that_is_gone_says_so",
+        "regression_a_client_that_stayed_open_recreates_the_queue",
+        "regression_a_duplicate_of_a_removed_job_is_reported_as_gone",
         "regression_a_job_that_is_retried_by_hand_owns_its_id_again",
-        "regression_a_job_that_is_too_late_stands_in_nobodys_way",
-        "regression_a_longer_window_knows_the_starts_before_it",
-        "regression_a_longer_window_of_a_key_knows_the_last_starts",
-        "regression_adds_to_a_closed_queue_wake_nobody",
-        "regression_an_id_that_is_taken_costs_no_pending_job",
+        "regression_an_expired_job_does_not_block_an_add",
+        "regression_a_longer_window_includes_the_starts_before_it",
+        "regression_a_longer_window_of_a_key_includes_the_last_starts",
+        "regression_adds_to_a_closed_queue_wake_no_worker",
+        "regression_an_add_with_a_taken_id_replaces_no_job",
         "regression_a_worker_whose_subscription_failed_is_started_by_the_next_start",
-        "regression_room_that_a_lost_run_leaves_is_told",
-        "regression_who_did_not_hear_it_is_told_of_a_gap",
+        "regression_the_end_of_a_lost_run_wakes_a_worker",
+        "regression_a_reader_that_missed_events_gets_a_gap",
     }
 )
 """Regressions that were found in this library alone."""

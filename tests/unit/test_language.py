@@ -25,6 +25,7 @@ CODE = (
     "glidemq_async/telemetry",
     "glidemq_async/testing",
     "glidemq_async/worker",
+    "tests/conformance",
     "tests/crash",
     "tests/model",
     "tests/server_time",

@@ -1,4 +1,4 @@
-"""Workers that close or lose their link, listeners that raise, and clients that start at once: nothing is stranded."""
+"""Workers that close or lose their link, listeners that raise, and concurrent starts leave no job stranded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tests.support.stores import Place
 
 
 async def test_closing_strands_no_job_that_was_just_claimed(storage: Storage, name: str) -> None:
-    """The claim is answered after the worker was asked to stop: its jobs go back, unstarted and without a stall."""
+    """The reply of the claim comes after the worker was asked to stop. It releases the jobs unstarted, without a
+    stall.
+    """
     relay = Relay(storage)
     claimed, go_on = asyncio.Event(), asyncio.Event()
     runs: list[Any] = []
@@ -46,7 +48,7 @@ async def test_closing_strands_no_job_that_was_just_claimed(storage: Storage, na
         assert [job.data for job in await queue.get_jobs("waiting")] == [0, 1, 2, 3]
 
 
-async def test_a_full_worker_claims_nothing_ahead(queue: AnyQueue) -> None:
+async def test_a_full_worker_claims_no_further_job(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=2):
         await queue.add_bulk([("n", number) for number in range(20)])
@@ -57,7 +59,7 @@ async def test_a_full_worker_claims_nothing_ahead(queue: AnyQueue) -> None:
 
 
 class LostMessages(Relay):
-    """Every message on a worker's channel is lost, as when the link breaks at the wrong moment."""
+    """Every message on a worker's channel is lost, as when the link breaks at the wrong time."""
 
     async def subscribe(
         self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
@@ -65,7 +67,7 @@ class LostMessages(Relay):
         return await super().subscribe(key, channel, lambda message: None, on_change)
 
 
-async def test_a_lost_message_about_a_revocation_is_made_up_for(storage: Storage, queue: AnyQueue) -> None:
+async def test_a_lost_message_about_a_revocation_is_compensated(storage: Storage, queue: AnyQueue) -> None:
     gate = Gate()
     async with Queue[Any, Any](queue.name, LostMessages(storage)) as deaf, worker_of(deaf, gate, lock_duration=1):
         job = await queue.add("n", 1)
@@ -81,8 +83,8 @@ async def test_a_lost_message_about_a_revocation_is_made_up_for(storage: Storage
         assert (await ended(job)).failed_reason == "revoked"
 
 
-async def test_a_revocation_before_the_link_stands_is_heard_when_it_does(storage: Storage, queue: AnyQueue) -> None:
-    """A worker claims before its subscription is confirmed; a message sent until then reaches nobody."""
+async def test_a_revocation_before_the_subscription_is_received_after_it(storage: Storage, queue: AnyQueue) -> None:
+    """A worker claims before its subscription is confirmed. Messages sent until then reach no client."""
     gate = Gate()
     relay = LateLink(storage)
     job = await queue.add("n", 1)
@@ -90,13 +92,13 @@ async def test_a_revocation_before_the_link_stands_is_heard_when_it_does(storage
         await gate.running()
         await job.revoke()
         relay.connect_links()
-        # By a renewal it would learn of it after a third of its lease.
+        # A renewal would report it only after a third of the lease.
         await soon(gate.stopped(), 10)
         assert (await ended(job)).failed_reason == "revoked"
 
 
 class LateLink(Relay):
-    """Subscriptions start when the test says so."""
+    """Subscriptions start when the test permits it."""
 
     def __init__(self, inner: Storage) -> None:
         super().__init__(inner)
@@ -120,7 +122,7 @@ class LateLink(Relay):
         return await super().subscribe(key, channel, message, lambda up: on_change(up) if self._up else None)
 
 
-async def test_events_do_not_come_again_after_a_listener_raised(queue: AnyQueue) -> None:
+async def test_events_are_not_repeated_after_a_listener_raised(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number) for number in range(10)])
     seen: list[str] = []
     async with QueueEvents(queue.name, queue.storage, after="0") as events:
@@ -155,7 +157,7 @@ async def test_events_carry_no_payloads(queue: AnyQueue, place: Place) -> None:
     assert len(repr(stored)) < 5_000
 
 
-async def test_many_calls_at_once_open_a_queue_once(storage: Storage, name: str) -> None:
+async def test_many_concurrent_calls_open_a_queue_once(storage: Storage, name: str) -> None:
     relay = Relay(storage)
     queue: AnyQueue = Queue(name, relay)
     await asyncio.gather(*(queue.get_job_counts() for _ in range(20)), *(queue.add("n") for _ in range(20)))
@@ -163,7 +165,7 @@ async def test_many_calls_at_once_open_a_queue_once(storage: Storage, name: str)
     await queue.close()
 
 
-async def test_thousands_settle_and_start_in_one_go(queue: AnyQueue) -> None:
+async def test_thousands_of_jobs_are_settled_and_started_in_one_call(queue: AnyQueue) -> None:
     """Argument lists and replies of any size pass through the functions."""
     gate = Gate()
     async with worker_of(queue, gate, concurrency=2_500) as worker:
@@ -178,7 +180,7 @@ async def test_thousands_settle_and_start_in_one_go(queue: AnyQueue) -> None:
 
 
 async def test_large_records_are_unlinked_not_deleted(queue: AnyQueue, place: Place) -> None:
-    """Freeing a megabyte in the foreground stops the server for everybody."""
+    """Freeing a megabyte in the foreground would block the server for every client."""
     await place.command("CONFIG", "RESETSTAT")
     async with worker_of(queue, echo) as worker:
         completed = Heard(worker, "completed")

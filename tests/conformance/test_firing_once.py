@@ -1,4 +1,4 @@
-"""Each slot of a job scheduler fires exactly once, whoever tries, comes, goes or dies."""
+"""Each fire time of a job scheduler fires exactly once, whichever processes try, come, go or die."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.support.stores import Place
 
 @asynccontextmanager
 async def crowd(storage: Storage, name: str, count: int) -> AsyncGenerator[list[AnyQueue]]:
-    """Many processes' worth of open queues."""
+    """Open as many queues as many processes would."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(Queue[Any, Any](name, storage)) for _ in range(count)]
 
 
 @pytest.mark.everywhere
-async def test_many_who_fire_the_same_slots_add_each_job_once(queue: AnyQueue, storage: Storage) -> None:
+async def test_many_processes_that_fire_the_same_times_add_each_job_once(queue: AnyQueue, storage: Storage) -> None:
     callers = [Functions(storage, base_of(queue)) for _ in range(12)]
     await queue.upsert_job_scheduler("s", every=0.05, limit=20)
 
@@ -63,7 +63,7 @@ async def test_many_processes_that_upsert_and_fire_add_each_job_once(storage: St
     assert are_every(found, 50)
 
 
-async def test_a_closed_process_gives_up_its_role_at_once(storage: Storage, name: str, place: Place) -> None:
+async def test_a_closed_process_gives_up_its_role_immediately(storage: Storage, name: str, place: Place) -> None:
     async with Queue[Any, Any](name, storage) as second:
         first: AnyQueue = Queue(name, storage)
         await first.upsert_job_scheduler("s", every=0.05)
@@ -73,12 +73,12 @@ async def test_a_closed_process_gives_up_its_role_at_once(storage: Storage, name
             holder = await place.ask(*asked)
             assert holder is not None
             await first.close()
-            # The other one may have taken it meanwhile.
+            # The other process may have taken the role since.
             assert await place.ask(*asked) != holder
 
 
-async def test_processes_that_come_and_go_leave_no_slot_out(storage: Storage, name: str) -> None:
-    """Each closes while it is first; whoever is there takes over."""
+async def test_processes_that_come_and_go_miss_no_fire_time(storage: Storage, name: str) -> None:
+    """Each one closes while it is first, and another one takes over."""
     async with Queue[Any, Any](name, storage) as watcher:
         await watcher.upsert_job_scheduler("s", every=0.1, limit=30, missed="fire-all")
         while (await scheduler_of(watcher)).next_at is not None:
@@ -97,7 +97,7 @@ async def test_a_second_process_takes_over_when_the_first_one_dies(storage: Stor
         await queue.upsert_job_scheduler("s", every=0.3, limit=8, missed="fire-all")
         first_slot = (await scheduler_of(queue)).next_at
         for _ in range(4):
-            # A process that says it comes first, and never comes.
+            # A process that announces that it comes first, and never comes.
             [seen] = (await dead.get_schedulers(["s"]))[1]
             assert seen is not None
             await dead.leave_schedules("dead")
@@ -111,7 +111,7 @@ async def test_a_second_process_takes_over_when_the_first_one_dies(storage: Stor
     assert are_every(found, 300)
 
 
-async def test_a_slot_is_refused_to_whoever_saw_another_schedule(queue: AnyQueue, storage: Storage) -> None:
+async def test_a_process_with_an_outdated_schedule_cannot_fire(queue: AnyQueue, storage: Storage) -> None:
     functions = Functions(storage, base_of(queue))
     await queue.upsert_job_scheduler("s", every=0.001, end=datetime.now(tz=UTC) + timedelta(days=1))
     async with asyncio.timeout(PATIENCE):
@@ -125,7 +125,7 @@ async def test_a_slot_is_refused_to_whoever_saw_another_schedule(queue: AnyQueue
     assert await functions.fire_schedulers(late, "default") == ["moved"]
 
 
-async def test_a_slot_that_has_not_come_is_not_fired(queue: AnyQueue, storage: Storage) -> None:
+async def test_a_fire_time_in_the_future_is_not_fired(queue: AnyQueue, storage: Storage) -> None:
     functions = Functions(storage, base_of(queue))
     made = await queue.upsert_job_scheduler("s", every=3600)
     assert made.next_at is not None
@@ -138,7 +138,7 @@ async def test_a_slot_that_has_not_come_is_not_fired(queue: AnyQueue, storage: S
     assert await slots(queue) == []
 
 
-async def test_rapid_upserts_of_many_leave_one_schedule(storage: Storage, name: str) -> None:
+async def test_rapid_concurrent_upserts_leave_one_schedule(storage: Storage, name: str) -> None:
     async with crowd(storage, name, 6) as queues:
         await asyncio.gather(
             *(each.upsert_job_scheduler("s", every=1000 + n % 3, data=n) for n in range(10) for each in queues)
@@ -165,7 +165,9 @@ asyncio.run(main())
 
 @asynccontextmanager
 async def another_process(name: str, url: str) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """A process that has just made the scheduler and is the first to fire it; killed at the end, if not before."""
+    """A process that has just created the scheduler and is the first to fire it. It is killed at the end at the
+    latest.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", DYING, name, url, stdout=asyncio.subprocess.PIPE
     )
@@ -181,11 +183,11 @@ async def another_process(name: str, url: str) -> AsyncGenerator[asyncio.subproc
 
 
 @pytest.mark.only_on("redis7")
-async def test_a_process_that_is_killed_takes_no_slot_with_it(storage: Storage, name: str, place: Place) -> None:
+async def test_a_killed_process_loses_no_fire_time(storage: Storage, name: str, place: Place) -> None:
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(another_process(name, place.url))
         queue: AnyQueue = await stack.enter_async_context(Queue(name, storage))
-        # Long enough for this process to come round and be the second one.
+        # Long enough for this process to become the second one.
         await asyncio.sleep(0.8)
         first.kill()
         async with listening(queue) as events:

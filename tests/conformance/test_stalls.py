@@ -1,4 +1,6 @@
-"""Leases: as long as they say, recovered once each however many sweep, and a poison job ends."""
+"""Leases have their full length, are reclaimed once even if several workers sweep, and limit the stalls of a poison
+job.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ async def hands(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
 
 
 @pytest.mark.everywhere
-async def test_a_stalled_job_starts_elsewhere(queue: AnyQueue, hands: Hands) -> None:
+async def test_a_stalled_job_starts_on_another_worker(queue: AnyQueue, hands: Hands) -> None:
     job = await queue.add("n", 1)
     [hold] = await hands.claim(lock_ms=1_000)
     await hands.vanish(hold, for_ms=1_100)
@@ -33,7 +35,7 @@ async def test_a_stalled_job_starts_elsewhere(queue: AnyQueue, hands: Hands) -> 
     assert [kind for kind, _ in await told(queue, job.id)] == ["added", "active", "stalled", "active", "completed"]
 
 
-async def test_a_long_lease_is_not_cut_short(queue: AnyQueue, hands: Hands) -> None:
+async def test_a_long_lease_is_not_shortened(queue: AnyQueue, hands: Hands) -> None:
     await queue.add("n", "worker's")
     await queue.add("n", "job's", lock_duration=300)
     holds = await hands.claim(2, lock_ms=300_000)
@@ -43,7 +45,7 @@ async def test_a_long_lease_is_not_cut_short(queue: AnyQueue, hands: Hands) -> N
     assert len(await hands.sweep()) == 2
 
 
-async def test_a_jobs_own_lease_counts(queue: AnyQueue, hands: Hands) -> None:
+async def test_the_lease_of_a_job_overrides_the_default(queue: AnyQueue, hands: Hands) -> None:
     await queue.add("n", lock_duration=2)
     holds = await hands.claim(1, lock_ms=300_000)
     await hands.vanish(*holds, for_ms=2_500)
@@ -57,8 +59,8 @@ async def test_a_job_just_claimed_is_not_reclaimed(queue: AnyQueue, hands: Hands
     assert await hands.renew(hold) == []
 
 
-async def test_an_outage_does_not_burn_healthy_leases(queue: AnyQueue, hands: Hands, place: Place) -> None:
-    """A worker that was there could not sweep for long: that time does not count."""
+async def test_an_outage_does_not_end_valid_leases(queue: AnyQueue, hands: Hands, place: Place) -> None:
+    """A worker that was present could not sweep for a long time. That time does not count."""
     await queue.add("n")
     await hands.first_sweep(gap_ms=500)
     [hold] = await hands.claim(lock_ms=1_000)
@@ -68,7 +70,9 @@ async def test_an_outage_does_not_burn_healthy_leases(queue: AnyQueue, hands: Ha
     assert await hands.first_sweep(gap_ms=500) == []
 
 
-async def test_many_stalled_jobs_come_back_in_one_go_and_in_order(queue: AnyQueue, hands: Hands, place: Place) -> None:
+async def test_many_stalled_jobs_are_reclaimed_together_and_in_order(
+    queue: AnyQueue, hands: Hands, place: Place
+) -> None:
     await queue.add_bulk([("n", number) for number in range(350)])
     holds = await hands.claim(350)
     await hands.vanish(*holds)
@@ -87,7 +91,7 @@ async def test_several_sweepers_count_one_stall(queue: AnyQueue, hands: Hands, p
     assert job.stalled_count == 1
 
 
-async def test_a_job_that_stalls_again_and_again_fails(queue: AnyQueue, hands: Hands) -> None:
+async def test_a_job_that_stalls_repeatedly_fails(queue: AnyQueue, hands: Hands) -> None:
     job = await queue.add("n", attempts=10)
     for _ in range(2):
         [hold] = await hands.claim()
@@ -112,7 +116,7 @@ async def test_a_revoked_job_whose_worker_died_does_not_start_again(queue: AnyQu
     assert (job.state, job.failed_reason) == ("failed", "revoked")
 
 
-async def test_a_worker_sweeps_and_says_so(queue: AnyQueue, hands: Hands, place: Place) -> None:
+async def test_a_worker_sweeps_and_reports_it(queue: AnyQueue, hands: Hands, place: Place) -> None:
     async with worker_of(queue, echo, lock_duration=1) as worker:
         stalled = Heard(worker, "stalled")
         await queue.pause()

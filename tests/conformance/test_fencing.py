@@ -1,4 +1,4 @@
-"""Outcomes of runs that lost their job: refused, whatever they say, and nothing is changed by them."""
+"""Outcomes of runs that lost their job are refused and change nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def second(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
 
 
 async def taken_over(queue: AnyQueue, first: Hands, second: Hands) -> tuple[Hold, Hold]:
-    """A job that the first has claimed and lost, and the second has claimed."""
+    """A job that the first worker has claimed and lost, and that the second worker has claimed."""
     await queue.add("n", 1)
     [old] = await first.claim()
     await first.vanish(old)
@@ -41,7 +41,7 @@ async def taken_over(queue: AnyQueue, first: Hands, second: Hands) -> tuple[Hold
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_a_late_outcome_does_not_win_over_the_run_that_has_the_job(
+async def test_a_stale_outcome_does_not_win_over_the_run_that_has_the_job(
     queue: AnyQueue, first: Hands, second: Hands, verb: str
 ) -> None:
     old, new = await taken_over(queue, first, second)
@@ -55,7 +55,7 @@ async def test_a_late_outcome_does_not_win_over_the_run_that_has_the_job(
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("verb", VERBS)
-async def test_a_late_outcome_does_not_change_an_ended_job(
+async def test_a_stale_outcome_does_not_change_an_ended_job(
     queue: AnyQueue, first: Hands, second: Hands, verb: str
 ) -> None:
     old, new = await taken_over(queue, first, second)
@@ -67,7 +67,7 @@ async def test_a_late_outcome_does_not_change_an_ended_job(
 
 
 @pytest.mark.parametrize("late", VERBS)
-async def test_never_in_both_final_sets(queue: AnyQueue, first: Hands, second: Hands, late: str) -> None:
+async def test_a_job_is_never_in_both_final_sets(queue: AnyQueue, first: Hands, second: Hands, late: str) -> None:
     old, new = await taken_over(queue, first, second)
     await second.settle(new, "f")
     await first.settle(old, late)
@@ -76,7 +76,7 @@ async def test_never_in_both_final_sets(queue: AnyQueue, first: Hands, second: H
 
 
 @pytest.mark.parametrize("late", VERBS)
-async def test_a_late_outcome_does_not_end_a_job_that_waits_for_its_retry(
+async def test_a_stale_outcome_does_not_end_a_job_that_waits_for_its_retry(
     queue: AnyQueue, first: Hands, late: str
 ) -> None:
     await queue.add("n", 1, attempts=2)
@@ -97,13 +97,13 @@ async def test_ended_jobs_are_not_claimed_again(queue: AnyQueue, first: Hands, s
     assert await second.claim() == []
 
 
-async def test_renewing_never_takes_a_job_back(queue: AnyQueue, first: Hands, second: Hands) -> None:
+async def test_renewing_never_reclaims_a_job(queue: AnyQueue, first: Hands, second: Hands) -> None:
     old, new = await taken_over(queue, first, second)
     assert await first.renew(old) == [old.entry]
     assert await second.renew(new) == []
 
 
-async def test_a_batch_with_one_stale_run_settles_the_others(queue: AnyQueue, place: Place, first: Hands) -> None:
+async def test_a_call_with_one_stale_run_settles_the_others(queue: AnyQueue, place: Place, first: Hands) -> None:
     await queue.add_bulk([("n", number) for number in range(5)])
     holds = await first.claim(5)
     await queue.remove(holds[2].id)
@@ -113,7 +113,7 @@ async def test_a_batch_with_one_stale_run_settles_the_others(queue: AnyQueue, pl
     assert (await queue.get_job_counts())["completed"] == 4
 
 
-async def test_the_counts_never_drift(queue: AnyQueue, first: Hands, second: Hands) -> None:
+async def test_the_counts_stay_correct(queue: AnyQueue, first: Hands, second: Hands) -> None:
     for verb in VERBS:
         old, new = await taken_over(queue, first, second)
         for _ in range(3):
@@ -124,7 +124,7 @@ async def test_the_counts_never_drift(queue: AnyQueue, first: Hands, second: Han
 
 
 async def test_a_worker_learns_that_it_lost_its_job(queue: AnyQueue, place: Place) -> None:
-    """Not by a message, which can be lost, but by its next renewal."""
+    """The next renewal reports it. A message could be lost."""
     gate = Gate()
     async with worker_of(queue, gate, lock_duration=1):
         await queue.add("n", 1)
@@ -137,7 +137,7 @@ async def test_a_worker_learns_that_it_lost_its_job(queue: AnyQueue, place: Plac
     await place.ask("DEL", f"glide:{{{queue.name}}}:job:{held.id}")
 
 
-async def test_a_job_in_hand_is_handed_back_by_leaving(queue: AnyQueue, first: Hands) -> None:
+async def test_a_worker_that_leaves_releases_its_active_jobs(queue: AnyQueue, first: Hands) -> None:
     await queue.add_bulk([("n", number) for number in range(250)])
     assert len(await first.claim(250)) == 250
     await first.leave()

@@ -1,4 +1,4 @@
-"""Records come from adding and from nothing else; entries without a record wedge nobody."""
+"""Only adding creates records. Entries without a record block nothing."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ async def hands(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
 
 
 async def records(place: Place) -> list[str]:
-    """The keys that belong to single jobs."""
+    """Return the keys that belong to single jobs."""
     return [key for key in await place.keys() if ":job:" in key or ":logs:" in key]
 
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("verb", ["c", "f", "r", "d", "b"])
-async def test_settling_a_removed_job_makes_no_record(queue: AnyQueue, place: Place, hands: Hands, verb: str) -> None:
+async def test_settling_a_removed_job_creates_no_record(queue: AnyQueue, place: Place, hands: Hands, verb: str) -> None:
     job = await queue.add("n", 1)
     [hold] = await hands.claim()
     await job.remove()
@@ -38,7 +38,7 @@ async def test_settling_a_removed_job_makes_no_record(queue: AnyQueue, place: Pl
 
 
 @pytest.mark.parametrize("verb", ["c", "f", "r", "d", "b"])
-async def test_settling_a_record_deleted_by_hand_makes_none(
+async def test_settling_a_job_with_a_deleted_record_creates_none(
     queue: AnyQueue, place: Place, hands: Hands, verb: str
 ) -> None:
     await queue.add("n", 1)
@@ -48,7 +48,7 @@ async def test_settling_a_record_deleted_by_hand_makes_none(
     assert await records(place) == []
 
 
-async def test_reclaiming_does_not_bring_a_removed_job_back(queue: AnyQueue, place: Place, hands: Hands) -> None:
+async def test_reclaiming_does_not_restore_a_removed_job(queue: AnyQueue, place: Place, hands: Hands) -> None:
     job = await queue.add("n", 1)
     [hold] = await hands.claim()
     await job.remove()
@@ -58,7 +58,7 @@ async def test_reclaiming_does_not_bring_a_removed_job_back(queue: AnyQueue, pla
     assert await records(place) == []
 
 
-async def test_reclaiming_drops_an_entry_whose_record_is_gone(queue: AnyQueue, place: Place, hands: Hands) -> None:
+async def test_reclaiming_drops_an_entry_without_a_record(queue: AnyQueue, place: Place, hands: Hands) -> None:
     await queue.add("n", 1)
     [hold] = await hands.claim()
     await place.ask("DEL", f"{hands.base}:job:{hold.id}")
@@ -69,7 +69,7 @@ async def test_reclaiming_drops_an_entry_whose_record_is_gone(queue: AnyQueue, p
     assert (await history(queue))[-1].kind == "dropped"
 
 
-async def test_a_tombstone_in_the_line_does_not_stop_those_behind_it(queue: AnyQueue, place: Place) -> None:
+async def test_a_waiting_entry_without_a_record_does_not_block_later_ones(queue: AnyQueue, place: Place) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(3)])
     await place.ask("DEL", f"glide:{{{queue.name}}}:job:{jobs[0].id}")
     async with worker_of(queue, echo):
@@ -78,7 +78,7 @@ async def test_a_tombstone_in_the_line_does_not_stop_those_behind_it(queue: AnyQ
     assert set((await queue.get_job_counts()).values()) == {0, 2}
 
 
-async def test_a_tombstone_among_the_delayed_does_not_either(queue: AnyQueue, place: Place) -> None:
+async def test_a_delayed_entry_without_a_record_does_not_block_later_ones(queue: AnyQueue, place: Place) -> None:
     gone = await queue.add("n", 1, delay=0.05)
     due = await queue.add("n", 2, delay=0.06)
     await place.ask("DEL", f"glide:{{{queue.name}}}:job:{gone.id}")
@@ -86,7 +86,7 @@ async def test_a_tombstone_among_the_delayed_does_not_either(queue: AnyQueue, pl
         assert await due.result(10) == 2
 
 
-async def test_expired_jobs_do_not_hold_up_the_delayed_ones(queue: AnyQueue) -> None:
+async def test_expired_jobs_do_not_block_delayed_ones(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number, JobOptions(delay=0.05, ttl=0.01)) for number in range(500)])
     live = await queue.add("n", "live", delay=0.06)
     async with worker_of(queue, echo):
@@ -109,7 +109,7 @@ async def test_a_worker_that_dies_after_its_claim_loses_nothing(queue: AnyQueue,
 
 
 @pytest.mark.parametrize("custom", ["007", "2", "9" * 20, "18446744073709551616"])
-async def test_custom_ids_do_not_poison_the_counter(queue: AnyQueue, custom: str) -> None:
+async def test_custom_ids_do_not_disturb_the_counter(queue: AnyQueue, custom: str) -> None:
     jobs = [await queue.add("n", 0), await queue.add("n", "custom", job_id=custom)]
     jobs += [await queue.add("n", number) for number in range(1, 6)]
     jobs += await queue.add_bulk([("n", number) for number in range(6, 12)])
@@ -131,7 +131,7 @@ async def test_generated_ids_avoid_custom_ones_of_the_same_call(queue: AnyQueue)
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("queue_name", ["t[1]", "a*b?c", "b\\s^-", "ünïcode 😀", "x" * 256])
-async def test_any_name_that_is_allowed_works(storage: Storage, queue_name: str) -> None:
+async def test_any_permitted_name_works(storage: Storage, queue_name: str) -> None:
     async with Queue[Any, Any](queue_name, storage) as queue, Queue[Any, Any]("t1", storage) as other:
         await other.add("n", "of another queue")
         async with worker_of(queue, echo):
@@ -145,8 +145,8 @@ async def test_any_name_that_is_allowed_works(storage: Storage, queue_name: str)
 
 
 @pytest.mark.everywhere
-async def test_a_name_with_wildcards_is_checked_itself(storage: Storage, place: Place) -> None:
-    """The check of `t[1]` sees its own keys, not those of `t1`."""
+async def test_a_name_with_wildcards_is_checked_literally(storage: Storage, place: Place) -> None:
+    """The check of `t[1]` sees its own keys, not the keys of `t1`."""
     async with Queue[Any, Any]("t[1]", storage) as queue, Queue[Any, Any]("t1", storage) as other:
         await queue.add("n")
         await other.add("n")

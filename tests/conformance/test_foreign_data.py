@@ -1,4 +1,4 @@
-"""A name that something else uses: it is refused, and nothing is written."""
+"""A name that belongs to data of another program is refused, and nothing is written."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tests.support.stores import Place
 
 FOREIGN: list[tuple[str, list[tuple[str | int, ...]], str]] = [
     (
-        "another library's hash",
+        "a hash of another library",
         [("HSET", "{base}:meta", "version", "4", "opts.maxLenEvents", 10000)],
         "another library",
     ),
     ("an owner", [("HSET", "{base}:meta", "owner", "somebody", "layout", "1")], "somebody"),
     ("a later layout", [("HSET", "{base}:meta", "owner", "glidemq_async", "layout", "2")], "layout 2"),
     ("a text", [("SET", "{base}:meta", "x")], "string"),
-    ("a list in the stream's place", [("RPUSH", "{base}:stream", "x")], "foreign"),
+    ("a list instead of the stream", [("RPUSH", "{base}:stream", "x")], "foreign"),
 ]
 
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize(("keys", "words"), [case[1:] for case in FOREIGN], ids=[case[0] for case in FOREIGN])
-async def test_what_is_not_ours_is_refused_and_left_alone(
+async def test_foreign_data_is_refused_and_left_unchanged(
     storage: Storage, place: Place, name: str, keys: list[tuple[str | int, ...]], words: str
 ) -> None:
     base = f"glide:{{{name}}}"
@@ -53,7 +53,7 @@ async def test_what_is_not_ours_is_refused_and_left_alone(
 
 
 @pytest.mark.everywhere
-async def test_a_mode_stays_what_it_was(storage: Storage, name: str) -> None:
+async def test_a_mode_cannot_be_changed(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage, mode="global") as queue:
         await queue.add("n")
     async with Queue[Any, Any](name, storage) as either:
@@ -62,7 +62,7 @@ async def test_a_mode_stays_what_it_was(storage: Storage, name: str) -> None:
         assert await again.count() == 1
 
 
-async def test_somebody_elses_keys_beside_ours_are_no_hindrance(storage: Storage, place: Place, name: str) -> None:
+async def test_foreign_keys_next_to_the_queue_are_ignored(storage: Storage, place: Place, name: str) -> None:
     await place.ask("SET", "unrelated", 1)
     try:
         async with Queue[Any, Any](name, storage) as queue, worker_of(queue, echo):
