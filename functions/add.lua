@@ -131,6 +131,19 @@ local function store_keyed(base, id, name, data, extra, call)
   redis.call('HSET', base .. ':job:' .. id, 'name', name, 'data', data, 'place', location, 'route', route)
 end
 
+-- Note the reply channel of a job that is being added.
+local function note_waiter(base, id, channel, call)
+  local key = base .. ':waiters'
+  if call.many and not call.widened then
+    redis.call('HSET', key, SEP, WIDENER, id, channel)
+    redis.call('HDEL', key, SEP)
+    call.widened = true
+  else
+    redis.call('HSET', key, id, channel)
+  end
+  call.seen.waiters = true
+end
+
 -- Write a job with options: its record takes one command. Return true if it is delayed. first: the job that it has to
 -- follow, if there is one.
 local function store_with_extra(base, id, name, data, opts, extra, call, first)
@@ -140,10 +153,7 @@ local function store_with_extra(base, id, name, data, opts, extra, call, first)
     redis.call('ZADD', base .. ':expiry', digits(now + extra.ttl), id)
     call.seen.expiry = true
   end
-  if extra.reply then
-    redis.call('HSET', base .. ':waiters', id, extra.reply)
-    call.seen.waiters = true
-  end
+  if extra.reply then note_waiter(base, id, extra.reply, call) end
   local deduped
   if first then
     deduped = dedup.follow(base, extra.dedup.id, first, id, call)
@@ -228,7 +238,7 @@ end
 -- which the caller ends with wakeup.finish, and first, ids and outcomes as described above.
 function add.all(base, jobs, known, quiet, new)
   local args, from, n, extras = jobs.args, jobs.from, jobs.n, jobs.extras
-  local call, outcomes = {now = clock.now(), lines = {}, startable = 0}, {}
+  local call, outcomes = {now = clock.now(), lines = {}, startable = 0, many = n >= MANY}, {}
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
   incarnation.check(args[from + 1 + n * FIELDS], meta[4])
   add.check_mode(meta[3], n, extras)

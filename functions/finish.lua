@@ -125,8 +125,10 @@ end
 -- each channel confirms the reply (or for a minute). If too many are held, the oldest are released: clients that are
 -- gone must not fill the memory.
 local function await_receipts(base, waited, now)
-  local key = base .. ':held'
+  local key, widen = base .. ':held', #waited >= MANY
+  if widen then redis.call('ZADD', key, 0, WIDENER) end
   put(key, waited, now + HOLD_MS)
+  if widen then redis.call('ZREM', key, WIDENER) end
   local over = redis.call('ZCOUNT', key, now, now + HOLD_MS) - REPLIES_MAX
   if over <= 0 then return end
   release(base, redis.call('ZRANGEBYSCORE', key, now, '+inf', 'LIMIT', 0, math.min(over, REPLIES_MAX)), true)

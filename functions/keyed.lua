@@ -32,10 +32,6 @@ local KEYS_A_STEP = 200
 local MOST_TOUCHED = 25
 local MEMBER = 18                -- where the id begins in a member of a line
 local LOCATION = {i = 'key-waiting i', o = 'key-waiting o', h = 'key-waiting h'}
--- This name is longer than any list encoding may hold. The server stores a small structure as a list and walks it for
--- each member that a call names. One long member converts it to a table, and it stays a table. No key can have this
--- name, because names contain no control characters.
-keyed.WIDENER = SEP .. '--------------------------------------------------------------------------------'
 
 function keyed.parse(route)
   local priority, sequence, cost, added, key = string.match(route, '^k (%d+) (%d+) (%d+) (%d+) (.*)$')
@@ -181,9 +177,9 @@ do
   local function note_ready(base, ready, seen)
     local key = base .. ':ready'
     local widen = not seen.ready and #ready > 2 * AT_ONCE
-    if widen then redis.call('ZADD', key, 0, keyed.WIDENER) end
+    if widen then redis.call('ZADD', key, 0, WIDENER) end
     in_chunks('ZADD', key, 'NX', ready)
-    if widen then redis.call('ZREM', key, keyed.WIDENER) end
+    if widen then redis.call('ZREM', key, WIDENER) end
     seen.ready = true
   end
 

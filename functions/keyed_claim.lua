@@ -18,7 +18,7 @@ do
   local function note_started(base, keys, call)
     local hash, started = base .. ':running', {}
     for i, key in ipairs(keys) do started[2 * i - 1], started[2 * i] = key, '1' end
-    if not call.seen.running then redis.call('HSET', hash, SEP, keyed.WIDENER) end
+    if not call.seen.running then redis.call('HSET', hash, SEP, WIDENER) end
     redis.call('HSET', hash, unpack(started))
     if not call.seen.running then redis.call('HDEL', hash, SEP) end
     call.seen.running = true
