@@ -134,7 +134,7 @@ end
 -- Note the reply channel of a job that is being added.
 local function note_waiter(base, id, channel, call)
   local key = base .. ':waiters'
-  if call.many and not call.widened then
+  if not call.widened and (call.many or not call.seen.waiters) then
     redis.call('HSET', key, SEP, WIDENER, id, channel)
     redis.call('HDEL', key, SEP)
     call.widened = true

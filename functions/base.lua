@@ -97,10 +97,10 @@ local function in_chunks(command, key, head, values)
   return total
 end
 
--- This name is longer than any list encoding may hold. The server stores a small zset or hash as a list and walks it for
--- each member that a command names, so a call that adds n members takes O(n²) steps. One long member converts the list
--- to a table, and it stays a table after that member is removed. No id and no key has this name, because they contain
--- no control characters.
+-- This name is longer than any list encoding may hold. The server stores a small zset or hash as a list and walks it
+-- for each member that a command names, so a call that adds n members takes O(n²) steps. One long member converts the
+-- list to a table, and it stays a table after that member is removed. No id and no key has this name, because they
+-- contain no control characters.
 local WIDENER = SEP .. '--------------------------------------------------------------------------------'
 local MANY = 8                   -- from this many members on, converting costs less than walking the list
 

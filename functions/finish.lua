@@ -124,11 +124,12 @@ end
 -- A message that was counted as received can still be lost with the receiver's connection. So the record is held until
 -- each channel confirms the reply (or for a minute). If too many are held, the oldest are released: clients that are
 -- gone must not fill the memory.
-local function await_receipts(base, waited, now)
-  local key, widen = base .. ':held', #waited >= MANY
+local function await_receipts(base, waited, now, seen)
+  local key, widen = base .. ':held', not seen.held or #waited >= MANY
   if widen then redis.call('ZADD', key, 0, WIDENER) end
   put(key, waited, now + HOLD_MS)
   if widen then redis.call('ZREM', key, WIDENER) end
+  seen.held = true
   local over = redis.call('ZCOUNT', key, now, now + HOLD_MS) - REPLIES_MAX
   if over <= 0 then return end
   release(base, redis.call('ZRANGEBYSCORE', key, now, '+inf', 'LIMIT', 0, math.min(over, REPLIES_MAX)), true)
@@ -257,13 +258,13 @@ local function store_group(base, group, now, seen, left)
   local ttl = string.match(group.policy, ' t(%d+)$')
   if ttl then
     keep_until(base, state, ids, now + ttl)
+    seen.held = true
+    return left
   end
-  if ttl or (waited and waited[1]) then seen.held = true end
-  if ttl then return left end
   local count, age = policy_of(state, group.policy)
   if count == 0 then ids = keep_waited(base, ids, waited) end
   if #ids > 0 then put(base .. ':' .. state, ids, now) end
-  if waited and waited[1] then await_receipts(base, waited, now) end
+  if waited and waited[1] then await_receipts(base, waited, now, seen) end
   if count == 0 then return left end
   adopt_policy(base, state, group.policy, seen)
   -- Age alone can wait for the next sweep. The default policy does, which saves a command.
