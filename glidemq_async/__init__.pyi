@@ -43,7 +43,7 @@ from glidemq_async.functions.callers import Finding as Finding
 from glidemq_async.jobs.abort import AbortSignal as AbortSignal
 from glidemq_async.jobs.context import current_job as current_job
 from glidemq_async.jobs.job import Job as Job
-from glidemq_async.jobs.sync import SyncJob as SyncJob
+from glidemq_async.jobs.job import SyncJob as SyncJob
 from glidemq_async.options.backoff import Backoff as Backoff
 from glidemq_async.options.budget import JobBudget as JobBudget
 from glidemq_async.options.deduplication import Deduplication as Deduplication
@@ -67,10 +67,10 @@ from glidemq_async.queues.inspection import WorkerInfo as WorkerInfo
 from glidemq_async.queues.limits import KeyLimits as KeyLimits
 from glidemq_async.queues.listing import list_queues as list_queues
 from glidemq_async.queues.queue import Queue as Queue
+from glidemq_async.queues.queue import SyncQueue as SyncQueue
 from glidemq_async.queues.rates import RateLimit as RateLimit
 from glidemq_async.queues.rates import TokenBucket as TokenBucket
 from glidemq_async.queues.schedulers import JobScheduler as JobScheduler
-from glidemq_async.queues.sync import SyncQueue as SyncQueue
 from glidemq_async.schedules.schedule import Schedule as Schedule
 from glidemq_async.stored.dead_letter import DeadLetter as DeadLetter
 from glidemq_async.stored.dead_letter import FailureCause as FailureCause

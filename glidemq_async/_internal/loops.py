@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Home(Protocol):
+    """An object that belongs to one event loop and works only in that loop."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop. None before the first use and after `close`."""
+        ...
+
+    async def close(self) -> None:
+        """Release all resources. Idempotent."""
+        ...
 
 
 def refuse_elsewhere(loop: asyncio.AbstractEventLoop | None, what: str) -> None:

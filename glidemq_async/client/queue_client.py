@@ -6,10 +6,10 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from glidemq_async._internal import forks
-from glidemq_async._internal.blocking import Blocking, Home
+from glidemq_async._internal.loops import Home
 from glidemq_async.client.payload_coder import DEFAULT_LIMIT, Payloads
 from glidemq_async.client.result_listener import ResultListener
 from glidemq_async.client.scheduler_runner import Timekeeper
@@ -123,10 +123,6 @@ class QueueClient:
             raise self.refused(error) from None
         if self.state.missing_rules:
             access.warn(self.storage.url, self.state.missing_rules)
-
-    def blocking(self, owner: object) -> Blocking[Any]:
-        """Return the blocking form of a job's coroutine methods; see `Blocking`."""
-        return Blocking(owner, self.home)
 
     async def heartbeat(self, job_id: str) -> None:
         """Do nothing. Leases of runs in this process are renewed as long as the process lives."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import cast
+from typing import Generic
 
+from glidemq_async._internal.blocking import Blocking, blocking
 from glidemq_async._internal.forgotten_calls import noted
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.client.result_listener import Ended
@@ -16,7 +17,6 @@ from glidemq_async.durations import to_ms
 from glidemq_async.errors import GlideMQError, ResultTimeout
 from glidemq_async.jobs.fields import UNREAD, JobFields
 from glidemq_async.jobs.reply_codes import WAITING_FOR, check_reply, not_found
-from glidemq_async.jobs.sync import SyncJob
 from glidemq_async.options.validation import optional_seconds
 from glidemq_async.options.validation import priority as check_priority
 from glidemq_async.options.validation import reason as check_reason
@@ -40,7 +40,7 @@ class Job(JobFields[Data, Result]):
     @property
     def sync(self) -> SyncJob[Data, Result]:
         """The blocking methods of a job, for code without an event loop, such as a handler of the thread executor."""
-        return cast("SyncJob[Data, Result]", self._client.blocking(self))
+        return SyncJob(self, self._client.home)
 
     def _check_reply(self, code: str, asked: str) -> None:
         check_reply(code, asked, self.id)
@@ -206,3 +206,26 @@ class Job(JobFields[Data, Result]):
             return code == "revoked"
         self._check_reply(code, "revoke")
         return False
+
+
+class SyncJob(Blocking[Job[Data, Result]], Generic[Data, Result]):
+    """`job.sync`: the blocking methods of a job for code without an event loop.
+
+    Parameters, results and errors are the same as in Job. In a handler of the thread executor,
+    `job.sync.log(...)` and the other methods use the worker's event loop.
+    """
+
+    log = blocking(Job[Data, Result].log)
+    update_progress = blocking(Job[Data, Result].update_progress)
+    update_data = blocking(Job[Data, Result].update_data)
+    heartbeat = blocking(Job[Data, Result].heartbeat)
+    result = blocking(Job[Data, Result].result)
+    refresh = blocking(Job[Data, Result].refresh)
+    get_state = blocking(Job[Data, Result].get_state)
+    remove = blocking(Job[Data, Result].remove)
+    retry = blocking(Job[Data, Result].retry)
+    promote = blocking(Job[Data, Result].promote)
+    update_result_ttl = blocking(Job[Data, Result].update_result_ttl)
+    change_priority = blocking(Job[Data, Result].change_priority)
+    change_delay = blocking(Job[Data, Result].change_delay)
+    revoke = blocking(Job[Data, Result].revoke)

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Literal, Protocol, Self, TypeAlias, cast
+from typing import Final, Literal, Self, TypeAlias, cast
 
-from glidemq_async._internal.blocking import BlockingIterable
+from glidemq_async._internal.blocking import BlockingContext, blocking
 from glidemq_async._internal.loops import refuse_elsewhere
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.durations import from_ms
@@ -129,29 +129,6 @@ class EventGap:
     position: str
 
 
-class SyncQueueEvents(Protocol):
-    """`events.sync`: QueueEvents for code without an event loop, as a blocking iterator and context manager.
-
-    A call of `close` in another thread ends the wait for the next event.
-    """
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def __iter__(self) -> Iterator[QueueEvent | EventGap]: ...
-
-    def connect(self) -> None:
-        """Connect, and fix the start position of a reader that reads new events. Idempotent."""
-        ...
-
-    def close(self) -> None:
-        """End every iteration and close the connections. Idempotent."""
-        ...
-
-
 class QueueEvents:
     """Iterate over the events of a queue, starting with new events or at the `position` of an earlier event.
 
@@ -191,7 +168,7 @@ class QueueEvents:
     @property
     def sync(self) -> SyncQueueEvents:
         """The same for code without an event loop: an iterable that blocks, in any thread."""
-        return cast("SyncQueueEvents", BlockingIterable(self, self._client.home))
+        return SyncQueueEvents(self, self._client.home)
 
     async def connect(self) -> None:
         """Connect, and fix the start position of a reader that reads new events. Idempotent."""
@@ -278,6 +255,19 @@ class QueueEvents:
                 detail, _, key = detail.partition(KEY_SEP)  # noqa: PLW2901
             yield QueueEvent(cast("EventKind", kind), job_id, at, detail, self.position, key)
         self._entry, self._index = entry, 0
+
+
+class SyncQueueEvents(BlockingContext[QueueEvents]):
+    """`events.sync`: QueueEvents for code without an event loop, as a blocking iterator and context manager.
+
+    A call of `close` in another thread ends the wait for the next event.
+    """
+
+    connect = blocking(QueueEvents.connect)
+    close = blocking(QueueEvents.close)
+
+    def __iter__(self) -> Iterator[QueueEvent | EventGap]:
+        return self._iterate(aiter(self._owner))
 
 
 def _events(text: str) -> Iterator[tuple[str, str, str]]:

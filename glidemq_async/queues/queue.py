@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, Unpack, cast
 
 from glidemq_async._internal import forks
-from glidemq_async._internal.blocking import Blocking
+from glidemq_async._internal.blocking import blocking
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async._internal.loops import refuse_elsewhere
 from glidemq_async.bulk_outcome import BulkOutcome
@@ -34,7 +34,7 @@ from glidemq_async.queues.dead_letters import DeadLetters
 from glidemq_async.queues.integrity import check_queue
 from glidemq_async.queues.limits import Limits
 from glidemq_async.queues.schedulers import Schedulers
-from glidemq_async.queues.sync import SyncQueue
+from glidemq_async.queues.sync import SyncParts
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.stored.names import check_id
 
@@ -132,7 +132,7 @@ class Queue(
     @property
     def sync(self) -> SyncQueue[Data, Result]:
         """The same methods for code without an event loop. `queue.sync.add(...)` blocks, in any thread."""
-        return cast("SyncQueue[Data, Result]", Blocking(self, self._client.home))
+        return SyncQueue(self, self._client.home)
 
     async def connect(self) -> None:
         """Connect and check the stored queue. Idempotent; every other method connects when needed."""
@@ -343,6 +343,25 @@ class Queue(
         """
         await self.connect()
         return await check_queue(self._client)
+
+
+class SyncQueue(SyncParts[Data, Result]):
+    """`queue.sync`: the blocking methods of a queue for code without an event loop.
+
+    Parameters, results and errors are the same as in Queue. As a context manager it connects and closes the
+    queue. The jobs that it returns are the same too: `job.sync.result()` waits for a result. It works in any thread and
+    in forked children.
+    """
+
+    add = blocking(Queue[Data, Result].add)
+    add_bulk = blocking(Queue[Data, Result].add_bulk)
+    add_and_wait = blocking(Queue[Data, Result].add_and_wait)
+    pause = blocking(Queue[Data, Result].pause)
+    resume = blocking(Queue[Data, Result].resume)
+    is_paused = blocking(Queue[Data, Result].is_paused)
+    check = blocking(Queue[Data, Result].check)
+    connect = blocking(Queue[Data, Result].connect)
+    close = blocking(Queue[Data, Result].close)
 
 
 def _with_added_headers(options: JobOptions, addition: Addition) -> JobOptions:

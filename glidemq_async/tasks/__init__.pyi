@@ -1,9 +1,9 @@
 from glidemq_async.tasks.app import GlideMQ as GlideMQ
+from glidemq_async.tasks.app import SyncApp as SyncApp
 from glidemq_async.tasks.app_worker import AppWorker as AppWorker
 from glidemq_async.tasks.dependencies import Depends as Depends
 from glidemq_async.tasks.middleware import Middleware as Middleware
-from glidemq_async.tasks.sync_tasks import SyncAdds as SyncAdds
-from glidemq_async.tasks.sync_tasks import SyncApp as SyncApp
-from glidemq_async.tasks.sync_tasks import SyncTask as SyncTask
 from glidemq_async.tasks.task import BoundTask as BoundTask
+from glidemq_async.tasks.task import SyncAdds as SyncAdds
+from glidemq_async.tasks.task import SyncTask as SyncTask
 from glidemq_async.tasks.task import Task as Task

@@ -14,8 +14,8 @@ from typing import Any, Generic, Self, Unpack, cast
 from typing_extensions import TypeVar
 
 from glidemq_async._internal import forks
-from glidemq_async._internal.blocking import Blocking, Home
-from glidemq_async._internal.loops import refuse_elsewhere
+from glidemq_async._internal.blocking import BlockingContext, blocking
+from glidemq_async._internal.loops import Home, refuse_elsewhere
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, check_mode
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import JobNotFound, SerializationError
@@ -38,7 +38,6 @@ from glidemq_async.tasks.dependencies import Provider
 from glidemq_async.tasks.middleware import Chain, Middleware
 from glidemq_async.tasks.open_context import OpenContext
 from glidemq_async.tasks.scopes import Overrides
-from glidemq_async.tasks.sync_tasks import SyncApp
 from glidemq_async.tasks.task import AnyTask
 from glidemq_async.worker.options import WorkerOptions, WorkerOptionsDict, worker_options
 
@@ -158,7 +157,7 @@ class GlideMQ(Declaring, Generic[State]):
     @property
     def sync(self) -> SyncApp:
         """Blocking `connect` and `close`, for code without an event loop. Tasks have their own `sync`."""
-        return cast("SyncApp", Blocking(self, self))
+        return SyncApp(self, self)
 
     @property
     def _own_timeout(self) -> float | timedelta | None:
@@ -386,6 +385,13 @@ class GlideMQ(Declaring, Generic[State]):
         Raises the exceptions of `worker` and of its start.
         """
         await self.worker(queues, options=options, **keywords).run(until_empty=until_empty)
+
+
+class SyncApp(BlockingContext[GlideMQ[Any]]):
+    """`mq.sync`: blocking `connect` and `close` for code without an event loop; also a context manager."""
+
+    connect = blocking(GlideMQ[Any].connect)
+    close = blocking(GlideMQ[Any].close)
 
 
 def _checked(storage: StorageLike, timeout: float | timedelta | None = None) -> StorageLike:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast
 
-from glidemq_async._internal.blocking import Blocking
+from glidemq_async._internal.blocking import Blocking, blocking
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Executor, RunsHere
 from glidemq_async.jobs.job import Job
@@ -19,7 +19,6 @@ from glidemq_async.options.job_options import JobOptions, JobOptionsDict, layere
 from glidemq_async.options.retry_rules import RetryRules
 from glidemq_async.tasks.arguments import Arguments
 from glidemq_async.tasks.dependencies import Dependency, Node, injected
-from glidemq_async.tasks.sync_tasks import SyncAdds, SyncTask
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -175,11 +174,11 @@ class Task(Generic[P, R]):
     @property
     def sync(self) -> SyncTask[P, R]:
         """The blocking methods, for code without an event loop, in any thread and in forked children."""
-        return cast("SyncTask[P, R]", Blocking(self, self._app))
+        return SyncTask(self, self._app)
 
     def blocking(self, bound: BoundTask[P, R]) -> SyncAdds[P, R]:
         """Return the blocking methods of a bound task. Used by bound tasks."""
-        return cast("SyncAdds[P, R]", Blocking(bound, self._app))
+        return SyncAdds(bound, self._app)
 
     async def add(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any, R]:
         """Add a call as a job. When this returns, it is stored.
@@ -257,6 +256,21 @@ class BoundTask(Generic[P, R]):
     def options(self, options: JobOptions | None = None, /, **keywords: Unpack[JobOptionsDict]) -> BoundTask[P, R]:
         """Return the task with these additional options, given as to `Task.options`."""
         return BoundTask(self.task, layered(self.options_of_jobs, options, keywords))
+
+
+class SyncAdds(Blocking[BoundTask[P, R]], Generic[P, R]):
+    """`task.options(...).sync`: blocking adds for code without an event loop, in any thread and in forked children."""
+
+    add = blocking(BoundTask[P, R].add)
+    add_many = blocking(BoundTask[P, R].add_many)
+
+
+class SyncTask(Blocking[Task[P, R]], Generic[P, R]):
+    """`task.sync`: blocking methods for code without an event loop, in any thread and in forked children."""
+
+    add = blocking(Task[P, R].add)
+    add_many = blocking(Task[P, R].add_many)
+    result = blocking(Task[P, R].result)
 
 
 AnyTask: TypeAlias = "Task[..., Any]"

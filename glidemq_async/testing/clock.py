@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
-from glidemq_async._internal.blocking import Blocking, Home
+from glidemq_async._internal.blocking import Blocking, blocking
+from glidemq_async._internal.loops import Home
 from glidemq_async.client.scheduler_runner import Timekeeper
 from glidemq_async.durations import to_ms
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
-from glidemq_async.testing.sync_harness import SyncClock
 
 _NO_QUEUE: Final = "glide:{clock}"
 
@@ -29,7 +29,7 @@ class MovableClock:
     @property
     def sync(self) -> SyncClock:
         """The same methods for tests without an event loop, for example `clock.sync.advance(60)`."""
-        return cast("SyncClock", Blocking(self, cast("Home", self._storage)))
+        return SyncClock(self, cast("Home", self._storage))
 
     async def now(self) -> datetime:
         """Return the server's time."""
@@ -68,3 +68,11 @@ class MovableClock:
             await timekeeper.fire()
         finally:
             await timekeeper.close()
+
+
+class SyncClock(Blocking[MovableClock]):
+    """The type of `clock.sync`: the coroutines of MovableClock as blocking methods with the same parameters."""
+
+    now = blocking(MovableClock.now)
+    advance = blocking(MovableClock.advance)
+    move_to = blocking(MovableClock.move_to)

@@ -7,9 +7,9 @@ import contextlib
 import math
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, cast, overload
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, overload
 
-from glidemq_async._internal.blocking import Blocking
+from glidemq_async._internal.blocking import Blocking, blocking
 from glidemq_async.errors import JobNotFound
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import end_as
@@ -20,7 +20,6 @@ from glidemq_async.tasks.app_worker import AppWorker
 from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.task import AnyTask
 from glidemq_async.testing.clock import MovableClock
-from glidemq_async.testing.sync_harness import SyncHarness
 from glidemq_async.worker import Worker, WorkerPool
 from glidemq_async.worker.options import worker_options
 
@@ -55,7 +54,7 @@ class Harness:
     @property
     def sync(self) -> SyncHarness:
         """The same methods for tests without an event loop, for example `harness.sync.drain(mq)`."""
-        return cast("SyncHarness", Blocking(self, self.storage))
+        return SyncHarness(self, self.storage)
 
     def __enter__(self) -> Self:
         self.sync.connect()
@@ -176,6 +175,34 @@ class Harness:
     async def assert_nothing_added(self, queue: str | AnyQueue) -> None:
         """Raise AssertionError if a job was added to the queue."""
         await self.assert_added(queue, times=0)
+
+
+class SyncHarness(Blocking[Harness]):
+    """The type of `harness.sync`: the coroutines of Harness as blocking methods with the same parameters and errors.
+
+    Jobs run in the event loop of a background thread. `job.sync.result()` waits for the result of a job.
+    """
+
+    connect = blocking(Harness.connect)
+    close = blocking(Harness.close)
+    added = blocking(Harness.added)
+    assert_added = blocking(Harness.assert_added)
+    assert_nothing_added = blocking(Harness.assert_nothing_added)
+
+    # `blocking` would keep only the first overload for mypy.
+    @overload
+    def drain(
+        self, jobs: str | Queue[Any, Any], processor: Callable[..., object], **options: Any
+    ) -> list[Job[Any, Any]]: ...
+
+    @overload
+    def drain(self, jobs: GlideMQ[Any], **options: Any) -> list[Job[Any, Any]]: ...
+
+    def drain(self, jobs: Any, processor: Callable[..., object] | None = None, **options: Any) -> list[Job[Any, Any]]:
+        """Run all due jobs, including the jobs that they add, and return them after they ended."""
+        if processor is None:
+            return self._finish(self._owner.drain(jobs, **options))
+        return self._finish(self._owner.drain(jobs, processor, **options))
 
 
 class _Runs(Protocol):

@@ -19,50 +19,77 @@ from typing import Any
 import pytest
 
 from glidemq_async import Job, Queue, QueueClosed, QueueEvent, QueueEvents, SyncJob, SyncQueue, Worker
-from glidemq_async._internal import blocking
-from glidemq_async._internal.blocking import EXIT_SECONDS, Blocking
+from glidemq_async._internal import portal
+from glidemq_async._internal.blocking import Blocking, blocking
+from glidemq_async._internal.portal import EXIT_SECONDS
 from glidemq_async.queues.events import SyncQueueEvents
 from glidemq_async.storage import MemoryStorage
+from glidemq_async.tasks import BoundTask, GlideMQ, SyncAdds, SyncApp, SyncTask, Task
+from glidemq_async.testing import Harness, MovableClock
+from glidemq_async.testing.clock import SyncClock
+from glidemq_async.testing.harness import SyncHarness
 from tests.support.helpers import AnyJob, soon
 from tests.support.servers import standalone
 from tests.support.stores import Place
 
-
-def coroutines(thing: type) -> dict[str, str]:
-    """The public coroutine methods of a class, each with its signature as text."""
-    found: dict[str, str] = {}
-    for name, method in inspect.getmembers(thing, inspect.isfunction):
-        if not name.startswith("_") and (
-            inspect.iscoroutinefunction(inspect.unwrap(method)) or inspect.isasyncgenfunction(method)
-        ):
-            found[name] = str(inspect.signature(method)).replace("AsyncIterator[", "Iterator[")
-    return found
+NOT_FOR_USERS: dict[type, set[str]] = {
+    GlideMQ: {"add_task", "add_tasks", "enter", "find_job", "leave", "run_worker"},
+    Task: {"add_with"},
+}
 
 
-def functions(thing: type) -> dict[str, str]:
-    """The public methods of a facade, each with its signature as text."""
-    members = inspect.getmembers(thing, inspect.isfunction)
-    renamed = {name: str(inspect.signature(method)) for name, method in members if not name.startswith("_")}
-    return {name: text.replace("Result_co", "Result").replace("Data_contra", "Data") for name, text in renamed.items()}
+def coroutines(thing: type) -> set[str]:
+    """Return the names of the public coroutine methods of a class."""
+    return {
+        name
+        for name, method in inspect.getmembers(thing, inspect.isfunction)
+        if name[0] != "_"
+        and (inspect.iscoroutinefunction(inspect.unwrap(method)) or inspect.isasyncgenfunction(inspect.unwrap(method)))
+    }
 
 
 class Stateless:
-    """Something with coroutines that belongs to no loop: the generic part of `.sync`."""
+    """An object with a coroutine that belongs to no loop."""
 
     loop: asyncio.AbstractEventLoop | None = None
 
     @property
-    def sync(self) -> Any:
-        """The facade of a test says nothing about types."""
-        return Blocking(self, self)
+    def sync(self) -> SyncStateless:
+        """The blocking form of `work`, which subclasses override."""
+        return SyncStateless(self, self)
+
+    async def work(self) -> object:
+        """Do nothing."""
 
     async def close(self) -> None:
         """Nothing is open."""
 
 
-@pytest.mark.parametrize(("of", "facade"), [(Queue, SyncQueue), (Job, SyncJob), (QueueEvents, SyncQueueEvents)])
-def test_a_facade_has_every_coroutine_with_its_signature(of: type, facade: type) -> None:
-    assert functions(facade) == coroutines(of)
+class SyncStateless(Blocking[Stateless]):
+    """The blocking form of Stateless."""
+
+    work = blocking(Stateless.work)
+
+
+@pytest.mark.parametrize(
+    ("of", "facade"),
+    [
+        (Queue, SyncQueue),
+        (Job, SyncJob),
+        (QueueEvents, SyncQueueEvents),
+        (Task, SyncTask),
+        (BoundTask, SyncAdds),
+        (GlideMQ, SyncApp),
+        (Harness, SyncHarness),
+        (MovableClock, SyncClock),
+    ],
+)
+def test_sync_has_every_coroutine_with_its_signature(of: type, facade: type) -> None:
+    methods = {name: getattr(facade, name) for name in dir(facade) if name[0] != "_"}
+    assert set(methods) == coroutines(of) - NOT_FOR_USERS.get(of, set())
+    for name, method in methods.items():
+        assert list(inspect.signature(method).parameters) == list(inspect.signature(getattr(of, name)).parameters), name
+        assert inspect.getdoc(method), name
 
 
 def test_add_look_iterate_and_close_without_a_loop() -> None:
@@ -173,11 +200,11 @@ async def test_a_storage_in_use_decides_where_the_work_is_done() -> None:
 
 def test_the_portals_own_thread_does_not_wait_for_itself() -> None:
     class Careless(Stateless):
-        async def add(self) -> None:
+        async def work(self) -> None:
             Queue[Any, Any]("q", "memory://").sync.add("n")
 
     with pytest.raises(RuntimeError, match="await the method itself"):
-        Careless().sync.add()
+        Careless().sync.work()
 
 
 def test_an_object_of_a_loop_that_has_ended_is_refused() -> None:
@@ -212,11 +239,11 @@ def test_context_variables_reach_the_work() -> None:
     trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="")
 
     class Traced(Stateless):
-        async def read(self) -> str:
+        async def work(self) -> str:
             return trace.get()
 
     trace.set("0af7")
-    assert Traced().sync.read() == "0af7"
+    assert Traced().sync.work() == "0af7"
 
 
 def interrupt_when(began: threading.Event) -> None:
@@ -251,6 +278,27 @@ def test_an_interrupted_call_is_cancelled() -> None:
     with pytest.raises(KeyboardInterrupt):
         Slow().sync.work()
     assert cancelled.wait(5)
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_an_exit_in_the_work_belongs_to_its_caller(kind: type[BaseException]) -> None:
+    class Exits(Stateless):
+        async def work(self) -> None:
+            raise kind
+
+    with Queue[Any, Any]("q", "memory://").sync as queue:
+        with pytest.raises(kind):
+            Exits().sync.work()
+        assert queue.add("n").outcome == "added"  # the loop still runs
+
+
+def test_cancelled_work_is_reported_as_cancelled() -> None:
+    class Cancels(Stateless):
+        async def work(self) -> None:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        Cancels().sync.work()
 
 
 def script(text: str, url: str, *, seconds: float = 20.0) -> str:
@@ -425,12 +473,12 @@ def test_it_works_on_every_storage(place: Place, name: str) -> None:
 
 
 def test_a_loop_that_cannot_start_is_told_to_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    def out_of_descriptors(_runner: object) -> None:
+    def out_of_descriptors() -> None:
         raise OSError("too many open files")
 
     queue = Queue[Any, Any]("q", "memory://")
     with monkeypatch.context() as broken:
-        broken.setattr(asyncio.Runner, "get_loop", out_of_descriptors)
+        broken.setattr(portal, "_Loop", out_of_descriptors)
         with pytest.raises(OSError, match="too many"):
             queue.sync.add("n")
     with queue.sync as opened:
@@ -440,8 +488,8 @@ def test_a_loop_that_cannot_start_is_told_to_the_caller(monkeypatch: pytest.Monk
 async def test_a_loop_that_is_blocked_is_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocking, "BLOCKED_SECONDS", 0.02)
-    monkeypatch.setattr(blocking, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(portal, "BLOCKED_SECONDS", 0.02)
+    monkeypatch.setattr(portal, "CHECK_SECONDS", 0.01)
     told = threading.Event()
 
     class Heard(logging.Handler):
@@ -449,7 +497,7 @@ async def test_a_loop_that_is_blocked_is_told(
             told.set()
 
     heard = Heard()
-    logging.getLogger(blocking.__name__).addHandler(heard)
+    logging.getLogger(portal.__name__).addHandler(heard)
     try:
         async with Queue("q", "memory://") as queue:
             adding = asyncio.create_task(asyncio.to_thread(queue.sync.add, "n"))
@@ -457,6 +505,6 @@ async def test_a_loop_that_is_blocked_is_told(
             assert told.wait(10)  # and this loop does nothing else meanwhile
             assert (await adding).id == "1"
     finally:
-        logging.getLogger(blocking.__name__).removeHandler(heard)
+        logging.getLogger(portal.__name__).removeHandler(heard)
     (message,) = caplog.messages
     assert "waits for Queue.add, which the event loop has not started" in message

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import Queue, QueueEvent, QueueEvents, Worker
+from glidemq_async._internal.blocking import Blocking, blocking
 from glidemq_async.storage import MemoryStorage
 from tests.behaviour.test_sync import Stateless, cannot_fork, script
 from tests.support.helpers import AnyJob
@@ -47,31 +48,26 @@ def test_an_iterator_that_the_collector_finds_in_the_loops_thread_is_closed() ->
         async def collect(self) -> None:
             gc.collect()
 
+    class SyncItems(Blocking[Items]):
+        numbers = blocking(Items.numbers)
+        connect = blocking(Items.connect)
+        collect = blocking(Items.collect)
+
     items = Items()
-    items.sync.connect()
+    sync = SyncItems(items, items)
+    sync.connect()
     gc.disable()
     try:
-        left: list[Any] = [items.sync.numbers()]
+        left: list[Any] = [sync.numbers()]
         assert next(left[0]) == 1
         left.append(left)
         del left
-        items.sync.collect()
+        sync.collect()
         assert closed.wait(5)
     finally:
         gc.enable()
         items.loop = None
-        items.sync.collect()
-
-
-def test_an_exit_inside_of_a_call_is_the_callers_and_leaves_the_loop_to_others() -> None:
-    class Leaves(Stateless):
-        async def leave(self) -> None:
-            raise SystemExit(3)
-
-    with Queue[int, Any]("q", "memory://").sync as queue:
-        with pytest.raises(SystemExit):
-            Leaves().sync.leave()
-        assert queue.add("n", 1).outcome == "added"
+        sync.collect()
 
 
 AT_THE_VERY_END = """

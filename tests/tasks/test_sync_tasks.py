@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
-from glidemq_async import GlideMQ, Job, Task
-from glidemq_async.tasks import BoundTask
-from glidemq_async.tasks.sync_tasks import SyncAdds, SyncApp, SyncTask
+from glidemq_async import GlideMQ, Job
 
 PATIENCE = 10
 
@@ -81,18 +78,3 @@ async def test_a_thread_beside_the_loop_waits_for_what_the_loop_runs() -> None:
         assert await asyncio.to_thread(double.sync.result, job.id, PATIENCE) == 42
         with pytest.raises(RuntimeError, match="in the thread of the event loop"):
             double.sync.add(1)
-
-
-@pytest.mark.parametrize(
-    ("of", "facade", "names"),
-    [
-        (Task, SyncTask, {"add", "add_many", "result"}),
-        (BoundTask, SyncAdds, {"add", "add_many"}),
-        (GlideMQ, SyncApp, {"connect", "close"}),
-    ],
-    ids=["task", "bound task", "app"],
-)
-def test_a_facade_has_the_signatures_of_what_it_stands_for(of: type, facade: type, names: set[str]) -> None:
-    for name in names:
-        wanted, found = inspect.signature(getattr(of, name)), inspect.signature(getattr(facade, name))
-        assert list(found.parameters) == list(wanted.parameters), name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,7 +17,6 @@ from glidemq_async import GlideMQ, JobFailed, Queue
 from glidemq_async.integrations.fastapi import get_queue, lifespan
 from glidemq_async.storage import MemoryStorage
 from glidemq_async.testing import Harness, MovableClock
-from glidemq_async.testing.sync_harness import SyncClock, SyncHarness
 from tests.support.helpers import AnyJob
 
 HOUR = 3600
@@ -227,21 +225,6 @@ async def test_the_next_harness_has_the_crons_again() -> None:
         harness.use(mq, crons=False)
     async with Harness() as harness, harness.use(mq):
         assert await harness.queue("nights").get_job_scheduler("nightly") is not None
-
-
-@pytest.mark.parametrize(
-    ("of", "facade", "names"),
-    [
-        (Harness, SyncHarness, {"connect", "close", "drain", "added", "assert_added", "assert_nothing_added"}),
-        (MovableClock, SyncClock, {"now", "advance", "move_to"}),
-    ],
-    ids=["harness", "clock"],
-)
-def test_a_facade_has_the_signatures_of_what_it_stands_for(of: type, facade: type, names: set[str]) -> None:
-    assert names == {name for name, each in vars(of).items() if inspect.iscoroutinefunction(each) and name[0] != "_"}
-    for name in names:
-        wanted, found = inspect.signature(getattr(of, name)), inspect.signature(getattr(facade, name))
-        assert list(found.parameters) == list(wanted.parameters), name
 
 
 class Counted:
