@@ -1,1 +1,1 @@
-"""Spark work as jobs, and jobs from callbacks of the driver."""
+"""The driver side: `SparkExecutor` runs jobs as Spark work, and callbacks of streaming queries add jobs."""

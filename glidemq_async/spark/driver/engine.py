@@ -1,4 +1,4 @@
-"""What a run asks of Spark, the same for a session in this process (Classic) and for Spark Connect."""
+"""`Engine`: the interface through which a run uses a Spark session, for Classic sessions and for Spark Connect."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What the work of one run is called in Spark."""
+    """The names of one run's work in Spark."""
 
     tag: str
-    """Of no other run: what is cancelled, and whose stages are counted."""
+    """The unique tag of the run, by which its work is cancelled and its stages are counted."""
     description: str
     pool: str
-    """Of Spark's fair scheduler."""
+    """The pool of Spark's fair scheduler."""
 
 
 class Engine(Protocol):
-    """One Spark session and how to steer what runs in it. Its calls block: none belongs in an event loop."""
+    """One Spark session and the control of the work in it. All methods block, so do not call them in an event loop."""
 
     @property
     def session(self) -> SparkSession:
@@ -33,29 +33,29 @@ class Engine(Protocol):
         ...
 
     def open(self) -> None:
-        """Get ready for runs; idempotent. Raises as `check` does."""
+        """Prepare for runs. Idempotent. Raises the same errors as `check`."""
         ...
 
     def check(self) -> None:
-        """Raise ExecutorError, which says what to do, when nothing can be run in the session any more."""
+        """Raise ExecutorError if the session cannot run any more Spark jobs."""
         ...
 
     def labelled(self, label: Label) -> AbstractContextManager[None]:
-        """Let what this thread does in Spark inside of the block bear a label, with the session active."""
+        """Label the Spark work of this thread during the block, and activate the session."""
         ...
 
     def cancel(self, label: Label) -> None:
-        """Cancel what runs under a label now; what is submitted later needs another call."""
+        """Cancel the running work of a label. Work that is submitted later needs another call."""
         ...
 
     def stages(self, label: Label) -> Iterable[StageCount]:
-        """Count the tasks of a label's stages, as far as they are known and not told of for the last time."""
+        """Count the tasks of a label's stages. A stage that has ended may be missing after it was returned once."""
         ...
 
     def forget(self, label: Label) -> None:
-        """Let go of what is kept for a label."""
+        """Drop all state of a label."""
         ...
 
     def close(self) -> None:
-        """Take back what was registered with the session, which stays open."""
+        """Remove the registrations with the session. The session stays open."""
         ...

@@ -1,10 +1,10 @@
-"""What an error of Spark means for its job: cancelled, never to succeed, or worth another attempt.
+"""Classification of Spark errors: cancelled, permanent, or worth another attempt.
 
-The texts of Java's errors are asked from the JVM, so they are read here, in the driver thread: the worker's event loop
-must not wait for a JVM, least of all for one that has gone.
+The texts of Java errors are calls into the JVM. They are read here, in the driver thread, because the event loop of the
+worker must not wait for a JVM, which may even be dead.
 """
 
-# py4j has no annotations, those of pyspark are incomplete.
+# py4j has no annotations, and the annotations of pyspark are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from glidemq_async.errors import ControlFlow, GlideMQError, UnrecoverableError
 from glidemq_async.stored.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure
 
 CANCELLED: Final = frozenset({"SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "OPERATION_CANCELLED"})
-"""Conditions of Spark that say: somebody cancelled this work."""
+"""Spark's error conditions for cancelled work."""
 MOST_CAUSES: Final = 16
 
 
 def failure_in_thread(error: BaseException) -> BaseException:
-    """Return what a run raises for an error of its function; to be called in the driver thread.
+    """Return the exception that a run raises for an error of its function. Call this in the driver thread.
 
-    An error of analysis or parsing, and one that says that Spark's work was cancelled, becomes an UnrecoverableError
-    that is stored under its own name: another attempt would end the same way, or against somebody's will. All others
-    stay what they are.
+    Errors of analysis or parsing and errors of cancelled work become an UnrecoverableError, which is stored under the
+    name of the original error. Another attempt would fail in the same way, or would run work that a user has cancelled.
+    Other errors are returned unchanged.
     """
     if isinstance(error, GlideMQError | ControlFlow):
         return error
@@ -41,20 +41,20 @@ def failure_in_thread(error: BaseException) -> BaseException:
         final = UnrecoverableError(f"{described.error_type}: {described.message}")
         final.__cause__ = error
     elif is_cancelled(error):
-        final = UnrecoverableError(f"the work was cancelled in Spark, not by its queue: {described.message}")
+        final = UnrecoverableError(f"the work was cancelled in Spark and not through its queue: {described.message}")
         final.__cause__ = error
-    with suppress(AttributeError):  # where an exception allows no attributes, its own text is asked for
+    with suppress(AttributeError):  # if the exception allows no attributes, the worker uses its `str`
         final.remote_failure = described  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     return final
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Return whether an error says that Spark's work was cancelled."""
+    """Return True if an error means that Spark's work was cancelled."""
     return any(condition in CANCELLED for condition in _conditions(error))
 
 
 def description(error: BaseException) -> Failure | None:
-    """Return the texts of an error of Spark, None for any other; never raises."""
+    """Return name, message and traceback of a Spark error, or None for any other error. Never raises."""
     java = getattr(error, "java_exception", None)
     if java is None and not isinstance(error, PySparkException):
         return None
@@ -63,12 +63,12 @@ def description(error: BaseException) -> Failure | None:
         if java is not None:
             name, message = java.getClass().getSimpleName(), java.getMessage() or ""
         else:
-            # Only `str` of it holds the JVM's stack trace, if that is switched on: it is in the traceback.
+            # Its `str` may also contain the JVM's stack trace, which is in the traceback already.
             message = getattr(error, "_desc", None) or str(error)
     trace = ""
     with suppress(Exception):
         trace = "".join(traceback.format_exception(error))
-    # What follows is the stack of the driver's scheduler, which is the same for every job.
+    # The rest is the stack of the driver's scheduler, which is the same for every job.
     message = message.partition("\n\nDriver stacktrace:")[0].strip()
     if len(trace) > TRACEBACK_LIMIT:
         trace = trace[: TRACEBACK_LIMIT // 2] + "\n[…]\n" + trace[-TRACEBACK_LIMIT // 2 :]
@@ -77,7 +77,7 @@ def description(error: BaseException) -> Failure | None:
 
 
 def _conditions(error: BaseException) -> Iterator[str]:
-    """The names that Spark gives to what happened, outermost first."""
+    """Yield the error conditions of an error and of its causes, outermost first."""
     with suppress(Exception):
         if isinstance(error, PySparkException) and (condition := error.getCondition()):
             yield condition
@@ -89,5 +89,5 @@ def _conditions(error: BaseException) -> Iterator[str]:
             yield str(java.getCondition())
         try:
             java = java.getCause()
-        except Exception:  # noqa: BLE001 - a JVM that cannot be asked tells no more
+        except Exception:  # noqa: BLE001 - the JVM does not answer
             return

@@ -1,4 +1,4 @@
-"""The Spark executor: a job's function runs in a thread of the driver, and its Spark work is the job's."""
+"""`SparkExecutor`: run handlers in threads of the Spark driver, and control their Spark work with the job."""
 
 from __future__ import annotations
 
@@ -39,26 +39,27 @@ _log = logging.getLogger(__name__)
 class SparkExecutor:
     """Runs plain functions in threads of the Spark driver: `Worker("reports", build, executor=SparkExecutor(spark))`.
 
-    The processor is a function of (spark, job), or of the job alone. A task asks for the session as for any other
-    dependency: `spark: SparkSession = Depends(executor.session)`, with `@mq.task(executor=executor)`. At most `threads`
-    run at a time; what a worker claims beyond that waits, and its timeout begins when it gets a thread. Workers of
-    one event loop may share an executor, and executors a session, of Classic or of Connect.
+    The handler is a function of (spark, job), or of the job alone. A task declares the session as a dependency,
+    `spark: SparkSession = Depends(executor.session)`, with `@mq.task(executor=executor)`. At most `threads` runs
+    execute at the same time. Further claimed jobs wait, and their timeout begins when they get a thread. Workers of one
+    event loop may share an executor, and executors may share a Classic or Connect session.
 
-    - Within the function the session is active in its thread; its Spark jobs have a job group and a tag of that run
-      alone, the queue, name and id of the job as their description, and run in the fair scheduler's `pool`, by default
-      the one named as the queue. The thread ends with the run, so nothing that is set for it reaches the next one.
-    - Every `progress_interval` seconds (None: never) the tasks of its stages become `job.progress`: {"done", "known",
-      "stages", "percent"}, which never fall. A function that tells progress of its own is left alone.
+    - In the function the session is active. Its Spark jobs have a separate job group and tag, the queue, name and id of
+      the job as description, and the fair scheduler's `pool` (by default the name of the queue). Each run has a new
+      thread, so settings for the thread do not reach the next run.
+    - Every `progress_interval` seconds (None: never) the tasks of the stages become `job.progress`: {"done", "known",
+      "stages", "percent"}. These numbers never decrease. Progress that the function reports itself is not overwritten.
     - A revocation, a timeout, a lost lease or the end of the worker's `shutdown_timeout` sets `job.abort` and cancels
-      the run's Spark work every 250 ms until the function has ended. The run counts as stopped then, whatever the
-      function returns. It keeps its slot and its lease until the function has ended and no executor works for it any
-      more, for `grace` seconds at most; after that it is given up: the cancelling goes on, and a function that still
-      runs keeps its slot. `interrupt` lets a cancellation interrupt the threads of the tasks as well.
-    - Errors of analysis and parsing fail the job for good, and so does work that somebody cancels in Spark itself. When
-      the session cannot run anything any more (its JVM has gone, it was stopped), the worker stops: `Worker.run` raises
-      ExecutorError, and the jobs in hand fail with it, those not begun go back without an attempt.
+      the run's Spark work every 250 ms until the function has ended. The run then counts as stopped, whatever the
+      function returns. It keeps its slot and its lease until the function has ended and no Spark executor works for it,
+      for at most `grace` seconds. After that the run is abandoned: cancelling continues, and a function that still runs
+      keeps its slot. With `interrupt` a cancellation also interrupts the threads of the tasks.
+    - Errors of analysis and parsing fail the job permanently, and so does a cancellation in Spark itself.
+    - If the session cannot run any more jobs (its JVM died, or it was stopped), the worker stops and `Worker.run`
+    raises
+      ExecutorError. Running jobs fail with it. Claimed jobs that have not begun are released without an attempt.
 
-    Raises TypeError for anything but a session, and ValueError or TypeError for bad options.
+    Raises TypeError if `spark` is not a session, and ValueError or TypeError for bad options.
     """
 
     runs_here: Final = True
@@ -81,14 +82,14 @@ class SparkExecutor:
             self._interval = to_ms("progress_interval", progress_interval, allow_zero=False) / 1000
         self._grace = to_ms("grace", grace) / 1000
         self._freed: Callable[[], None] = lambda: None
-        self._tell_broken: list[Callable[[Exception], None]] = []
+        self._on_broken: list[Callable[[Exception], None]] = []
         self._process = os.getpid()
         self._begin()
 
     def _begin(self) -> None:
-        self._free = asyncio.Semaphore(self._threads)
-        self._asking = DaemonThreads(self._threads + 1)
-        self._given_up: set[SparkRun] = set()
+        self._slots = asyncio.Semaphore(self._threads)
+        self._spark_threads = DaemonThreads(self._threads + 1)
+        self._abandoned: set[SparkRun] = set()
         self._stopped = False
 
     def __repr__(self) -> str:
@@ -96,85 +97,86 @@ class SparkExecutor:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a SparkExecutor belongs to the process of its session and cannot be taken to another one; what runs in "
-            "other processes opens a session of Spark Connect there: SparkSession.builder.remote(...)"
+            "a SparkExecutor cannot be pickled, because its session belongs to this process; open a session of Spark "
+            "Connect in the other process instead: SparkSession.builder.remote(...)"
         )
 
     def session(self) -> SparkSession:
-        """Return the session: the provider for tasks, `spark: SparkSession = Depends(executor.session)`."""
+        """Return the session. It is a dependency of tasks: `spark: SparkSession = Depends(executor.session)`."""
         return self._engine.session
 
     # -- the protocol ---------------------------------------------------------------------------------------------
 
     @property
     def occupied(self) -> int:
-        """Slots of runs that were given up and whose function has not returned."""
-        return len(self._given_up)
+        """Number of slots of abandoned runs whose function has not returned."""
+        return len(self._abandoned)
 
     @property
     def grace(self) -> float:
-        """Seconds that a cancelled run may take to end."""
+        """Maximum duration of the end of a cancelled run, in seconds."""
         return self._grace
 
     def check_handler(self, handler: Handler) -> None:
-        """Raise TypeError for a coroutine function. What a function takes is seen when it is called."""
+        """Raise TypeError for a coroutine function. The parameters are checked when the function is called."""
         if is_coroutine_function(handler):
             raise TypeError(
-                f"{handler!r} is a coroutine function, and calls of Spark block: they would hold up the worker's event "
-                "loop. Make it a plain function; what must be awaited it reaches through .sync"
+                f"{handler!r} is a coroutine function, but calls of Spark would block the worker's event loop; make it "
+                "a plain function, and use .sync for objects of this library"
             )
 
     def when_broken(self, tell: Callable[[Exception], None]) -> None:
-        """Call `tell` in the loop when nothing can be run in the session any more."""
-        self._tell_broken.append(tell)
+        """Call `tell` in the event loop when the session cannot run any more jobs."""
+        self._on_broken.append(tell)
 
     async def start(self, freed: Callable[[], None]) -> None:
-        """Check that the session can run something. Raises ExecutorError when it was stopped."""
+        """Check that the session can run Spark jobs. Raises ExecutorError if it was stopped."""
         if self._stopped:
             self._begin()
         self._freed = freed
         self._check_process()
         try:
-            await self._ask(self._engine.open)
-        except BaseException:  # cancelled, too: nobody stops an executor that did not start
-            self._asking.stop()
+            await self._in_thread(self._engine.open)
+        except BaseException:  # also a cancellation: the worker does not stop an executor that did not start
+            self._spark_threads.stop()
             self._stopped = True
             raise
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
-        """Call the handler in a driver thread and wait for it, at most `timeout` seconds (then TimeoutError)."""
+        """Call the handler in a driver thread and wait for it. Raises TimeoutError after `timeout` seconds."""
         self._check_process()
-        free, given_up = self._free, self._given_up
+        slots, abandoned = self._slots, self._abandoned
         with waiting():
-            await free.acquire()
-        function = self._of_job(handler)
-        # The signal must exist before the thread looks for it: making it is not thread-safe.
+            await slots.acquire()
+        function = self._bind_session(handler)
+        # Create the abort signal here. It is created on first use, which is not thread-safe, and the thread uses it.
         _ = job.abort
         context = contextvars.copy_context()
         run = SparkRun(self._engine, self._label(job), lambda: context.run(_call, function, job))
         run.start()
         try:
-            return await self._driven(run, job, timeout)
+            return await self._wait_for(run, job, timeout)
         finally:
-            if run not in given_up:
-                free.release()
+            # An abandoned run keeps its slot until its function returns; `_returned` frees it then.
+            if run not in abandoned:
+                slots.release()
                 run.forget()
             if run.broken is not None:
-                for tell in self._tell_broken:
+                for tell in self._on_broken:
                     tell(run.broken)
 
-    def _of_job(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+    def _bind_session(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(handler, FunctionCall) or _arity(handler) == 1:
             return handler
         return partial(handler, self._engine.session)
 
     async def stop(self, grace: float) -> None:
-        """Wait up to `grace` seconds for functions that were given up, then leave them behind."""
-        waiting = [asyncio.wrap_future(run.future) for run in self._given_up]
+        """Wait up to `grace` seconds for the functions of abandoned runs."""
+        waiting = [asyncio.wrap_future(run.future) for run in self._abandoned]
         if waiting and grace > 0:
             await asyncio.wait(waiting, timeout=grace)
         self._engine.close()
-        self._asking.stop()
+        self._spark_threads.stop()
         self._stopped = True
 
     # -- one run --------------------------------------------------------------------------------------------------
@@ -186,26 +188,29 @@ class SparkExecutor:
             pool=self._pool or job.queue,
         )
 
-    async def _driven(self, run: SparkRun, job: Job[Any, Any], timeout: float | None) -> object:
+    async def _wait_for(self, run: SparkRun, job: Job[Any, Any], timeout: float | None) -> object:
+        # Three ends are possible, and they can coincide: the function returns, the timeout expires, or the worker
+        # cancels this coroutine (revocation, lost lease, shutdown). In the last two cases the result of the function is
+        # ignored, even if it arrives while `_end` waits: the outcome is decided, and the job may run elsewhere already.
         ended = asyncio.wrap_future(run.future)
-        telling = ProgressReporter(job, partial(self._ask, run.progress), self._interval)
+        reporter = ProgressReporter(job, partial(self._in_thread, run.progress), self._interval)
         try:
             done, _ = await asyncio.wait([ended], timeout=timeout)
             if not done:
                 job.abort.set("timeout")
                 await self._end(run, ended, job)
                 raise TimeoutError(f"the run took longer than its timeout of {timeout or 0:g} s")
-            await telling.finish()
+            await reporter.finish()
         except asyncio.CancelledError:
             job.abort.set("cancelled")
             await self._end(run, ended, job)
             raise
         finally:
-            telling.stop()
+            reporter.stop()
         return ended.result()
 
     async def _end(self, run: SparkRun, ended: asyncio.Future[object], job: Job[Any, Any]) -> None:
-        """Cancel the work and wait for the thread and for the executors, within the grace."""
+        """Cancel the work, and wait for the thread and for Spark's executors, for at most `grace` seconds."""
         run.cancel()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._grace
@@ -213,45 +218,45 @@ class SparkExecutor:
             await asyncio.wait([ended], timeout=self._grace)
         finally:
             if not ended.done():
-                self._give_up(run, ended, job)
+                self._abandon(run, ended, job)
         if not ended.done():
             return
         if not ended.cancelled():
-            ended.exception()  # what it was does not matter any more
+            ended.exception()  # retrieve it, so that asyncio does not log it
         quiet = False
         with suppress(Exception):
-            quiet = await self._ask(partial(run.wait_until_quiet, max(0.0, deadline - loop.time())))
+            quiet = await self._in_thread(partial(run.wait_until_quiet, max(0.0, deadline - loop.time())))
         if not quiet:
-            _log.warning("job %s was cancelled, and executors of Spark may still work for it", job.id)
+            _log.warning("job %s was cancelled, but Spark executors may still work for it", job.id)
 
-    def _give_up(self, run: SparkRun, ended: asyncio.Future[object], job: Job[Any, Any]) -> None:
-        self._given_up.add(run)
-        # The thread may outlive the loop: nothing may be called there then.
+    def _abandon(self, run: SparkRun, ended: asyncio.Future[object], job: Job[Any, Any]) -> None:
+        self._abandoned.add(run)
+        # The thread may end after the event loop. Without this it would call into the closed loop.
         ended.cancel()
-        loop, free = asyncio.get_running_loop(), self._free
-        run.future.add_done_callback(lambda _: _in_loop(loop, partial(self._returned, run, free)))
-        _log.warning("job %s: its function ignores job.abort and keeps its slot until it returns", job.id)
+        loop, slots = asyncio.get_running_loop(), self._slots
+        run.future.add_done_callback(lambda _: _in_loop(loop, partial(self._returned, run, slots)))
+        _log.warning("job %s: its function ignores job.abort, and keeps its slot until it returns", job.id)
 
-    def _returned(self, run: SparkRun, free: asyncio.Semaphore) -> None:
-        self._given_up.discard(run)
+    def _returned(self, run: SparkRun, slots: asyncio.Semaphore) -> None:
+        self._abandoned.discard(run)
         run.forget()
-        free.release()
+        slots.release()
         self._freed()
 
-    async def _ask(self, question: Callable[[], Any]) -> Any:
-        """Ask Spark something outside of the event loop."""
-        return await asyncio.wrap_future(self._asking.submit(question))
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        """Call a blocking function of Spark in a thread."""
+        return await asyncio.wrap_future(self._spark_threads.submit(call))
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise ExecutorError(
-                "this SparkExecutor was made in another process, and a forked child cannot use its parent's Spark "
-                "session: start worker processes before the session is made, or use Spark Connect in each"
+                "this SparkExecutor was created in another process, and a forked child cannot use its parent's Spark "
+                "session; start worker processes before the session is created, or use Spark Connect in each process"
             )
 
 
 def engine_of(spark: SparkSession, *, interrupt: bool) -> Engine:
-    """Return the engine of a session; `interrupt`: see SparkExecutor. Raises TypeError for anything else."""
+    """Return the engine of a session. Raises TypeError for other objects."""
     if hasattr(spark, "_jsparkSession"):
         from glidemq_async.spark.driver.classic import ClassicEngine
 
@@ -260,31 +265,33 @@ def engine_of(spark: SparkSession, *, interrupt: bool) -> Engine:
         from glidemq_async.spark.driver.connect import ConnectEngine
 
         return ConnectEngine(spark)
-    raise TypeError(f"a Spark session is needed, got {spark!r}: pass what SparkSession.builder.getOrCreate() returned")
+    raise TypeError(
+        f"spark must be a Spark session, got {spark!r}; pass the result of SparkSession.builder.getOrCreate()"
+    )
 
 
 def _arity(handler: Handler) -> int:
-    """Whether a handler takes the job, 1, or (spark, job), 2; of two ways the job alone. Raises TypeError."""
+    """Return 1 if a handler accepts (job), else 2 if it accepts (spark, job). Raises TypeError otherwise."""
     try:
         signature = inspect.signature(handler)
-    except ValueError:  # a built-in: it has none
+    except ValueError:  # a built-in function without a signature
         return 1
     for arity in (1, 2):
         with suppress(TypeError):
             signature.bind(*range(arity))
             return arity
-    raise TypeError(f"{handler!r} must be a function of (spark, job), or of the job alone, found {signature}")
+    raise TypeError(f"{handler!r} must be a function of (spark, job) or of (job), got {signature}")
 
 
 def _call(function: Callable[..., Any], job: Job[Any, Any]) -> object:
     value = function(job)
     if inspect.iscoroutine(value):
         value.close()
-        raise TypeError("the processor is a plain function that returned a coroutine: calls of Spark block")
+        raise TypeError("the handler returned a coroutine, but calls of Spark block; make it a plain function")
     return value
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    # The thread may outlive the loop, and then nobody needs to know.
+    # The event loop may be closed by now. Then nothing waits for the slot.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(call)

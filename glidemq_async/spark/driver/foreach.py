@@ -1,4 +1,4 @@
-"""Jobs from the micro-batches of a streaming query, each exactly once: what `foreachBatch` is given."""
+"""`foreach_batch`: add jobs for each micro-batch of a streaming query, each job once."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -25,8 +25,8 @@ _MOST_RUNS: Final = 1000
 
 WEEK: Final = timedelta(days=7)
 QUERY_ID: Final = "sql.streaming.queryId"
-#: Spark runs all jobs of one run of a query in a group named after the run.
 RUN_ID: Final = "spark.jobGroup.id"
+"""Spark runs all jobs of one run of a query in a job group whose id is the run's id."""
 
 
 def foreach_batch(
@@ -38,28 +38,28 @@ def foreach_batch(
     key: str | None = None,
     remember: float | timedelta = WEEK,
 ) -> BatchJobs:
-    """Return a function for `writeStream.foreachBatch` that adds the jobs which `build` makes of each micro-batch.
+    """Return a function for `writeStream.foreachBatch` that adds the jobs which `build` creates for each micro-batch.
 
-    `build(frame, batch_id)` returns (name, data) or (name, data, JobOptions) for each job, as `add_bulk` takes them, or
-    None. It is for few jobs per batch, a summary, an alarm, "this partition is there": a job per row is what
-    `format("glidemq")` writes.
+    `build(frame, batch_id)` returns a list of (name, data) or (name, data, JobOptions), as `add_bulk` takes them, or
+    None. Use it for few jobs per batch, such as a summary or an alert. For a job per row write to `format("glidemq")`.
 
-    Spark repeats a batch whose end it has not noted, so ids are deterministic: `<key>:<batch_id>` for the first job of
-    a batch, `<key>:<batch_id>:<k>` for the others, and a repeated batch adds none, for `remember` (seconds or a
-    timedelta) even if its jobs have ended and gone. This holds as long as `build` makes the same jobs in the same
-    order. A job id that `build` gives itself stays. Only when all jobs are stored does the batch end: none is lost.
+    The batch ends when all its jobs are stored, so no job is lost. Spark repeats a batch whose end it has not recorded.
+    Ids are therefore deterministic: `<key>:<batch_id>` for the first job of a batch and `<key>:<batch_id>:<k>` for the
+    others. For `remember` (seconds or a timedelta) a repeated batch adds none of them again, even if they have ended
+    and were removed. `build` must create the same jobs in the same order each time. A job id from `build` is kept.
 
-    `key` is the id of the query by default, which stays the same for its checkpoint; it holds no ":". Two functions
-    that would make the same ids, for they add to one queue from one query under one key, are refused in their first
-    batch (not on Spark Connect, which does not tell runs apart). With Spark Connect the function
-    runs in a process beside the server: `queue` must be a name then, with the `url` of a server that it can reach, and
-    `key` one of your own. Raises ValueError or TypeError for bad options.
+    The default of `key` is the id of the query, which is stored in its checkpoint. A key must not contain ":". Two
+    functions that add to one queue from one query need different keys, because their jobs would have the same ids. The
+    first batch of the second function raises ValueError, except on Spark Connect, which does not distinguish runs.
+
+    On Spark Connect the function runs in a process next to the server. Pass the name of the queue, a `url` that this
+    process can reach, and a `key`. Raises ValueError or TypeError for bad options.
     """
     return BatchJobs(queue, build, url=url, prefix=prefix, key=key, remember=remember)
 
 
 class BatchJobs:
-    """Adds the jobs of micro-batches; made by `foreach_batch`. `close` lets go of a queue that it opened itself."""
+    """Function that adds the jobs of micro-batches, from `foreach_batch`. `close` closes a queue that it has opened."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class BatchJobs:
         self._prefix = prefix
         self._key = None if key is None else _key(key)
         self.mark = uuid.uuid4().hex
-        """What tells this function from others; its copies have it too."""
+        """Identity of this function. Pickled copies have the same mark."""
         self._remember = to_ms("remember", remember, allow_zero=False) / 1000
 
     def __repr__(self) -> str:
@@ -92,13 +92,13 @@ class BatchJobs:
     def __getstate__(self) -> dict[str, Any]:
         if not self._own:
             raise TypeError(
-                f"{self!r} goes to another process, as Spark Connect asks for, and an open Queue cannot: pass the "
-                "queue's name and url="
+                f"{self!r} cannot be pickled with an open Queue, but Spark Connect runs it in another process; pass "
+                "the queue's name and url= instead"
             )
         return {**self.__dict__, "_queue": None}
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Add the jobs of one micro-batch; what is raised fails the batch, and Spark repeats it."""
+        """Add the jobs of one micro-batch. An error fails the batch, and Spark repeats it."""
         found = self._build(frame, batch_id)
         inputs = [] if found is None else list(found)
         if not inputs:
@@ -113,16 +113,16 @@ class BatchJobs:
         ids = (run, self._url or "", self._prefix, self._name, key)
         self._refuse_another(ids, batch_id)
         self._opened().sync.add_bulk(jobs)
-        if len(_newest) >= _MOST_RUNS:
-            _newest.clear()
-        _newest[ids] = batch_id, self.mark
+        if len(_last_batches) >= _MOST_RUNS:
+            _last_batches.clear()
+        _last_batches[ids] = batch_id, self.mark
 
     def _refuse_another(self, ids: tuple[str, ...], batch_id: int) -> None:
-        batch, mark = _newest.get(ids, (-1, ""))
+        batch, mark = _last_batches.get(ids, (-1, ""))
         if batch == batch_id and mark != self.mark:
             raise ValueError(
-                f"two functions of foreach_batch add to queue {self._name!r} in one query with ids {ids[-1]}:<batch>; "
-                "the jobs of the second would be taken for those of the first: give each a key= of its own"
+                f"two functions of foreach_batch add to queue {self._name!r} in one query with ids {ids[-1]}:<batch>, "
+                "so the jobs of the second function would count as duplicates; pass a different key= to each"
             )
 
     def _input(self, given: JobInput[Any], job_id: str) -> tuple[str, Any, JobOptions]:
@@ -139,20 +139,21 @@ class BatchJobs:
         return self._queue
 
     def close(self) -> None:
-        """Close the queue if it was opened here; it would be opened again."""
+        """Close the queue if this object has opened it. The next batch opens it again."""
         if self._own and self._queue is not None:
             self._queue.sync.close()
             self._queue = None
 
 
-#: The last batch of each run and kind of ids, and the function that made its jobs.
-_newest: Final[dict[tuple[str, ...], tuple[int, str]]] = {}
+_last_batches: Final[dict[tuple[str, ...], tuple[int, str]]] = {}
+"""The last batch of each run and id prefix, and the mark of the function that added its jobs."""
 
 
 def _key(key: str) -> str:
     if ":" in check_id("key", key):
         raise ValueError(
-            f"key must not hold a ':', got {key!r}: key 'a:1' and batch 2 would be key 'a', batch 1, job 2"
+            f"key must not contain ':', got {key!r}: the job of key 'a:1' and batch 2 would have the id of key 'a', "
+            "batch 1, job 2"
         )
     return key
 
@@ -166,7 +167,7 @@ def _query_id(frame: DataFrame) -> str:
     found = _property(frame, QUERY_ID)
     if not found:
         raise ValueError(
-            "the id of the query is not known here (Spark Connect does not tell it): pass key= to foreach_batch, a "
-            "name of your own that no other query has"
+            "the id of the query is unknown here, because Spark Connect does not pass it; pass key= to foreach_batch, "
+            "with a name that no other query uses"
         )
     return found

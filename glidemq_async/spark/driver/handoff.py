@@ -1,4 +1,4 @@
-"""A bounded hand-off: threads that must not wait leave things, one thread of its own makes jobs of them."""
+"""`Handoff`: a bounded buffer between threads that must not wait and one thread that adds jobs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ T = TypeVar("T")
 
 Overflow: TypeAlias = Literal["drop", "block"]
 OVERFLOWS: Final[tuple[Overflow, ...]] = get_args(Overflow)
-MOST_AT_ONCE: Final = 100
+BATCH_SIZE: Final = 100
 FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 5.0
+MAX_PAUSE: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class HandoffStats:
-    """What became of what was left: `received` is the sum of all others.
+    """Counts of a handoff. `received` is the sum of all others.
 
-    `left_out`: no job was wanted; `dropped`: there was no room; `failed`: no job could be made or added.
+    `left_out`: items without a job. `dropped`: items that were refused because the buffer was full or closed. `failed`:
+    items whose job could not be built or added.
     """
 
     received: int
@@ -43,7 +44,7 @@ class HandoffStats:
 
 
 class Delivered(NamedTuple):
-    """What became of things that were delivered; what is in none of these numbers failed."""
+    """Counts of one delivery. Items that none of them counts have failed."""
 
     added: int = 0
     duplicates: int = 0
@@ -51,12 +52,17 @@ class Delivered(NamedTuple):
 
 
 class Handoff(Generic[T]):
-    """Keeps up to `capacity` things until `deliver` has taken them, up to 100 at once, in a daemon thread.
+    """A buffer of up to `capacity` items. A daemon thread passes them to `deliver` in batches of up to 100.
 
-    `deliver` answers what became of them. StorageUnavailable is tried again until it succeeds; after whatever else it
-    raises each thing is tried alone, and what still raises is logged and counted as failed. When there is no room,
-    "drop" drops what comes and counts it, "block" lets who brings it wait.
+    `deliver` returns the counts of a batch. If it raises StorageUnavailable, the batch is retried until it succeeds.
+    After any other error each item is delivered alone, and an item that still fails is logged and counted. If the
+    buffer is full, "drop" refuses further items and counts them, and "block" makes `put` wait.
     """
+
+    # Spark calls listeners in its listener bus, and a callback that blocks delays all queries of the session. Therefore
+    # `put` never calls the server. The price is the loss of the buffer if the process dies, so an item is delivered at
+    # most once. One condition guards all state, and items count as pending until `_count` has seen their result:
+    # otherwise `close` could return True while the last batch is still in flight.
 
     def __init__(
         self, deliver: Callable[[Sequence[T]], Delivered], capacity: int, overflow: Overflow, name: str
@@ -75,20 +81,23 @@ class Handoff(Generic[T]):
     def _begin(self) -> None:
         self._changed = threading.Condition()
         self._waiting: deque[T] = deque()
-        self._in_hand = 0
+        self._delivering = 0
         self._thread: threading.Thread | None = None
         self._closing = False
-        self._give_up_at = float("inf")
+        self._deadline = float("inf")
 
     def after_fork(self) -> object:
-        """Be closed in a forked child: what waits is the parent's, and so is the thread; see `forks`."""
+        """Close the handoff in a forked child. The items and the thread belong to the parent; see `forks`."""
         parents = (self._changed, self._waiting, self._thread)
         self._begin()
         self._closing = True
         return parents
 
-    def put(self, thing: T) -> bool:
-        """Leave something; answers whether it was taken. Does not wait, unless there is no room and "block" says so."""
+    def put(self, item: T) -> bool:
+        """Append an item and return True, or False if it was dropped.
+
+        Waits only if the buffer is full and "block" is set.
+        """
         with self._changed:
             self._received += 1
             if self._overflow == "block":
@@ -96,7 +105,7 @@ class Handoff(Generic[T]):
             if self._closing or not self._has_room():
                 self._dropped += 1
                 return False
-            self._waiting.append(thing)
+            self._waiting.append(item)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name=f"glidemq-{self._name}", daemon=True)
                 self._thread.start()
@@ -104,20 +113,23 @@ class Handoff(Generic[T]):
             return True
 
     def _has_room(self) -> bool:
-        return len(self._waiting) + self._in_hand < self._capacity
+        return len(self._waiting) + self._delivering < self._capacity
 
     @property
     def stats(self) -> HandoffStats:
-        """The counts until now."""
+        """The current counts."""
         with self._changed:
-            pending = len(self._waiting) + self._in_hand
+            pending = len(self._waiting) + self._delivering
             return HandoffStats(self._received, *self._delivered, self._dropped, self._failed, pending)
 
     def close(self, timeout: float) -> bool:
-        """Take nothing more, and wait until all that was left is delivered; answers False after `timeout` seconds."""
+        """Refuse further items and wait for the delivery of the others.
+
+        Return False if it takes longer than `timeout`.
+        """
         with self._changed:
             self._closing = True
-            self._give_up_at = time.monotonic() + timeout
+            self._deadline = time.monotonic() + timeout
             self._changed.notify_all()
             thread = self._thread
         if thread is None:
@@ -131,38 +143,38 @@ class Handoff(Generic[T]):
                 self._changed.wait_for(lambda: self._waiting or self._closing)
                 if not self._waiting:
                     return
-                things = [self._waiting.popleft() for _ in range(min(MOST_AT_ONCE, len(self._waiting)))]
-                self._in_hand = len(things)
-            delivered = self._hand_over(things)
-            if not delivered:  # the time is over: what is pending stays that
+                items = [self._waiting.popleft() for _ in range(min(BATCH_SIZE, len(self._waiting)))]
+                self._delivering = len(items)
+            delivered = self._deliver_with_retries(items)
+            if not delivered:  # the timeout of `close` is over: the rest stays pending
                 return
 
-    def _hand_over(self, things: Sequence[T]) -> bool:
-        """Deliver things; answers False when the time was over before."""
+    def _deliver_with_retries(self, items: Sequence[T]) -> bool:
+        """Deliver items, with retries. Return False if the timeout of `close` expired before."""
         pause = FIRST_PAUSE
         while True:
             try:
-                delivered = self._deliver(things)
+                delivered = self._deliver(items)
             except StorageUnavailable as error:
-                _log.warning("%s: the queue cannot be reached, %d wait for it: %r", self._name, len(things), error)
-            except Exception:  # noqa: BLE001 - a thing that cannot be added must not keep the others from it
-                if len(things) > 1:
-                    return all(self._hand_over([thing]) for thing in things)
-                _log.exception("%s: one could not be added", self._name)
-                self._count(len(things), Delivered())
+                _log.warning("%s: the queue is unreachable, and %d items wait: %r", self._name, len(items), error)
+            except Exception:  # noqa: BLE001 - one bad item must not stop the others
+                if len(items) > 1:
+                    return all(self._deliver_with_retries([item]) for item in items)
+                _log.exception("%s: an item could not be added", self._name)
+                self._count(len(items), Delivered())
                 return True
             else:
-                self._count(len(things), delivered)
+                self._count(len(items), delivered)
                 return True
             with self._changed:
-                if time.monotonic() + pause > self._give_up_at:
+                if time.monotonic() + pause > self._deadline:
                     return False
                 self._changed.wait(pause)
-            pause = min(LONGEST_PAUSE, 2 * pause)
+            pause = min(MAX_PAUSE, 2 * pause)
 
-    def _count(self, things: int, delivered: Delivered) -> None:
+    def _count(self, items: int, delivered: Delivered) -> None:
         with self._changed:
             self._delivered = Delivered(*map(operator.add, self._delivered, delivered))
-            self._failed += things - sum(delivered)
-            self._in_hand -= things
+            self._failed += items - sum(delivered)
+            self._delivering -= items
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Jobs from what happens to streaming queries: started, progress, idle, terminated."""
+"""`QueryListener`: add a job for each event of streaming queries (started, progress, idle, terminated)."""
 
 # The names of the callbacks are Spark's, and pyspark's own annotations are incomplete.
 # ruff: noqa: N802
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QueryEvent:
-    """Something that happened to a streaming query; `details` are plain values, by the kind of event."""
+    """An event of a streaming query. `details` contains plain values that depend on the kind of the event."""
 
     kind: QueryEventKind
     query_id: str
@@ -54,7 +54,7 @@ class QueryEvent:
 
     @property
     def job_id(self) -> str:
-        """The id of its job: the same whenever the same thing is told again."""
+        """The id of its job. It is the same if the event is reported again."""
         if self.kind == "progress":
             return f"{self.query_id}:progress:{self.details['batch_id']}"
         if self.kind == "idle":
@@ -62,26 +62,26 @@ class QueryEvent:
         return f"{self.query_id}:{self.kind}:{self.run_id}"
 
     def data(self) -> dict[str, Any]:
-        """Return what its job carries, unless `build` makes something else."""
+        """Return the data of its job, unless the listener has a `build` function."""
         return {"kind": self.kind, "query_id": self.query_id, "run_id": self.run_id, **self.details}
 
 
 class QueryListener(StreamingQueryListener):
     """Adds a job for each event of the session's streaming queries: `QueryListener(queue).attach(spark)`.
 
-    Jobs are named `name.kind` ("query.progress") and carry `QueryEvent.data()`, or what `build` (a function of the
-    event, called in a thread of the listener) returns; None leaves the event out. `on` says which kinds, `options` what
-    else holds for the jobs. Their ids are deterministic, and for `remember` (seconds or timedelta) one and the same
-    event makes no second job, even if the first has ended and gone.
+    Jobs have the name `name.kind` ("query.progress") and the data `QueryEvent.data()`, or the result of `build`, a
+    function of the event that a thread of the listener calls. If it returns None, the event is skipped. `on` selects
+    the kinds of events, and `options` applies to all jobs. Ids are deterministic: for `remember` (seconds or timedelta)
+    an event adds no second job, even if the first one has ended and was removed.
 
-    Spark's callback takes microseconds: it leaves the event in a buffer of `capacity` and returns. When that is full,
-    "drop" leaves events out and counts them, "block" lets Spark wait, which holds up queries. A server that is away is
-    waited for. So events are told at most once: a driver that dies takes along what it had not added. For progress
-    that is made up for by `reconcile`, which `attach` calls for each of the `checkpoints`: it adds a job for every
-    batch that was committed in the last `remember` and has none, with `reconciled: True` and no numbers.
+    Spark's callback takes microseconds: it puts the event into a buffer of `capacity` events. If the buffer is full,
+    "drop" drops and counts events, and "block" makes Spark wait, which delays queries. The listener waits for a server
+    that is unreachable. An event is reported at most once, because a driver that dies loses its buffer. For progress
+    events `reconcile` repairs this. `attach` calls it for each of the `checkpoints`: it adds a job for each batch that
+    was committed within `remember` and has none, with `reconciled: True` and without numbers.
 
-    For jobs that must not get lost use `foreach_batch`. With Spark Connect the callbacks run in the client's process.
-    Raises ValueError or TypeError for bad options.
+    If no job may be lost, use `foreach_batch`. On Spark Connect the callbacks run in the client's process. Raises
+    ValueError or TypeError for bad options.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class QueryListener(StreamingQueryListener):
     ) -> None:
         unknown = set(on) - set(KINDS)
         if isinstance(on, str) or unknown:
-            raise ValueError(f"on must hold some of {', '.join(KINDS)}, got {on!r}")
+            raise ValueError(f"on must be a collection of {', '.join(KINDS)}, got {on!r}")
         self._queue = queue
         self._name = name
         self._on = frozenset(on)
@@ -115,12 +115,12 @@ class QueryListener(StreamingQueryListener):
     # -- life -----------------------------------------------------------------------------------------------------
 
     def attach(self, spark: SparkSession) -> Self:
-        """Listen to the queries of a session and reconcile the checkpoints; returns the listener itself.
+        """Listen to the queries of a session, reconcile the checkpoints, and return the listener.
 
-        Blocks for as long as it takes to read the checkpoints. Raises RuntimeError when it listens already.
+        Blocks while it reads the checkpoints. Raises RuntimeError if the listener is attached already.
         """
         if self._session is not None:
-            raise RuntimeError("this QueryListener listens to a session already: make one for each")
+            raise RuntimeError("this QueryListener is attached to a session already; create one for each session")
         spark.streams.addListener(self)
         self._session = spark
         for checkpoint in self._checkpoints:
@@ -128,9 +128,9 @@ class QueryListener(StreamingQueryListener):
         return self
 
     def reconcile(self, spark: SparkSession, checkpoint: str) -> int:
-        """Leave an event for each recently committed batch of a checkpoint; those that have a job make no other one.
+        """Report each recently committed batch of a checkpoint, and return their number.
 
-        Answers how many were left. A checkpoint that does not exist yet has none.
+        A batch that has a job adds no second one. A checkpoint that does not exist yet has no batches.
         """
         if "progress" not in self._on:
             return 0
@@ -145,15 +145,15 @@ class QueryListener(StreamingQueryListener):
         return len(batches)
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Listen no more, and add what is left; answers False when that took longer than `timeout` seconds.
+        """Stop listening and add the buffered events. Return False if this takes longer than `timeout` seconds.
 
-        The queue stays open. Raises RuntimeError in the thread of an event loop, which it would hold up: there
+        The queue stays open. Raises RuntimeError in the thread of an event loop, which it would block. There call
         `await asyncio.to_thread(listener.close)`.
         """
         _refuse_in_loop()
         session, self._session = self._session, None
         if session is not None:
-            with suppress(Exception):  # the session may have gone
+            with suppress(Exception):  # the session may be stopped
                 session.streams.removeListener(self)
         return self._handoff.close(timeout)
 
@@ -167,29 +167,30 @@ class QueryListener(StreamingQueryListener):
 
     @property
     def stats(self) -> HandoffStats:
-        """What became of the events until now."""
+        """The counts of events so far."""
         return self._handoff.stats
 
-    # -- Spark calls these ----------------------------------------------------------------------------------------
+    # -- callbacks of Spark ----------------------------------------------------------------------------------------
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Leave the event."""
-        self._leave("started", lambda: _started(event))
+        """Report the event."""
+        self._report("started", lambda: _started(event))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Leave the event."""
-        self._leave("progress", lambda: _progress(event))
+        """Report the event."""
+        self._report("progress", lambda: _progress(event))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Leave the event."""
-        self._leave("idle", lambda: _idle(event))
+        """Report the event."""
+        self._report("idle", lambda: _idle(event))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Leave the event."""
-        self._leave("terminated", lambda: _terminated(event))
+        """Report the event."""
+        self._report("terminated", lambda: _terminated(event))
 
-    def _leave(self, kind: QueryEventKind, event: Callable[[], QueryEvent]) -> None:
-        # Reading an event takes longer than Spark should wait.
+    def _report(self, kind: QueryEventKind, event: Callable[[], QueryEvent]) -> None:
+        # The event is read later, in the thread of the handoff: reading it is a series of calls into the JVM, which
+        # take longer than Spark should wait.
         if kind in self._on:
             self._handoff.put(event)
 
@@ -202,8 +203,8 @@ class QueryListener(StreamingQueryListener):
             try:
                 event = each if isinstance(each, QueryEvent) else each()
                 data = self._build(event) if self._build is not None else event.data()
-            except Exception:  # noqa: BLE001 - one event that cannot be told must not keep the others from it
-                _log.exception("an event of a streaming query makes no job")
+            except Exception:  # noqa: BLE001 - one bad event must not stop the others
+                _log.exception("no job could be built for an event of a streaming query")
                 continue
             if data is None:
                 left_out += 1
@@ -224,13 +225,16 @@ def _refuse_in_loop() -> None:
     except RuntimeError:
         return
     raise RuntimeError(
-        "close was called in the thread of an event loop, and waits for what may need that loop: "
+        "close would block the event loop of this thread, which its jobs may need; call "
         "await asyncio.to_thread(listener.close)"
     )
 
 
 def _committed(spark: SparkSession, checkpoint: str, seconds: float) -> tuple[str, list[int]]:
-    """The query's id and the batches that were committed so recently. Spark reads wherever its checkpoints lie."""
+    """Return the id of the query and its batches of the last `seconds`.
+
+    Spark can read checkpoints on any file system.
+    """
     first = spark.read.text(f"{checkpoint}/metadata").collect()[0]
     query_id = str(json.loads(first.value)["id"])
     commits = spark.read.format("binaryFile").load(f"{checkpoint}/commits")

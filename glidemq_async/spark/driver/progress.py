@@ -1,4 +1,4 @@
-"""How far a run is: the tasks of its stages, folded into numbers that never fall."""
+"""Progress of a run: the counts of its stages, combined into numbers that never decrease."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, TypedDict
 
 
 class StageCount(NamedTuple):
-    """The tasks of one stage: `done` of `known` have ended well, `active` run now."""
+    """The tasks of one stage: `done` of `known` tasks have succeeded, and `active` tasks run now."""
 
     stage: int | str
     done: int
@@ -17,7 +17,7 @@ class StageCount(NamedTuple):
 
 
 class Progress(TypedDict):
-    """What `job.progress` shows of a run."""
+    """The value of `job.progress` for a Spark run."""
 
     done: int
     known: int
@@ -26,24 +26,24 @@ class Progress(TypedDict):
 
 
 def rate(value: float | None) -> float | None:
-    """A rate as Spark tells it, None where it is no number: that of a batch which took no time."""
+    """Return a rate that Spark reports, or None if it is not finite, as for a batch that took no time."""
     return value if value is not None and math.isfinite(value) else None
 
 
 class StageProgress:
-    """Folds counts of stages into progress.
+    """Combines counts of stages into the progress of a run.
 
-    Spark forgets old stages, repeats lost ones, and learns of later ones as it goes (adaptive execution), so the share
-    may fall back: what was once told stays the least.
+    Spark forgets old stages, repeats lost ones, and discovers later ones during the run (adaptive execution), so the
+    percentage could decrease. This class never returns less than before.
     """
 
     def __init__(self) -> None:
         self._stages: dict[int | str, tuple[int, int]] = {}
         self._percent = 0
-        self._told: Progress | None = None
+        self._last: Progress | None = None
 
     def fold(self, counts: Iterable[StageCount]) -> Progress | None:
-        """Return the progress now, None if nothing has changed since the last answer."""
+        """Return the current progress, or None if it has not changed since the last call."""
         for count in counts:
             done, known = self._stages.get(count.stage, (0, 0))
             self._stages[count.stage] = (max(done, count.done), max(known, count.known))
@@ -53,7 +53,7 @@ class StageProgress:
             return None
         self._percent = max(self._percent, 100 * done // known)
         found = Progress(done=done, known=known, stages=len(self._stages), percent=self._percent)
-        if found == self._told:
+        if found == self._last:
             return None
-        self._told = found
+        self._last = found
         return found

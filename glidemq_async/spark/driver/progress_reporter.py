@@ -1,4 +1,4 @@
-"""Telling how far a run is: what Spark counts becomes the progress of the job."""
+"""Report the progress of a Spark run as the progress of its job."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _log = logging.getLogger(__name__)
 
 
 class ProgressReporter:
-    """Tells the progress of one job every `interval` seconds, as long as nobody else tells it something."""
+    """Reports the progress of one job every `interval` seconds, until its function reports progress itself."""
 
     def __init__(
-        self, job: Job[Any, Any], ask: Callable[[], Awaitable[Progress | None]], interval: float | None
+        self, job: Job[Any, Any], read_progress: Callable[[], Awaitable[Progress | None]], interval: float | None
     ) -> None:
         self._job = job
-        self._ask = ask
+        self._read_progress = read_progress
         self._interval = interval
-        self._seen = self._shown()
-        self._told = False
+        self._last = self._current()
+        self._reported = False
         self._task = asyncio.create_task(self._run(interval)) if interval is not None else None
 
-    def _shown(self) -> object:
+    def _current(self) -> object:
         with suppress(GlideMQError):
             return self._job.progress
         return None
@@ -36,36 +36,36 @@ class ProgressReporter:
     async def _run(self, interval: float) -> None:
         while True:
             await asyncio.sleep(interval)
-            if not await self._tell():
+            if not await self._report():
                 return
 
-    async def _tell(self) -> bool:
-        """Tell what has changed; answers whether it makes sense to come again."""
+    async def _report(self) -> bool:
+        """Report a change of the progress. Return False if reporting should end."""
         job = self._job
         try:
-            found = await self._ask()
-            if self._shown() != self._seen:  # the function tells its own
+            found = await self._read_progress()
+            if self._current() != self._last:  # the function reports progress itself
                 return False
             if found is not None:
                 await job.update_progress(found)
-                self._seen, self._told = self._shown(), True
+                self._last, self._reported = self._current(), True
         except LeaseLost:
             return False
-        except GlideMQError as error:  # the store is away: the next time will do
-            _log.debug("the progress of job %s could not be told: %r", job.id, error)
-        except Exception as error:  # noqa: BLE001 - Spark does not answer: the run itself will say so
+        except GlideMQError as error:  # the server is unreachable: the next report follows soon
+            _log.debug("the progress of job %s could not be reported: %r", job.id, error)
+        except Exception as error:  # noqa: BLE001 - Spark does not answer: the run itself will fail with this
             _log.debug("the progress of job %s could not be read: %r", job.id, error)
         return True
 
     def stop(self) -> None:
-        """Tell nothing any more."""
+        """Stop reporting."""
         if self._task is not None:
             self._task.cancel()
 
     async def finish(self) -> None:
-        """Tell once more, how far it was when the function returned, if anything was told before."""
+        """Report the final progress, if any progress was reported before."""
         self.stop()
         if self._task is not None:
             await asyncio.wait([self._task])
-        if self._told:
-            await self._tell()
+        if self._reported:
+            await self._report()

@@ -1,7 +1,7 @@
-"""Which Python runs Spark's tasks, looked at where the driver can know: on a local master.
+"""Check that the Python of Spark's tasks has this package, on a local master.
 
-Spark takes PYSPARK_PYTHON as it was when the session began, else `python3` of the PATH. Of a program that runs in an
-environment which was not activated that is another interpreter, and what Spark says then names neither.
+Spark runs tasks with the value that PYSPARK_PYTHON had when the session was created, or with the `python3` of the PATH.
+If a program runs in an environment that is not activated, this is another interpreter, and Spark's error names neither.
 """
 
 # pyspark's own annotations are incomplete.
@@ -21,45 +21,48 @@ if TYPE_CHECKING:
 
 __all__ = ["check_interpreter"]
 
-# Looked for and not imported: that is quick, and a package of another version is told by its own errors.
-_LOOK: Final = "import importlib.util as u; print('found' if u.find_spec('glidemq_async') else 'missing')"
-_LOOK_SECONDS: Final = 20.0
+# `find_spec` is fast and does not import the package. A package of another version raises a clear error by itself.
+_PROGRAM: Final = "import importlib.util as u; print('found' if u.find_spec('glidemq_async') else 'missing')"
+_TIMEOUT: Final = 20.0
 
 
 def check_interpreter(spark: SparkSession) -> None:
-    """Raise ImportError that says what to set, if the tasks' Python on this machine cannot import this package.
+    """Raise ImportError with the setting to use, if the tasks' Python on this machine cannot import this package.
 
-    Nothing is said where the driver cannot know: on a cluster, on Spark Connect, and where Spark hands files to its
-    tasks or sets their path: the package may be among them.
+    On a cluster and on Spark Connect the driver cannot know, so nothing is checked. The same holds if Spark sends files
+    to its tasks or sets their path, because the package may be among them.
     """
     if not hasattr(spark, "_jsparkSession"):
         return
     context = spark.sparkContext
-    handed = context.getConf().get("spark.submit.pyFiles") or getattr(context, "_python_includes", None)
-    if str(context.master).partition("[")[0] != "local" or handed or "PYTHONPATH" in context.environment:
+    sends_files = context.getConf().get("spark.submit.pyFiles") or getattr(context, "_python_includes", None)
+    if str(context.master).partition("[")[0] != "local" or sends_files or "PYTHONPATH" in context.environment:
         return
     chosen = str(context.pythonExec)
     found = shutil.which(chosen)
     if found is None or _is_ours(found) or not _lacks_package(found):
         return
     raise ImportError(
-        f"Spark's tasks run {found} ({chosen!r}), which cannot import glidemq_async as {sys.executable} does. "
-        'Before the session is made set os.environ["PYSPARK_PYTHON"] = sys.executable, or activate the environment'
+        f"Spark's tasks run {found} ({chosen!r}), which cannot import glidemq_async, unlike {sys.executable}. "
+        'Set os.environ["PYSPARK_PYTHON"] = sys.executable before the session is created, or activate the environment'
     )
 
 
 def _is_ours(found: str) -> bool:
-    # Not resolved: the Python of an environment is a link to one that knows nothing of it.
+    # Do not resolve links: the Python of an environment is a link to an interpreter outside of it.
     return Path(found).absolute() == Path(sys.executable).absolute()
 
 
 @lru_cache
 def _lacks_package(python: str) -> bool:
-    """Whether an interpreter says that it does not find the package; what says nothing is left to Spark."""
+    """Return True if an interpreter reports that the package is missing.
+
+    If it does not answer, Spark reports the error.
+    """
     try:
-        said = subprocess.run(  # noqa: S603 - what Spark runs as well
-            [python, "-c", _LOOK], capture_output=True, text=True, timeout=_LOOK_SECONDS, check=False
+        result = subprocess.run(  # noqa: S603 - Spark runs the same program
+            [python, "-c", _PROGRAM], capture_output=True, text=True, timeout=_TIMEOUT, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return said.stdout.strip() == "missing"
+    return result.stdout.strip() == "missing"

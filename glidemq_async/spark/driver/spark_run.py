@@ -1,4 +1,4 @@
-"""One run of a function in a driver thread: labelled in Spark, and cancelled there until the thread ends."""
+"""One run of a function in a driver thread, with labelled Spark work that can be cancelled."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from glidemq_async.spark.driver.errors import failure_in_thread
 from glidemq_async.spark.driver.progress import Progress, StageProgress
 
 CANCEL_EVERY: Final = 0.25
-"""Seconds between two cancellations: the first may come before the work is submitted, and more may be submitted."""
-LOOK_EVERY: Final = 0.1
-"""Seconds between two looks whether executors still work for a cancelled run."""
+"""Seconds between two cancellations of a run."""
+CHECK_EVERY: Final = 0.1
+"""Seconds between two checks of whether executors still work for a cancelled run."""
 RETURN_DELAY: Final = 1.0
-"""After how many seconds a job comes back that a broken session could not even begin."""
+"""Delay in seconds of a job that could not begin because the session is broken."""
 
 
 class SparkRun:
-    """A function in a thread of its own, which ends with it: what it sets for its thread in Spark reaches no other run.
+    """A function in a new thread, so that Spark settings of the thread do not reach another run.
 
-    `future` gets what the function returned or raised, the errors of Spark as `failure_in_thread` tells them.
-    `broken` is why nothing can be run in the session any more, None as long as it can; it is set before the future.
+    `future` gets the result or the exception of the function, with Spark errors converted by `failure_in_thread`.
+    `broken` is the reason if the session cannot run any more jobs, else None. It is set before the future.
     """
 
     def __init__(self, engine: Engine, label: Label, function: Callable[[], object]) -> None:
@@ -40,16 +40,17 @@ class SparkRun:
         self._begun = False
         self.broken: ExecutorError | None = None
         self.future: Future[object] = Future()
-        # From now on nobody can cancel it: only the thread knows when it has ended.
+        # Mark the future as running, so that it cannot be cancelled. Only the thread knows when the function has ended.
         self.future.set_running_or_notify_cancel()
 
     def start(self) -> None:
         """Start the thread."""
-        # Not one of a pool: whatever happens to its connection with the JVM ends with it.
+        # Not a pool thread: Spark binds a JVM thread to it, whose state (properties, a broken connection) must end with
+        # the run.
         threading.Thread(target=self._work, name=f"glidemq-{self._label.tag}", daemon=True).start()
 
     def cancel(self) -> None:
-        """Cancel the work in Spark, again and again until the thread ends; returns at once. Idempotent."""
+        """Start to cancel the Spark work repeatedly until the thread ends, and return immediately. Idempotent."""
         with self._lock:
             if self._cancelled.is_set():
                 return
@@ -57,33 +58,36 @@ class SparkRun:
         threading.Thread(target=self._keep_cancelling, name=f"glidemq-cancel-{self._label.tag}", daemon=True).start()
 
     def progress(self) -> Progress | None:
-        """Return how far the work is, None if nothing changed since the last answer. Blocks; one thread at a time."""
+        """Return the progress, or None if it has not changed since the last call. Blocks; not thread-safe."""
         return self._progress.fold(self._engine.stages(self._label))
 
     def wait_until_quiet(self, seconds: float) -> bool:
-        """Wait until no executor works for this run any more, at most so long; answers whether none does. Blocks."""
+        """Wait until no executor works for this run. Return False after `seconds`. Blocks."""
         deadline = time.monotonic() + seconds
         while any(count.active for count in self._engine.stages(self._label)):
             if time.monotonic() > deadline:
                 return False
-            time.sleep(LOOK_EVERY)
+            time.sleep(CHECK_EVERY)
         return True
 
     def forget(self) -> None:
-        """Let go of what the session keeps for this run."""
+        """Drop the state of this run in the engine."""
         self._engine.forget(self._label)
 
     def _keep_cancelling(self) -> None:
+        # One cancellation is not enough. Spark ignores it for work that is not submitted yet, and the function may
+        # catch the error of one action and start the next one. So cancel until the thread has ended, and not longer:
+        # the tag belongs to this run only, but a thread that never ends would stay for the life of the process.
         while not self._ended.is_set():
-            with suppress(Exception):  # the next try may reach it, and a dead JVM ends the thread by itself
+            with suppress(Exception):  # retried below; if the JVM is dead, the function fails by itself
                 self._engine.cancel(self._label)
             self._ended.wait(CANCEL_EVERY)
 
     def _work(self) -> None:
         try:
             value = self._call()
-        except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the job
-            failure = self._judged(error)
+        except BaseException as error:  # noqa: BLE001 - every error is the outcome of the job
+            failure = self._failure_of(error)
             self._ended.set()
             self.future.set_exception(failure)
         else:
@@ -91,6 +95,8 @@ class SparkRun:
             self.future.set_result(value)
 
     def _call(self) -> object:
+        # `cancel` may come before this line, and its first cancellations find nothing to cancel. Work that starts after
+        # this check is caught by a later cancellation.
         if self._cancelled.is_set():
             raise RuntimeError("the run was cancelled before it began")
         self._engine.check()
@@ -98,9 +104,10 @@ class SparkRun:
             self._begun = True
             return self._function()
 
-    def _judged(self, error: BaseException) -> BaseException:
+    def _failure_of(self, error: BaseException) -> BaseException:
         if isinstance(error, StopIteration | KeyboardInterrupt):
-            # Neither can travel through a future into a coroutine: the one would hang it, the other end the program.
+            # A future cannot carry these into a coroutine: StopIteration would hang it, KeyboardInterrupt end the
+            # program.
             wrapped = RuntimeError(f"the handler raised {type(error).__name__}")
             wrapped.__cause__ = error
             return wrapped
@@ -109,7 +116,7 @@ class SparkRun:
             self._engine.check()
         except ExecutorError as broken:
             self.broken = broken
-            if not self._begun:  # nothing of the job was done: it costs no attempt
+            if not self._begun:  # the function was not called, so the job does not lose an attempt
                 return RetryLater(RETURN_DELAY)
             broken.__cause__ = failure
             return broken

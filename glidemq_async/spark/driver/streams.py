@@ -1,4 +1,4 @@
-"""A streaming query as a long job: it is stopped with the job, and its lag is the job's progress."""
+"""`run_stream`: run a streaming query as a long job, with the lag of the query as progress."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -19,15 +19,15 @@ from glidemq_async.spark.driver.progress import rate
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-LOOK_SECONDS: Final = 0.2
-"""How long the job's end may stay unnoticed."""
+CHECK_SECONDS: Final = 0.2
+"""Maximum delay in seconds distance a change of `job.abort` and the stop of the query."""
 MOST_DEPTH: Final = 8
 
 
 class StreamState(TypedDict):
-    """How far a query is: the last batch, its rows, and how many rows its sources hold that it has not read.
+    """State of a query: its last batch, the rows of that batch, and the number of unread rows of its sources.
 
-    `lag` is None where the offsets of a source are no numbers.
+    `lag` is None if the offsets of a source are not numbers.
     """
 
     query_id: str
@@ -38,30 +38,32 @@ class StreamState(TypedDict):
 
 
 def run_stream(job: Job[Any, Any], query: StreamingQuery, *, interval: float | timedelta = 1.0) -> StreamState:
-    """Wait for the end of a query that was started for this job, and return how far it came.
+    """Wait for the end of a query that was started for this job, and return its last state.
 
-    Call it at the end of a function of SparkExecutor (or of any executor of threads). Every `interval` seconds the
-    query's state becomes `job.progress`. When the job is to end (`job.abort`: revoked, timed out, its worker stops)
-    the query is stopped; a job that is handed back goes on elsewhere, where the checkpoint says. A query that fails
-    raises its error, and the job's attempts and backoff say whether it is started again. Raises LeaseLost when another
-    worker has the job: the query was stopped then.
+    Call this at the end of a handler in SparkExecutor, or in any executor that uses threads. Every `interval` seconds
+    the state of the query becomes `job.progress`. When `job.abort` is set (revocation, timeout, shutdown of the
+    worker), the query is stopped. A released job continues in another worker from the checkpoint. If the query fails,
+    its error is raised, and the job's attempts and backoff decide about another start. Raises LeaseLost, with the query
+    stopped, if another worker has claimed the job.
     """
     seconds = to_ms("interval", interval, allow_zero=False) / 1000
-    told: StreamState | None = None
+    reported: StreamState | None = None
     due = time.monotonic() + seconds
     try:
         while not _ended(query):
-            if job.abort.wait_in_thread(LOOK_SECONDS):
+            if job.abort.wait_in_thread(CHECK_SECONDS):
                 break
             if time.monotonic() >= due:
-                told = _tell(job, query, told)
+                reported = _report(job, query, reported)
                 due = time.monotonic() + seconds
     finally:
+        # Stop the query in every case, also on LeaseLost: another worker may start it from the same checkpoint, which
+        # only one run may use.
         _stop(query)
     if not job.abort.is_set():
-        query.awaitTermination()  # raises what the query failed with
-        told = _tell(job, query, told)
-    return told or _state(query)
+        query.awaitTermination()  # raises the error of the query
+        reported = _report(job, query, reported)
+    return reported or _state(query)
 
 
 def _ended(query: StreamingQuery) -> bool:
@@ -70,20 +72,20 @@ def _ended(query: StreamingQuery) -> bool:
 
 def _stop(query: StreamingQuery) -> None:
     if query.isActive:
-        # Its batch may be cancelled at the same time, which says nothing that matters any more.
+        # The batch may be cancelled at the same time. Its error is irrelevant here.
         with suppress(Exception):
             query.stop()
 
 
-def _tell(job: Job[Any, Any], query: StreamingQuery, told: StreamState | None) -> StreamState:
+def _report(job: Job[Any, Any], query: StreamingQuery, reported: StreamState | None) -> StreamState:
     state = _state(query)
-    if state != told:
+    if state != reported:
         try:
             job.sync.update_progress(state)
         except LeaseLost:
             raise
-        except GlideMQError:  # the store is away: the next time will do
-            return told or state
+        except GlideMQError:  # the server is unreachable: the next report follows soon
+            return reported or state
     return state
 
 
@@ -102,16 +104,16 @@ def _state(query: StreamingQuery) -> StreamState:
 
 
 def lag_of(offsets: list[tuple[object, object]]) -> int | None:
-    """Return how much lies between (end, latest) of each source, None when one has no numbers.
+    """Return the number of rows distance (end, latest) of all sources, or None if an offset has no numbers.
 
-    Offsets are JSON: a number, or objects with numbers at their ends, as those of Kafka and of `format("glidemq")`.
+    Offsets are JSON: a number, or nested objects of numbers, as in Kafka and `format("glidemq")`.
     """
     total = 0
     for end, latest in offsets:
-        between = _between(_parsed(end), _parsed(latest), MOST_DEPTH)
-        if between is None:
+        distance = _distance(_parsed(end), _parsed(latest), MOST_DEPTH)
+        if distance is None:
             return None
-        total += between
+        total += distance
     return total if offsets else None
 
 
@@ -122,18 +124,18 @@ def _parsed(offset: object) -> object:
     return offset
 
 
-def _between(end: Any, latest: Any, depth: int) -> int | None:
+def _distance(end: Any, latest: Any, depth: int) -> int | None:
     if isinstance(latest, int) and not isinstance(latest, bool):
         return max(0, latest - end) if isinstance(end, int) else None
     if not isinstance(latest, dict) or not depth:
         return None
-    # What the end does not name yet, a partition or a queue that is new, is read from its beginning.
+    # A new partition or queue is missing in the end. It is read from its beginning.
     begun = end if isinstance(end, dict) else {} if end is None else None
     if begun is None:
         return None
-    # "b" is where the batch begins in offsets of our own, "v" their version.
+    # In offsets of `format("glidemq")`, "b" contains the begins of the batch and "v" the version.
     names = [name for name in latest if name not in ("b", "v")]
-    parts = [_between(begun.get(name, _beginning(latest[name])), latest[name], depth - 1) for name in names]
+    parts = [_distance(begun.get(name, _beginning(latest[name])), latest[name], depth - 1) for name in names]
     numbers = [part for part in parts if part is not None]
     return sum(numbers) if numbers else None
 

@@ -242,7 +242,7 @@ async def test_what_cannot_run_is_refused_when_the_worker_is_made(queue: AnyQueu
     async with spark_worker(queue, three, spark):
         assert "(spark, job)" in ((await ended(await queue.add("n"))).failed_reason or "")
     not_a_session: Any = object()
-    with pytest.raises(TypeError, match="session is needed"):
+    with pytest.raises(TypeError, match="must be a Spark session"):
         SparkExecutor(not_a_session)
     with pytest.raises(TypeError, match="Spark Connect"):
         pickle.dumps(SparkExecutor(spark))

@@ -56,7 +56,7 @@ def test_ids_are_of_key_batch_and_place() -> None:
 
 
 def test_a_key_that_another_key_and_batch_could_spell_is_refused() -> None:
-    with pytest.raises(ValueError, match="key must not hold a ':'"):
+    with pytest.raises(ValueError, match="key must not contain ':'"):
         of(Sink(), key="a:1")
 
 
