@@ -91,7 +91,7 @@ async def test_a_pattern_finds_queues_that_come_later(
     ("options", "words"),
     [
         ({"maxOffsets": 5}, "the option 'maxoffsets' does not exist"),
-        ({"startingOffsets": "first"}, "startingOffsets is no JSON"),
+        ({"startingOffsets": "first"}, "startingOffsets must be JSON"),
         ({"startingOffsets": '{"other": 5}'}, "queue 'other', which is not read"),
         ({"subscribePattern": "*"}, "exactly one of subscribe"),
         ({"failOnDataLoss": "perhaps"}, "true or false"),
