@@ -1,4 +1,4 @@
-"""The commands `glidemq pipeline …`: run, report, replay and backfill, and their demonstration."""
+"""The commands `glidemq pipeline run`, `report`, `replay` and `backfill`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from glidemq_async.spark.pipeline import Pipeline
     from glidemq_async.spark.write.report import WriteReport
 
-# What the library takes by default, told again: a command that is only asked for its help imports nothing of it.
+# Copies of the library's defaults, because `--help` must not import pyspark.
 _PREFIX: Final = "glide"
 _OBJECTIVE: Final = 0.99
 _DEPTH: Final = 10_000
@@ -35,51 +35,57 @@ Url = Annotated[
         "--url",
         "-u",
         show_default="$GLIDEMQ_URL, else the embedded default",
-        help="Where the queues live: redis://host:port, file:///directory, …",
+        help="Server of the queues: redis://host:port, file:///directory, …",
     ),
 ]
-# No --app here: Spark reads and writes payloads as they are stored, and events have none.
-Prefix = Annotated[str, typer.Option("--prefix", help="What the keys of the queues start with.")]
-LakeFolder = Annotated[Path, typer.Option("--lake", envvar="GLIDEMQ_LAKE", help="The folder of the tables.")]
-Queues = Annotated[list[str], typer.Argument(metavar="QUEUE…", help="The queues whose events are kept.")]
-Most = Annotated[int | None, typer.Option("--max-events", min=1, help="Events of one batch (Spark 4.2 or newer).")]
+# There is no --app here: Spark reads and writes payloads in stored form, and events have no payloads.
+Prefix = Annotated[str, typer.Option("--prefix", help="Prefix of the store keys.")]
+LakeFolder = Annotated[Path, typer.Option("--lake", envvar="GLIDEMQ_LAKE", help="Folder of the tables.")]
+Queues = Annotated[list[str], typer.Argument(metavar="QUEUE…", help="Queues whose events are stored.")]
+Most = Annotated[
+    int | None, typer.Option("--max-events", min=1, help="Maximum number of events per batch (Spark 4.2 or newer).")
+]
 AllowLoss = Annotated[
-    bool, typer.Option("--allow-data-loss", help="Go on without events that went before they were read.")
+    bool, typer.Option("--allow-data-loss", help="Continue without events that were trimmed before they were read.")
 ]
 Every = Annotated[
     float | None,
-    typer.Option("--every", min=1, help="Run again after so many seconds, until Ctrl-C.", show_default="once"),
+    typer.Option("--every", min=1, help="Repeat after this many seconds, until Ctrl-C.", show_default="once"),
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", help="The folder of the report.")]
-Title = Annotated[str | None, typer.Option("--title", help="What stands on top of the page.")]
-Objective = Annotated[float, typer.Option("--objective", help="The share of jobs that are to complete.")]
-LatencyMs = Annotated[int | None, typer.Option("--latency-ms", min=1, help="Jobs that take longer are bad, too.")]
-Master = Annotated[str, typer.Option("--master", help="Where Spark runs, unless spark-submit says so.")]
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the report.")]
+Title = Annotated[str | None, typer.Option("--title", help="Title of the page.")]
+Objective = Annotated[float, typer.Option("--objective", help="Objective: the share of jobs that complete.")]
+LatencyMs = Annotated[int | None, typer.Option("--latency-ms", min=1, help="Slower jobs count as bad too.")]
+Master = Annotated[str, typer.Option("--master", help="Spark master, unless spark-submit sets it.")]
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 Campaign = Annotated[
-    str, typer.Option("--campaign", help="Its name: a campaign adds each job once, however often it is run.")
+    str, typer.Option("--campaign", help="Name of the campaign. It adds each job once, even if it runs several times.")
 ]
-Version = Annotated[int, typer.Option("--version", min=0, help="A higher one adds what has come since then.")]
-Names = Annotated[list[str] | None, typer.Option("--name", help="Jobs of this name only; repeat it.")]
-Errors = Annotated[list[str] | None, typer.Option("--error", help="Failures of this class only; repeat it.")]
-Since = Annotated[str | None, typer.Option("--since", help="Failed since then, ISO 8601 with a time zone.")]
-Until = Annotated[str | None, typer.Option("--until", help="Failed before then, ISO 8601 with a time zone.")]
-DeadLetters = Annotated[
-    str | None, typer.Option("--dead-letters", help="The dead-letter queue that keeps the payloads.")
+Version = Annotated[
+    int, typer.Option("--version", min=0, help="Version of the campaign. A higher version adds later jobs.")
 ]
-Target = Annotated[str | None, typer.Option("--into", help="Another queue for them.", show_default="the same")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Count, and write nothing.")]
+Names = Annotated[list[str] | None, typer.Option("--name", help="Only jobs of this name. Repeat it for several names.")]
+Errors = Annotated[
+    list[str] | None, typer.Option("--error", help="Only failures of this error class. Repeat it for several classes.")
+]
+Since = Annotated[
+    str | None, typer.Option("--since", help="Only jobs that failed at or after this time (ISO 8601 with a time zone).")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", help="Only jobs that failed before this time (ISO 8601 with a time zone).")
+]
+DeadLetters = Annotated[str | None, typer.Option("--dead-letters", help="Dead-letter queue with the payloads.")]
+Target = Annotated[str | None, typer.Option("--into", help="Target queue.", show_default="the same queue")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count the jobs.")]
 Depth = Annotated[int, typer.Option("--max-queue-depth", min=1, help="Pause while more jobs than this wait.")]
 Rows = Annotated[
-    Path, typer.Argument(metavar="ROWS", exists=True, help="A file or folder of Parquet, JSON lines or CSV.")
+    Path, typer.Argument(metavar="ROWS", exists=True, help="File or folder of Parquet, JSON lines or CSV.")
 ]
-Name = Annotated[str, typer.Option("--job-name", help="The name of the jobs.")]
+Name = Annotated[str, typer.Option("--job-name", help="Name of the jobs.")]
 IdColumns = Annotated[
-    list[str], typer.Option("--id-column", help="A column that makes a row the row it is; repeat it.")
+    list[str], typer.Option("--id-column", help="Column that identifies a row. Repeat it for several columns.")
 ]
-Rate = Annotated[
-    float | None, typer.Option("--max-rows-per-second", min=1, help="No more than this, all tasks together.")
-]
+Rate = Annotated[float | None, typer.Option("--max-rows-per-second", min=1, help="Maximum rate of all tasks together.")]
 
 
 def run(
@@ -95,19 +101,24 @@ def run(
     master: Master = _MASTER,
     as_json: AsJson = False,
 ) -> None:
-    """Read what happened to the queues since the last time into the lake, and compute its tables anew.
+    """Append the new events of the queues to the lake, and compute its tables.
 
-    Exit code 1 means that events are missing or doubled; the tables say where.
+    Exit code 1 means that events are missing or duplicated. The output shows the queues.
     """
     import time
 
-    place = _known(url)
-    need_queues(queues, lake, place, prefix)
+    server = _url_of(url)
+    need_queues(queues, lake, server, prefix)
     with _pipeline(lake, master, objective, latency_ms) as pipeline:
 
-        def ingest(tell: Any) -> int:
+        def ingest(report_progress: Any) -> int:
             return pipeline.ingest(
-                place, queues, prefix=prefix, most=max_events, fail_on_data_loss=not allow_data_loss, progress=tell
+                server,
+                queues,
+                prefix=prefix,
+                most=max_events,
+                fail_on_data_loss=not allow_data_loss,
+                progress=report_progress,
             )
 
         while True:
@@ -120,17 +131,17 @@ def run(
 
 
 def _run_once(pipeline: Pipeline, ingest: Callable[[Any], int], *, as_json: bool) -> bool:
-    """Do it once, tell of it, and return whether each event is there once."""
+    """Ingest and refresh once, print the result, and return True if each event exists once."""
     from glidemq_async.cli import output
 
-    with _progress(silent=as_json) as tell:
-        events = ingest(tell)
-        refresh = pipeline.refresh(progress=tell)
+    with _progress(silent=as_json) as report_progress:
+        events = ingest(report_progress)
+        refresh = pipeline.refresh(progress=report_progress)
     if as_json:
         typer.echo(output.to_json({"events": events, **asdict(refresh), "clean": refresh.clean}))
     else:
         rows = [(a.queue, a.incarnation, a.rows, a.gap, a.doubled) for a in refresh.audits]
-        output.print_table(("queue", "incarnation", "events", "missing", "doubled"), rows, empty="no event yet")
+        output.print_table(("queue", "incarnation", "events", "missing", "duplicated"), rows, empty="no events yet")
         typer.echo(f"{events:,} new events; tables {refresh.version} of {pipeline.lake.root}")
     return refresh.clean
 
@@ -144,7 +155,7 @@ def report(
     master: Master = _MASTER,
     as_json: AsJson = False,
 ) -> None:
-    """Write report.html, which needs nothing else, and its pictures as PNG files."""
+    """Write report.html with embedded charts, and the charts as PNG files."""
     from glidemq_async.cli import output
 
     with _pipeline(lake, master, objective, latency_ms, made=True) as pipeline:
@@ -180,7 +191,7 @@ def replay(
     master: Master = _MASTER,
     as_json: AsJson = False,
 ) -> None:
-    """Put failed jobs of the lake's last run into the queue again, each once per campaign."""
+    """Add failed jobs of the lake's last run to the queue again, each once per campaign."""
     from glidemq_async.cli import output
     from glidemq_async.stored.names import check_name
 
@@ -198,7 +209,7 @@ def replay(
         found = pipeline.replay(
             chosen,
             campaign,
-            url=_known(url),
+            url=_url_of(url),
             prefix=prefix,
             dead_letters=dead_letters,
             queue=into,
@@ -209,9 +220,9 @@ def replay(
     if as_json:
         output.print_json({**asdict(found), "missing": found.missing})
         return
-    output.print_table(("error", "failed jobs"), list(found.by_error.items()), empty="no failed job is like that")
+    output.print_table(("error", "failed jobs"), list(found.by_error.items()), empty="no failed job matches")
     kept = f"{found.selected:,} selected, {found.found:,} with a payload, {found.missing:,} without"
-    typer.echo(kept if found.report is None else f"{kept}; {_told(found.report)}")
+    typer.echo(kept if found.report is None else f"{kept}; {_summary(found.report)}")
 
 
 def backfill(
@@ -228,9 +239,9 @@ def backfill(
     master: Master = _MASTER,
     as_json: AsJson = False,
 ) -> None:
-    """Add a job per row as the workers take them: no more than so many jobs wait at a time.
+    """Add a job for each row, while fewer than --max-queue-depth jobs wait.
 
-    Run again after it was cut off, it goes on; the ids are made of the id columns.
+    An interrupted backfill continues when it is run again. The id columns determine the ids of the jobs.
     """
     from glidemq_async.cli import output
 
@@ -238,23 +249,23 @@ def backfill(
     from glidemq_async.spark.pipeline.backfill import backfill as fill
     from glidemq_async.spark.pipeline.backfill import job_rows
 
-    with _session(master) as spark, _progress(silent=as_json) as tell:
+    with _session(master) as spark, _progress(silent=as_json) as report_progress:
         frame = job_rows(_read(spark, rows), name=job_name, id_columns=id_column)
         made = fill(
             frame,
             queue,
-            url=_known(url),
+            url=_url_of(url),
             campaign=campaign,
             version=version,
             max_queue_depth=max_queue_depth,
             max_rows_per_second=max_rows_per_second,
             prefix=prefix,
-            progress=lambda so_far: tell("jobs", so_far.inserted + so_far.duplicate),
+            progress=lambda so_far: report_progress("jobs", so_far.inserted + so_far.duplicate),
         )
     if as_json:
         output.print_json(asdict(made))
     else:
-        typer.echo(_told(made))
+        typer.echo(_summary(made))
 
 
 def build() -> typer.Typer:
@@ -269,7 +280,7 @@ def build() -> typer.Typer:
 
 @contextmanager
 def _session(master: str) -> Generator[SparkSession]:
-    """Start Spark, and stop it."""
+    """Start Spark for the block."""
     need_spark()
     need_java()
     from pyspark.errors import PySparkException
@@ -284,13 +295,13 @@ def _session(master: str) -> Generator[SparkSession]:
     except PySparkException as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        raise CommandError("Spark's Java ended at once: it must be version 17 or newer", UNAVAILABLE) from error
+        raise CommandError("Java ended when Spark started it; install version 17 or newer", UNAVAILABLE) from error
     session.sparkContext.setLogLevel("ERROR")
     try:
         yield session
     except PySparkException as error:
         raise CommandError(str(error).partition("\nJVM stacktrace")[0]) from error
-    except ValueError as error:  # what the library refuses of what was typed
+    except ValueError as error:  # the library refuses an option or argument
         raise CommandError(str(error), USAGE) from error
     finally:
         session.stop()
@@ -300,7 +311,7 @@ def _session(master: str) -> Generator[SparkSession]:
 def _pipeline(
     folder: Path, master: str, objective: float = _OBJECTIVE, latency_ms: int | None = None, *, made: bool = False
 ) -> Generator[Pipeline]:
-    """Start Spark with a lake; `made`: one that has tables already."""
+    """Start Spark with a lake for the block. With `made` the lake must have tables."""
     need_spark()
     from glidemq_async.spark.pipeline.slo import Slo
 
@@ -310,7 +321,7 @@ def _pipeline(
         raise CommandError(str(error), USAGE) from None
     lake = lake_in(folder)
     if made and not lake.current:
-        raise CommandError(f"{lake.root} is no lake yet: run `glidemq pipeline run` on it first", NOT_FOUND)
+        raise CommandError(f"{lake.root} has no tables yet; run `glidemq pipeline run` for it first", NOT_FOUND)
     with _session(master) as session:
         from glidemq_async.spark.pipeline import Pipeline
 
@@ -322,9 +333,9 @@ def _pipeline(
 
 @contextmanager
 def _progress(*, silent: bool) -> Generator[Any]:
-    """Give what is told the name and number of what is done; a line each on a terminal, nothing elsewhere."""
+    """Yield a callback for progress. On a terminal it shows a line per step, elsewhere nothing."""
     if silent or not sys.stderr.isatty():
-        yield _say_nothing
+        yield _ignore_progress
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -333,20 +344,20 @@ def _progress(*, silent: bool) -> Generator[Any]:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         tasks: dict[str, Any] = {}
 
-        def tell(name: str, number: int) -> None:
+        def report_progress(name: str, number: int) -> None:
             if name not in tasks:
                 tasks[name] = progress.add_task(name, total=None)
             progress.update(tasks[name], completed=number)
 
-        yield tell
+        yield report_progress
 
 
-def _say_nothing(_name: str, _number: int) -> None:
+def _ignore_progress(_name: str, _number: int) -> None:
     pass
 
 
 def _read(spark: SparkSession, path: Path) -> DataFrame:
-    """Read rows by what the file's name, or those in the folder, end with."""
+    """Read rows in the format that the file's name, or the names in the folder, end with."""
     from glidemq_async.spark.pipeline.lake import escaped
 
     names = [path.name] if path.is_file() else [each.name for each in path.rglob("*.*")]
@@ -357,10 +368,10 @@ def _read(spark: SparkSession, path: Path) -> DataFrame:
         return spark.read.json(where)
     if any(name.endswith((".csv", ".csv.gz")) for name in names):
         return spark.read.csv(where, header=True)
-    raise CommandError(f"{path} holds no .parquet, .json, .jsonl or .csv file", USAGE)
+    raise CommandError(f"{path} contains no .parquet, .json, .jsonl or .csv file", USAGE)
 
 
-def _known(url: str | None) -> str:
+def _url_of(url: str | None) -> str:
     from glidemq_async.storage.urls import VARIABLE, default_url
 
     return url or os.environ.get(VARIABLE) or default_url()
@@ -374,9 +385,9 @@ def _instant(option: str, text: str | None) -> datetime | None:
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
     if found.tzinfo is None:
-        raise typer.BadParameter(f"it needs a time zone: {text}Z for UTC", param_hint=option)
+        raise typer.BadParameter(f"the time zone is missing; for UTC write {text}Z", param_hint=option)
     return found
 
 
-def _told(made: WriteReport) -> str:
-    return f"{made.inserted:,} jobs added, {made.duplicate:,} were there already, {made.rejected:,} rejected"
+def _summary(made: WriteReport) -> str:
+    return f"{made.inserted:,} jobs added, {made.duplicate:,} existed already, {made.rejected:,} rejected"

@@ -1,4 +1,4 @@
-"""What the commands `glidemq pipeline …` need, looked at before Spark is started, which takes seconds."""
+"""Checks of the commands `glidemq pipeline …` before Spark is started, which takes seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def need_spark() -> None:
-    """Raise CommandError that names what to install, before anything of Spark is imported."""
+    """Raise CommandError with the packages to install, before pyspark is imported."""
     from glidemq_async.spark.requirements import require_pyspark
 
     try:
@@ -23,7 +23,7 @@ def need_spark() -> None:
 
 
 def need_java() -> None:
-    """Raise CommandError unless Spark can be started here, or runs already."""
+    """Raise CommandError unless Java is installed or Spark runs already."""
     from glidemq_async.spark.requirements import require_java
 
     if "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -35,9 +35,9 @@ def need_java() -> None:
 
 
 def need_queues(queues: list[str], folder: Path, url: str, prefix: str) -> None:
-    """Raise CommandError for a queue that is not there, before a lake is made for it.
+    """Raise CommandError for a missing queue, before a lake is created for it.
 
-    One that the lake knows may have gone: what is to be done about its events is not decided here.
+    A queue with events in the lake may be missing. The run itself reports its lost events.
     """
     need_spark()
     from glidemq_async.cli import targets
@@ -56,7 +56,7 @@ def need_queues(queues: list[str], folder: Path, url: str, prefix: str) -> None:
 
 
 def lake_in(folder: Path) -> Lake:
-    """Return the lake of a folder, which need not be there. Raises CommandError for what cannot be one."""
+    """Return the lake of a folder, which need not exist. Raises CommandError for an invalid path."""
     from glidemq_async.spark.pipeline.lake import Lake
 
     try:

@@ -126,7 +126,7 @@ class SparkExecutor:
             )
 
     def when_broken(self, tell: Callable[[Exception], None]) -> None:
-        """Call `tell` in the event loop when the session cannot run any more jobs."""
+        """Call this callback in the event loop when the session cannot run any more jobs."""
         self._on_broken.append(tell)
 
     async def start(self, freed: Callable[[], None]) -> None:

@@ -1,8 +1,8 @@
-"""From a queue's events to figures: bronze, silver and gold tables in a lake of Parquet files, reports, and replays.
+"""The pipeline: tables, figures and reports from the events of queues, stored as Parquet files in a lake.
 
-run.py is the whole as one object, `Pipeline`. lake.py has the layout; bronze.py, silver.py and gold.py a layer each;
-slo.py the burn of error budgets; live.py windows over the stream; figures.py, charts.py and report.py what people look
-at; replay.py and backfill.py the way back into the queue.
+pipeline.py contains `Pipeline`, which combines the other modules. lake.py defines the folders. bronze.py, silver.py and
+gold.py compute one layer of tables each. slo.py and burn_rates.py compute the burn of error budgets, and live.py alerts
+on the stream. figures.py, charts.py and report.py create the report. replay.py and backfill.py add jobs to queues.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Backfill: millions of rows into a queue that never holds more than so many of them.
+"""Backfill: add a job for each of millions of rows to a queue whose depth stays limited.
 
-The lake is the backlog; the queue holds what the workers are about to need. Ids are deterministic, so that a backfill
-that was cut off is run again and goes on: rows that are there already cost a few microseconds each.
+The backlog stays in the lake, and the queue contains only the jobs that workers need next. Ids are deterministic, so an
+interrupted backfill continues when it is run again. Rows whose jobs exist cost a few microseconds each.
 """
 
 # pyspark's own annotations are incomplete.
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 DEPTH: Final = 10_000
-"""How many jobs may wait unless something else is said."""
-LOOK_SECONDS: Final = 1.0
+"""Default maximum number of waiting jobs."""
+POLL_SECONDS: Final = 1.0
 
 Progress = Callable[[WriteReport], None]
 
 
 def job_rows(rows: DataFrame, *, name: str, id_columns: Sequence[str]) -> DataFrame:
-    """Return the rows as a writer takes them: `data` is an object of all columns, `id` a digest of the id columns.
+    """Return a frame with the columns of a write: `data` is an object of all columns, `id` a digest of the id columns.
 
-    Raises ValueError for id columns that the rows do not have.
+    Raises ValueError for missing id columns.
     """
     missing = [column for column in id_columns if column not in rows.columns]
     if missing or not id_columns:
@@ -50,12 +50,12 @@ def job_rows(rows: DataFrame, *, name: str, id_columns: Sequence[str]) -> DataFr
 
 
 def _identity(rows: DataFrame, column: str) -> Column:
-    """A value as the text that tells it from others."""
+    """Return a column as strings that differ for different values."""
     value, kind = F.col(quoted(column)), rows.schema[column].dataType
-    # Their texts depend on the session's time zone, and two instants share one when clocks are put back.
+    # The text of an instant depends on the session's time zone, and is ambiguous in the hour when clocks are set back.
     if isinstance(kind, TimestampType):
         value = F.unix_micros(value)
-    # Bytes that are no UTF-8 would all be the same.
+    # As text, all invalid bytes would become the same character.
     if isinstance(kind, BinaryType):
         value = F.hex(value)
     return value.cast("string")
@@ -73,12 +73,12 @@ def backfill(
     progress: Progress | None = None,
     **options: Option,
 ) -> WriteReport:
-    """Write rows with `id`, `name` and `data` (see `job_rows`) as workers take them: the queue stays below the mark.
+    """Write rows with `id`, `name` and `data` (see `job_rows`) while fewer than `max_queue_depth` jobs wait.
 
-    The depth exceeds `max_queue_depth` by no more than one batch per task. A campaign of a version that has been
-    committed does nothing any more; one that was cut off goes on. `partitions` splits the rows into as many tasks: each
-    is repeated by itself when it fails. `options` are those of `enqueue_frame`; what waits for longer than
-    `backpressure_timeout` fails. `progress` is told about once a second what the server has counted.
+    The depth exceeds this limit by at most one batch per task. A committed version of a campaign does nothing, and an
+    interrupted one continues. `partitions` is the number of tasks; a failed task is retried alone. `options` are the
+    options of `enqueue_frame`. A task that waits for longer than `backpressure_timeout` fails. `progress` is called
+    about once per second with the counts of the server.
     """
     if partitions is not None:
         frame = frame.repartition(partitions, "id")
@@ -90,25 +90,25 @@ def backfill(
         **options,
     }
     prefix = str(options.get("prefix") or DEFAULT_PREFIX)
-    with _watched(url, queue, campaign, version, prefix, progress):
+    with _reporting_progress(url, queue, campaign, version, prefix, progress):
         return enqueue_frame(frame, queue, url=url, **given)
 
 
 @contextmanager
-def _watched(
+def _reporting_progress(
     url: str, queue: str, campaign: str, version: int, prefix: str, progress: Progress | None
 ) -> Generator[None]:
-    """Tell the progress from a thread of its own meanwhile."""
+    """Report the progress from a second thread during the block."""
     if progress is None:
         yield
         return
     done = threading.Event()
 
     def look() -> None:
-        while not done.wait(LOOK_SECONDS):
+        while not done.wait(POLL_SECONDS):
             try:
                 found = write_report(url, queue, txn_app_id=campaign, txn_version=version, prefix=prefix)
-            except (LookupError, StorageUnavailable):  # it has not begun, or the server is away: the next time will do
+            except (LookupError, StorageUnavailable):  # not begun, or the server is unreachable: try again later
                 continue
             progress(found)
 

@@ -1,8 +1,8 @@
-"""Bronze: the events as they come, appended by a stream, each exactly once.
+"""Bronze: the raw events. A stream appends each event exactly once.
 
-Spark's file sink notes the files of each batch in a log of its own and skips a batch that it has already, and the
-reader gives the same rows for the same batch. So a batch that is run again, because the driver died before the
-checkpoint knew of it, changes nothing. Files of a batch that was cut off are removed when the stream starts again.
+The reader returns the same rows for the same batch, and Spark's file sink records the files of each batch in a log and
+skips a batch that is in the log. So a batch that runs again, because the driver died before it updated the checkpoint,
+changes nothing. Files of an interrupted batch are removed when the stream starts again.
 """
 
 # pyspark's own annotations are incomplete.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Audit:
-    """What the numbers of the events of one queue and incarnation say; `distinct` of them are in `rows` rows."""
+    """The result of checking the event numbers of one queue and incarnation: `rows` rows with `distinct` numbers."""
 
     queue: str
     incarnation: str
@@ -41,25 +41,24 @@ class Audit:
 
     @property
     def gap(self) -> int:
-        """Events that are missing between the first and the last."""
+        """Number of missing events between the first and the last."""
         return self.last - self.first + 1 - self.distinct
 
     @property
     def doubled(self) -> int:
-        """Rows too many."""
+        """Number of duplicate rows."""
         return self.rows - self.distinct
 
     @property
     def clean(self) -> bool:
-        """Whether each event between the first and the last is there once."""
+        """True if each event between the first and the last exists once."""
         return self.last - self.first + 1 == self.rows == self.distinct
 
 
 def append_events(events: DataFrame, lake: Lake, *, every: float | None = None) -> StreamingQuery:
-    """Start the stream that appends events to bronze; a lake takes one such stream, of as many queues as one likes.
+    """Start the stream that appends events to bronze. A lake has one such stream, which may read several queues.
 
-    events: a stream of `format("glidemq")`. every: seconds between batches; without it the stream ends with what there
-    is now.
+    events: a stream of `format("glidemq")`. every: seconds between batches; None reads the stored events and ends.
     """
     remove_incomplete_files(lake)
     writer = (
@@ -73,18 +72,18 @@ def append_events(events: DataFrame, lake: Lake, *, every: float | None = None) 
         .option("checkpointLocation", uri(lake.checkpoint("bronze")))
         .queryName("glidemq-bronze")
     )
-    return started(writer, every)
+    return start_stream(writer, every)
 
 
 def remove_incomplete_files(lake: Lake) -> list[Path]:
-    """Remove the files of batches that were cut off, and return them. Not while a stream appends to the lake.
+    """Remove the files of interrupted batches and return them. Do not call this while a stream appends to the lake.
 
-    The sink's log does not name such files, so Spark passes them by. Other readers of the folder would fail on one that
-    is not complete, and read the rows of the others twice.
+    The log of the sink does not contain such files, so Spark ignores them. Other readers of the folder would fail on
+    incomplete files, and read the rows of complete ones twice.
     """
     log = lake.bronze / "_spark_metadata"
     if not log.is_dir():
-        return []  # nothing says which files belong to the lake
+        return []  # without a log nothing shows which files belong to the lake
     kept = {name for entry in log.iterdir() if entry.name[0].isdigit() for name in _named(entry)}
     gone = [path for path in lake.bronze.glob("dt=*/*.parquet") if path.name not in kept]
     for path in gone:
@@ -94,19 +93,19 @@ def remove_incomplete_files(lake: Lake) -> list[Path]:
 
 
 def _named(entry: Path) -> Iterator[str]:
-    """The names of the files in an entry of the sink's log: a line with its version, then a file in each line."""
+    """Yield the names of the files in an entry of the sink's log: a line with the version, then one line per file."""
     for line in entry.read_text(encoding="utf-8").splitlines()[1:]:
         yield unquote(json.loads(line)["path"]).rpartition("/")[2]
 
 
-def started(writer: DataStreamWriter, every: float | None) -> StreamingQuery:
-    """Start a stream with a batch each so many seconds, or, with None, of what there is now."""
+def start_stream(writer: DataStreamWriter, every: float | None) -> StreamingQuery:
+    """Start a stream with a batch every `every` seconds. None reads the stored events and ends."""
     trigger = writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=f"{every} seconds")
     return trigger.start()
 
 
 def audit(events: DataFrame) -> list[Audit]:
-    """Return an audit of each queue and incarnation, in their order."""
+    """Return the audit of each queue and incarnation, sorted by both."""
     found = events.groupBy("queue", "incarnation").agg(
         F.min("seq").alias("first"),
         F.max("seq").alias("last"),

@@ -1,4 +1,4 @@
-"""The burn of an objective's budget per queue and minute, as a table of gold."""
+"""The gold table of burn rates: how fast each queue uses its error budget, per minute."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -16,7 +16,7 @@ from glidemq_async.spark.pipeline.slo import MINUTE, PAIRS, Slo
 
 
 def is_bad(slo: Slo) -> Column:
-    """Return whether an ended job counts against the budget."""
+    """Return the condition for ended jobs that count against the budget."""
     failed = F.col("state") == "failed"
     if slo.latency_ms is None:
         return failed
@@ -24,9 +24,9 @@ def is_bad(slo: Slo) -> Column:
 
 
 def burn_rates(jobs: DataFrame, slo: Slo) -> DataFrame:
-    """Return total, bad and the burn rates of all windows for each minute from a queue's first ended job to its last.
+    """Return total, bad and the burn rates of all windows, for each minute from a queue's first ended job to its last.
 
-    `fast` and `slow` say whether both windows of the pair burn faster than they may.
+    `fast` and `slow` are true if both windows of the pair exceed the burn rate of an alert.
     """
     ended = ended_jobs(jobs)
     counted = (
@@ -52,7 +52,7 @@ def _name(length: int) -> str:
 
 
 def _every_minute(counted: DataFrame) -> DataFrame:
-    """With the minutes in which nothing ended: an alert may begin to end in one of them."""
+    """Add the minutes in which no job ended, because an alert may end in one of them."""
     ends = counted.groupBy("queue").agg(F.min("minute").alias("first"), F.max("minute").alias("last"))
     grid = ends.select("queue", F.explode(F.expr("sequence(first, last, INTERVAL 1 MINUTE)")).alias("minute"))
     zero = {name: F.coalesce(F.col(name), F.lit(0)) for name in ("total", "bad")}

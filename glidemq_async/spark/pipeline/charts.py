@@ -1,4 +1,4 @@
-"""The pictures of a report, drawn by matplotlib without a display."""
+"""The charts of a report, drawn with matplotlib without a display."""
 
 # matplotlib's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from glidemq_async.spark.pipeline.figures import Figures, Spread
 
-# Any: it has no annotations.
+# Any: matplotlib.dates has no annotations.
 _dates: Any = dates
 
 INK: Final = "#1f2933"
@@ -35,17 +35,17 @@ AMBER: Final = "#e8a33d"
 VIOLET: Final = "#7c5cd6"
 KIND_COLORS: Final = {"failed": RED, "retried": AMBER, "stalled": VIOLET, "dead-lettered": MUTED}
 BURN_COLORS: Final = (RED, AMBER, VIOLET, BLUE)
-# Above the axes: there, nothing is drawn over.
+# Legends are above the axes, where they hide no data.
 _ABOVE: Final[dict[str, Any]] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.2}
 DPI: Final = 150
 MOST_CAUSES: Final = 10
-# The scale of burn rates: both thresholds are seen on it, and what is above it does not flatten the rest.
-LEAST_BURN: Final = 16.0
-MOST_BURN: Final = 30.0
+# The limits of the burn rate axis: both thresholds are visible, and very high rates do not flatten the others.
+MIN_BURN_AXIS: Final = 16.0
+MAX_BURN_AXIS: Final = 30.0
 
 
 def charts(figures: Figures) -> dict[str, bytes]:
-    """Return the pictures as PNG by their name: throughput, latency, failures, burn."""
+    """Return the charts as PNG, by name: throughput, latency, failures, burn."""
     return {
         "throughput": _png(throughput(figures)),
         "latency": _png(latency(figures)),
@@ -55,7 +55,7 @@ def charts(figures: Figures) -> dict[str, bytes]:
 
 
 def throughput(figures: Figures) -> Figure:
-    """Jobs in and out per second, and how many were open."""
+    """Draw jobs added and ended per second, and the number of open jobs."""
     figure, (rates, backlog) = _stacked(2, 5.0, (2.2, 1))
     points, step = figures.points, figures.step
     at = [_dates.date2num(point.at) for point in points]
@@ -79,7 +79,7 @@ def throughput(figures: Figures) -> Figure:
 
 
 def latency(figures: Figures) -> Figure:
-    """How long jobs waited and ran, by percentile."""
+    """Draw the percentiles of wait and run times."""
     figure, (waits, runs) = _stacked(2, 5.4, (1, 1))
     for axes, name, values in (
         (waits, "wait before start", [(point.at, point.wait) for point in figures.points]),
@@ -93,16 +93,16 @@ def latency(figures: Figures) -> Figure:
 
 
 def failures(figures: Figures) -> Figure:
-    """What made jobs fail, be run again or be stalled."""
+    """Draw the causes of failures, retries and stalls."""
     by_cause: dict[str, dict[str, int]] = defaultdict(dict)
     for found in figures.causes:
         if found.kind != "dead-lettered":
-            cause = f"lease ran out, {found.cause}" if found.kind == "stalled" else found.cause
+            cause = f"lease expired, {found.cause}" if found.kind == "stalled" else found.cause
             by_cause[cause][found.kind] = found.n
     shown = sorted(by_cause, key=lambda cause: sum(by_cause[cause].values()))[-MOST_CAUSES:]
     figure, (axes,) = _stacked(1, max(1.6, 0.9 + 0.42 * len(shown)), (1,))
     if not shown:
-        return _nothing(figure, axes, "no job failed, was retried or stalled")
+        return _empty(figure, axes, "no job failed, was retried or stalled")
     left = [0] * len(shown)
     for kind in ("failed", "retried", "stalled"):
         counts = [by_cause[cause].get(kind, 0) for cause in shown]
@@ -121,16 +121,16 @@ def failures(figures: Figures) -> Figure:
 
 
 def burn(figures: Figures) -> Figure:
-    """How fast the error budget burns on each window, and from where on that is an alert."""
+    """Draw the burn rate of each window, and the thresholds of alerts."""
     figure, (axes,) = _stacked(1, 3.2, (1,))
     burns = figures.burns
     if not burns:
-        return _nothing(figure, axes, "no job has ended")
+        return _empty(figure, axes, "no job has ended")
     at = [_dates.date2num(each.at) for each in burns]
     lengths = [length for pair in PAIRS for length in (pair.short, pair.long)]
     marker = "o" if len(at) < 3 else None
     for number, length in enumerate(lengths):
-        rates = [min(each.rates[number], MOST_BURN) for each in burns]
+        rates = [min(each.rates[number], MAX_BURN_AXIS) for each in burns]
         name = duration(60_000 * length)
         axes.plot(at, rates, color=BURN_COLORS[number], linewidth=1.4, label=name, marker=marker, markersize=4)
     for pair in PAIRS:
@@ -146,8 +146,8 @@ def burn(figures: Figures) -> Figure:
             fontsize=7.5,
         )
     highest = max(max(each.rates) for each in burns)
-    axes.set_ylim(0, min(max(LEAST_BURN, 1.1 * highest), MOST_BURN))
-    axes.set_ylabel("burn rate (1 = just in budget)")
+    axes.set_ylim(0, min(max(MIN_BURN_AXIS, 1.1 * highest), MAX_BURN_AXIS))
+    axes.set_ylabel("burn rate (1 = exactly the budget)")
     axes.legend(ncols=4, **_ABOVE)
     _time_axis(axes)
     return figure
@@ -156,9 +156,10 @@ def burn(figures: Figures) -> Figure:
 def _percentiles(axes: Axes, at: Sequence[float], spreads: Sequence[Spread]) -> None:
     measured = [spread for spread in spreads if spread.p50 is not None]
     if not measured:
-        axes.annotate("nothing was measured", (0.5, 0.5), xycoords="axes fraction", ha="center", color=MUTED)
+        axes.annotate("no data", (0.5, 0.5), xycoords="axes fraction", ha="center", color=MUTED)
         return
-    # One millisecond is the clock's unit, and a logarithm of 0 is none. Where nothing was measured, lines are broken.
+    # The clock counts milliseconds, and 0 has no logarithm, so 1 ms is the minimum. Lines have gaps where data is
+    # missing.
     p50, p95, p99 = (
         [math.nan if value is None else max(value, 1) for value in values] for values in zip(*spreads, strict=True)
     )
@@ -179,7 +180,7 @@ def _tick(value: float, _position: int | None) -> str:
 
 
 def duration(ms: float | None) -> str:
-    """Return milliseconds as people say them: 840 ms, 1.2 s, 3.5 min, 2 h."""
+    """Return milliseconds in a readable unit: 840 ms, 1.2 s, 3.5 min, 2 h."""
     if ms is None:
         return "-"
     for limit, unit, name in ((1000, 1, "ms"), (60_000, 1000, "s"), (3_600_000, 60_000, "min")):
@@ -214,7 +215,7 @@ def _time_axis(axes: Axes) -> None:
     axes.set_xlabel("time, UTC")
 
 
-def _nothing(figure: Figure, axes: Axes, text: str) -> Figure:
+def _empty(figure: Figure, axes: Axes, text: str) -> Figure:
     axes.set_axis_off()
     axes.annotate(text, (0.5, 0.5), xycoords="axes fraction", ha="center", color=MUTED)
     return figure

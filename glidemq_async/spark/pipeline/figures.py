@@ -1,4 +1,4 @@
-"""What a report tells, as plain values: computed by Spark over silver, exact whatever the stretch of time."""
+"""The figures of a report as plain values, computed by Spark from the silver tables. They are exact."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -15,17 +15,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 
 from glidemq_async.spark.pipeline.burn_rates import BURN_COLUMNS, burn_rates
 from glidemq_async.spark.pipeline.columns import PERCENTS, count_of
-from glidemq_async.spark.pipeline.gold import causes, percentiles_of, whole_of
+from glidemq_async.spark.pipeline.gold import causes, interval_counts, percentiles_of
 from glidemq_async.spark.pipeline.replay import PREFIX
 from glidemq_async.spark.pipeline.slo import PAIRS, Slo
 
-STRETCHES: Final = (1, 2, 5, 10, 30, 60, 300, 900, 3600, 21_600, 86_400)
-MOST_POINTS: Final = 150
-NAMELESS: Final = "(unknown)"
+INTERVALS: Final = (1, 2, 5, 10, 30, 60, 300, 900, 3600, 21_600, 86_400)
+MAX_POINTS: Final = 150
+UNKNOWN_NAME: Final = "(unknown)"
 
 
 class Spread(NamedTuple):
-    """Percentiles in milliseconds; None where nothing was measured."""
+    """Percentiles in milliseconds, or None without data."""
 
     p50: int | None
     p95: int | None
@@ -33,7 +33,7 @@ class Spread(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One stretch of time: jobs added and ended in it, jobs that were open after it, and how long things took."""
+    """One interval: jobs added and ended in it, jobs open at its end, and percentiles of wait and run times."""
 
     at: datetime
     added: int
@@ -45,7 +45,7 @@ class Point(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """How often something led to a failure ("failed"), a retry ("retried"), …"""
+    """The number of failures ("failed"), retries ("retried") or stalls with one cause."""
 
     kind: str
     cause: str
@@ -53,7 +53,7 @@ class Cause(NamedTuple):
 
 
 class Burn(NamedTuple):
-    """The burn rates at a minute, of all windows in the order of BURN_COLUMNS: the highest of all queues."""
+    """The burn rates of a minute, in the order of BURN_COLUMNS: the maximum over all queues."""
 
     at: datetime
     rates: tuple[float, ...]
@@ -61,10 +61,10 @@ class Burn(NamedTuple):
 
 
 class NameRow(NamedTuple):
-    """Everything about the jobs of one name.
+    """The counts and percentiles of the jobs of one name.
 
-    Those that were there before the first event that was read are not among the `added` ones. `open` ones have neither
-    ended nor been removed.
+    `added` does not include jobs that were added before the first stored event. `open` jobs have neither ended nor been
+    removed.
     """
 
     queue: str
@@ -81,7 +81,7 @@ class NameRow(NamedTuple):
 
 
 class Campaign(NamedTuple):
-    """What came of the jobs that a campaign replayed; `open` ones have neither ended nor been removed."""
+    """The states of the jobs that a campaign replayed. `open` jobs have neither ended nor been removed."""
 
     name: str
     replayed: int
@@ -92,13 +92,13 @@ class Campaign(NamedTuple):
 
 @dataclass(frozen=True)
 class Figures:
-    """All that a report shows. Instants are UTC, durations milliseconds."""
+    """The contents of a report. Instants are UTC, durations are milliseconds."""
 
     queues: tuple[str, ...]
     first: datetime
     last: datetime
     step: int
-    """Seconds of one point."""
+    """Seconds between two points."""
     total: NameRow
     points: tuple[Point, ...]
     causes: tuple[Cause, ...]
@@ -109,15 +109,15 @@ class Figures:
 
     @property
     def seconds(self) -> float:
-        """From the first thing that happened to the last."""
+        """Seconds from the first event to the last."""
         return (self.last - self.first).total_seconds()
 
 
 def figures(attempts: DataFrame, jobs: DataFrame, slo: Slo) -> Figures:
-    """Compute a report's figures. Raises LookupError when there is no job of which anything is known."""
-    first, last = _ends(attempts, jobs)
+    """Compute the figures of a report. Raises LookupError if the tables contain no job."""
+    first, last = _first_and_last(attempts, jobs)
     if first is None or last is None:
-        raise LookupError("there is no job to report on: add some, and run the pipeline again")
+        raise LookupError("there is no job to report on; add jobs, and run the pipeline again")
     step = step_of((last - first).total_seconds())
     names = _names(attempts, jobs, ["queue", "name"])
     return Figures(
@@ -136,12 +136,12 @@ def figures(attempts: DataFrame, jobs: DataFrame, slo: Slo) -> Figures:
 
 
 def step_of(seconds: float) -> int:
-    """Return the shortest of the usual stretches that leaves no more points than a plot can show, or the longest."""
-    return next((step for step in STRETCHES if seconds / step <= MOST_POINTS), STRETCHES[-1])
+    """Return the shortest of the usual intervals with at most 150 points, or the longest interval."""
+    return next((step for step in INTERVALS if seconds / step <= MAX_POINTS), INTERVALS[-1])
 
 
-def _ends(attempts: DataFrame, jobs: DataFrame) -> tuple[datetime | None, datetime | None]:
-    """The first and the last instant that jobs and attempts tell of."""
+def _first_and_last(attempts: DataFrame, jobs: DataFrame) -> tuple[datetime | None, datetime | None]:
+    """Return the first and the last instant in the tables."""
     instants = ("added", "started", "closed")
     seen = jobs.agg(F.min(F.least(*instants)), F.max(F.greatest(*instants))).collect()[0]
     ran = attempts.agg(F.max(F.greatest("started", "finished"))).collect()[0][0]
@@ -150,7 +150,7 @@ def _ends(attempts: DataFrame, jobs: DataFrame) -> tuple[datetime | None, dateti
 
 
 def _names(attempts: DataFrame, jobs: DataFrame, by: Sequence[str]) -> list[NameRow]:
-    told = jobs.groupBy(*by).agg(
+    counted = jobs.groupBy(*by).agg(
         F.count("added").alias("added"),
         *_counts_by_state(),
         F.sum("retries").alias("retries"),
@@ -177,21 +177,21 @@ def _names(attempts: DataFrame, jobs: DataFrame, by: Sequence[str]) -> list[Name
             end_to_end=_read(row, "end_to_end"),
         )
 
-    return sorted(map(named, told.collect()), key=lambda each: (-each.added, each.queue, each.name))
+    return sorted(map(named, counted.collect()), key=lambda each: (-each.added, each.queue, each.name))
 
 
 def _points(attempts: DataFrame, jobs: DataFrame, step: int) -> list[Point]:
-    rows = whole_of(attempts, jobs, "at", step, ()).collect()
-    found = {_known(row["at"]): row.asDict() for row in rows}
+    rows = interval_counts(attempts, jobs, "at", step, ()).collect()
+    found = {_in_utc(row["at"]): row.asDict() for row in rows}
     points: list[Point] = []
-    # Jobs whose beginning was not seen were there before.
+    # Jobs without a stored `added` event were open before the first interval.
     still_open = jobs.where("added IS NULL").count()
     for at in _every(min(found), max(found), step):
         row = found.get(at, {})
         added, completed, failed, closed = (row.get(name, 0) for name in ("added", "completed", "failed", "closed"))
         still_open += added - closed
         wait, run = _read(row, "wait"), _read(row, "run")
-        # A clock that was set back may close jobs before they were added.
+        # If the clock was set back, a job may end before it was added.
         points.append(Point(at, added, completed, failed, max(still_open, 0), wait, run))
     return points
 
@@ -204,7 +204,7 @@ def _counts_by_state() -> list[Column]:
 
 
 def _every(first: datetime, last: datetime, step: int) -> Iterator[datetime]:
-    """The starts of all stretches, those in which nothing happened among them."""
+    """Yield the starts of all intervals, including those without events."""
     at = first
     while at <= last:
         yield at
@@ -213,7 +213,7 @@ def _every(first: datetime, last: datetime, step: int) -> Iterator[datetime]:
 
 def _causes(attempts: DataFrame, jobs: DataFrame) -> list[Cause]:
     found = causes(attempts, jobs).groupBy("kind", "cause").agg(F.sum("n").alias("n")).collect()
-    rows = [Cause(row["kind"], row["cause"] or NAMELESS, row["n"]) for row in found]
+    rows = [Cause(row["kind"], row["cause"] or UNKNOWN_NAME, row["n"]) for row in found]
     return sorted(rows, key=lambda each: (-each.n, each.kind, each.cause))
 
 
@@ -224,7 +224,7 @@ def _burns(jobs: DataFrame, slo: Slo) -> list[Burn]:
     )
     return [
         Burn(
-            _known(row["minute"]),
+            _in_utc(row["minute"]),
             tuple(row[column] for column in BURN_COLUMNS),
             tuple(name for name in names if row[name]),
         )
@@ -250,13 +250,13 @@ def _read(row: Any, measure: str) -> Spread:
 
 
 def _series(row: Any, by: Sequence[str]) -> tuple[str, ...]:
-    return tuple(NAMELESS if row[column] is None else row[column] for column in by)
+    return tuple(UNKNOWN_NAME if row[column] is None else row[column] for column in by)
 
 
-def _known(at: datetime) -> datetime:
-    # Spark hands out instants in the session's time zone, without saying so.
+def _in_utc(at: datetime) -> datetime:
+    # Spark returns instants as local times of the session without a time zone.
     return at.astimezone(UTC)
 
 
 def _utc(at: datetime | None) -> datetime | None:
-    return None if at is None else _known(at)
+    return None if at is None else _in_utc(at)

@@ -1,8 +1,8 @@
-"""Gold: figures per queue, name, key and minute, computed from silver.
+"""Gold: counts and percentiles per queue, name, key and minute, computed from silver.
 
-A minute counts what happened in it: jobs that were added, attempts that started or ended, jobs that ended. Percentiles
-of a minute are exact. Those of longer stretches come from `histograms`, whose rows add up (see rollup.py): the average
-of two p99 is the p99 of nothing.
+A minute counts the jobs that were added in it, the attempts that started or ended, and the jobs that ended. Percentiles
+of a minute are exact. Percentiles of longer intervals come from `histograms`, whose rows can be summed (see rollup.py),
+because an average of percentiles has no meaning.
 """
 
 # pyspark's own annotations are incomplete.
@@ -24,7 +24,7 @@ from glidemq_async.spark.pipeline.slo import MINUTE
 from glidemq_async.stored.record import FINAL
 
 SERIES: Final = ("queue", "name", "key")
-"""What figures are told apart by, besides their minute."""
+"""The columns that identify a row, together with the minute."""
 MEASURES: Final = ("wait_ms", "run_ms", "end_to_end_ms")
 
 _OUTCOMES: Final = {
@@ -39,15 +39,15 @@ _OUTCOMES: Final = {
 def minutes(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """Return one row per queue, name, key and minute: counts, rates between 0 and 1, and exact percentiles.
 
-    `failure_rate` is the share of failed ones among the jobs that ended, `retry_rate` that of attempts that failed and
-    are followed by another one among the attempts that ended; null where nothing ended. Throughput in is `added`, out
-    is `completed` + `failed`; what is open grows by `added` and falls by `closed`, which counts removed jobs too.
+    `failure_rate` is the share of failed jobs among the ended jobs. `retry_rate` is the share of attempts with a retry
+    among the ended attempts. Both are null if nothing ended. Incoming throughput is `added`, outgoing throughput is
+    `completed` + `failed`. The number of open jobs grows by `added` and falls by `closed`, which includes removed jobs.
     """
-    return whole_of(attempts, jobs, "minute", MINUTE, SERIES)
+    return interval_counts(attempts, jobs, "minute", MINUTE, SERIES)
 
 
-def whole_of(attempts: DataFrame, jobs: DataFrame, start: str, seconds: int, by: Sequence[str]) -> DataFrame:
-    """Return the columns of `minutes` per stretch of so many seconds, which the column `start` names, and series."""
+def interval_counts(attempts: DataFrame, jobs: DataFrame, start: str, seconds: int, by: Sequence[str]) -> DataFrame:
+    """Return the columns of `minutes` for intervals of `seconds` seconds, with their start in the column `start`."""
 
     def moments(rows: DataFrame, instant: str, *values: str | Column) -> DataFrame:
         timed = rows.where(F.col(instant).isNotNull())
@@ -56,7 +56,7 @@ def whole_of(attempts: DataFrame, jobs: DataFrame, start: str, seconds: int, by:
     def one(name: str) -> Column:
         return F.lit(1).alias(name)
 
-    # Rows of all kinds of moments under each other, for one shuffle where joins would need many.
+    # A union of all moments needs one shuffle. Joins of separate counts would need one shuffle each.
     together = [
         moments(jobs, "added", one("added")),
         moments(attempts, "started", one("started"), "wait_ms"),
@@ -88,7 +88,7 @@ def whole_of(attempts: DataFrame, jobs: DataFrame, start: str, seconds: int, by:
 
 
 def histograms(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
-    """Return how many values of each measure lie in each bucket, per queue, name, key and minute."""
+    """Return the number of values in each bucket, per queue, name, key, minute and measure."""
     columns = [*SERIES, "minute", "measure", "value"]
     parts = [
         _values(attempts, "started", "wait_ms"),
@@ -104,33 +104,33 @@ def histograms(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
 
 
 def causes(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
-    """Return how often each cause led to what, per queue, name, key and minute.
+    """Return the counts of failures, retries, stalls and dead letters by cause, per queue, name, key and minute.
 
-    `kind` is failed, retried, stalled or dead-lettered. `cause` is the error's class; of stalls, what came of the job:
-    recovered (it ended otherwise), failed or open.
+    `kind` is failed, retried, stalled or dead-lettered. `cause` is the class of the error. For stalls it is the later
+    fate of the job: recovered (it ended in another way), failed or open.
     """
     ended = ended_jobs(jobs)
     failed = ended.where("state = 'failed'")
-    came_of = jobs.select(
+    fate = jobs.select(
         *JOB,
         F.when((F.col("state") == "failed") & (F.col("error_class") == "stalled"), "failed")
         .when(F.col("state").isin(*FINAL, REVOKED), "recovered")
         .otherwise("open")
-        .alias("came_of"),
+        .alias("fate"),
     )
-    stalled = attempts.where("outcome = 'stalled'").join(came_of, [*JOB])
+    stalled = attempts.where("outcome = 'stalled'").join(fate, [*JOB])
     parts = [
-        _caused(failed, "failed", F.col("error_class")),
-        _caused(attempts.where("outcome = 'retrying'"), "retried", F.col("error_class")),
-        _caused(stalled, "stalled", F.col("came_of")),
-        _caused(failed.where("dead_letter IS NOT NULL"), "dead-lettered", F.col("error_class")),
+        _with_cause(failed, "failed", F.col("error_class")),
+        _with_cause(attempts.where("outcome = 'retrying'"), "retried", F.col("error_class")),
+        _with_cause(stalled, "stalled", F.col("fate")),
+        _with_cause(failed.where("dead_letter IS NOT NULL"), "dead-lettered", F.col("error_class")),
     ]
     found = reduce(DataFrame.unionByName, parts)
     return found.groupBy(*SERIES, "minute", "kind", "cause").agg(F.count("*").alias("n"))
 
 
 def retry_heat(attempts: DataFrame) -> DataFrame:
-    """Return how often which attempt of which jobs had to be followed by another one, by error class and hour."""
+    """Return the number of attempts that needed another attempt, by name, error class, attempt number and hour."""
     return (
         attempts.where("outcome IN ('retrying', 'stalled')")
         .withColumn("hour", start_of("finished", HOUR))
@@ -140,12 +140,12 @@ def retry_heat(attempts: DataFrame) -> DataFrame:
 
 
 def ended_jobs(jobs: DataFrame) -> DataFrame:
-    """Return the jobs that have completed or failed, without revoked ones, at an instant that is known."""
+    """Return the jobs that completed or failed at a known instant, without revoked jobs."""
     return jobs.where(F.col("state").isin(*FINAL) & F.col("finished").isNotNull())
 
 
 def percentiles_of(measure: str) -> list[Column]:
-    """Return the percentiles of a measure, exact: `wait_p50` of wait_ms, and so on."""
+    """Return the exact percentiles of a measure: `wait_p50` of wait_ms, and so on."""
     return [percentile_of(measure, percent).alias(f"{measure.removesuffix('_ms')}_p{percent}") for percent in PERCENTS]
 
 
@@ -160,5 +160,5 @@ def _values(rows: DataFrame, instant: str, measure: str) -> DataFrame:
     )
 
 
-def _caused(rows: DataFrame, kind: str, cause: Column) -> DataFrame:
+def _with_cause(rows: DataFrame, kind: str, cause: Column) -> DataFrame:
     return rows.select(*SERIES, start_of("finished").alias("minute"), F.lit(kind).alias("kind"), cause.alias("cause"))

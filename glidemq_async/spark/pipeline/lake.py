@@ -1,7 +1,9 @@
-"""Where the tables lie, in a folder that driver and tasks see under one path, and which version is the present one.
+"""The lake: the folder of the tables, which driver and tasks see under one path, and its current version.
 
-`bronze/events/dt=…` is appended by the stream, whose state is in `checkpoints/bronze`; `tables/<version>/…` are silver
-and gold, computed anew by each refresh; `CURRENT` (JSON) names the version that is read; `live/` is state of windows.
+- `bronze/events/dt=…`: the events, appended by a stream with its state in `checkpoints/bronze`
+- `tables/<version>/…`: silver and gold, which each refresh computes again
+- `CURRENT`: a JSON file with the current version
+- `live/`: the state of the live windows
 """
 
 # pyspark's own annotations are incomplete.
@@ -21,40 +23,46 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EVENT_SCHEMA: Final = SCHEMAS["events"]
-"""A row of `format("glidemq")` with kind=events."""
+"""The schema of `format("glidemq")` with kind=events."""
 
 
-#: What Spark takes for a pattern. It would not follow the log of the files that belong to bronze.
-_OF_PATTERNS: Final = frozenset("*?[]{}\\")
+# Spark reads a path with these characters as a pattern. It then ignores the sink's log, and with it the list of files
+# that belong to bronze.
+_PATTERN_CHARACTERS: Final = frozenset("*?[]{}\\")
 
 
 class Lake:
     """A folder of tables.
 
-    Raises ValueError for a path that is a URL of another kind than `file`, or that Spark takes for a pattern.
+    Raises ValueError for a URL with another scheme than `file`, and for a path that Spark would read as a pattern.
     """
 
     def __init__(self, root: str | Path) -> None:
         text = str(root)
         if "://" in text.removeprefix("file://"):
-            raise ValueError(f"lake must be a folder that the driver can see, got {text!r}; mount it, or use file:///…")
+            raise ValueError(
+                f"lake must be a local folder of the driver, got {text!r}; mount the storage, or use file:///…"
+            )
         self.root = Path(text.removeprefix("file://")).absolute()
-        odd = _OF_PATTERNS.intersection(str(self.root))
+        odd = _PATTERN_CHARACTERS.intersection(str(self.root))
         if odd:
-            raise ValueError(f"lake must be no pattern, which Spark takes {' '.join(sorted(odd))} for, got {text!r}")
+            raise ValueError(
+                f"lake must not contain {' '.join(sorted(odd))}, which Spark reads as a pattern, got {text!r}; rename "
+                "it"
+            )
 
     @property
     def bronze(self) -> Path:
-        """Where the events are."""
+        """The folder of the events."""
         return self.root / "bronze" / "events"
 
     def checkpoint(self, name: str) -> Path:
-        """Where a stream keeps how far it has got."""
+        """Return the folder of a stream's checkpoint."""
         return self.root / "checkpoints" / name
 
     @property
     def current(self) -> dict[str, Any]:
-        """What the last complete refresh noted; {} before the first."""
+        """The notes of the last complete refresh, or {} before the first one."""
         try:
             found: dict[str, Any] = json.loads(self._pointer.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -62,25 +70,25 @@ class Lake:
         return found
 
     def events(self, spark: SparkSession) -> DataFrame:
-        """Return the rows of bronze; none before anything was ingested."""
+        """Return the rows of bronze, or no rows before the first ingestion."""
         if not any(self.bronze.glob("dt=*")):
             return spark.createDataFrame([], f"{EVENT_SCHEMA}, dt date")
-        # Read by Spark, which follows the sink's log: other engines would see files of batches that were cut off.
+        # Spark reads the list of files from the sink's log. Other engines would also read files of interrupted batches.
         return spark.read.schema(f"{EVENT_SCHEMA}, dt date").parquet(uri(self.bronze))
 
     def table(self, spark: SparkSession, name: str) -> DataFrame:
-        """Return a table of the present version. Raises LookupError before the first refresh."""
+        """Return a table of the current version. Raises LookupError before the first refresh."""
         version = self.current.get("version")
         if version is None:
-            raise LookupError(f"{self.root} has no table {name!r} yet: run `glidemq pipeline run` on it first")
+            raise LookupError(f"{self.root} has no table {name!r} yet; run `glidemq pipeline run` for it first")
         return spark.read.parquet(uri(self.folder(version) / name))
 
     def folder(self, version: str) -> Path:
-        """Where the tables of a version are."""
+        """Return the folder of a version's tables."""
         return self.root / "tables" / version
 
     def begin(self) -> str:
-        """Return the name of the next version, and remove what an earlier refresh left that did not come to its end."""
+        """Return the name of the next version, and remove the files that an interrupted refresh left there."""
         current = self.current.get("version")
         last = int(current) if current is not None else 0
         version = f"{last + 1:06d}"
@@ -88,7 +96,10 @@ class Lake:
         return version
 
     def publish(self, version: str, notes: dict[str, Any]) -> None:
-        """Make a complete version the present one; the one before stays for those who read it just now."""
+        """Make a complete version the current one. The version before it stays, for its current readers."""
+        # Readers choose a version by this one file, and a rename replaces it atomically. A crash before the rename
+        # leaves the old version current; the next `begin` removes the new one. The fsync comes first, because after a
+        # power failure some file systems keep the rename and lose the contents.
         self.root.mkdir(parents=True, exist_ok=True)
         fresh = self._pointer.with_suffix(".new")
         with fresh.open("w", encoding="utf-8") as file:
@@ -106,10 +117,13 @@ class Lake:
 
 
 def uri(path: Path) -> str:
-    """Return a path as Spark is to take it, wherever its default file system is: as it is, without percent signs."""
+    """Return the URI of a local path for Spark, whatever its default file system is.
+
+    Spark expects no percent encoding.
+    """
     return f"file://{path.as_posix()}"
 
 
 def escaped(path: Path) -> str:
-    """Return the URI of what is there already and is only read: such a path may hold what patterns are made of."""
-    return uri(Path("".join(f"\\{each}" if each in _OF_PATTERNS else each for each in str(path))))
+    """Return the URI of an existing path that is only read, with the characters of patterns escaped."""
+    return uri(Path("".join(f"\\{each}" if each in _PATTERN_CHARACTERS else each for each in str(path))))

@@ -1,7 +1,7 @@
-"""Live windows: counts per minute over the stream of events, and alerts when an error budget burns too fast.
+"""Live windows: counts per minute from the stream of events, and alerts when an error budget burns too fast.
 
-For alerting only. Windows are told as they change (update mode): the append mode of Spark would keep the last ones back
-until later events come. Figures that must be right to the last digit are those of gold.
+Use them for alerts only, and the gold tables for exact figures. Windows are reported as they change (update mode).
+Spark's append mode would hold the newest windows back until later events arrive.
 """
 
 # pyspark's own annotations are incomplete.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows it by
 
-from glidemq_async.spark.pipeline.bronze import started
+from glidemq_async.spark.pipeline.bronze import start_stream
 from glidemq_async.spark.pipeline.columns import count_of
 from glidemq_async.spark.pipeline.lake import Lake, uri
 from glidemq_async.spark.pipeline.silver import was_revoked
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 WATERMARK: Final = "5 minutes"
-"""How late an event may be: its time is the server's, so that only a failover to another clock makes it late."""
+"""Maximum delay of an event. Its time is the server's, so only a failover to another clock makes it late."""
 LONGEST_SHORT: Final = max(pair.short for pair in PAIRS)
 KEPT_MINUTES: Final = max(pair.long for pair in PAIRS) + LONGEST_SHORT
 
 
 @dataclass(frozen=True)
 class Alert:
-    """A pair of windows began to burn too fast at a minute."""
+    """A pair of windows that began to burn too fast in a minute."""
 
     slo: str
     queue: str
@@ -47,7 +47,10 @@ class Alert:
 
     @property
     def id(self) -> str:
-        """The same for the same alert, however often it is found: an id for the job that tells somebody."""
+        """The identity of the alert.
+
+        Use it as the id of a notification job, so that a repeated alert is a duplicate.
+        """
         return f"{self.slo}:{self.queue}:{self.pair}:{self.minute:%Y-%m-%dT%H:%MZ}"
 
 
@@ -56,14 +59,14 @@ OnAlert = Callable[[Alert], None]
 
 @dataclass
 class Budget:
-    """What is known of the last hours of each queue, and which pairs are burning. Kept as a file between batches."""
+    """The counts of the last hours of each queue, and the pairs that burn. A file stores it between batches."""
 
     counts: dict[str, dict[int, Count]] = field(default_factory=dict[str, dict[int, Count]])
     burning: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     looked: dict[str, int] = field(default_factory=dict[str, int])
 
-    def learn(self, slo: Slo, queue: str, minute: int, count: Count) -> list[Alert]:
-        """Take a minute's counts, which replace what was known of it; return the alerts that begin with them."""
+    def update(self, slo: Slo, queue: str, minute: int, count: Count) -> list[Alert]:
+        """Replace the counts of a minute, and return the alerts that begin with them."""
         known = self.counts.setdefault(queue, {})
         known[minute] = count
         newest = max(known)
@@ -88,16 +91,16 @@ class Budget:
         ]
 
     def _still_burning(self, slo: Slo, queue: str, minute: int) -> set[str]:
-        """Return the pairs that burnt when this was looked at last, and in each minute of silence since then."""
+        """Return the pairs that burned at the last update and in each minute without events since then."""
         burning = set(self.burning.get(queue, ()))
-        # A silence as long as the longest short window leaves none.
+        # After a silence as long as the longest short window no pair burns.
         silent = range(max(self.looked.get(queue, minute) + 1, minute - LONGEST_SHORT), minute)
         for each in silent:
             burning &= {pair.name for pair in slo.alerts(self.counts[queue], each)}
         return burning
 
     def save(self, path: Path) -> None:
-        """Write it to a file, in one step."""
+        """Replace the file atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps({"counts": self.counts, "burning": self.burning, "looked": self.looked}))
@@ -105,7 +108,7 @@ class Budget:
 
     @classmethod
     def load(cls, path: Path) -> Budget:
-        """Read what `save` wrote; an empty one where there is none."""
+        """Read the file that `save` wrote. Without a file the budget is empty."""
         try:
             found = json.loads(path.read_text())
         except FileNotFoundError:
@@ -118,10 +121,10 @@ class Budget:
 
 
 def minute_windows(events: DataFrame) -> DataFrame:
-    """Return the counts of each queue and minute as a stream of changes: added, started, retried, completed, failed."""
+    """Return the counts per queue and minute as a stream of changes: added, started, retried, completed, failed."""
     named = {"added": "added", "started": "active", "retried": "retrying", "completed": "completed", "failed": "failed"}
     return (
-        # What a user revoked burns no budget.
+        # Revoked jobs do not count against the budget.
         events.where(F.col("event").isin(*named.values()) & ~((F.col("event") == "failed") & was_revoked()))
         .withWatermark("ts", WATERMARK)
         .groupBy("queue", F.window("ts", "1 minute").alias("window"))
@@ -132,36 +135,40 @@ def minute_windows(events: DataFrame) -> DataFrame:
 
 
 def watch(events: DataFrame, lake: Lake, slo: Slo, on_alert: OnAlert, *, every: float | None = 10.0) -> StreamingQuery:
-    """Start the stream that calls `on_alert` when a pair of windows begins to burn too fast; bad are the failed jobs.
+    """Start the stream that calls `on_alert` when a pair of windows begins to burn too fast. Failed jobs count as bad.
 
-    `on_alert` may be called twice for one alert when the driver dies in between: add a job with the alert's id, and
-    there is one. every: seconds between batches; None ends with what there is now. Raises ValueError for an objective
-    with a latency, which events of their own do not tell.
+    If the driver dies, `on_alert` may be called a second time for an alert. Add a job with the alert's id, so that the
+    second one is a duplicate. every: seconds between batches; None reads the stored events and ends. Raises ValueError
+    for an objective with a latency, because single events do not contain one.
     """
     if slo.latency_ms is not None:
-        raise ValueError(f"live windows know failures only, got latency_ms={slo.latency_ms}: leave it to the reports")
+        raise ValueError(
+            f"live windows count failures only, got latency_ms={slo.latency_ms}; remove it, and use reports for "
+            "latencies"
+        )
     path = lake.root / "live" / f"{slo.name}.json"
 
-    def learn(changed: DataFrame, _batch: int) -> None:
+    def update(changed: DataFrame, _batch: int) -> None:
         budget = Budget.load(path)
         rows = changed.select("queue", F.unix_seconds("minute").alias("at"), "completed", "failed").collect()
-        told = [
+        counts = [
             (row["queue"], row["at"] // MINUTE, Count(row["completed"] + row["failed"], row["failed"])) for row in rows
         ]
-        for alert in _learn(budget, slo, told):
+        # Save after the alerts, not before: a crash in between repeats an alert, and the other order would lose it.
+        for alert in _update_all(budget, slo, counts):
             on_alert(alert)
         budget.save(path)
 
     writer = (
         minute_windows(events)
         .writeStream.outputMode("update")
-        .foreachBatch(learn)
+        .foreachBatch(update)
         .option("checkpointLocation", uri(lake.checkpoint(f"live-{slo.name}")))
         .queryName(f"glidemq-live-{slo.name}")
     )
-    return started(writer, every)
+    return start_stream(writer, every)
 
 
-def _learn(budget: Budget, slo: Slo, told: Iterable[tuple[str, int, Count]]) -> Iterable[Alert]:
-    for queue, minute, count in sorted(told, key=lambda each: each[:2]):
-        yield from budget.learn(slo, queue, minute, count)
+def _update_all(budget: Budget, slo: Slo, counts: Iterable[tuple[str, int, Count]]) -> Iterable[Alert]:
+    for queue, minute, count in sorted(counts, key=lambda each: each[:2]):
+        yield from budget.update(slo, queue, minute, count)

@@ -1,4 +1,4 @@
-"""The pipeline as one object: ingest what happened, compute the tables anew, and tell of it."""
+"""`Pipeline`: ingest new events, compute the tables, and write the report."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -21,7 +21,7 @@ from glidemq_async.spark.pipeline.burn_rates import burn_rates
 from glidemq_async.spark.pipeline.figures import Figures, figures
 from glidemq_async.spark.pipeline.lake import Lake, uri
 from glidemq_async.spark.pipeline.replay import Replay, Selection, replay
-from glidemq_async.spark.pipeline.report import Report, write_report
+from glidemq_async.spark.pipeline.report import ReportFiles, save_report
 from glidemq_async.spark.pipeline.slo import Slo
 from glidemq_async.spark.write.enqueue import Option
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Progress = Callable[[str, int], None]
-"""Is told what is being done, and how many rows of it are done."""
+"""Callback with the name of a step and the number of its finished rows."""
 
-# Any: the annotation knows whole seconds only.
-_LOOK_SECONDS: Any = 0.2
+# Any: the annotation allows whole seconds only.
+_POLL_SECONDS: Any = 0.2
 
 
 @dataclass(frozen=True)
 class Refresh:
-    """A version of the tables: how many rows each has, and what the numbers of the events say."""
+    """A new version of the tables: the number of rows of each, and the audits of the event numbers."""
 
     version: str
     rows: dict[str, int]
@@ -45,19 +45,19 @@ class Refresh:
 
     @property
     def clean(self) -> bool:
-        """Whether each event between the first and the last of each queue is there once."""
+        """True if each event between the first and the last of each queue exists once."""
         return all(audit.clean for audit in self.audits)
 
 
 class Pipeline:
-    """Events of queues, kept and computed in a lake.
+    """The events of queues in a lake, and the tables and reports that are computed from them.
 
         pipeline = Pipeline(spark, "/data/lake")
-        pipeline.ingest(url, ["emails"])     # what happened since the last time, each event once
-        pipeline.refresh()                   # silver and gold, computed anew
+        pipeline.ingest(url, ["emails"])     # append new events, each once
+        pipeline.refresh()                   # compute silver and gold
         pipeline.report(Path("report"))
 
-    Each step may be killed and run again. One process at a time may ingest into a lake.
+    Each step may be killed and run again. Only one process at a time may ingest into a lake.
     """
 
     def __init__(self, spark: SparkSession, lake: Lake | str | Path, *, slo: Slo | None = None) -> None:
@@ -75,10 +75,10 @@ class Pipeline:
         start: str = "earliest",
         fail_on_data_loss: bool = True,
     ) -> DataFrame:
-        """Return the events of the queues as a stream. most: events of one batch (Spark 4.2 or newer).
+        """Return the events of the queues as a stream. most: maximum number of events per batch (Spark 4.2 or newer).
 
-        Events that went before they were read, by trimming or with an obliterated queue, end it, or, if they are not to
-        fail it, are rows of `kind=losses`.
+        Events that were trimmed or obliterated before they were read end the stream. With `fail_on_data_loss=False` the
+        stream continues, and the losses are rows of `kind=losses`.
         """
         register(self.spark)
         reader = (
@@ -104,22 +104,22 @@ class Pipeline:
         fail_on_data_loss: bool = True,
         progress: Progress | None = None,
     ) -> int:
-        """Append what happened since the last time, and return how many events that was.
+        """Append the events since the last call, and return their number.
 
-        The first time it begins with the oldest events that are kept. Raises what the stream raises: events that went
-        before they were read among it, unless `fail_on_data_loss` is off; see `stream`.
+        The first call begins with the oldest stored events. Raises the errors of the stream, also for lost events,
+        unless `fail_on_data_loss` is False; see `stream`.
         """
         events = self.stream(url, queues, prefix=prefix, most=most, fail_on_data_loss=fail_on_data_loss)
         return self.append(events, progress=progress)
 
     def append(self, events: DataFrame, *, progress: Progress | None = None) -> int:
-        """Append the rows of a stream of events to bronze until there are no more now; return how many there were."""
+        """Append the available rows of a stream of events to bronze, and return their number."""
         query = bronze.append_events(events, self.lake)
         seen: dict[int, int] = {}
         try:
             ended = False
             while not ended:
-                ended = bool(query.awaitTermination(_LOOK_SECONDS))
+                ended = bool(query.awaitTermination(_POLL_SECONDS))
                 seen |= {each.batchId: each.numInputRows for each in query.recentProgress}
                 if progress is not None:
                     progress("events", sum(seen.values()))
@@ -128,7 +128,7 @@ class Pipeline:
         return sum(seen.values())
 
     def refresh(self, *, progress: Progress | None = None) -> Refresh:
-        """Compute silver and gold from all that was ingested; readers see the old tables until the new are complete."""
+        """Compute silver and gold from bronze. Readers see the old tables until the new ones are complete."""
         events = self.lake.events(self.spark)
         audits = tuple(bronze.audit(events))
         version, rows = self.lake.begin(), dict[str, int]()
@@ -142,7 +142,7 @@ class Pipeline:
         return Refresh(version, rows, audits)
 
     def _tables(self, events: DataFrame, version: str) -> Iterator[tuple[str, DataFrame]]:
-        """The tables in their order: gold reads silver as it was written."""
+        """Yield the tables in their order. Gold is computed from the written silver tables."""
 
         def written(name: str) -> DataFrame:
             return self.spark.read.parquet(uri(self.lake.folder(version) / name))
@@ -169,9 +169,9 @@ class Pipeline:
         version: int = 1,
         options: Mapping[str, Option] | None = None,
     ) -> Replay:
-        """Put failed jobs of the last refresh into a queue again; see replay.py.
+        """Add failed jobs of the last refresh to a queue again; see `replay`.
 
-        Payloads are those of the queue's failed jobs, and of the jobs that it moved to the queue `dead_letters`.
+        The payloads are read from the queue's failed jobs, and from its dead letters in the queue `dead_letters`.
         """
         payloads = self.payloads(url, selection.queue, prefix=prefix, dead_letters=dead_letters)
         return replay(
@@ -189,9 +189,10 @@ class Pipeline:
     def payloads(
         self, url: str, queue: str, *, prefix: str = DEFAULT_PREFIX, dead_letters: str | None = None
     ) -> DataFrame:
-        """Return job_id, name and data of the jobs of a queue that are kept as failed, or as dead letters elsewhere.
+        """Return job_id, name and data of a queue's stored failed jobs, and of its dead letters in another queue.
 
-        `data` is what is stored; null where nobody can read it here, because codecs sealed it for its own id.
+        `data` contains the stored bytes. It is null if it cannot be read here, because a codec sealed it for its job
+        id.
         """
         register(self.spark)
 
@@ -212,13 +213,13 @@ class Pipeline:
 
     @property
     def audits(self) -> tuple[Audit, ...]:
-        """What the last refresh found of the events' numbers."""
+        """The audits of the last refresh."""
         return tuple(Audit(**each) for each in self.lake.current.get("audits", []))
 
     def figures(self) -> Figures:
-        """Return what a report tells. Raises LookupError before the first refresh, and when there are no jobs."""
+        """Return the figures of a report. Raises LookupError before the first refresh, and without any job."""
         return figures(self.table("attempts"), self.table("jobs"), self.slo)
 
-    def report(self, folder: str | Path, *, title: str | None = None) -> Report:
-        """Write report.html and its pictures into a folder. Raises LookupError as `figures` does."""
-        return write_report(self.figures(), Path(folder), self.audits, title=title)
+    def report(self, folder: str | Path, *, title: str | None = None) -> ReportFiles:
+        """Write report.html and its charts into a folder. Raises LookupError as `figures` does."""
+        return save_report(self.figures(), Path(folder), self.audits, title=title)

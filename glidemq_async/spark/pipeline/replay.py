@@ -1,7 +1,7 @@
-"""Replay: jobs that failed, chosen in the lake, put into a queue again with the payloads that the queue still keeps.
+"""Replay: select failed jobs in the lake and add them to a queue again, with the payloads that the queue still stores.
 
-The new id says where a job comes from, `replay:<campaign>:<original id>`, and a campaign is one transaction of the
-writer: however often it is run, each job is replayed once.
+A replay is a new job with the id `replay:<campaign>:<original id>`. A campaign is one transaction of the writer, so
+each job is replayed once even if the campaign runs several times.
 """
 
 # pyspark's own annotations are incomplete.
@@ -30,9 +30,9 @@ PREFIX: Final = "replay"
 
 @dataclass(frozen=True)
 class Selection:
-    """Which failed jobs: of one queue, and, where something is given, of these names, error classes and times.
+    """A selection of failed jobs: of one queue, and optionally of some names, error classes and times.
 
-    Instants are those of the failure; `until` itself is left out.
+    A job matches if it failed at or after `since` and before `until`.
     """
 
     queue: str
@@ -49,26 +49,26 @@ class Selection:
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay found and did: `report` is None after a dry run."""
+    """The result of a replay. `report` is None after a dry run."""
 
     campaign: str
     selected: int
     found: int
-    """Those of them whose payload the queue still keeps."""
+    """Number of selected jobs with a stored payload."""
     by_error: dict[str, int]
     report: WriteReport | None
 
     @property
     def missing(self) -> int:
-        """Selected jobs without a payload: removed by the queue's retention, or by hand."""
+        """Number of selected jobs without a payload, because the job was removed."""
         return self.selected - self.found
 
 
 def failed_jobs(jobs: DataFrame, selection: Selection) -> DataFrame:
-    """Return the chosen jobs of silver that are failed now: of each id the last job, none that is itself a replay.
+    """Return the selected jobs of silver whose last life has failed. Replays themselves are never selected.
 
-    Jobs of which a replay, of whatever campaign, has completed are left out. A replay in another queue counts for a job
-    of that queue if it has one of this id, and otherwise for the one here.
+    Jobs with a completed replay, of any campaign, are not selected either. A replay in another queue belongs to the job
+    of that queue with this id if there is one, and otherwise to the job here.
     """
     newest = Window.partitionBy("queue", "job_id").orderBy(F.desc_nulls_last("added"), F.desc("life"))
     last = jobs.withColumn("age", F.row_number().over(newest)).where("age = 1").drop("age")
@@ -86,14 +86,14 @@ def failed_jobs(jobs: DataFrame, selection: Selection) -> DataFrame:
     if selection.until is not None:
         wanted.append(F.unix_millis("finished") < _millis(selection.until))
     chosen = last.where(reduce(lambda a, b: a & b, wanted))
-    mended = _mended(jobs, selection.queue)
+    replayed_ids = _completed_replays(jobs, selection.queue)
     for name in (F.col("job_id"), _digest()):
-        chosen = chosen.join(mended, name == F.col("original"), "left_anti")
+        chosen = chosen.join(replayed_ids, name == F.col("original"), "left_anti")
     return chosen
 
 
-def _mended(jobs: DataFrame, queue: str) -> DataFrame:
-    """The jobs of a queue of which a replay has completed: `original`, their ids or the digests of them."""
+def _completed_replays(jobs: DataFrame, queue: str) -> DataFrame:
+    """Return the ids, or digests of ids, of a queue's jobs with a completed replay, in the column `original`."""
     replayed = F.col("job_id").startswith(f"{PREFIX}:")
     done = jobs.where(replayed & (F.col("state") == "completed")).select(
         "queue", F.regexp_replace("job_id", f"^{PREFIX}:[^:]*:", "").alias("original")
@@ -105,7 +105,7 @@ def _mended(jobs: DataFrame, queue: str) -> DataFrame:
 
 
 def _digest() -> Column:
-    """What stands for an id that would make the id of a replay too long."""
+    """Return the replacement of an id that would make the id of a replay too long."""
     return F.concat(F.lit("sha256:"), F.sha2("job_id", 256))
 
 
@@ -121,17 +121,17 @@ def replay(
     version: int = 1,
     options: Mapping[str, Option] | None = None,
 ) -> Replay:
-    """Put the chosen failed jobs into a queue (their own one, if none is named), each once per campaign.
+    """Add the selected failed jobs to a queue (by default the original one), each once per campaign.
 
-    `payloads` has the columns job_id, name and data: bytes as they are stored, or JSON. A campaign of a `version` that
-    has been committed does nothing any more; a higher one adds what failed since then, and finds what is there already
-    by its id. `options` are those of `enqueue_frame`; a replay is a new job, so the options of the old one are not its
-    own: give `opts` (`{"attempts": 3}`) again. With `dry_run` everything is counted and nothing written.
+    `payloads` has the columns job_id, name and data: stored bytes, or JSON. A committed `version` of a campaign does
+    nothing. A higher version adds later failures; the ids exclude jobs that were replayed before. `options` are the
+    options of `enqueue_frame`. A replay is a new job and does not inherit options, so pass `opts` (`{"attempts": 3}`)
+    again. With `dry_run` the jobs are only counted.
 
-    Raises ValueError for the name of a campaign with a colon, and what `enqueue_frame` raises.
+    Raises ValueError for a campaign name with a colon, and the errors of `enqueue_frame`.
     """
     check_name("campaign", campaign)
-    chosen = failed_jobs(jobs, selection).select("job_id", "error_class", F.col("name").alias("told_name"))
+    chosen = failed_jobs(jobs, selection).select("job_id", "error_class", F.col("name").alias("event_name"))
     kept = payloads.dropDuplicates(["job_id"])
     both = chosen.join(kept, "job_id", "left").cache()
     try:
@@ -150,7 +150,7 @@ def replay(
 
 
 def outcomes(jobs: DataFrame, campaign: str) -> DataFrame:
-    """Return one row per job that the campaign replayed: its queue, its original id, and what came of it."""
+    """Return a row for each job that the campaign replayed: its queue, its original id, and its state."""
     start = f"{PREFIX}:{check_name('campaign', campaign)}:"
     return jobs.where(F.col("job_id").startswith(start)).select(
         "queue",
@@ -170,14 +170,14 @@ def _write(
 ) -> WriteReport:
     start = f"{PREFIX}:{campaign}:"
     made = F.concat(F.lit(start), F.col("job_id"))
-    # What would be too long for an id keeps its place by a digest.
+    # An id that would be too long is replaced by its digest.
     short = F.concat(F.lit(start), _digest())
     frame = rows.select(
         F.when(F.octet_length(made) <= MAX_ID_BYTES, made).otherwise(short).alias("id"),
-        F.coalesce("name", "told_name").alias("name"),
+        F.coalesce("name", "event_name").alias("name"),
         "data",
     )
-    # With the queue: another one's jobs of the same campaign may go into the same target, as a transaction of theirs.
+    # The transaction contains the source queue, because the same campaign may replay several queues into one target.
     transaction = f"{PREFIX}:{campaign}:{selection.queue}"
     given = {"txn_app_id": transaction, "txn_version": version, "id_mode": "column", **options}
     return enqueue_frame(frame, queue or selection.queue, url=url, **given)

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, and its pictures as files of their own."""
+"""The report: one HTML file with embedded charts, and the charts as PNG files."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from glidemq_async.spark.pipeline.figures import Figures
 
 
 @dataclass(frozen=True)
-class Report:
-    """Where a report was written to."""
+class ReportFiles:
+    """The files of a report."""
 
     page: Path
     pictures: tuple[Path, ...]
 
 
 class Card(NamedTuple):
-    """A figure on top of the page."""
+    """A figure at the top of the page."""
 
     label: str
     value: str
@@ -33,15 +33,15 @@ class Card(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A picture of the page."""
+    """A chart of the page with its title and text."""
 
     title: str
     text: str
     image: str
 
 
-def write_report(figures: Figures, folder: Path, audits: Sequence[Audit], *, title: str | None = None) -> Report:
-    """Write report.html and a PNG per picture into the folder, which is made; what was there is replaced."""
+def save_report(figures: Figures, folder: Path, audits: Sequence[Audit], *, title: str | None = None) -> ReportFiles:
+    """Write report.html and a PNG per chart into the folder. Create the folder, and replace existing files."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = charts(figures)
     pictures: list[Path] = []
@@ -51,11 +51,11 @@ def write_report(figures: Figures, folder: Path, audits: Sequence[Audit], *, tit
         pictures.append(path)
     page = folder / "report.html"
     page.write_text(render(figures, drawn, audits, title), encoding="utf-8")
-    return Report(page, tuple(pictures))
+    return ReportFiles(page, tuple(pictures))
 
 
 def render(figures: Figures, drawn: dict[str, bytes], audits: Sequence[Audit], title: str | None = None) -> str:
-    """Return the page."""
+    """Return the page as HTML."""
     environment = Environment(
         loader=PackageLoader("glidemq_async.spark.pipeline"), autoescape=True, undefined=StrictUndefined
     )
@@ -85,23 +85,23 @@ def _cards(figures: Figures) -> list[Card]:
         Card("jobs ended per second", f"{rate:,.1f}"),
         Card("run, p99", duration(total.run.p99)),
         Card("end to end, p99", duration(total.end_to_end.p99)),
-        Card("minutes of SLO alert", _count(alerts), "bad" if alerts else ""),
+        Card("minutes with an SLO alert", _count(alerts), "bad" if alerts else ""),
     ]
 
 
 def _sections(figures: Figures, drawn: dict[str, bytes]) -> list[Section]:
     slo = figures.slo
-    late = f", or that took longer than {duration(slo.latency_ms)}" if slo.latency_ms is not None else ""
+    late = f" or took longer than {duration(slo.latency_ms)}" if slo.latency_ms is not None else ""
     texts = {
-        "throughput": ("Throughput", "Jobs added and ended, and the jobs that had not ended yet."),
+        "throughput": ("Throughput", "Jobs added and ended per second, and the number of open jobs."),
         "latency": (
             "Latency",
-            "Percentiles of the attempts that started (wait) and ended (run) in each stretch of time.",
+            "Percentiles per interval, of the attempts that started (wait) or ended (run) in it.",
         ),
-        "failures": ("Failures by cause", "Attempts and jobs by the class of their error."),
+        "failures": ("Failures by cause", "Failed jobs, retries and stalls, by the class of the error."),
         "burn": (
-            f"Burn of the error budget: {slo.objective:.4g} of jobs are to complete",
-            f"Jobs that failed{late} count against the budget of {_percent(slo.budget, 1)}.",
+            f"Burn rate of the error budget, with an objective of {100 * slo.objective:.4g} %",
+            f"Jobs that failed{late} count against the budget, which is {_percent(slo.budget, 1)} of the ended jobs.",
         ),
     }
     return [Section(*texts[name], base64.b64encode(drawn[name]).decode()) for name in texts]
@@ -110,9 +110,9 @@ def _sections(figures: Figures, drawn: dict[str, bytes]) -> list[Section]:
 def _audit(audits: Sequence[Audit]) -> str:
     rows = sum(each.rows for each in audits)
     if all(each.clean for each in audits):
-        return f"{_count(rows)} events, each exactly once."
+        return f"The report is based on {_count(rows)} events. None is missing or duplicated."
     missing, doubled = _count(sum(each.gap for each in audits)), _count(sum(each.doubled for each in audits))
-    return f"{_count(rows)} events; {missing} are missing between the first and the last, {doubled} are doubled."
+    return f"The report is based on {_count(rows)} events. {missing} events are missing and {doubled} are duplicated."
 
 
 def _percent(part: float, whole: float) -> str:

@@ -1,7 +1,7 @@
-"""Percentiles that add up: counts of values in buckets, from minutes to hours, days and whole queues.
+"""Percentiles of long intervals, computed from histograms that can be summed over minutes, names and keys.
 
-A bucket holds one value below 4,096 ms, so percentiles there are exact; above, the width of a bucket is at most 1/2048
-of its values, and a percentile is told by the largest value of its bucket: too high by less than 0.05 %, never too low.
+Below 4,096 ms each value has its own bucket, so percentiles are exact. Above, the width of a bucket is at most 1/2048
+of its values. A percentile is the largest value of its bucket, so it is too high by less than 0.05 % and never too low.
 """
 
 # pyspark's own annotations are incomplete.
@@ -25,14 +25,15 @@ DAY: Final = 86_400
 
 
 def bucket_of(column: str) -> Column:
-    """Return the bucket of a value, which is called by the smallest value in it."""
+    """Return the bucket of a value, which is the smallest value in it."""
     return F.expr(f"shiftleft(shiftright({column}, {_shift(column)}), {_shift(column)})")
 
 
 def roll_up(histograms: DataFrame, seconds: int, *, by: Sequence[str] = ("queue", "name", "key")) -> DataFrame:
-    """Return exact counts and p50, p95, p99 per stretch of so many seconds (HOUR, DAY …), series and measure.
+    """Return exact counts, p50, p95 and p99 per interval of `seconds` seconds (HOUR, DAY …), measure and series.
 
-    by: what is told apart; () puts everything together. Stretches begin at multiples of their length since 1970, UTC.
+    The columns `by` define a series; with by=() all jobs are one series. Intervals begin at multiples of their length
+    since 1970, UTC.
     """
     series = [*by, "start", "measure"]
     buckets = (
@@ -54,5 +55,5 @@ def roll_up(histograms: DataFrame, seconds: int, *, by: Sequence[str] = ("queue"
 
 
 def _shift(column: str) -> str:
-    """By how many bits a value is too long for an exact bucket, as SQL; a logarithm would not be exact."""
+    """Return the number of bits of a value beyond an exact bucket, as SQL. A logarithm would not be exact."""
     return f"greatest(length(bin({column})) - {BITS}, 0)"

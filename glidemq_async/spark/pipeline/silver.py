@@ -1,9 +1,10 @@
-"""Silver: one row for each attempt, and one for each job, derived from events alone."""
+"""Silver: a table of attempts and a table of jobs, computed from events only."""
 
-# The order of a queue's events is their `seq`, never their time. Each `added` begins a job: an id that is added again
-# after its job was removed is another one, told apart by `life` (0: its `added` was trimmed before it was read, and its
-# name is unknown). Each `active` begins an attempt. `drain` and `clean` tell no event for each job they remove: such
-# jobs stay in the last state that was told.
+# The order of a queue's events is the order of their `seq`, and not of their time: the server's clock may be set back.
+# Each `added` event begins a job. If an id is added again after its job was removed, it is another job, and the column
+# `life` distinguishes the two. Life 0 is a job whose `added` event was trimmed before it was read, so its name is
+# unknown. Each `active` event begins an attempt. `drain` and `clean` write no event per removed job, so such jobs keep
+# the state of their last event.
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -19,15 +20,15 @@ from glidemq_async.spark.pipeline.columns import count_of, elapsed_ms
 from glidemq_async.stored.record import FINAL
 
 JOB: Final = ("queue", "incarnation", "job_id", "life")
-"""The columns that name a job."""
+"""The columns that identify a job."""
 ATTEMPT: Final = (*JOB, "attempt")
-"""The columns that name an attempt."""
+"""The columns that identify an attempt."""
 
 ENDS: Final = (
     *("completed", "failed", "retrying", "delayed", "returned", "limited", "stalled"),
     *("removed", "dropped"),
 )
-"""Events that end an attempt: its outcome is the first of these after its `active`."""
+"""Events that end an attempt. Its outcome is the first of these after its `active` event."""
 
 STATES: Final = {
     "added": "waiting",
@@ -41,42 +42,43 @@ STATES: Final = {
     "failed": "failed",
     "dropped": "dropped",
 }
-"""The state after an event, where the event alone tells it."""
+"""The state after an event, for events that determine it alone."""
 REVOKED: Final = "revoked"
-"""State of a job that a user revoked, and the reason in its `failed` event. It is neither a success nor a failure."""
+"""The state of a revoked job, and the error class in its `failed` event. It counts as neither success nor failure."""
 NOT_OF_JOBS: Final = (
     *("paused", "resumed", "key-paused", "key-resumed", "skipped", "duplicate"),
     *("drained", "cleaned", "written", "obliterated"),
 )
-"""Events that have no id of a job, or that of one that nothing happened to."""
+"""Events without a job id, or with the id of a job that they do not change."""
 
 _COUNTED: Final = {"attempts": "active", "retries": "retrying", "stalls": "stalled"}
-"""Columns of a job by the events that they count."""
+"""Columns of a job that count events."""
 
 
 def attempts(events: DataFrame) -> DataFrame:
-    """Return one row per attempt: when it could start, started and ended, and how it ended.
+    """Return one row per attempt: the instants at which it was ready, started and ended, and its outcome.
 
-    `wait_ms` is from `ready` (added, a delay or a retry over, handed back) to `started`, `run_ms` from there to
-    `finished`; `outcome` is null while it runs; `error_class` is that of a failed, retried or stalled attempt.
+    `wait_ms` is the time from `ready` (added, released, or the end of a delay) to `started`, and `run_ms` the time from
+    there to `finished`. `outcome` is null while the attempt runs. Failed, retried and stalled attempts have an
+    `error_class`.
     """
     ends = _is(*ENDS)
     grouped = (
         _steps(events)
         .groupBy(*ATTEMPT)
         .agg(
-            *_own_columns(),
+            *_job_columns(),
             _first("ts", ends).alias("finished"),
             _first("event", ends).alias("outcome"),
             _first("error_class", ends).alias("error_class"),
             _last("readiness").alias("readiness"),
         )
     )
-    # What the attempt before left behind, or what came before the first one.
-    told = F.lag("readiness.at").over(Window.partitionBy(*JOB).orderBy("attempt"))
+    # The readiness after the previous attempt, or before the first one.
+    ready = F.lag("readiness.at").over(Window.partitionBy(*JOB).orderBy("attempt"))
     stalled = F.col("outcome") == "stalled"
     return (
-        grouped.withColumn("ready", F.when(told > F.col("started"), F.col("started")).otherwise(told))
+        grouped.withColumn("ready", F.when(ready > F.col("started"), F.col("started")).otherwise(ready))
         .where("attempt > 0")
         .withColumn("wait_ms", elapsed_ms("ready", "started"))
         .withColumn("run_ms", elapsed_ms("started", "finished"))
@@ -89,18 +91,18 @@ def attempts(events: DataFrame) -> DataFrame:
 
 
 def jobs(events: DataFrame) -> DataFrame:
-    """Return one row per job: its last state, how many attempts it took, and milliseconds from added to its end.
+    """Return one row per job: its last state, its number of attempts, and the milliseconds from its add to its end.
 
-    A job that was open when its queue was obliterated is `obliterated`, one that a user revoked is `revoked`. `closed`
-    is when it ended or was removed, or its queue was obliterated; null: it is open. `reason` and `error_class` are
-    those of a failed or revoked job; `dead_letter` is the queue that it went to. The state is null when nothing that
-    tells it was read.
+    The state is null if no event determines it. A job that was open when its queue was obliterated is `obliterated`,
+    and a revoked job is `revoked`. `closed` is the instant at which the job ended, was removed or was obliterated; it
+    is null for open jobs. Failed and revoked jobs have `reason` and `error_class`. `dead_letter` is the dead-letter
+    queue of the job.
     """
     grouped = (
         _steps(events)
         .groupBy(*JOB)
         .agg(
-            *_own_columns(),
+            *_job_columns(),
             _last("state").alias("state"),
             _last("ts", _is(*FINAL)).alias("finished"),
             _last("ts", _is("removed", "dropped")).alias("removed"),
@@ -113,7 +115,7 @@ def jobs(events: DataFrame) -> DataFrame:
     state = F.col("state")
     ended, removed, failed = state.isin(*FINAL), state.isin("removed", "dropped"), state == "failed"
     lost = F.col("gone").isNotNull() & ~F.coalesce(ended | removed, F.lit(False))
-    # All of them are computed from the columns as they were before.
+    # `withColumns` computes all of these from the previous columns.
     final = grouped.join(_gone(events), ["queue", "incarnation"]).withColumns(
         {
             "state": F.when(lost, "obliterated").when(failed & was_revoked(), REVOKED).otherwise(state),
@@ -132,12 +134,12 @@ def jobs(events: DataFrame) -> DataFrame:
 
 
 def was_revoked() -> Column:
-    """Return whether a failure is the end of a job that a user revoked."""
+    """Return the condition for failures that are revocations."""
     return F.coalesce(F.col("error_class") == REVOKED, F.lit(False))
 
 
 def _steps(events: DataFrame) -> DataFrame:
-    """The events of jobs, each with its life and attempt, the job's own columns, its state and readiness after it."""
+    """Return the events of jobs with life, attempt and columns of the job, and its state and readiness afterwards."""
     ids = Window.partitionBy("queue", "incarnation", "job_id").orderBy("seq")
     whole = Window.partitionBy(*JOB)
     so_far = whole.orderBy("seq")
@@ -155,29 +157,32 @@ def _steps(events: DataFrame) -> DataFrame:
 
 
 def _state_after() -> Column:
-    """The job's state after an event; null: as before."""
+    """Return the state of the job after an event; null means unchanged."""
     detail = F.col("detail")
-    # The record of a job that has ended may go: how it ended stays true.
+    # Removing the record of an ended job does not change its final state.
     removed = F.when(detail.isin(*FINAL), detail).otherwise("removed")
     retrying = F.when(F.col("delay_ms") > 0, "delayed").otherwise("waiting")
-    state = F.when(_is("retrying"), retrying).when(_is("removed"), removed).when(_put_off(), "delayed")
+    state = F.when(_is("retrying"), retrying).when(_is("removed"), removed).when(_is_delay_changed(), "delayed")
     for event, after in STATES.items():
         state = state.when(_is(event), after)
     return state
 
 
 def _readiness_after() -> Column:
-    """When the job can start, as `at` of a struct: null, a `waiting` will tell. No struct: as before."""
+    """Return a struct whose `at` is the instant at which the job can start, or null until `waiting`.
+
+    No struct: unchanged.
+    """
     after_delay = F.timestamp_millis(F.unix_millis("ts") + F.coalesce(F.col("delay_ms"), F.lit(0)))
     at = F.when(_is("retrying", "limited"), after_delay).when(
         _is("added", "waiting", "returned", "stalled"), F.col("ts")
     )
-    tells = _is("added", "waiting", "returned", "stalled", "retrying", "limited", "delayed") | _put_off()
-    return F.when(tells, F.struct(at.alias("at")))
+    determines = _is("added", "waiting", "returned", "stalled", "retrying", "limited", "delayed") | _is_delay_changed()
+    return F.when(determines, F.struct(at.alias("at")))
 
 
-def _put_off() -> Column:
-    """Whether a job was given another time to wait for."""
+def _is_delay_changed() -> Column:
+    """Return the condition for events that change the delay of a job."""
     return F.coalesce(_is("changed") & F.col("detail").startswith("delay "), F.lit(False))
 
 
@@ -185,26 +190,26 @@ def _is(*kinds: str) -> Column:
     return F.col("event").isin(*kinds)
 
 
-def _own_columns() -> list[Column]:
-    """What job and attempt tell of the job, and when it first started."""
+def _job_columns() -> list[Column]:
+    """Return the columns of the job in both tables, and its first start."""
     own = [F.max(f"job_{name}").alias(name) for name in ("name", "key", "added")]
     return [*own, F.min(F.when(_is("active"), F.col("ts"))).alias("started")]
 
 
 def _first(column: str, where: Column) -> Column:
-    """The column's value at the first event that is so."""
+    """Return the value of a column at the first event that satisfies a condition."""
     return F.min_by(column, F.when(where, F.col("seq")))
 
 
 def _last(column: str, where: Column | None = None) -> Column:
-    """The column's value at the last event that is so, or that has one."""
+    """Return the value of a column at the last event that satisfies a condition, or at the last one with a value."""
     return F.max_by(column, F.when(F.col(column).isNotNull() if where is None else where, F.col("seq")))
 
 
 def _gone(events: DataFrame) -> DataFrame:
-    """Each incarnation and its last instant, `gone`, if another one of the same name followed or it told its end."""
-    told = F.max(_is("obliterated").cast("int")) == 1
-    seen = events.groupBy("queue", "incarnation").agg(F.max("ts").alias("last"), told.alias("told"))
-    # The numbers of two incarnations have no order, so that time must do.
+    """Return each incarnation with the instant `gone` of its last event if it was obliterated, else null."""
+    reported = F.max(_is("obliterated").cast("int")) == 1
+    seen = events.groupBy("queue", "incarnation").agg(F.max("ts").alias("last"), reported.alias("reported"))
+    # Numbers of different incarnations have no order, so the time decides.
     followed = F.row_number().over(Window.partitionBy("queue").orderBy(F.desc("last"))) > 1
-    return seen.select("queue", "incarnation", F.when(followed | F.col("told"), F.col("last")).alias("gone"))
+    return seen.select("queue", "incarnation", F.when(followed | F.col("reported"), F.col("last")).alias("gone"))

@@ -1,8 +1,8 @@
-"""Service level objectives: how fast an error budget burns, on pairs of windows.
+"""Service level objectives: burn rates of an error budget on pairs of windows.
 
-The budget is 1 - objective of the jobs that end. A burn rate of 1 uses it up just in time; at 14.4 two per cent of a
-month's budget are gone in an hour. An alert needs a long window, so that it means something, and a short one, so that
-it ends soon after the cause has.
+The budget is the share `1 - objective` of the ended jobs. With a burn rate of 1 the budget is used exactly; with 14.4
+an hour uses two percent of a month's budget. An alert needs a long window, so that short peaks do not trigger it, and a
+short one, so that it ends soon after its cause.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAIRS: Final = (Pair("fast", 5, 60, 14.4), Pair("slow", 30, 360, 6.0))
 
 
 class Count(NamedTuple):
-    """Jobs that ended in a minute, and those of them that count against the budget."""
+    """Number of jobs that ended in a minute, and number of bad ones among them."""
 
     total: int
     bad: int
@@ -37,8 +37,8 @@ class Count(NamedTuple):
 class Slo:
     """An objective for the jobs of a queue.
 
-    A job is bad when it failed, or, with `latency_ms`, when it took longer than that from added to its end.
-    Raises ValueError unless 0 < objective < 1 and latency_ms > 0.
+    A job is bad if it failed or if the time from its add to its end exceeds `latency_ms`. Raises ValueError unless
+    0 < objective < 1 and latency_ms > 0.
     """
 
     name: str = "jobs"
@@ -47,7 +47,7 @@ class Slo:
 
     def __post_init__(self) -> None:
         if not 0 < self.objective < 1:
-            raise ValueError(f"objective must lie between 0 and 1, got {self.objective!r}; 0.99 is 99 %")
+            raise ValueError(f"objective must be between 0 and 1, got {self.objective!r}; for 99 % use 0.99")
         if self.latency_ms is not None and self.latency_ms <= 0:
             raise ValueError(f"latency_ms must be above 0, got {self.latency_ms!r}")
 
@@ -57,13 +57,13 @@ class Slo:
         return 1 - self.objective
 
     def burn(self, counts: Mapping[int, Count], minute: int, length: int) -> float:
-        """Return the burn rate of the window of so many minutes that ends with this one; 0 where no job ended."""
+        """Return the burn rate of the `length` minutes that end with `minute`, or 0 if no job ended in them."""
         seen = [counts[each] for each in range(minute - length + 1, minute + 1) if each in counts]
         total = sum(count.total for count in seen)
         return sum(count.bad for count in seen) / total / self.budget if total else 0.0
 
     def alerts(self, counts: Mapping[int, Count], minute: int) -> list[Pair]:
-        """Return the pairs whose windows both burn faster than they may."""
+        """Return the pairs whose windows both exceed the burn rate of an alert."""
 
         def burns(pair: Pair) -> bool:
             return all(self.burn(counts, minute, length) > pair.factor for length in (pair.short, pair.long))

@@ -87,7 +87,7 @@ class MicroBatchWriter:
         if written:
             self._end("aborted", written)
         elif label := label_of(self._options.checkpoint, batchId):
-            # No task has ended, so there is no message with the write's id, and Spark passes no query id here. The
+            # No task has ended, so no message contains the write's id, and Spark passes no query id here. The
             # label derives from the checkpoint and the batch number, which this process knows.
             self._run(lambda connection: abort_labelled(connection, self._options, label))
 

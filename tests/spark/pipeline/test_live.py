@@ -63,30 +63,30 @@ def test_windows_are_told_as_they_change(spark: SparkSession, tmp_path: Path) ->
 
 def test_a_budget_survives_and_repeats_nothing(tmp_path: Path) -> None:
     budget, path = Budget(), tmp_path / "live" / "x.json"
-    assert budget.learn(SLO, "work", 1, Count(10, 0)) == []
-    assert [alert.pair for alert in budget.learn(SLO, "work", 2, Count(100, 100))] == ["slow"]
+    assert budget.update(SLO, "work", 1, Count(10, 0)) == []
+    assert [alert.pair for alert in budget.update(SLO, "work", 2, Count(100, 100))] == ["slow"]
     budget.save(path)
     again = Budget.load(path)
     assert again == budget
     # The same minute again, more of it, and one that comes late: nothing begins.
-    assert again.learn(SLO, "work", 2, Count(100, 100)) == []
-    assert again.learn(SLO, "work", 2, Count(110, 110)) == []
-    assert again.learn(SLO, "work", 1, Count(10, 10)) == []
+    assert again.update(SLO, "work", 2, Count(100, 100)) == []
+    assert again.update(SLO, "work", 2, Count(110, 110)) == []
+    assert again.update(SLO, "work", 1, Count(10, 10)) == []
     # It ends, and begins anew.
-    assert again.learn(SLO, "work", 40, Count(10_000, 0)) == []
-    assert [alert.minute.minute for alert in again.learn(SLO, "work", 100, Count(90_000, 90_000))] == [40]
+    assert again.update(SLO, "work", 40, Count(10_000, 0)) == []
+    assert [alert.minute.minute for alert in again.update(SLO, "work", 100, Count(90_000, 90_000))] == [40]
     assert Budget.load(tmp_path / "none.json") == Budget()
 
 
 def test_an_outage_that_follows_a_silence_is_another_one() -> None:
     budget, failing = Budget(), Count(100, 100)
-    assert [alert.minute.minute for alert in budget.learn(SLO, "work", 1, failing)] == [1]
+    assert [alert.minute.minute for alert in budget.update(SLO, "work", 1, failing)] == [1]
     # Three minutes without a job are no end of it, half an hour is: nothing burnt meanwhile.
-    assert budget.learn(SLO, "work", 5, failing) == []
-    assert [alert.minute.minute for alert in budget.learn(SLO, "work", 50, failing)] == [50]
+    assert budget.update(SLO, "work", 5, failing) == []
+    assert [alert.minute.minute for alert in budget.update(SLO, "work", 50, failing)] == [50]
 
 
 def test_an_objective_of_latency_is_left_to_the_reports(spark: SparkSession, tmp_path: Path) -> None:
     events = spark.readStream.schema(EVENT_SCHEMA).parquet(tmp_path.as_uri())
-    with pytest.raises(ValueError, match="leave it to the reports"):
+    with pytest.raises(ValueError, match="use reports for latencies"):
         watch(events, Lake(tmp_path), Slo(latency_ms=5), lambda _alert: None)

@@ -102,14 +102,15 @@ async def flush(place: Place) -> None:
 
 
 async def fill(place: Place, name: str, *entries: tuple[int, int]) -> list[tuple[int, int | None]]:
-    """Open a queue with these entries, (number of the first event, how many); returns what losses are noted."""
+    """Add entries of (number of the first event, number of events) to a queue, and return its recorded losses."""
     async with Queue[Any, Any](name, place.url) as queue:
         for at, (seq, n) in enumerate(entries):
             text = SEP.join(["active", *(str(seq + i) for i in range(n))])
             key = f"glide:{{{name}}}:events"
             await place.ask("XADD", key, f"1-{at + 1}", "seq", seq, "n", n, "t", 1, "e", text)
         rows = await Functions(queue.storage, f"glide:{{{name}}}").list_losses()
-    return [(row.first, row.stop) for row in rows]
+    # Losses of one millisecond have no defined order.
+    return sorted((row.first, row.stop) for row in rows)
 
 
 def read(url: str, name: str, first: int, upto: int, last: str, **more: str) -> list[list[str]]:

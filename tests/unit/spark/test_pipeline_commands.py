@@ -71,7 +71,7 @@ def test_what_was_typed_wrongly_is_exit_code_2(words: list[str]) -> None:
 def test_an_objective_that_makes_no_sense_is_a_usage_error(tmp_path: Path) -> None:
     error = refused("report", "--lake", str(tmp_path), "--objective", "99")
     assert error.code == USAGE
-    assert "0.99 is 99 %" in str(error)
+    assert "for 99 % use 0.99" in str(error)
 
 
 @pytest.mark.usefixtures("builder")
@@ -111,7 +111,7 @@ def test_a_lake_that_is_not_there_is_exit_code_4_before_spark_starts(
     lake = tmp_path / "lake"
     error = refused(*words, "--lake", str(lake))
     assert error.code == NOT_FOUND
-    assert f"{lake} is no lake yet: run `glidemq pipeline run`" in str(error)
+    assert f"{lake} has no tables yet; run `glidemq pipeline run`" in str(error)
     builder.getOrCreate.assert_not_called()
     assert not lake.exists()
 
