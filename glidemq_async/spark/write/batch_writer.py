@@ -35,7 +35,7 @@ class BatchWriter(DataSourceArrowWriter):
         # hold none during the write.
         #
         # The write is opened here, in the planner, and not by the first task: each plan gets a new token, and opening
-        # with it fences the tasks of earlier runs of the same write before a task of this one starts. It is not
+        # with it fences the tasks of earlier runs of the same write before a task of this one starts. The call is not
         # retried, so that a wrong address is reported early.
         with closing(Connection(options.url)) as connection:
             opening = open_write(connection, options, write_id_of(options), uuid.uuid4().hex)
