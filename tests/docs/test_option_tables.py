@@ -37,7 +37,7 @@ def test_every_option_is_described_in_the_class() -> None:
 
 
 def test_the_columns_of_a_spark_write_are_those_of_the_code() -> None:
-    rows = table("spark.md", "| Column | Type | Meaning |")
+    rows = table("spark-write.md", "| Column | Type | Meaning |")
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
     assert named == {"id", "name", "data", "queue", "opts"} | {
         name for name, option in JOB_OPTIONS.items() if option.column

@@ -29,7 +29,7 @@ from tests.support.servers import Server, standalone
 LANGUAGES = {"", "python", "sh", "text", "toml", "yaml"}
 FRAGMENTS_AT_MOST = 2
 """Beside those of the pages about Spark."""
-SPARK = {"spark", "pipeline"}
+SPARK = {"spark", "spark-write", "spark-read", "spark-driver", "pipeline"}
 OWN_TEST = {"project-layout": "test_project_layout.py"}
 ALL = [block for page in PAGES for block in blocks(page)]
 PYTHON = [block for block in ALL if block.language == "python"]

@@ -9,6 +9,7 @@ import pytest
 from tests.support import idioms
 
 CODE = (
+    "benchmarks/spark",
     "executors",
     "examples",
     "functions",
@@ -20,11 +21,13 @@ CODE = (
     "glidemq_async/payloads",
     "glidemq_async/queues",
     "glidemq_async/schedules",
+    "glidemq_async/spark",
     "glidemq_async/stored",
     "glidemq_async/tasks",
     "glidemq_async/telemetry",
     "glidemq_async/testing",
     "glidemq_async/worker",
+    "pyspark_glidemq",
     "tests/conformance",
     "tests/crash",
     "tests/model",

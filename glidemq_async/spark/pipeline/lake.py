@@ -1,9 +1,8 @@
 """The lake: the folder of the tables, which driver and tasks see under one path, and its current version.
 
-- `bronze/events/dt=…`: the events, appended by a stream with its state in `checkpoints/bronze`
-- `tables/<version>/…`: silver and gold, which each refresh computes again
-- `CURRENT`: a JSON file with the current version
-- `live/`: the state of the live windows
+A stream appends to `bronze/events/dt=…`, and its state is in `checkpoints/bronze`. `tables/<version>/…` contain silver
+and gold, which each refresh computes again. The JSON file `CURRENT` names the current version. `live/` contains the
+state of the live windows.
 """
 
 # pyspark's own annotations are incomplete.

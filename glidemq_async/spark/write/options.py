@@ -57,7 +57,7 @@ NAMES: Final = (
     "serializer",
     "payloadLimit",
 )
-"""All options, spelled as in docs/spark.md."""
+"""All options, spelled as in docs/spark-write.md."""
 # Options that Spark itself adds.
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -67,7 +67,7 @@ _MOST_TTL: Final = 90 * 86400
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of one write. Durations are seconds. docs/spark.md explains each option."""
+    """The options of one write. Durations are seconds. docs/spark-write.md explains each option."""
 
     url: str = field(repr=False)
     queues: tuple[str, ...]
