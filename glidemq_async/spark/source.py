@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class GlideMQDataSource(DataSource):
-    """Spark data source for jobs, events and queues. docs/spark-write.md and docs/spark-read.md describe the options."""
+    """Spark data source for jobs, events and queues.
+
+    docs/spark-write.md and docs/spark-read.md describe the options.
+    """
 
     @classmethod
     def name(cls) -> str:

@@ -1,1 +1,1 @@
-"""Tests of the Spark side; they need Java, and run apart from the others (`make test` does both)."""
+"""Tests of the Spark integration. They need Java and run separately from the other tests (`make test` runs both)."""

@@ -1,7 +1,7 @@
-"""Two streaming queries over the events of a queue: into a lake of files, and row by row into another queue.
+"""Two streaming queries over the events of a queue: into a lake of files, and as jobs into another queue.
 
-`python -m tests.spark.chain live|rest|bulk <url> <folder>` is a driver of its own: for both queries until it is killed,
-for both to the end of what there is, or for a write of a whole frame into that other queue.
+`python -m tests.spark.chain live|rest|bulk <url> <folder>` is a driver program. "live" runs both queries until it is
+killed, "rest" runs them to the end of the stored events, and "bulk" writes a frame into the second queue.
 """
 
 # pyspark's own annotations are incomplete.
@@ -28,7 +28,7 @@ SOURCE, SINK = "source", "sink"
 
 
 def add(url: str, first: int, upto: int) -> None:
-    """Add jobs j<first>, … to the source: as many events, in entries of ten."""
+    """Add jobs j<first>, … to the source, which writes one event each, in entries of ten."""
 
     async def add_all() -> None:
         async with Queue[Any, Any](SOURCE, url) as queue:
@@ -40,7 +40,7 @@ def add(url: str, first: int, upto: int) -> None:
 
 
 def start(spark: SparkSession, url: str, folder: Path, to: str, *, rest: bool = False) -> StreamingQuery:
-    """Start the query to the "lake" or to the "sink", which is slow: most of its time there is a write half done."""
+    """Start the query to the "lake" or to the slow "sink", in which a write is unfinished most of the time."""
     read = spark.readStream.format("glidemq").options(url=url, subscribe=SOURCE, startingOffsets="earliest")
     events = read.option("maxOffsetsPerTrigger", "40").load().where("event = 'added'")
     if to == "lake":
@@ -53,14 +53,14 @@ def start(spark: SparkSession, url: str, folder: Path, to: str, *, rest: bool = 
 
 
 def finish(spark: SparkSession, url: str, folder: Path) -> None:
-    """Run both queries to the end of what there is."""
+    """Run both queries to the end of the stored events."""
     for to in ("lake", "sink"):
         query = start(spark, url, folder, to, rest=True)
         assert query.awaitTermination(120)
 
 
 def writes(url: str) -> list[Record]:
-    """What the sink's ledgers say of its micro-batches."""
+    """Return the stored writes of the sink, one per micro-batch."""
 
     async def ledgers(connection: Connection) -> list[Record]:
         functions = connection.functions(QueueKeys("glide", SINK))
@@ -71,18 +71,18 @@ def writes(url: str) -> list[Record]:
 
 
 def inserted(url: str) -> int:
-    """How many rows the sink has."""
+    """Return the number of jobs in the sink."""
     return sum(int(one[b"inserted"]) for one in writes(url))
 
 
 def half_done(url: str, beyond: int) -> bool:
-    """Whether the sink has more than so many rows, and of an open micro-batch some."""
+    """Return True if the sink has more than this many jobs, and some of an open micro-batch."""
     has_some = any(one[b"state"] == b"open" and int(one[b"inserted"]) > 0 for one in writes(url))
     return has_some and inserted(url) > beyond
 
 
 def check(spark: SparkSession, url: str, folder: Path, events: int) -> None:
-    """Each event is in the lake once and one job of the sink, and the ledgers say so."""
+    """Assert that each event is in the lake once and is one job of the sink, and that the counts agree."""
     lake = spark.read.parquet(str(folder / "lake")).select("seq", "job_id").collect()
     assert sorted((row["seq"], row["job_id"]) for row in lake) == [(n, f"j{n}") for n in range(events)]
 
@@ -99,13 +99,13 @@ def check(spark: SparkSession, url: str, folder: Path, events: int) -> None:
 
 
 def write_all(spark: SparkSession, url: str, rows: int, rate: int | None) -> WriteReport:
-    """Write so many rows to the sink, as the write "bulk"."""
+    """Write `rows` rows to the sink, as the write "bulk"."""
     frame = spark.range(0, rows, 1, 2).selectExpr("concat('j', id) AS id", "'n' AS name", "'1' AS data")
     return enqueue_frame(frame, SINK, url=url, batch_size=10, max_rows_per_second=rate, write_id="bulk")
 
 
 def main(mode: str, url: str, folder: Path) -> None:
-    """Do what the program is told to."""
+    """Run the program that the arguments select."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.Builder()

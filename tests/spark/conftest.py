@@ -18,7 +18,7 @@ from tests.support.stores import Place, Places
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The rest of the library works, and is tested, where these are not installed.
+# The rest of the library is tested without these packages too.
 collect_ignore_glob = [] if find_spec("pyspark") and find_spec("pyarrow") else ["*"]
 
 
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            # Far beyond what any takes: one that is cut off within a call of the JVM breaks all that follow.
+            # Much longer than any test: a test that is interrupted in a call of the JVM breaks all later ones.
             item.add_marker(pytest.mark.timeout(900 if item.get_closest_marker("slow") else 600))
 
 
@@ -48,7 +48,7 @@ def spark() -> Iterator[SparkSession]:
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
-            # Compiling well costs more than a minute of small queries gets back.
+            # The optimizing compiler costs more time than small queries save.
             .config("spark.driver.extraJavaOptions", "-Xss4m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
             .config("spark.sql.adaptive.enabled", "false")
             .config("spark.local.dir", folder)
@@ -63,5 +63,5 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def place(spark: SparkSession, places: Places) -> Place:
-    """A server of the test's own that other processes can reach."""
+    """A separate server that other processes can reach."""
     return places.get("unix")

@@ -1,4 +1,4 @@
-"""How Spark comes to know the format, and what is said where its tasks could not."""
+"""Registration of the format, and the error if Spark's tasks cannot import the package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORDS = r"cannot import glidemq_async.*PYSPARK_PYTHON.*activate"
 
 @pytest.fixture
 def bare(tmp_path: Path) -> str:
-    """An interpreter without any package, as `python3` is where the environment was not activated."""
+    """Return an interpreter without packages, like `python3` without an activated environment."""
     program = tmp_path / "python3"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     program.chmod(0o755)
@@ -42,7 +42,7 @@ def test_a_python_of_the_tasks_without_the_package_is_named(
         enqueue_frame(spark.range(1), "orders", url="redis://nowhere.invalid")
 
 
-def test_python3_of_the_path_is_looked_for(spark: SparkSession, bare: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python3_of_the_path_is_checked(spark: SparkSession, bare: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
     monkeypatch.setenv("PATH", str(Path(bare).parent), prepend=":")
     with pytest.raises(ImportError, match=bare):
@@ -55,7 +55,7 @@ def session(python: str, master: str = "local[2]", **settings: str) -> Any:
     return cast("Any", SimpleNamespace(_jsparkSession=object(), sparkContext=context))
 
 
-def test_where_the_driver_cannot_know_nothing_is_said(bare: str) -> None:
+def test_nothing_is_checked_where_the_driver_cannot_know(bare: str) -> None:
     with pytest.raises(ImportError):
         check_interpreter(session(bare))
     for master in ("spark://host:7077", "local-cluster[1,1,1024]", "yarn"):

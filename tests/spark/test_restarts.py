@@ -1,4 +1,4 @@
-"""The server, or the driver with its JVM, is killed in the middle of writes and queries: nothing is lost or doubled."""
+"""Kill the server, or the driver with its JVM, during writes and queries. No job is lost or added twice."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -33,7 +33,7 @@ ROWS = 1500
 
 @pytest.fixture
 def server(spark: SparkSession) -> Iterator[Server]:
-    """A server of the test's own, which forgets nothing that it has answered."""
+    """A separate server that syncs each write to disk."""
     register(spark)
     with tempfile.TemporaryDirectory(prefix="gmq-") as folder:
         made = Server(Path(folder), ["--appendonly", "yes", "--appendfsync", "always"])
@@ -43,15 +43,15 @@ def server(spark: SparkSession) -> Iterator[Server]:
 
 
 def killed_and_back(server: Server, down: float = 0) -> None:
-    """Kill the server and start it again after so many seconds, on its port and with its data."""
+    """Kill the server and start it again after `seconds` seconds, on the same port with the same data."""
     server.kill()
     time.sleep(down)
     asyncio.run(server.start())
 
 
-def test_a_batch_write_goes_on_when_the_server_is_killed(spark: SparkSession, server: Server) -> None:
+def test_a_batch_write_continues_after_the_server_was_killed(spark: SparkSession, server: Server) -> None:
     queue = Written(Place("own", server.url, (endpoint_of(server),)), "orders")
-    # So many that some are left to be written when the server is killed, however late this is noticed.
+    # Enough rows that some are unwritten when the server is killed, even if the test reacts late.
     frame = spark.range(0, ROWS, 1, 2).selectExpr("concat('j', id) AS id", "'n' AS name", "'1' AS data")
     reports: list[WriteReport] = []
 
@@ -82,7 +82,7 @@ def test_a_batch_write_goes_on_when_the_server_is_killed(spark: SparkSession, se
 
 
 @pytest.mark.slow
-def test_queries_go_on_from_their_checkpoints_when_the_server_is_killed(
+def test_queries_continue_from_their_checkpoints_after_the_server_was_killed(
     spark: SparkSession, server: Server, tmp_path: Path
 ) -> None:
     url = server.url
@@ -105,13 +105,13 @@ def test_queries_go_on_from_their_checkpoints_when_the_server_is_killed(
 
 
 class Driver:
-    """A program of chain.py in a session of its own, so that its JVM and its Python processes can go with it."""
+    """A program of chain.py in a separate process group, which is killed with its JVM and its Python processes."""
 
     def __init__(self, mode: str, url: str, folder: Path) -> None:
         self._process = subprocess.Popen(program(mode, url, folder), cwd=ROOT, start_new_session=True)
 
     def kill_when(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for the condition, or for the test to be over, and end it all at once."""
+        """Wait for the condition, or for the end of the test, and kill all processes of the program."""
 
         def holds() -> bool:
             assert self._process.poll() is None, "the program ended by itself"
@@ -129,7 +129,7 @@ def program(mode: str, url: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_queries_go_on_from_their_checkpoints_when_the_driver_is_killed(
+def test_queries_continue_from_their_checkpoints_after_the_driver_was_killed(
     spark: SparkSession, server: Server, tmp_path: Path
 ) -> None:
     url = server.url

@@ -1,4 +1,4 @@
-"""What only newer versions of Spark can do."""
+"""Marks for tests that need newer versions of Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glidemq_async.spark.requirements import spark_version
 
 
 def needs(version: tuple[int, int]) -> pytest.MarkDecorator:
-    """Skip a test where Spark is older."""
+    """Skip a test with older versions of Spark."""
     wanted, found = (".".join(map(str, one)) for one in (version, spark_version()))
     return pytest.mark.skipif(spark_version() < version, reason=f"this needs Spark {wanted}, found {found}")
 

@@ -1,4 +1,4 @@
-"""Waiting for what a write does, in its tasks and beside it."""
+"""Helpers that wait for the effects of a write, in its tasks and in the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE = 60
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
-    """Wait for what other processes do and do not announce."""
+    """Poll until a condition that other processes change is true."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"it did not happen: {what}"
@@ -20,7 +20,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -
 
 
 def arrived(url: str, job_id: str) -> None:
-    """Wait until a job is there; for tasks."""
+    """Wait until a job exists. Tasks call this."""
     connection = connection_to(url)
     functions = connection.functions(QueueKeys("glide", "orders"))
     until(lambda: bool(connection.run(functions.get_records([job_id]))[0]), f"{job_id} was added")

@@ -1,1 +1,1 @@
-"""Tests of Spark work as jobs, and of what the driver adds to queues."""
+"""Tests of Spark work as jobs, and of jobs that the driver adds."""

@@ -1,4 +1,4 @@
-"""The first query of a JVM takes seconds, which no test is to wait for."""
+"""Warm-up: the first query of a JVM takes seconds, which would break the time limits of tests."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false

@@ -1,4 +1,4 @@
-"""A program whose JVM is killed in the middle of a job; it prints what becomes of the worker and of the job."""
+"""A program whose JVM is killed during a job. It prints the end of the worker and the state of the job."""
 
 # py4j has no annotations, those of pyspark are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -20,7 +20,7 @@ from glidemq_async.spark import SparkExecutor
 
 
 def work(spark: SparkSession, job: Job[Any, Any]) -> None:
-    """Kill the JVM, then ask it for something."""
+    """Kill the JVM, then call it."""
     gateway: Any = spark.sparkContext._gateway
     os.kill(gateway.proc.pid, signal.SIGKILL)
     gateway.proc.wait()
@@ -28,7 +28,7 @@ def work(spark: SparkSession, job: Job[Any, Any]) -> None:
 
 
 async def main(spark: SparkSession) -> None:
-    """Run one job, of two attempts, with a worker that cannot do the second."""
+    """Run a job with two attempts in a worker that cannot run the second one."""
     async with Queue[Any, Any]("q", "memory://") as queue:
         job = await queue.add("n", attempts=2)
         worker = Worker("q", partial(work, spark), queue.storage, executor=SparkExecutor(spark), handle_signals=False)

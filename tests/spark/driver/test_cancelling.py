@@ -1,4 +1,4 @@
-"""Stopping a job stops its work in Spark: wherever it is, and whatever its function makes of it."""
+"""Stopping a job stops its Spark work, in each phase and whatever the function does."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -23,7 +23,7 @@ def long(spark: SparkSession, job: AnyJob) -> None:
     sleeping(spark).collect()
 
 
-async def test_a_revoked_action_ends_at_once(queue: AnyQueue, spark: SparkSession) -> None:
+async def test_a_revoked_action_ends_immediately(queue: AnyQueue, spark: SparkSession) -> None:
     free = threading.Event()
 
     def work(spark: SparkSession, job: AnyJob) -> None:
@@ -36,7 +36,7 @@ async def test_a_revoked_action_ends_at_once(queue: AnyQueue, spark: SparkSessio
         job = await queue.add("n", attempts=3)
         await submitted(spark)
         await job.revoke()
-        # It would sleep for a minute; how long it takes the benchmark measures.
+        # Without a cancellation the action sleeps for a minute. The benchmark measures the exact time.
         assert await asyncio.to_thread(free.wait, 40)
         job = await ended(job)
     assert (job.state, job.failed_reason, job.fence) == ("failed", "revoked", 1)
@@ -72,9 +72,7 @@ async def test_a_shuffle_is_cancelled(queue: AnyQueue, spark: SparkSession) -> N
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
-async def test_a_function_of_several_actions_that_swallows_errors_is_stopped_in_each(
-    queue: AnyQueue, spark: SparkSession
-) -> None:
+async def test_each_action_of_a_function_that_ignores_errors_is_cancelled(queue: AnyQueue, spark: SparkSession) -> None:
     errors: list[str] = []
 
     def work(spark: SparkSession, job: AnyJob) -> str:
@@ -100,7 +98,7 @@ async def test_a_timeout_cancels_the_action(queue: AnyQueue, spark: SparkSession
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
-async def test_a_worker_that_stops_cancels_and_hands_back(queue: AnyQueue, spark: SparkSession) -> None:
+async def test_a_worker_that_stops_cancels_and_releases(queue: AnyQueue, spark: SparkSession) -> None:
     async with spark_worker(queue, long, spark, shutdown_timeout=0.1):
         job = await queue.add("n")
         await submitted(spark)
@@ -135,7 +133,7 @@ async def test_only_the_work_of_the_stopped_job_is_cancelled(queue: AnyQueue, sp
 async def test_the_slot_is_kept_until_the_python_of_the_executors_is_gone(
     queue: AnyQueue, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Spark lets a Python worker go on for two seconds after its task was cancelled."""
+    """Spark gives a Python worker two seconds after the cancellation of its task."""
     folder = str(tmp_path)
 
     def written() -> list[float]:

@@ -1,4 +1,4 @@
-"""The driver's side over Spark Connect: the session of a server, here of one in the tests' own JVM."""
+"""The driver side over Spark Connect, with a server in the JVM of the tests."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.only_on("unix")
 
 @pytest.fixture(scope="module")
 def address(spark: SparkSession) -> Iterator[str]:
-    """Where a server of Spark Connect listens, which works in the JVM of the tests."""
+    """Return the address of a Spark Connect server in the JVM of the tests."""
     context: Any = spark.sparkContext
     context._jsc.sc().conf().set("spark.connect.grpc.binding.port", "0")
     context._jsc.sc().conf().set("spark.connect.grpc.binding.address", "127.0.0.1")
@@ -100,7 +100,7 @@ async def test_a_function_gets_the_session_and_its_work_can_be_stopped(
 
 
 @pytest.mark.slow
-async def test_progress_is_what_the_server_says(queue: AnyQueue, remote: Any) -> None:
+async def test_progress_follows_the_messages_of_the_server(queue: AnyQueue, remote: Any) -> None:
     def work(session: Any, job: AnyJob) -> int:
         return len(sleeping(session, tasks=12, ms=700).collect())
 
@@ -111,7 +111,7 @@ async def test_progress_is_what_the_server_says(queue: AnyQueue, remote: Any) ->
     assert 0 < progress["done"] <= progress["known"] == 12
 
 
-async def test_errors_count_as_they_do_on_classic(queue: AnyQueue, remote: Any) -> None:
+async def test_errors_have_the_same_outcomes_as_on_classic(queue: AnyQueue, remote: Any) -> None:
     def work(session: Any, job: AnyJob) -> None:
         session.sql(job.data).collect()
 
@@ -125,9 +125,7 @@ async def test_errors_count_as_they_do_on_classic(queue: AnyQueue, remote: Any) 
 
 
 @pytest.mark.slow
-async def test_work_that_is_interrupted_by_others_is_not_tried_again(
-    queue: AnyQueue, spark: SparkSession, remote: Any
-) -> None:
+async def test_work_that_a_user_interrupts_is_not_retried(queue: AnyQueue, spark: SparkSession, remote: Any) -> None:
     tags: list[str] = []
     begun = threading.Event()
 
@@ -145,7 +143,7 @@ async def test_work_that_is_interrupted_by_others_is_not_tried_again(
     assert (job.failure_cause, job.fence) == ("unrecoverable", 1)
 
 
-async def test_a_session_that_was_stopped_starts_no_worker(queue: AnyQueue, address: str) -> None:
+async def test_a_stopped_session_refuses_a_worker(queue: AnyQueue, address: str) -> None:
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
     other: Any = await asyncio.to_thread(lambda: RemoteSession.builder.remote(address).create())
@@ -155,7 +153,7 @@ async def test_a_session_that_was_stopped_starts_no_worker(queue: AnyQueue, addr
 
 
 @pytest.mark.slow
-async def test_the_batches_of_a_remote_query_make_jobs(
+async def test_the_batches_of_a_remote_query_add_jobs(
     queue: AnyQueue, place: Place, remote: Any, tmp_path: Path
 ) -> None:
     def build(frame: DataFrame, batch_id: int) -> list[tuple[str, Any]]:
@@ -168,14 +166,14 @@ async def test_the_batches_of_a_remote_query_make_jobs(
     assert await jobs_of(queue) == {f"orders:{n}": {"batch": n, "rows": 1} for n in range(2)}
 
 
-async def test_what_cannot_go_to_the_server_says_what_to_do(
+async def test_a_function_that_cannot_be_pickled_names_the_remedy(
     queue: AnyQueue, place: Place, remote: Any, tmp_path: Path
 ) -> None:
     files = Files(remote, tmp_path)
     files.add(1)
     with pytest.raises(PySparkPicklingError) as refused:
         await asyncio.to_thread(files.run, foreach_batch(queue, lambda frame, batch_id: [("n", 1)]))
-    # Spark has a text of its own for it; ours stands above it in the traceback.
+    # Spark raises another error, with ours above it in the traceback.
     assert "pass the queue's name and url=" in "".join(traceback.format_exception(refused.value))
     nameless = foreach_batch(queue.name, lambda frame, batch_id: [("n", 1)], url=place.url)
     with pytest.raises(Exception, match="pass key= to foreach_batch"):
@@ -202,7 +200,7 @@ async def test_events_reach_the_clients_process_and_a_query_is_a_job(
     assert listener.stats.failed == 0
 
 
-async def test_a_process_of_its_own_opens_a_session_of_its_own(queue: AnyQueue, address: str) -> None:
+async def test_a_child_process_opens_its_own_session(queue: AnyQueue, address: str) -> None:
     options: Any = {"executor": SubprocessExecutor(1), "handle_signals": False, "poll_interval": 60}
     async with Worker(queue.name, count_remotely, queue.storage, **options):
         assert await (await queue.add("n", address)).result(60) == 5

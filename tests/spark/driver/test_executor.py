@@ -1,4 +1,4 @@
-"""The Spark executor on a session of its own process: what a function finds in its thread, and how its errors count."""
+"""The Spark executor with a Classic session: the thread of a run, its progress, and the outcomes of errors."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -35,7 +35,7 @@ def properties(spark: SparkSession) -> dict[str, str | None]:
     return {name: spark.sparkContext.getLocalProperty(name) for name in names}
 
 
-async def test_a_function_finds_its_session_active_and_its_work_labelled(queue: AnyQueue, spark: SparkSession) -> None:
+async def test_a_function_has_an_active_session_and_labelled_work(queue: AnyQueue, spark: SparkSession) -> None:
     def build(spark: SparkSession, job: AnyJob) -> dict[str, Any]:
         active: Any = SparkSession.getActiveSession()
         mine: Any = spark
@@ -53,7 +53,7 @@ async def test_a_function_finds_its_session_active_and_its_work_labelled(queue: 
     assert found["tags"] == [found["spark.jobGroup.id"]]
 
 
-async def test_nothing_that_a_run_sets_for_its_thread_reaches_the_next(queue: AnyQueue, spark: SparkSession) -> None:
+async def test_settings_of_a_run_do_not_reach_the_next_run(queue: AnyQueue, spark: SparkSession) -> None:
     def work(spark: SparkSession, job: AnyJob) -> dict[str, Any]:
         before = properties(spark) | {"tags": sorted(spark.sparkContext.getJobTags())}
         spark.sparkContext.setLocalProperty("ours", "left")
@@ -69,7 +69,7 @@ async def test_nothing_that_a_run_sets_for_its_thread_reaches_the_next(queue: An
     assert properties(spark) == dict.fromkeys(properties(spark))
 
 
-async def test_a_function_of_the_job_alone_does_without_the_session(queue: AnyQueue, spark: SparkSession) -> None:
+async def test_a_function_may_take_the_job_only(queue: AnyQueue, spark: SparkSession) -> None:
     def with_session(session: SparkSession, job: AnyJob) -> int:
         return session.range(job.data).count()
 
@@ -77,7 +77,7 @@ async def test_a_function_of_the_job_alone_does_without_the_session(queue: AnyQu
         assert await (await queue.add("n", 3)).result(30) == 3
 
 
-async def test_a_task_is_given_the_session_and_values(queue: AnyQueue, spark: SparkSession) -> None:
+async def test_a_task_gets_the_session_and_its_arguments(queue: AnyQueue, spark: SparkSession) -> None:
     mq = GlideMQ(queue.storage)
     on_spark = SparkExecutor(spark)
 
@@ -94,7 +94,7 @@ async def test_a_task_is_given_the_session_and_values(queue: AnyQueue, spark: Sp
 
 
 class Lines(DataSource):
-    """A Python sink, which Spark finds in threads with an active session only."""
+    """A Python sink, which Spark finds only in threads with an active session."""
 
     @classmethod
     def name(cls) -> str:
@@ -152,7 +152,7 @@ async def test_progress_grows_with_the_stages(queue: AnyQueue, spark: SparkSessi
     assert known == 16 >= seen[-1]["done"] > 6
 
 
-async def test_a_functions_own_progress_is_left_alone(queue: AnyQueue, spark: SparkSession) -> None:
+async def test_progress_that_a_function_reports_is_not_overwritten(queue: AnyQueue, spark: SparkSession) -> None:
     def work(spark: SparkSession, job: AnyJob) -> None:
         job.sync.update_progress("mine")
         sleeping(spark, ms=400).collect()
@@ -162,9 +162,7 @@ async def test_a_functions_own_progress_is_left_alone(queue: AnyQueue, spark: Sp
 
 
 @pytest.mark.parametrize("text", ["SELECT x FROM no_such_table", "SELEC x"])
-async def test_a_query_that_cannot_be_analysed_is_not_tried_again(
-    queue: AnyQueue, spark: SparkSession, text: str
-) -> None:
+async def test_a_query_that_cannot_be_analysed_is_not_retried(queue: AnyQueue, spark: SparkSession, text: str) -> None:
     def work(spark: SparkSession, job: AnyJob) -> None:
         spark.sql(text).collect()
 
@@ -174,7 +172,7 @@ async def test_a_query_that_cannot_be_analysed_is_not_tried_again(
     assert (job.failed_reason or "").startswith(("AnalysisException: [TABLE", "ParseException: [PARSE"))
 
 
-async def test_an_error_of_the_data_is_tried_again_and_told_in_full(queue: AnyQueue, spark: SparkSession) -> None:
+async def test_an_error_of_the_data_is_retried_and_stored_in_full(queue: AnyQueue, spark: SparkSession) -> None:
     def work(spark: SparkSession, job: AnyJob) -> None:
         spark.range(2).selectExpr("raise_error('the file is torn')").collect()
 
@@ -185,7 +183,7 @@ async def test_an_error_of_the_data_is_tried_again_and_told_in_full(queue: AnyQu
     assert "raise_error" in (job.stacktrace or "")
 
 
-async def test_work_that_is_cancelled_in_spark_itself_is_not_tried_again(queue: AnyQueue, spark: SparkSession) -> None:
+async def test_work_that_a_user_cancels_in_spark_is_not_retried(queue: AnyQueue, spark: SparkSession) -> None:
     groups: list[str] = []
     begun = threading.Event()
 
@@ -209,7 +207,7 @@ async def test_work_that_is_cancelled_in_spark_itself_is_not_tried_again(queue: 
 async def test_the_event_loop_stays_free_while_an_action_runs(
     queue: AnyQueue, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The action ends when the loop says so, after many turns. How long a turn may take the benchmark measures."""
+    """The loop ends the action after many turns. The benchmark measures the duration of a turn."""
     turned = str(tmp_path / "turned")
 
     def work(spark: SparkSession, job: AnyJob) -> int:
@@ -233,7 +231,9 @@ async def test_the_event_loop_stays_free_while_an_action_runs(
         assert await job.result(60) == 7
 
 
-async def test_what_cannot_run_is_refused_when_the_worker_is_made(queue: AnyQueue, spark: SparkSession) -> None:
+async def test_wrong_handlers_and_sessions_are_refused_when_the_worker_is_created(
+    queue: AnyQueue, spark: SparkSession
+) -> None:
     async def coroutine(job: AnyJob) -> None: ...
     def three(a: int, b: int, c: int) -> None: ...
 
@@ -248,7 +248,7 @@ async def test_what_cannot_run_is_refused_when_the_worker_is_made(queue: AnyQueu
         pickle.dumps(SparkExecutor(spark))
 
 
-async def test_control_flow_means_what_it_always_means(queue: AnyQueue, spark: SparkSession) -> None:
+async def test_control_flow_exceptions_work_in_spark_functions(queue: AnyQueue, spark: SparkSession) -> None:
     def work(spark: SparkSession, job: AnyJob) -> None:
         raise UnrecoverableError("no such day")
 
@@ -257,7 +257,7 @@ async def test_control_flow_means_what_it_always_means(queue: AnyQueue, spark: S
     assert (job.failure_cause, job.failed_reason) == ("unrecoverable", "UnrecoverableError: no such day")
 
 
-async def test_a_forked_child_is_told_that_it_cannot_use_it(queue: AnyQueue, spark: SparkSession) -> None:
+async def test_a_forked_child_cannot_use_the_executor(queue: AnyQueue, spark: SparkSession) -> None:
     executor = SparkExecutor(spark)
     executor._process -= 1
     with pytest.raises(ExecutorError, match="forked child"):

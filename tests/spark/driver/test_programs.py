@@ -1,4 +1,4 @@
-"""Programs of their own: the example of the driver's side, and one whose JVM dies."""
+"""Separate programs: the example of the driver side, and a program whose JVM dies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_example() -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_whose_jvm_is_killed_stops_and_says_so() -> None:
+def test_a_worker_whose_jvm_is_killed_stops_with_an_error() -> None:
     stopped, state, reason = run(HERE / "jvm_dies.py")
     assert stopped == "the worker stopped: Spark application 'pyspark-shell' cannot run anything any more"
     assert state == "waiting 1"

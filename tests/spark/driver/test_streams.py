@@ -28,7 +28,7 @@ Batch = Callable[[DataFrame, int], None]
 
 
 class Files:
-    """A folder of one-row files that a query reads one per batch."""
+    """A folder of files with one row each. A query reads one file per batch."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark = spark
@@ -49,13 +49,13 @@ class Files:
         return (writer.format("noop") if each is None else writer.foreachBatch(each)).start()
 
     def run(self, each: Batch | None = None) -> str:
-        """Read all there is; answers the id of the query."""
+        """Read all files and return the id of the query."""
         query = self.start(each)
         assert query.awaitTermination(60)
         return str(query.id)
 
     def repeat_last(self) -> None:
-        """Let the last batch look as if Spark had died before it noted the end of it."""
+        """Remove the commit of the last batch, as if Spark had died before it."""
         commits = Path(self.checkpoint, "commits")
         last = max((path for path in commits.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
         last.unlink()
@@ -86,7 +86,9 @@ async def test_events_of_a_query_become_jobs(queue: AnyQueue, spark: SparkSessio
     assert listener.stats.dropped == listener.stats.failed == 0
 
 
-async def test_a_listener_that_raises_hurts_no_query(queue: AnyQueue, spark: SparkSession, files: Files) -> None:
+async def test_a_listener_that_raises_does_not_affect_queries(
+    queue: AnyQueue, spark: SparkSession, files: Files
+) -> None:
     def build(event: QueryEvent) -> object:
         if event.kind == "progress":
             raise ValueError("broken")
@@ -101,10 +103,10 @@ async def test_a_listener_that_raises_hurts_no_query(queue: AnyQueue, spark: Spa
     assert (listener.stats.failed, listener.stats.left_out) == (2, 1)
 
 
-async def test_batches_that_were_not_told_of_are_told_at_the_next_start(
+async def test_unreported_batches_are_reported_at_the_next_start(
     queue: AnyQueue, spark: SparkSession, files: Files
 ) -> None:
-    """The driver died after the second batch was committed, with its event in the buffer."""
+    """The driver has died after the commit of the second batch, with its event in the buffer."""
     query_id = await asyncio.to_thread(files.run)
     told = f"{query_id}:progress:0"
     first = QueryListener(queue)
@@ -129,8 +131,8 @@ async def test_batches_that_were_not_told_of_are_told_at_the_next_start(
     }
 
 
-async def test_the_callback_returns_at_once(queue: AnyQueue) -> None:
-    """Reading an event is left to the listener's own thread, even when the store does not answer."""
+async def test_the_callback_returns_immediately(queue: AnyQueue) -> None:
+    """The thread of the listener reads the event, even if the server does not answer."""
     listener = QueryListener(queue, capacity=10_000)
     seconds: list[float] = []
     event: Any = object()
@@ -165,7 +167,7 @@ async def test_a_batch_that_is_repeated_adds_its_jobs_once(queue: AnyQueue, file
     assert list(await jobs_of(queue)) == [f"{query_id}:0", f"{query_id}:0:1"]
 
 
-async def test_ids_and_queues_of_ones_own(queue: AnyQueue, place: Place, files: Files) -> None:
+async def test_own_ids_and_a_queue_by_name(queue: AnyQueue, place: Place, files: Files) -> None:
     def build(frame: DataFrame, batch_id: int) -> Iterable[tuple[str, Any, JobOptions]] | None:
         return [("n", batch_id, JobOptions(job_id=f"mine-{batch_id}", priority=2))] if batch_id else None
 
@@ -195,7 +197,7 @@ async def test_a_query_is_a_job_that_ends_with_it(queue: AnyQueue, spark: SparkS
     assert (job.return_value or {})["batch_id"] == 1
 
 
-async def test_a_query_is_stopped_with_its_job_and_goes_on_where_it_was(
+async def test_a_query_is_stopped_with_its_job_and_continues_later(
     queue: AnyQueue, spark: SparkSession, files: Files
 ) -> None:
     batches: list[int] = []

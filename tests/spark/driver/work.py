@@ -1,4 +1,4 @@
-"""Spark work of the tests that takes as long as is wished, without Python workers."""
+"""Spark work of a given duration, without Python workers."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -15,12 +15,12 @@ from glidemq_async.spark import SparkExecutor
 
 
 def sleeping(spark: SparkSession, *, tasks: int = 2, ms: int = 60_000) -> DataFrame:
-    """Return a frame of which each task sleeps for so long; a cancellation wakes it."""
+    """Return a frame whose tasks sleep for `seconds`. A cancellation wakes them."""
     return spark.range(0, tasks, 1, tasks).selectExpr(f"reflect('java.lang.Thread', 'sleep', {ms}L) AS slept")
 
 
 def spark_worker(queue: Queue[Any, Any], function: Any, spark: SparkSession, **options: Any) -> Worker[Any, Any]:
-    """A worker that runs a function of (spark, job); options of the executor come as `on`."""
+    """Return a worker for a function of (spark, job). `on` contains options of the executor."""
     executor = SparkExecutor(spark, **options.pop("on", {}))
     options.setdefault("poll_interval", 60)
     options.setdefault("shutdown_timeout", 5)
@@ -28,7 +28,7 @@ def spark_worker(queue: Queue[Any, Any], function: Any, spark: SparkSession, **o
 
 
 async def submitted(spark: SparkSession, jobs: int = 1) -> None:
-    """Wait until tasks of so many Spark jobs run."""
+    """Wait until tasks of `count` Spark jobs run."""
     tracker = spark.sparkContext.statusTracker()
 
     def running() -> int:
@@ -41,7 +41,7 @@ async def submitted(spark: SparkSession, jobs: int = 1) -> None:
 
 
 def count_remotely(job: Job[Any, Any]) -> int:
-    """A function for a process of its own, which opens a session of Spark Connect there."""
+    """A handler for a child process. It opens a session of Spark Connect there."""
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
     remote: Any = RemoteSession.builder

@@ -1,4 +1,4 @@
-"""A queue that Spark writes to, and what its workers then see."""
+"""A queue that Spark writes to, and the jobs that its workers get."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.stores import Place
 
 
 class Written:
-    """A queue on a server that other processes reach, for tests that are not asynchronous."""
+    """A queue on a server that other processes can reach, with blocking methods."""
 
     def __init__(self, place: Place, name: str) -> None:
         self.url, self.name = place.url, name
@@ -23,11 +23,11 @@ class Written:
 
     @property
     def options(self) -> dict[str, str]:
-        """What every write to this queue says."""
+        """The options of every write to this queue."""
         return {"url": self.url, "queue": self.name}
 
     def counts(self, name: str = "") -> dict[str, int]:
-        """The number of jobs in each state that has any."""
+        """Return the number of jobs by state, without empty states."""
 
         async def count() -> dict[str, int]:
             async with Queue[Any, Any](name or self.name, self.url) as queue:
@@ -36,11 +36,11 @@ class Written:
         return asyncio.run(count())
 
     def ask(self, *words: str | bytes | int) -> Any:
-        """Ask the server."""
+        """Send a command to the server and return its reply."""
         return asyncio.run(self._place.ask(*words))
 
     def report(self, write_id: str) -> WriteReport:
-        """What came of a write."""
+        """Return the report of a write."""
         return write_report(self.url, self.name, write_id)
 
     def remove(self, *ids: str) -> None:
@@ -63,7 +63,7 @@ class Written:
         asyncio.run(obliterate())
 
     def set_dead_letter_queue(self, name: str) -> None:
-        """Say where dead letters go."""
+        """Set the dead-letter queue."""
 
         async def declare() -> None:
             async with Queue[Any, Any](self.name, self.url) as queue:
@@ -72,7 +72,7 @@ class Written:
         asyncio.run(declare())
 
     def run(self, name: str = "") -> dict[str, Any]:
-        """Run every job; returns what the handler saw of each, by its id."""
+        """Run all jobs, and return the data that the handler got, by job id."""
 
         async def work() -> dict[str, Any]:
             seen: dict[str, Any] = {}

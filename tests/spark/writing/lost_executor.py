@@ -1,4 +1,4 @@
-"""A program of its own: writes rows on a cluster of two executors, one of which is killed in the middle.
+"""A program that writes rows on a cluster of two executors, one of which is killed during the write.
 
 `python -m tests.spark.writing.lost_executor <url>`; prints the report as JSON.
 """
@@ -25,7 +25,7 @@ FILL = '"' + "x" * 8000 + '"'
 
 
 def make(url: str) -> Any:
-    """What makes the rows; in its first attempt partition 1 takes its executor with it once it has added some."""
+    """Return the source of the rows. The first attempt of partition 1 kills its executor after it has added some."""
 
     def rows(source: Iterator[Any]) -> Iterator[Any]:
         import os
@@ -48,7 +48,7 @@ def make(url: str) -> Any:
                 deadline = time.monotonic() + 60
                 while not connection.run(functions.get_records(["j100"]))[0] and time.monotonic() < deadline:
                     time.sleep(0.02)
-                # This process is a fork of a daemon, whose parent is the executor.
+                # This process is a fork of a daemon whose parent is the executor.
                 daemon = open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()  # noqa: PTH123, SIM115
                 os.kill(int(daemon[1]), signal.SIGKILL)
                 time.sleep(60)
@@ -60,7 +60,7 @@ def make(url: str) -> Any:
 
 
 def main(url: str) -> None:
-    """Write two hundred rows and print what came of it."""
+    """Write two hundred rows and print the report."""
     home = Path(pyspark.__file__).parent
     os.environ |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     spark = (

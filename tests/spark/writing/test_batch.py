@@ -1,4 +1,4 @@
-"""A DataFrame into a queue: what becomes of rows, columns and options, and what is refused before a task starts."""
+"""Writes of a DataFrame: rows, columns, options, and errors before a task starts."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -33,7 +33,7 @@ def test_rows_become_jobs(spark: SparkSession, queue: Written) -> None:
     assert queue.run() == {f"o{n}": {"n": n} for n in range(250)}
 
 
-def test_a_report_tells_what_the_server_counted(spark: SparkSession, queue: Written) -> None:
+def test_a_report_contains_the_counts_of_the_server(spark: SparkSession, queue: Written) -> None:
     frame = spark.range(30).selectExpr("id", "'pay' as name", "named_struct('n', id, 'm', map('a', id)) as data")
     first = enqueue_frame(frame, queue.name, url=queue.url, id_prefix="o")
     again = enqueue_frame(frame, queue.name, url=queue.url, id_prefix="o")
@@ -139,7 +139,7 @@ def test_an_invalid_row_ends_the_write(spark: SparkSession, queue: Written) -> N
     ) as caught:
         enqueue_frame(frame, queue.name, url=queue.url, write_id="w")
     assert queue.report("w").state == "aborted"
-    # Nor is it in what Spark adds to an error and logs.
+    # The value is not in the texts that Spark adds to the error and logs either.
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
@@ -168,7 +168,7 @@ def test_wrong_options_are_reported_before_a_task_starts(spark: SparkSession, qu
     assert queue.counts() == {}
 
 
-def test_a_password_is_in_no_message(spark: SparkSession, queue: Written) -> None:
+def test_no_message_contains_a_password(spark: SparkSession, queue: Written) -> None:
     url = "redis://user:s3cret@127.0.0.1:1/0"
     with pytest.raises(PySparkException) as refused:
         jobs(spark, "a").write.format("glidemq").options(url=url, queue="q", requestTimeout="1s").mode("append").save()

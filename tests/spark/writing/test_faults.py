@@ -1,4 +1,4 @@
-"""Tasks that fail and run again, and queues that are full or gone: which jobs there are in the end."""
+"""Tasks that fail and are retried, and queues that are full or obliterated: the jobs at the end."""
 
 # pyspark's own annotations are incomplete, and pyarrow has none.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -28,7 +28,7 @@ BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 @pytest.fixture
 def _small_batches(spark: SparkSession) -> Iterator[None]:
-    """Let ten rows reach a writer as soon as they are made, and not with thousands of others."""
+    """Make Spark pass ten rows to a writer as soon as they exist, and not in batches of thousands."""
     before = spark.conf.get(BATCH)
     spark.conf.set(BATCH, "10")
     yield
@@ -39,7 +39,7 @@ SCHEMA = "id string, name string, data string"
 
 
 def batches(spark: SparkSession, rows: int, step: Callable[[int], None], partitions: int = 2) -> DataFrame:
-    """Rows j0, j1, … of which each partition makes ten at a time; step(partition) runs before each ten."""
+    """Return rows j0, j1, … that each partition creates in tens. step(partition) runs before each ten."""
 
     def make(source: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -56,7 +56,7 @@ def batches(spark: SparkSession, rows: int, step: Callable[[int], None], partiti
 
 
 def failing(queue: Written, attempts: int) -> Callable[[int], None]:
-    """A step that fails in partition 1, once its first ten rows are jobs, in so many attempts."""
+    """Return a step that fails in partition 1 after its first ten rows are jobs, in the first `attempts` attempts."""
     url = queue.url
     seen: list[int] = []
 
@@ -70,17 +70,17 @@ def failing(queue: Written, attempts: int) -> Callable[[int], None]:
     return step
 
 
-def test_a_task_that_runs_again_adds_each_row_once(spark: SparkSession, queue: Written) -> None:
+def test_a_retried_task_adds_each_row_once(spark: SparkSession, queue: Written) -> None:
     frame = batches(spark, 200, failing(queue, 2))
     report = enqueue_frame(frame, queue.name, url=queue.url, batch_size=10)
     assert (report.state, report.inserted, report.duplicate) == ("committed", 200, 0)
-    # What came again is what two attempts before had added: ten to forty rows each.
+    # The two earlier attempts had added ten to forty rows each, which were sent again.
     assert 20 <= report.replayed <= 80
     assert queue.counts() == {"waiting": 200}
 
 
 @pytest.mark.slow
-def test_a_queue_that_is_full_holds_the_write_back(spark: SparkSession, queue: Written) -> None:
+def test_a_full_queue_pauses_the_write(spark: SparkSession, queue: Written) -> None:
     seen: list[int] = []
     done = threading.Event()
 

@@ -1,7 +1,7 @@
-"""Tasks that outlive their write: what they have in hand, and go on to write, becomes no job.
+"""Tasks that outlive their write add no further jobs.
 
-The rows are small and reach the writing tasks in one piece, and the rate is low: so a task that Spark has given up goes
-on with what it holds, until Spark kills its process.
+The rows are small and reach a task in one batch, and the rate is low. So a task that Spark has cancelled continues with
+its batch until Spark kills its process.
 """
 
 # pyspark's own annotations are incomplete.
@@ -34,7 +34,7 @@ SCHEMA = "id string, name string, data string"
 
 @pytest.fixture
 def _long_lived_tasks(spark: SparkSession) -> Iterator[None]:
-    """Let processes of tasks that were given up live so long that the abort surely comes before their end."""
+    """Keep the processes of cancelled tasks alive until after the abort."""
     conf = spark.sparkContext._conf  # the very one that runs of tasks read; getConf() is a copy
     before = conf.get(KILL_TIMEOUT, "2s")
     conf.set(KILL_TIMEOUT, "15s")
@@ -43,18 +43,18 @@ def _long_lived_tasks(spark: SparkSession) -> Iterator[None]:
 
 
 def rows(spark: SparkSession, count: int, partitions: int) -> DataFrame:
-    """Rows j0, j1, …"""
+    """Return rows j0, j1, …"""
     return spark.range(0, count, 1, partitions).selectExpr("concat('j', id) as id", "'n' as name", "'1' as data")
 
 
 def write(frame: DataFrame, queue: Written, rate: int | None = 200) -> WriteReport:
-    """Write in calls of ten rows, no more than `rate` a second."""
+    """Write in calls of ten rows, at most `rate` rows per second."""
     return enqueue_frame(frame, queue.name, url=queue.url, batch_size=10, max_rows_per_second=rate, write_id="w")
 
 
 @pytest.fixture
 def _every_call_is_logged(queue: Written) -> Iterator[None]:
-    """Let the server's slow log tell every call, in order."""
+    """Make the server record every call in its slow log, in order."""
     queue.ask("CONFIG", "SET", "slowlog-max-len", 10_000)
     queue.ask("CONFIG", "SET", "slowlog-log-slower-than", 0)
     queue.ask("SLOWLOG", "RESET")
@@ -63,14 +63,14 @@ def _every_call_is_logged(queue: Written) -> Iterator[None]:
 
 
 def calls(queue: Written) -> list[str]:
-    """Functions that were called for the write, the oldest first: those that were refused too."""
+    """Return the functions that were called for the write, the oldest first, including refused calls."""
     commands: list[list[bytes]] = [entry[3] for entry in queue.ask("SLOWLOG", "GET", -1)]
     ours = [command for command in reversed(commands) if command[0] == b"FCALL" and b"w" in command]
     return [re.sub(r".*_", "", command[1].decode()) for command in ours]
 
 
 def nothing_came_after(queue: Written) -> None:
-    """See a task go on after its write was aborted, in vain."""
+    """Assert that a task continues after the abort of its write, and that its calls are refused."""
     assert queue.report("w").state == "aborted"
 
     def went_on() -> bool:
@@ -104,7 +104,7 @@ def test_nothing_is_added_after_a_cancelled_write(spark: SparkSession, queue: Wr
     nothing_came_after(queue)
 
 
-def test_nothing_is_added_after_another_task_failed_for_good_and_a_rerun_adds_the_rest(
+def test_nothing_is_added_after_a_task_has_failed_and_a_rerun_adds_the_rest(
     spark: SparkSession, queue: Written
 ) -> None:
     url = queue.url

@@ -1,4 +1,4 @@
-"""Frames of jobs from other frames, and the look before the first job."""
+"""`jobs_frame` and `doctor`."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -15,7 +15,7 @@ from tests.spark.writing.conftest import Written
 pytestmark = pytest.mark.only_on("unix")
 
 
-def test_any_frame_is_a_frame_of_jobs(spark: SparkSession, queue: Written) -> None:
+def test_a_frame_of_jobs_from_any_frame(spark: SparkSession, queue: Written) -> None:
     orders = spark.sql("select 7 as order, 'a@b' as email, true as urgent")
     frame = jobs_frame(orders, id="order", name="remind", data=["email"], priority=f.when(f.col("urgent"), 1))
     assert frame.columns == ["name", "id", "data", "priority"]
@@ -26,7 +26,7 @@ def test_any_frame_is_a_frame_of_jobs(spark: SparkSession, queue: Written) -> No
         jobs_frame(orders, id="order", name="remind", urgency="urgent")
 
 
-def test_names_of_columns_may_be_anything(spark: SparkSession, queue: Written) -> None:
+def test_names_of_columns_may_contain_any_characters(spark: SparkSession, queue: Written) -> None:
     frame = spark.sql("select 1 as `a.b`, struct(2 as b) as a, 'x' as `order, id`, 3 as `tick``ed`")
     made = jobs_frame(frame, id="order, id", name="n", priority="a.b", cost="a.b")
     enqueue_frame(made, queue.name, url=queue.url)
@@ -41,7 +41,7 @@ def test_names_of_columns_may_be_anything(spark: SparkSession, queue: Written) -
     assert list(found.values()) == [{"a.b": 1}]
 
 
-def test_the_doctor_looks_from_driver_and_tasks(spark: SparkSession, queue: Written) -> None:
+def test_the_doctor_checks_driver_and_tasks(spark: SparkSession, queue: Written) -> None:
     found = doctor(spark, queue.url, tasks=2)
     assert found.ok, str(found)
     assert "format glidemq of a task" in str(found)

@@ -1,4 +1,4 @@
-"""An executor that is killed in the middle of a write."""
+"""An executor that is killed during a write."""
 
 from __future__ import annotations
 

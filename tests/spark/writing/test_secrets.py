@@ -1,4 +1,4 @@
-"""A password of the server is in no plan, no explanation, no progress, no error and no report."""
+"""Plans, explanations, progress, errors and reports do not contain the password of the server."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -21,12 +21,12 @@ SECRET = "s3cret"
 
 
 def with_login(url: str) -> str:
-    """The server's URL with a login; the user has no password there, so any one is right."""
+    """Return the server's URL with a login. The user has no password, so the server accepts any."""
     return url.replace("://", f"://default:{SECRET}@", 1)
 
 
 def executed(spark: Any) -> str:
-    """What the UI shows of all that was run."""
+    """Return the texts of all executions in the UI."""
     store = spark._jsparkSession.sharedState().statusStore()
     found = store.executionsList()
     shown: list[str] = []

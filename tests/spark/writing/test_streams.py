@@ -1,4 +1,4 @@
-"""Micro-batches into a queue: each one once, also when it is run again."""
+"""Writes of streams: each micro-batch is written once, even if it runs again."""
 
 # pyspark's own annotations are incomplete.
 # pyright: reportUnknownMemberType=false
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.only_on("unix")
 
 
 def lines(spark: SparkSession, folder: Path) -> DataFrame:
-    """A stream of the lines of files, each an id."""
+    """Return a stream of the lines of files. Each line is an id."""
     return spark.readStream.text(str(folder)).selectExpr("value as id", "'n' as name", "to_json(struct(value)) as data")
 
 
 def run(frame: DataFrame, queue: Written, folder: Path, **options: str) -> str:
-    """Write what there is of a stream; returns the id of the query."""
+    """Write the available rows of a stream, and return the id of the query."""
     writer = frame.writeStream.format("glidemq").options(**queue.options, **options)
     query = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
     query.awaitTermination(60)
@@ -43,7 +43,7 @@ def test_micro_batches_are_written_once(spark: SparkSession, queue: Written, tmp
     assert (first.state, first.inserted, first.runs) == ("committed", 2, 1)
     assert write_report(queue.url, queue.name, f"{query}@1").inserted == 1
     assert sorted(queue.run()) == ["a", "b", "c"]
-    # Spark forgets that it has written the last one, and writes it again.
+    # Remove the commit of the last batch, so that Spark writes it again.
     for entry in (checkpoint / "commits").glob("*1*"):
         entry.unlink()
     run(lines(spark, files), queue, checkpoint)
@@ -51,7 +51,7 @@ def test_micro_batches_are_written_once(spark: SparkSession, queue: Written, tmp
     assert write_report(queue.url, queue.name, f"{query}@1").runs == 1
 
 
-def test_values_of_a_stream_are_those_of_a_batch(spark: SparkSession, queue: Written, tmp_path: Path) -> None:
+def test_values_of_a_stream_equal_values_of_a_batch(spark: SparkSession, queue: Written, tmp_path: Path) -> None:
     files = tmp_path / "in"
     files.mkdir()
     (files / "1").write_text("a\n")
@@ -77,7 +77,7 @@ def test_a_failed_micro_batch_is_fenced_and_completed_by_the_next_run(
     assert queue.counts() == {"waiting": 2}
 
 
-def test_an_output_mode_that_writes_all_again_is_refused(spark: SparkSession, queue: Written, tmp_path: Path) -> None:
+def test_output_mode_complete_is_refused(spark: SparkSession, queue: Written, tmp_path: Path) -> None:
     files = tmp_path / "in"
     files.mkdir()
     (files / "1").write_text("a\n")
