@@ -43,7 +43,7 @@ def server(spark: SparkSession) -> Iterator[Server]:
 
 
 def killed_and_back(server: Server, down: float = 0) -> None:
-    """Kill the server and start it again after `seconds` seconds, on the same port with the same data."""
+    """Kill the server and start it again after `down` seconds, on the same port with the same data."""
     server.kill()
     time.sleep(down)
     asyncio.run(server.start())

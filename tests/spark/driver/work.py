@@ -15,7 +15,7 @@ from glidemq_async.spark import SparkExecutor
 
 
 def sleeping(spark: SparkSession, *, tasks: int = 2, ms: int = 60_000) -> DataFrame:
-    """Return a frame whose tasks sleep for `seconds`. A cancellation wakes them."""
+    """Return a frame whose tasks sleep for `ms` milliseconds. A cancellation wakes them."""
     return spark.range(0, tasks, 1, tasks).selectExpr(f"reflect('java.lang.Thread', 'sleep', {ms}L) AS slept")
 
 
@@ -28,7 +28,7 @@ def spark_worker(queue: Queue[Any, Any], function: Any, spark: SparkSession, **o
 
 
 async def submitted(spark: SparkSession, jobs: int = 1) -> None:
-    """Wait until tasks of `count` Spark jobs run."""
+    """Wait until at least `jobs` tasks run."""
     tracker = spark.sparkContext.statusTracker()
 
     def running() -> int:
