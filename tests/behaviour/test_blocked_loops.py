@@ -1,4 +1,4 @@
-"""A handler that blocks the event loop keeps its job; a worker that cannot renew its leases loses them."""
+"""A handler that blocks the event loop keeps its job. A worker that cannot renew its leases loses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.helpers import AnyJob, Gate, Heard, ended, soon, until, worke
 
 
 class Elsewhere:
-    """A worker in a thread and event loop of its own, as another process would be."""
+    """A worker in a separate thread and event loop, as in another process."""
 
     def __init__(self, storage: Storage, queue: str, handler: Any) -> None:
         self._storage = storage
@@ -52,7 +52,7 @@ async def test_a_blocked_loop_does_not_lose_its_job() -> None:
 
     async def block(job: AnyJob) -> str:
         runs.append("here")
-        time.sleep(2.2)  # noqa: ASYNC251 - that is the point
+        time.sleep(2.2)  # noqa: ASYNC251 - the test needs a blocked loop
         return "here"
 
     async def there(job: Job[Any, Any]) -> str:
@@ -70,7 +70,7 @@ async def test_a_blocked_loop_does_not_lose_its_job() -> None:
         assert await queue.check() == []
 
 
-async def test_a_worker_that_cannot_renew_stops_claiming_and_its_job_goes_on_elsewhere() -> None:
+async def test_a_worker_that_cannot_renew_stops_claiming_and_its_job_runs_elsewhere() -> None:
     gate = Gate()
     cut_off = threading.Event()
     first_thread = threading.get_ident()
@@ -115,8 +115,8 @@ async def test_a_worker_that_cannot_renew_stops_claiming_and_its_job_goes_on_els
         assert await queue.check() == []
 
 
-async def test_a_lease_of_the_jobs_own_is_renewed_in_its_own_time() -> None:
-    """The worker's lease is long, the job's is short."""
+async def test_the_lease_of_a_job_is_renewed_at_its_own_interval() -> None:
+    """The worker's lease is long, and the lease of the job is short."""
 
     async def long(job: AnyJob) -> str:
         await asyncio.sleep(1.6)
@@ -140,11 +140,13 @@ def blocking_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "glidemq_async.worker.loop_watch"]
 
 
-async def test_a_handler_that_blocks_the_loop_is_named_once_while_it_blocks(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_blocks_the_loop_is_reported_once_during_the_block(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     seen: list[int] = []
 
     async def sleepy(job: AnyJob) -> None:
-        time.sleep(1.8)  # noqa: ASYNC251 - that is the point
+        time.sleep(1.8)  # noqa: ASYNC251 - the test needs a blocked loop
         seen.append(len(blocking_warnings(caplog)))
 
     async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue, worker_of(queue, sleepy):
@@ -155,10 +157,10 @@ async def test_a_handler_that_blocks_the_loop_is_named_once_while_it_blocks(capl
     assert "test_blocked_loops.py" in warning
     assert "in sleepy" in warning
     assert "asyncio.to_thread" in warning
-    assert seen == [1, 1], "it is logged while the loop is blocked"
+    assert seen == [1, 1], "the block must be logged while it lasts"
 
 
-async def test_a_handler_that_waits_for_long_blocks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_awaits_for_long_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     async def patient(job: AnyJob) -> None:
         await asyncio.sleep(1.8)
 

@@ -1,4 +1,4 @@
-"""Bounds that do not show in the length of a call alone: how much one call removes, answers, keeps or looks at."""
+"""Bounds that the length of a call alone does not show: how much one call removes, returns, keeps or visits."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ LEAST_TRIES, MOST_TRIES = 5, 24
 
 
 def functions_of(queue: AnyQueue) -> Functions:
-    """Callers of a queue's functions."""
+    """The callers of a queue's functions."""
     return Functions(queue.storage, f"glide:{{{queue.name}}}")
 
 
-async def test_a_call_keeps_its_answer_in_a_queue_that_began_after_an_obliteration(queue: AnyQueue) -> None:
+async def test_a_queue_recreated_after_an_obliteration_keeps_the_replies_of_calls(queue: AnyQueue) -> None:
     functions = functions_of(queue)
     await functions.open_queue(None)
     args: list[Arg] = ["lane.1", 1, 1, "", "n", NOTHING, b"", b"", functions.incarnation]
     await queue.storage.call("addJob", functions.base, args)
-    # The last step of the obliteration of the queue before this one.
+    # The last step of the obliteration of the previous queue.
     await functions.sweep_remains(["call:lane.1"])
     await queue.storage.call("addJob", functions.base, args)
     assert await counts(queue) == {"waiting": 1}
@@ -45,7 +45,7 @@ async def test_a_key_of_98_hyphens_runs_like_any_other(queue: AnyQueue) -> None:
     assert await queue.check() == []
 
 
-async def test_a_few_large_events_at_the_head_cost_no_small_ones(queue: AnyQueue, place: Place) -> None:
+async def test_a_few_large_events_at_the_head_do_not_displace_small_ones(queue: AnyQueue, place: Place) -> None:
     await queue.add_bulk([("n" * 500, None)] * 3_000)
     job = await queue.add("n")
     for _ in range(12):
@@ -56,24 +56,24 @@ async def test_a_few_large_events_at_the_head_cost_no_small_ones(queue: AnyQueue
     assert (bounds.first_seq, bounds.total) == (0, 9_001)
 
 
-async def test_at_most_a_thousand_readers_of_events_are_noted(queue: AnyQueue) -> None:
+async def test_at_most_a_thousand_readers_of_events_are_stored(queue: AnyQueue) -> None:
     functions = functions_of(queue)
     await functions.open_queue(None)
     await functions.note_reader("the oldest", functions.incarnation, 0, hold=False)
-    await asyncio.sleep(0.005)  # the server tells the age of a note in milliseconds
+    await asyncio.sleep(0.005)  # the server measures the age of a reader in milliseconds
     for number in range(1_000):
         await functions.note_reader(str(number), functions.incarnation, number, hold=False)
     assert {row.name for row in await functions.list_readers()} == {str(number) for number in range(1_000)}
 
 
-async def test_a_reader_that_is_gone_for_a_week_holds_no_events(timed: Timed) -> None:
+async def test_a_reader_that_is_absent_for_a_week_holds_no_events(timed: Timed) -> None:
     functions = functions_of(timed.queue)
     await functions.open_queue(None)
     await timed.queue.add_bulk([("n", None)] * 2_048)
     await functions.note_reader("gone", functions.incarnation, 0, hold=True)
     await timed.clock.advance(8 * DAY)
     await functions.note_reader("there", functions.incarnation, 2_048, hold=False)
-    # As if there had been so many events before that all of these are over the cap.
+    # Pretend that earlier events exist, so that all of these are over the cap.
     await timed.place.ask("HSET", f"{functions.base}:meta", "events", 150_000)
     await timed.queue.add_bulk([("n", None)] * 1_024)
     bounds, _ = await functions.locate_events()
@@ -81,7 +81,9 @@ async def test_a_reader_that_is_gone_for_a_week_holds_no_events(timed: Timed) ->
     assert [row.name for row in await functions.list_readers()] == ["there"]
 
 
-async def test_jobs_with_a_policy_each_remove_no_more_than_jobs_that_share_one(queue: AnyQueue, place: Place) -> None:
+async def test_jobs_with_different_policies_remove_no_more_than_jobs_that_share_one(
+    queue: AnyQueue, place: Place
+) -> None:
     hands, backlog, many = Hands(queue, place), 3_000, 100
 
     async def complete(number: int, retention: list[Retention]) -> None:
@@ -94,7 +96,7 @@ async def test_jobs_with_a_policy_each_remove_no_more_than_jobs_that_share_one(q
     assert (await counts(queue))["completed"] >= backlog + many - (many + 500)
 
 
-async def test_a_claim_of_jobs_with_large_progress_ends_by_its_bytes(queue: AnyQueue, place: Place) -> None:
+async def test_a_claim_of_jobs_with_large_progress_is_bounded_by_bytes(queue: AnyQueue, place: Place) -> None:
     hands, functions = Hands(queue, place), functions_of(queue)
     for job_id in await add_kind(queue, 40):
         await functions.update_job(job_id, "", "progress", b"x" * 300_000)
@@ -107,7 +109,7 @@ async def test_a_claim_of_jobs_with_large_progress_ends_by_its_bytes(queue: AnyQ
 
 
 async def crowd(queue: AnyQueue, place: Place, number: int, slots: int) -> None:
-    """Let so many workers that died stand as idle."""
+    """Register this many dead workers as idle."""
     members = [word for one in range(number) for word in (slots, f"dead{one}")]
     await place.ask("ZADD", f"glide:{{{queue.name}}}:idle", *members)
 
@@ -122,7 +124,7 @@ async def test_a_delayed_job_is_on_time_although_many_idle_workers_have_died(que
         gate.release()
 
 
-async def test_a_job_wakes_a_worker_behind_many_that_have_died(queue: AnyQueue, place: Place) -> None:
+async def test_a_job_wakes_a_worker_behind_many_dead_ones(queue: AnyQueue, place: Place) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=2):
         await idle_workers(queue, place, 1)
@@ -135,8 +137,8 @@ async def test_a_job_wakes_a_worker_behind_many_that_have_died(queue: AnyQueue, 
 
 @pytest.mark.slow
 @pytest.mark.only_on("memory")
-async def test_an_answer_that_is_too_large_to_be_published_is_not_made(place: Place) -> None:
-    """A result of 32 MiB is settled as fast with somebody who waits for it as without."""
+async def test_a_result_that_is_too_large_to_be_published_is_not_encoded(place: Place) -> None:
+    """A result of 32 MiB is settled as fast with a waiting client as without one."""
 
     async def settle(waits: bool) -> float:
         async with bench(place, "settleAndClaim", 1) as opened:
@@ -151,7 +153,7 @@ async def test_an_answer_that_is_too_large_to_be_published_is_not_made(place: Pl
     for number in range(MOST_TRIES):
         alone.append(await settle(waits=False))
         awaited.append(await settle(waits=True))
-        # To make the answer costs a fifth more. The least of several figures is steady, whatever else the host does.
+        # Encoding the message would cost a fifth more. The minimum of several figures is stable on a busy host.
         if number >= LEAST_TRIES and min(awaited) < min(alone) * 1.1:
             return
     raise AssertionError((min(alone), min(awaited)))
@@ -159,7 +161,7 @@ async def test_an_answer_that_is_too_large_to_be_published_is_not_made(place: Pl
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("size", "seconds"), [(20_000, 60), pytest.param(1_000_000, 500, marks=[pytest.mark.slow])])
-async def test_any_number_of_jobs_expires_without_a_pause(queue: AnyQueue, size: int, seconds: float) -> None:
+async def test_any_number_of_jobs_expires_without_a_long_call(queue: AnyQueue, size: int, seconds: float) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=1):
         await queue.add("busy", keep_completed=False)

@@ -1,4 +1,4 @@
-"""The budget of a run holds in every executor: lines of the log, progress, data, and how long a queue may rest."""
+"""The budget of a run applies in every executor: log lines, progress, data, and the time of a rate limit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_lines_beyond_the_rate_wait(queue: AnyQueue, kind: str) -> None:
     handler = handler_of(kind, hostile.log_lines, hostile.log_lines_later)
     async with worker_of(queue, handler, executor=EXECUTORS[kind](), budget=JobBudget(log_lines=100)):
         seconds = await queue.add_and_wait("n", 700, wait_timeout=60)
-    # 500 lines may come at once.
+    # 500 lines may come in one burst.
     assert seconds >= 1.9
 
 
@@ -57,13 +57,13 @@ async def test_bytes_beyond_the_rate_wait(queue: AnyQueue) -> None:
         return loop.time() - began
 
     async with worker_of(queue, update, budget=JobBudget(bytes=20_000)):
-        # The first may always pass, the second waits until the first is paid for.
+        # The first write always passes. The second one waits until the budget has paid for the first.
         seconds = await queue.add_and_wait("n", wait_timeout=60)
     assert seconds >= 9
 
 
 @everywhere
-async def test_of_fast_progress_only_some_is_stored_and_the_last_always(queue: AnyQueue, kind: str) -> None:
+async def test_of_fast_progress_only_some_values_and_the_last_are_stored(queue: AnyQueue, kind: str) -> None:
     handler = handler_of(kind, hostile.report_fast, hostile.report_fast_later)
     async with worker_of(queue, handler, executor=EXECUTORS[kind](), budget=JobBudget(updates=2)):
         job = await ended(await queue.add("n", 300))
@@ -72,7 +72,7 @@ async def test_of_fast_progress_only_some_is_stored_and_the_last_always(queue: A
     assert 10 <= len(reported) < 250
 
 
-async def test_progress_that_is_held_is_stored_while_the_run_goes_on(queue: AnyQueue) -> None:
+async def test_delayed_progress_is_stored_while_the_run_continues(queue: AnyQueue) -> None:
     go_on = asyncio.Event()
 
     async def work(job: AnyJob) -> None:
@@ -115,7 +115,7 @@ async def test_a_run_that_writes_nothing_has_no_meter(queue: AnyQueue) -> None:
     assert meter_of(seen[0]) is None
 
 
-async def test_calls_of_users_are_not_limited(queue: AnyQueue) -> None:
+async def test_calls_of_users_have_no_budget(queue: AnyQueue) -> None:
     job = await queue.add("n", delay=60)
     await job.log("x" * 100_000)
     assert len((await queue.get_job_logs(job.id))[0]) == 100_000

@@ -1,4 +1,4 @@
-"""The server's clock is set back, by NTP or by a failover to a server that is behind: nothing waits for long."""
+"""The server's clock is set back, by NTP or by a failover to a server that is behind. Nothing waits for long."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ GAP = 15 * SECOND
 
 @pytest.fixture
 async def ahead(timed: Timed) -> Timed:
-    """A queue of a server whose clock is an hour ahead, and that workers have seen so."""
+    """A queue of a server whose clock is an hour ahead, at a time that workers have seen."""
     await timed.clock.advance(HOUR)
     await timed.hands.first_sweep(GAP)
     return timed
 
 
 async def set_back(timed: Timed, ms: int = HOUR) -> None:
-    """The clock is set back, and workers sweep as they do each second."""
+    """Set the clock back, and let workers sweep every second."""
     await timed.clock.advance(-ms)
     await timed.hands.first_sweep(GAP)
 
 
 async def later(timed: Timed, ms: int) -> None:
-    """Time passes, and workers sweep."""
+    """Let time pass, and let workers sweep."""
     await timed.clock.advance(ms)
     await timed.hands.first_sweep(10**9)
 
@@ -52,20 +52,20 @@ def _crc64(data: bytes) -> int:
 
 
 async def deliver_at(place: Place, stream: str, raw: str, shift_ms: int) -> None:
-    """Move the time of delivery of a pending entry, as a clock that was ahead would have written it."""
+    """Move the delivery time of a pending entry, as a clock that was ahead would have written it."""
     milliseconds, sequence = map(int, raw.split("-"))
     dump = await place.ask("DUMP", stream)
     assert isinstance(dump, bytes)
     body, entry = bytearray(dump[:-8]), struct.pack(">QQ", milliseconds, sequence)
     at = body.rindex(entry, 0, body.rindex(entry)) if body.count(entry) > 1 else body.rindex(entry)
     [delivered] = struct.unpack_from("<Q", body, at + 16)
-    assert 0 <= delivered - milliseconds < 60_000, "this is no time of delivery"
+    assert 0 <= delivered - milliseconds < 60_000, "the text must be a delivery time"
     struct.pack_into("<Q", body, at + 16, delivered + shift_ms)
     await place.ask("RESTORE", stream, 0, bytes(body) + struct.pack("<Q", _crc64(bytes(body))), "REPLACE")
 
 
 @pytest.mark.untidy
-async def test_a_job_that_was_claimed_in_the_future_comes_back_within_its_lease(queue: AnyQueue, place: Place) -> None:
+async def test_a_job_claimed_in_the_future_is_reclaimed_within_its_lease(queue: AnyQueue, place: Place) -> None:
     job = await queue.add("n", 1)
     dead = Hands(queue, place)
     [hold] = await dead.claim(lock_ms=1500)
@@ -77,7 +77,7 @@ async def test_a_job_that_was_claimed_in_the_future_comes_back_within_its_lease(
 
 
 @pytest.mark.untidy
-async def test_sweeps_go_on(ahead: Timed) -> None:
+async def test_sweeps_continue(ahead: Timed) -> None:
     await ahead.clock.advance(-HOUR)
     job = await ahead.queue.add("n", 1)
     short = await ahead.queue.add("n", 2, delay=60, ttl=0.5)
@@ -86,7 +86,7 @@ async def test_sweeps_go_on(ahead: Timed) -> None:
     await dead.vanish(hold, for_ms=2 * SECOND)
     functions = Functions(ahead.queue.storage, dead.base)
     first = await functions.sweep(3, SECOND, GAP, resume=False)
-    assert first is not None, "the sweep was refused"
+    assert first is not None, "the server must not refuse the sweep"
     await ahead.clock.advance(2 * SECOND)
     await ahead.hands.sweep()
     assert (await job.get_state(), await short.get_state()) == ("waiting", "failed")
@@ -110,7 +110,7 @@ async def test_workers_that_died_before_are_forgotten_in_time(ahead: Timed) -> N
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_rate_of_the_queue(ahead: Timed) -> None:
+async def test_the_rate_of_the_queue_recovers(ahead: Timed) -> None:
     await ahead.queue.set_global_rate_limit(RateLimit(5, 1))
     await ahead.queue.add_bulk([("n", number) for number in range(20)])
     assert len(await ahead.run()) == 5
@@ -122,7 +122,7 @@ async def test_the_rate_of_the_queue(ahead: Timed) -> None:
 
 
 @pytest.mark.parametrize("limit", [{"rate_limit": RateLimit(2, 1)}, {"token_bucket": TokenBucket(2, 2)}])
-async def test_the_limits_of_a_key(ahead: Timed, limit: dict[str, Any]) -> None:
+async def test_the_limits_of_a_key_recover(ahead: Timed, limit: dict[str, Any]) -> None:
     await ahead.queue.set_key_limits("k", concurrency=10, **limit)
     await ahead.queue.add_bulk([("n", number, JobOptions(key="k")) for number in range(8)])
     assert len(await ahead.run()) == 2
@@ -133,7 +133,7 @@ async def test_the_limits_of_a_key(ahead: Timed, limit: dict[str, Any]) -> None:
     assert len(await ahead.run()) == 2
 
 
-async def test_a_bucket_without_a_sweep(ahead: Timed) -> None:
+async def test_a_bucket_recovers_without_a_sweep(ahead: Timed) -> None:
     await ahead.queue.set_key_limits("k", token_bucket=TokenBucket(1, 1))
     await ahead.queue.add("n", 1, key="k")
     assert len(await ahead.run()) == 1
@@ -142,7 +142,7 @@ async def test_a_bucket_without_a_sweep(ahead: Timed) -> None:
     assert len(await ahead.run()) == 1
 
 
-async def test_the_pause_of_a_key(ahead: Timed) -> None:
+async def test_the_pause_of_a_key_ends(ahead: Timed) -> None:
     await ahead.queue.pause_key("k", 10)
     await ahead.queue.add("n", 1, key="k")
     await set_back(ahead)
@@ -151,7 +151,7 @@ async def test_the_pause_of_a_key(ahead: Timed) -> None:
     assert await ahead.run() == ["n"]
 
 
-async def test_the_gate_of_the_queue(ahead: Timed) -> None:
+async def test_the_gate_of_the_queue_opens(ahead: Timed) -> None:
     await ahead.queue.add("n", 1)
     [hold] = await ahead.hands.claim()
     assert await ahead.hands.settle(hold, "l", "10000") is None
@@ -161,7 +161,7 @@ async def test_the_gate_of_the_queue(ahead: Timed) -> None:
     assert await ahead.run() == ["n"]
 
 
-async def test_the_pace_of_a_write(ahead: Timed) -> None:
+async def test_the_rate_of_a_write_recovers(ahead: Timed) -> None:
     functions = Functions(ahead.queue.storage, ahead.hands.base)
     await functions.open_write("w", "t", DAY)
     assert (await functions.add_to_write("w", "t", rows("a", "b"), rate=1000)).wait == 2000
@@ -170,11 +170,11 @@ async def test_the_pace_of_a_write(ahead: Timed) -> None:
     assert (await functions.add_to_write("w", "t", rows("d"), rate=1000)).wait == 1000
 
 
-# -- what lasts for a time --------------------------------------------------------------------------------------------
+# -- data with an end ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["simple", "throttle"])
-async def test_the_window_of_a_deduplication(ahead: Timed, mode: Any) -> None:
+async def test_the_time_of_a_deduplication_ends(ahead: Timed, mode: Any) -> None:
     one = Deduplication("d", ttl=10, mode=mode)
     first = await ahead.queue.add("n", 1, deduplication=one)
     assert (await ahead.queue.add("n", 2, deduplication=one)).id == first.id
@@ -186,7 +186,7 @@ async def test_the_window_of_a_deduplication(ahead: Timed, mode: Any) -> None:
     assert (await ahead.queue.add("n", 5, deduplication=one)).id not in {first.id, second.id}
 
 
-async def test_a_time_to_live(ahead: Timed) -> None:
+async def test_a_time_to_live_ends(ahead: Timed) -> None:
     job = await ahead.queue.add("n", 1, ttl=10)
     await set_back(ahead)
     assert await job.get_state() == "waiting"
@@ -194,7 +194,7 @@ async def test_a_time_to_live(ahead: Timed) -> None:
     assert await job.get_state() == "failed"
 
 
-async def test_records_that_are_held_and_results_with_a_time_to_live(ahead: Timed) -> None:
+async def test_awaited_records_and_results_with_a_time_to_live_end(ahead: Timed) -> None:
     async with worker_of(ahead.queue, echo):
         assert await ahead.queue.add_and_wait("n", 1, job_id="asked", keep_completed=False, wait_timeout=10) == 1
         assert await (await ahead.queue.add("n", 2, job_id="ttl", result_ttl=60)).result(10) == 2
@@ -221,7 +221,7 @@ async def test_the_newest_results_are_kept(ahead: Timed) -> None:
 # -- other queues -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_relayer_that_died(ahead: Timed) -> None:
+async def test_the_turn_of_a_dead_relayer_ends(ahead: Timed) -> None:
     await ahead.queue.set_dead_letter_queue("dead")
     await ahead.queue.add("n", 1)
     [hold] = await ahead.hands.claim()
@@ -235,8 +235,8 @@ async def test_a_relayer_that_died(ahead: Timed) -> None:
     await functions.relay_outbox("waits", last, [posted[0].entry])
 
 
-async def test_deliveries_are_known_after_10_000_others_of_the_same_hour(ahead: Timed) -> None:
-    """A replay that was cut off is called again by somebody who has looked at the matter first."""
+async def test_a_delivery_is_known_after_10_000_others_of_the_same_hour(ahead: Timed) -> None:
+    """A user repeats an interrupted replay after he has examined the jobs."""
     functions = Functions(ahead.queue.storage, ahead.hands.base)
 
     def delivery(token: str) -> Delivery:
@@ -263,7 +263,7 @@ async def test_deliveries_are_known_after_10_000_others_of_the_same_hour(ahead: 
 # -- workers ----------------------------------------------------------------------------------------------------------
 
 
-async def test_idle_workers_come_at_due_times(ahead: Timed) -> None:
+async def test_idle_workers_wake_at_due_times(ahead: Timed) -> None:
     async with worker_of(ahead.queue, echo):
         await ahead.queue.add("n", 0, delay=5)
         await ahead.clock.advance(-HOUR)
@@ -273,12 +273,12 @@ async def test_idle_workers_come_at_due_times(ahead: Timed) -> None:
 
 
 @pytest.mark.untidy
-async def test_a_clock_that_goes_forth_and_back_burns_no_lease(timed: Timed) -> None:
+async def test_a_clock_that_jumps_forward_and_back_ends_no_lease(timed: Timed) -> None:
     await timed.queue.add("n", 1)
     await timed.hands.first_sweep(GAP)
     [hold] = await timed.hands.claim()
     for jump in (HOUR, -HOUR, DAY, -2 * DAY, HOUR):
-        # What the server tells of the lease jumps too, but never below zero.
+        # The age of the lease that the server reports jumps too, but never below zero.
         await timed.hands.vanish(hold, for_ms=max(0, jump))
         await timed.clock.advance(jump)
         assert await timed.hands.first_sweep(GAP) == []

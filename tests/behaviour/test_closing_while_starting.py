@@ -1,4 +1,4 @@
-"""`close()` while `start()` is under way: nothing works after `close()` has returned."""
+"""`close()` during `start()`: nothing works after `close()` has returned."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from glidemq_async.worker.lifecycle import Runs
 from tests.support.helpers import echo, soon
 
 Reply: TypeAlias = Any
-#: Calls that the start of a worker makes, in order; `subscribe` is the last.
+# : Calls that the start of a worker makes, in order; `subscribe` is the last.
 STEPS = ("openQueue", "renewLeases", "subscribe")
 
 
 class Held(MemoryStorage):
-    """A storage that holds back the reply of one of the calls which a start makes."""
+    """A storage that delays the reply of one of the calls that a start makes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def parts_of_workers() -> list[str]:
 async def test_nothing_works_after_a_close_during_the_start(made: Callable[[Held], Runs], step: str) -> None:
     async with starting(made, step) as (runs, start, storage):
         await soon(runs.close())
-        assert start.done(), "the start has given back what it took before close() returns"
+        assert start.done(), "the start must release its resources before close() returns"
         with pytest.raises(QueueClosed, match="closed"):
             await start
         assert not parts_of_workers()
@@ -102,7 +102,7 @@ async def test_nothing_works_after_a_close_during_the_start(made: Callable[[Held
 
 
 @KINDS
-async def test_a_run_that_is_closed_while_it_starts_returns(made: Callable[[Held], Runs]) -> None:
+async def test_a_run_returns_when_the_worker_is_closed_during_its_start(made: Callable[[Held], Runs]) -> None:
     async with Held() as storage:
         runs = made(storage)
         storage.held = "renewLeases"
@@ -133,7 +133,7 @@ async def test_closing_cancels_no_task_of_the_caller() -> None:
         assert not start.cancelled()
 
 
-async def test_a_start_that_its_caller_cancels_can_be_made_again() -> None:
+async def test_a_start_that_its_caller_cancelled_can_be_repeated() -> None:
     async with starting(worker_of, "subscribe") as (runs, start, storage):
         start.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""The event stream stays within its bounds, whoever writes to it."""
+"""The event stream stays within its bounds for every kind of writer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from glidemq_async.storage import Endpoint, MemoryStorage
 from tests.support.stores import Place
 
 
-async def test_events_are_capped_by_bytes_and_the_loss_is_told() -> None:
+async def test_events_are_capped_by_bytes_and_the_loss_is_reported() -> None:
     async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
         place = Place("memory", storage.url, (Endpoint(path=storage.socket),))
         async with QueueEvents("q", storage) as events:
@@ -18,7 +18,7 @@ async def test_events_are_capped_by_bytes_and_the_loss_is_told() -> None:
             await queue.add_bulk([("n" * 500, None)] * 5_000)
         size = await place.ask("MEMORY", "USAGE", "glide:{q}:events", "SAMPLES", 0)
         assert isinstance(size, int)
-        assert size < 22_000_000  # 22.5 MB of names went in
+        assert size < 22_000_000  # 22.5 MB of names were written
         async with QueueEvents("q", storage, after=start) as events:
             async for gap in events:
                 assert isinstance(gap, EventGap)
@@ -28,16 +28,16 @@ async def test_events_are_capped_by_bytes_and_the_loss_is_told() -> None:
         assert await queue.check() == []
 
 
-async def test_updates_are_trimmed_like_everything_else() -> None:
+async def test_updates_are_trimmed_like_all_events() -> None:
     async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
         place = Place("memory", storage.url, (Endpoint(path=storage.socket),))
         job = await queue.add("n")
         for number in range(1_000):
             await job.update_progress(number)
-        # As if half as many again had been written since as are kept.
+        # Pretend that half as many events as are kept were written since.
         await place.ask("HSET", "glide:{q}:meta", "events", 150_000)
         for number in range(1_024):
             await job.update_progress(number)
         length = await place.ask("XLEN", "glide:{q}:events")
         assert isinstance(length, int)
-        assert length < 1_900  # a third of what there was at the check is gone
+        assert length < 1_900  # a third of the events of the check is gone

@@ -1,4 +1,4 @@
-"""Stored data that somebody damaged by hand: the job it belongs to may fail, its neighbours notice nothing."""
+"""Stored data that a user damaged by hand: the job may fail, and other jobs are not affected."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ damages = pytest.mark.parametrize(
 
 
 def record_key(queue: AnyQueue, job_id: str) -> str:
-    """Where a job's record is."""
+    """Return the store key of a job's record."""
     return f"glide:{{{queue.name}}}:job:{job_id}"
 
 
 async def apply(place: Place, commands: list[Command]) -> None:
-    """Damage something."""
+    """Damage some data."""
     for command in commands:
         await place.ask(*command)
 
 
 async def how_it_ended(queue: AnyQueue, place: Place, job_id: str) -> str | None:
-    """The state and reason of a damaged job, None when it is gone; read past the library, which may refuse it."""
+    """Return the state and reason of a damaged job, or None when it is gone. Reads without the library, which may
+    refuse it.
+    """
     key = record_key(queue, job_id)
     if await place.ask("TYPE", key) != b"hash":
         return None
@@ -56,7 +58,7 @@ async def how_it_ended(queue: AnyQueue, place: Place, job_id: str) -> str | None
 async def settle_down(queue: AnyQueue, place: Place, job_id: str, *, runs: bool) -> None:
     """Check that a damaged job ended or was dropped, clean up after it, and find nothing else wrong.
 
-    runs: what is damaged keeps it from nothing.
+    runs: the damage does not prevent a run.
     """
     found = await how_it_ended(queue, place, job_id)
     assert found in ({"completed: None"} if runs else {None, "failed: malformed"})
@@ -69,7 +71,7 @@ async def settle_down(queue: AnyQueue, place: Place, job_id: str, *, runs: bool)
 
 
 @damages
-async def test_the_neighbours_of_a_damaged_record_run(queue: AnyQueue, place: Place, damage: Damage) -> None:
+async def test_jobs_next_to_a_damaged_record_run(queue: AnyQueue, place: Place, damage: Damage) -> None:
     await queue.pause()
     jobs = await queue.add_bulk([("n", number, READ) for number in range(6)])
     bad = jobs.pop(2)
@@ -84,7 +86,7 @@ async def test_the_neighbours_of_a_damaged_record_run(queue: AnyQueue, place: Pl
 
 
 @damages
-async def test_a_damaged_record_does_not_keep_the_sweep_from_its_neighbours(
+async def test_a_damaged_record_does_not_keep_the_sweep_from_other_jobs(
     queue: AnyQueue, place: Place, damage: Damage
 ) -> None:
     await queue.add_bulk([("n", number, READ) for number in range(4)])
@@ -107,7 +109,7 @@ async def test_a_damaged_record_does_not_keep_the_sweep_from_its_neighbours(
     await gone.leave()
 
 
-async def test_a_job_whose_name_is_no_text_can_be_looked_at(queue: AnyQueue, place: Place) -> None:
+async def test_a_job_whose_name_is_not_text_can_be_read(queue: AnyQueue, place: Place) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(3)])
     await apply(place, NO_TEXT(record_key(queue, jobs[1].id)))
     found = await queue.get_jobs("waiting")
@@ -128,8 +130,10 @@ async def until_none_is_active(queue: AnyQueue) -> None:
     raise AssertionError(f"still running: {counts}")
 
 
-@pytest.mark.parametrize("held", [True, False], ids=["the runs go on", "the runs end"])
-async def test_jobs_whose_lane_group_was_destroyed_are_handed_back(queue: AnyQueue, place: Place, held: bool) -> None:
+@pytest.mark.parametrize("held", [True, False], ids=["the runs continue", "the runs end"])
+async def test_jobs_of_a_destroyed_group_of_the_active_stream_are_reclaimed(
+    queue: AnyQueue, place: Place, held: bool
+) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(3)])
     before = Hands(queue, place)
     assert len(await before.claim(3)) == 3
@@ -142,7 +146,7 @@ async def test_jobs_whose_lane_group_was_destroyed_are_handed_back(queue: AnyQue
         assert await place.ask("XLEN", lane) == 3
         await place.ask("XGROUP", "DESTROY", lane, "workers")
         if held:
-            # Their leases are lost, and so they are stopped here and start again.
+            # Their leases are lost, so they are stopped here and start again.
             for _ in range(3):
                 await gate.running()
         gate.release()
@@ -152,7 +156,7 @@ async def test_jobs_whose_lane_group_was_destroyed_are_handed_back(queue: AnyQue
     assert await queue.check() == []
 
 
-async def test_jobs_whose_stream_group_was_destroyed_end_once(queue: AnyQueue, place: Place) -> None:
+async def test_jobs_of_a_destroyed_group_of_the_stream_end_once(queue: AnyQueue, place: Place) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(4)])
     gate = Gate()
     async with worker_of(queue, gate, concurrency=2, lock_duration=1, max_stalled=9) as worker:
@@ -170,13 +174,15 @@ async def test_jobs_whose_stream_group_was_destroyed_end_once(queue: AnyQueue, p
 
 
 async def hold_in_lane(queue: AnyQueue, hands: Hands, count: int) -> None:
-    """Claim so many jobs that did not stand in the stream."""
+    """Claim this many jobs that were not in the stream."""
     await queue.add_bulk([("n", number, JobOptions(lifo=True)) for number in range(count)])
     assert len(await hands.claim(count)) == count
 
 
 @pytest.mark.parametrize("claims", [False, True], ids=["found by a sweep", "found by a claim"])
-async def test_every_job_of_a_destroyed_lane_group_is_handed_back(queue: AnyQueue, place: Place, claims: bool) -> None:
+async def test_every_job_of_a_destroyed_group_of_the_active_stream_is_reclaimed(
+    queue: AnyQueue, place: Place, claims: bool
+) -> None:
     lost, later = Hands(queue, place), Hands(queue, place)
     for _ in range(3):
         await hold_in_lane(queue, lost, 400)

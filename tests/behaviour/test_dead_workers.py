@@ -1,4 +1,4 @@
-"""Jobs of workers that died start elsewhere, also when no worker was there for a while, and however outages come."""
+"""Jobs of dead workers start elsewhere, even after a time without workers and after outages of any kind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ asyncio.run(main())
 
 
 async def killed_worker(queue: AnyQueue) -> None:
-    """Let a worker process take a job, and kill it."""
+    """Let a worker process claim a job, and kill it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WORKER, queue.name, queue.storage.url, stdout=asyncio.subprocess.PIPE
     )
@@ -49,10 +49,10 @@ async def killed_worker(queue: AnyQueue) -> None:
 
 
 @pytest.mark.only_on("redis7")
-async def test_a_new_worker_takes_over_soon_what_ran_out_while_there_was_none(queue: AnyQueue) -> None:
+async def test_a_new_worker_soon_reclaims_leases_that_expired_without_one(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
     await killed_worker(queue)
-    await asyncio.sleep(2.5)  # the lease of 1 s runs out, and there is nobody to see it
+    await asyncio.sleep(2.5)  # the lease of 1 s expires while no worker is present
     began = time.monotonic()
     async with worker_of(queue, echo, lock_duration=30) as worker:
         stalled = Heard(worker, "stalled")
@@ -73,12 +73,12 @@ async def claim_and_renew(timed: Timed, lock_ms: int = 30 * SECOND) -> tuple[Han
 
 
 async def pass_unrenewed(timed: Timed, worker: Hands, hold: Hold, ms: int) -> None:
-    """Nobody gives a sign of life for so long."""
+    """Let this time pass without a sign of life of any worker."""
     await worker.vanish(hold, for_ms=ms)
     await timed.clock.advance(ms)
 
 
-async def test_a_newcomer_judges_leases_by_the_time_before_it(timed: Timed) -> None:
+async def test_a_new_worker_counts_the_time_before_it_for_leases(timed: Timed) -> None:
     job = await timed.queue.add("n", 1)
     worker, hold = await claim_and_renew(timed)
     await pass_unrenewed(timed, worker, hold, MINUTE)
@@ -88,7 +88,7 @@ async def test_a_newcomer_judges_leases_by_the_time_before_it(timed: Timed) -> N
     assert await timed.run() == ["n"]
 
 
-async def test_a_worker_that_was_there_proves_an_outage(timed: Timed) -> None:
+async def test_a_worker_that_was_present_proves_an_outage(timed: Timed) -> None:
     job = await timed.queue.add("n", 1)
     worker, hold = await claim_and_renew(timed)
     survivor = Hands(timed.queue, timed.place)
@@ -96,7 +96,7 @@ async def test_a_worker_that_was_there_proves_an_outage(timed: Timed) -> None:
     await pass_unrenewed(timed, worker, hold, MINUTE)
     await survivor.renew()
     assert await survivor.first_sweep(GAP) == []
-    # Only the outage is left out: half of the lease had passed before it.
+    # Only the outage does not count: half of the lease had passed before it.
     await worker.vanish(hold, for_ms=MINUTE + 16 * SECOND)
     await timed.clock.advance(SECOND)
     assert await survivor.first_sweep(GAP) == []
@@ -105,7 +105,7 @@ async def test_a_worker_that_was_there_proves_an_outage(timed: Timed) -> None:
     assert await timed.run() == ["n"]
 
 
-async def test_an_outage_that_comes_in_two_parts_is_one(timed: Timed) -> None:
+async def test_an_outage_in_two_parts_is_one_outage(timed: Timed) -> None:
     await timed.queue.add("n", 1)
     worker, hold = await claim_and_renew(timed)
     survivor = Hands(timed.queue, timed.place)
@@ -121,7 +121,7 @@ async def test_an_outage_that_comes_in_two_parts_is_one(timed: Timed) -> None:
     assert await worker.settle(hold) is None
 
 
-async def test_a_long_lease_runs_out_between_short_outages(timed: Timed) -> None:
+async def test_a_long_lease_expires_between_short_outages(timed: Timed) -> None:
     """A lease of a day, and each night all workers are away for a minute; scaled to an hour."""
     job = await timed.queue.add("n", 1)
     worker, hold = await claim_and_renew(timed, lock_ms=HOUR)
@@ -140,7 +140,7 @@ async def test_a_long_lease_runs_out_between_short_outages(timed: Timed) -> None
     assert await timed.run() == ["n"]
 
 
-async def test_after_a_restart_of_the_server_a_newcomer_leaves_time_to_renew() -> None:
+async def test_after_a_server_restart_a_new_worker_leaves_time_to_renew() -> None:
     async with standalone("--appendonly", "yes", "--appendfsync", "always") as server:
         place = Place("restarted", server.url, (endpoint_of(server),))
         async with open_storage(server.url) as storage, Queue[Any, Any]("q", storage) as queue:
@@ -158,19 +158,19 @@ async def test_after_a_restart_of_the_server_a_newcomer_leaves_time_to_renew() -
             assert await newcomer.first_sweep(500) == []
             assert await worker.renew(hold) == []
             recovered, began = list[str](), time.monotonic()
-            while not recovered:  # from now on nothing keeps it from renewing
+            while not recovered:  # from now on it can renew
                 await asyncio.sleep(0.2)
                 recovered = await newcomer.first_sweep(500)
                 assert time.monotonic() - began < 5
             assert recovered == [job.id]
 
 
-async def test_a_newcomer_after_a_failover_leaves_time_to_renew(timed: Timed) -> None:
+async def test_a_new_worker_after_a_failover_leaves_time_to_renew(timed: Timed) -> None:
     await timed.queue.add("n", 1)
     worker, hold = await claim_and_renew(timed)
     await pass_unrenewed(timed, worker, hold, MINUTE)
-    # The server that took over has been up for long, as a replica; nobody knows since when it can be written to.
-    await timed.place.ask("HSET", f"{timed.hands.base}:meta", "server", "the one before")
+    # The new primary has been up for long as a replica. It is unknown since when clients can write to it.
+    await timed.place.ask("HSET", f"{timed.hands.base}:meta", "server", "the previous primary")
     newcomer = Hands(timed.queue, timed.place)
     await newcomer.renew()
     assert await newcomer.first_sweep(GAP) == []
@@ -205,7 +205,7 @@ async def test_bursts_that_are_shorter_than_the_lease_recover_a_job_too(queue: A
     assert await job.get_state() == "completed"
 
 
-async def test_a_burst_leaves_the_long_job_of_a_worker_that_lives(queue: AnyQueue) -> None:
+async def test_a_burst_does_not_reclaim_the_long_job_of_a_live_worker(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate, lock_duration=1.5):
         job = await queue.add("n", 1)

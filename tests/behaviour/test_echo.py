@@ -1,4 +1,4 @@
-"""An idle worker checks its wake-up link with an echo; one that works is left alone."""
+"""An idle worker checks its subscription with an echo. A working one does not."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from glidemq_async.storage import open_storage
 from glidemq_async.worker.echo_check import ECHO_SECONDS
 
 POLL = ECHO_SECONDS + 0.5
-"""Longer than the patience with an echo: no later echo can stand in for one that was overlooked."""
+"""Longer than the time limit of an echo, so that no later echo can hide a missed one."""
 
 
 async def process(job: Job[None, None]) -> None:
-    """Never called: the queue stays empty."""
+    """Never called, because the queue stays empty."""
 
 
-async def test_a_link_that_echoes_is_not_called_silent(caplog: pytest.LogCaptureFixture) -> None:
-    # Twenty of them, since whether the echo or the reply to the call comes first is up to the two sockets.
+async def test_a_link_that_echoes_is_not_reported_as_silent(caplog: pytest.LogCaptureFixture) -> None:
+    # Twenty of them, because the two sockets decide whether the echo or the reply to the call comes first.
     with caplog.at_level(logging.WARNING):
         async with open_storage("memory://") as storage:
             workers = [Worker("idle", process, storage, poll_interval=POLL, handle_signals=False) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""FLUSHALL under idle workers: the queue goes on, and new clients can open it."""
+"""FLUSHALL under idle workers: the queue continues, and new clients can open it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_a_queue_can_be_opened_after_a_sweep_of_nothing() -> None:
         wire = await (await storage.find_node("glide:{q}")).open()
         deadline = 1e12
         assert await wire.send(pack("FLUSHALL"), deadline) == b"OK"
-        # The worker's next renewal or sweep makes `meta` anew.
+        # The worker's next renewal or sweep recreates `meta`.
         while await wire.send(pack("EXISTS", "glide:{q}:meta"), deadline) != 1:
             pass
         async with Queue[int, int]("q", storage) as another:

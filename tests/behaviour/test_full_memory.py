@@ -1,4 +1,4 @@
-"""A server out of memory: adding is refused, everything that makes room goes on."""
+"""A server out of memory refuses adds. Everything that frees memory continues."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ FILLER = b"x" * 500_000
 
 
 async def fill(queue: AnyQueue) -> int:
-    """Add until the memory is full; answers how many went in."""
+    """Add until the memory is full; return the number of jobs."""
     for stored in range(100):
         try:
             await queue.add("filler", FILLER)
         except QueueFull:
             return stored
-    raise AssertionError("the memory has no end")
+    raise AssertionError("the memory must become full")
 
 
-async def test_adding_is_refused_and_running_jobs_can_end() -> None:
+async def test_adding_is_refused_and_active_jobs_can_end() -> None:
     async with standalone("--maxmemory", "12mb", "--maxmemory-policy", "noeviction") as server:
         place = Place("full", server.url, (endpoint_of(server),))
         async with open_storage(server.url) as storage:
@@ -40,12 +40,12 @@ async def test_adding_is_refused_and_running_jobs_can_end() -> None:
                     await queue.add("filler", FILLER)
                 assert stored > 3
                 await queue.pause()
-                # Both can end, whatever the memory: one with a result, one revoked.
+                # Both can end without free memory: one with a result, one revoked.
                 await running[1].revoke()
                 assert (await ended(running[1])).failed_reason == "revoked"
                 gate.release()
                 assert (await ended(running[0])).return_value == 1
-            # Looking, removing and draining work too.
+            # Reading, removing and draining work too.
             counts = await queue.get_job_counts()
             assert counts["waiting"] >= stored
             fillers = [job async for job in queue.iter_jobs("waiting") if job.name == "filler"]
@@ -62,4 +62,4 @@ async def test_adding_is_refused_and_running_jobs_can_end() -> None:
 
 
 async def swallow(job: object) -> None:
-    """Do nothing and return nothing, so that room is made."""
+    """Do nothing and return nothing, so that memory is freed."""

@@ -1,4 +1,4 @@
-"""Health over HTTP: what a probe hears of workers that work, stop, lose their storage, or block their loop."""
+"""Health over HTTP: the replies to a probe while workers run, stop, lose their storage, or block their loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(30)
 
 
 async def ask(port: int, path: str, method: str = "GET") -> tuple[int, Any]:
-    """Ask for a page; answers the status and what the JSON body holds, or the text."""
+    """Request a page; return the status and the JSON body, or the text."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"{method} {path} HTTP/1.1\r\nHost: worker\r\n\r\n".encode())
     head, _, body = (await soon(reader.read())).decode().partition("\r\n\r\n")
@@ -33,7 +33,7 @@ async def ask(port: int, path: str, method: str = "GET") -> tuple[int, Any]:
 
 
 async def becomes(port: int, path: str, status: int, problem: str = "") -> None:
-    """Wait until a probe hears this status, and this problem of some worker."""
+    """Wait until a probe gets this status, and this problem of a worker."""
 
     async def heard() -> bool:
         found, body = await ask(port, path)
@@ -44,18 +44,18 @@ async def becomes(port: int, path: str, status: int, problem: str = "") -> None:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    """A server of this test alone."""
+    """A server for this test only."""
     async with standalone() as started:
         yield started
 
 
 def worker_at(port: int, url: str, handler: Any = echo, **options: Any) -> AnyWorker:
-    """A worker that looks often, so that a test need not wait for it."""
+    """A worker that checks often, so that a test need not wait for it."""
     options.setdefault("poll_interval", 0.05)
     return Worker("q", handler, url, health_port=port, handle_signals=False, **options)
 
 
-async def test_a_worker_that_works_is_alive_and_ready() -> None:
+async def test_a_running_worker_is_alive_and_ready() -> None:
     port = free_port()
     async with worker_at(port, "memory://") as worker:
         await becomes(port, "/readyz", 200)
@@ -67,7 +67,7 @@ async def test_a_worker_that_works_is_alive_and_ready() -> None:
         await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_what_is_no_probe_is_told_so() -> None:
+async def test_a_wrong_path_gets_the_list_of_pages() -> None:
     port = free_port()
     async with worker_at(port, "memory://"):
         assert await ask(port, "/", "GET") == (404, "the pages are /healthz, /livez, /readyz\n")
@@ -77,13 +77,13 @@ async def test_what_is_no_probe_is_told_so() -> None:
             writer.write(rubbish)
             assert (await soon(reader.read())).startswith((b"HTTP/1.1 400 ", b""))
             writer.close()
-        # One that says nothing keeps nobody from being answered, nor the worker from closing.
+        # A client that sends nothing does not block others, and does not delay the close of the worker.
         _, silent = await asyncio.open_connection("127.0.0.1", port)
         assert (await ask(port, "/healthz"))[0] == 200
     silent.close()
 
 
-async def test_pages_of_others_are_served_beside() -> None:
+async def test_pages_of_others_are_served_on_the_same_port() -> None:
     async def metrics() -> Page:
         return Page(b"jobs 1\n", "text/plain; version=0.0.4")
 
@@ -94,7 +94,7 @@ async def test_pages_of_others_are_served_beside() -> None:
         assert await ask(found.port, "/metrics") == (200, "jobs 1\n")
 
 
-async def test_a_full_worker_is_well_however_long_its_job_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_worker_is_healthy_however_long_its_job_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "STUCK_SECONDS", 0.2)
     port, gate = free_port(), Gate()
     async with Queue[Any, Any]("q", "memory://") as queue:
@@ -102,12 +102,12 @@ async def test_a_full_worker_is_well_however_long_its_job_takes(monkeypatch: pyt
         async with worker:
             await queue.add("n")
             await gate.running()
-            await asyncio.sleep(0.5)  # nothing happens in it: that is the point
+            await asyncio.sleep(0.5)  # nothing happens during this time, which must not matter
             assert worker.health() == health.Health(alive=True, ready=True, problems=(), running=1)
             gate.release()
 
 
-async def test_a_worker_that_stops_is_alive_and_not_ready() -> None:
+async def test_a_stopping_worker_is_alive_but_not_ready() -> None:
     port, gate = free_port(), Gate()
     async with Queue[Any, Any]("q", "memory://") as queue:
         worker = Worker("q", gate, queue.storage, health_port=port, handle_signals=False)
@@ -121,9 +121,7 @@ async def test_a_worker_that_stops_is_alive_and_not_ready() -> None:
         await soon(closing)
 
 
-async def test_a_storage_that_is_silent_makes_it_unready_and_no_more(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_storage_makes_it_not_ready_but_alive(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "ANSWER_SECONDS", 0.3)
     port = free_port()
     async with worker_at(port, server.url):
@@ -135,7 +133,7 @@ async def test_a_storage_that_is_silent_makes_it_unready_and_no_more(
         await becomes(port, "/readyz", 200)
 
 
-async def test_leases_in_doubt_make_it_unready(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leases_in_doubt_make_it_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     renewing = True
     renew = LeaseRenewer._renew  # pyright: ignore[reportPrivateUsage]
 
@@ -153,7 +151,7 @@ async def test_leases_in_doubt_make_it_unready(monkeypatch: pytest.MonkeyPatch) 
         await becomes(port, "/readyz", 200)
 
 
-async def test_a_storage_that_is_gone_makes_it_unready(server: Server) -> None:
+async def test_a_lost_storage_makes_it_not_ready(server: Server) -> None:
     port = free_port()
     async with worker_at(port, server.url):
         await becomes(port, "/readyz", 200)
@@ -164,10 +162,8 @@ async def test_a_storage_that_is_gone_makes_it_unready(server: Server) -> None:
         await becomes(port, "/readyz", 200)
 
 
-async def test_a_claim_loop_that_should_call_and_does_not_is_dead(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Stands for a defect of ours: a call that is neither answered nor given up after its 30 seconds.
+async def test_a_claim_loop_without_calls_is_dead(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Stands for a defect of the library: a call without a reply and without an end after its 30 seconds.
     monkeypatch.setattr(health, "STUCK_SECONDS", 0.3)
     port = free_port()
     async with worker_at(port, server.url):
@@ -177,7 +173,7 @@ async def test_a_claim_loop_that_should_call_and_does_not_is_dead(
         await becomes(port, "/healthz", 200)
 
 
-async def test_a_pool_answers_for_all_of_its_workers(server: Server) -> None:
+async def test_the_status_of_a_pool_covers_all_of_its_workers(server: Server) -> None:
     port = free_port()
     workers: list[AnyWorker] = [Worker(f"q{number}", echo, server.url) for number in range(2)]
     async with WorkerPool(workers, handle_signals=False, health_port=port):
@@ -201,23 +197,23 @@ async def test_a_worker_that_cannot_start_frees_its_port(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("port", [-1, 65_536, 1.5, "8080"])
-def test_what_is_no_port_is_refused(port: Any) -> None:
+def test_a_bad_port_is_refused(port: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="health_port"):
         Worker("q", echo, "memory://", health_port=port)
 
 
 def healthcheck(port: int, *options: str) -> tuple[int, str]:
-    """Run `glidemq healthcheck`; answers its exit code and all that it said."""
+    """Run `glidemq healthcheck`; return its exit code and its output."""
     command = [sys.executable, "-m", "glidemq_async.cli", "healthcheck", "--port", str(port), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
-async def test_the_command_tells_by_its_exit_code() -> None:
+async def test_the_exit_code_of_the_command_is_the_status() -> None:
     port = free_port()
 
     async def block(_job: AnyJob) -> tuple[int, str]:
-        # Without an await: while the command runs, the worker's loop does not turn.
+        # Without an await: the worker's loop does not turn while the command runs.
         return healthcheck(port, "--timeout", "0.3")
 
     queue = Queue[Any, Any]("q", "memory://")

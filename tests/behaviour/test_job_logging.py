@@ -1,4 +1,4 @@
-"""Log records that say which job they belong to, as fields and as JSON."""
+"""Log records that name their job, as fields and as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("app.jobs")
 
 
 class Lines:
-    """A handler's lines, read back."""
+    """The log lines of a handler, read back."""
 
     def __init__(self) -> None:
         self._stream = io.StringIO()
@@ -46,7 +46,7 @@ def fields(line: dict[str, Any]) -> tuple[object, ...]:
     return tuple(line.get(name) for name in ("message", "queue", "job_id", "job_name", "attempt"))
 
 
-async def test_records_say_which_job_runs(queue: AnyQueue, lines: Lines) -> None:
+async def test_records_of_a_run_name_its_job(queue: AnyQueue, lines: Lines) -> None:
     async def inner(job: AnyJob) -> None:
         await asyncio.sleep(0)
         log.info("inner %s", job.data)
@@ -74,7 +74,7 @@ async def test_records_say_which_job_runs(queue: AnyQueue, lines: Lines) -> None
     assert "attempt" not in lines.read()[0]
 
 
-async def test_what_the_worker_says_of_a_run_names_its_job(queue: AnyQueue, lines: Lines) -> None:
+async def test_records_of_the_worker_about_a_run_name_its_job(queue: AnyQueue, lines: Lines) -> None:
     async def fail(job: AnyJob) -> None:
         raise ValueError("no")
 
@@ -93,7 +93,7 @@ async def test_what_the_worker_says_of_a_run_names_its_job(queue: AnyQueue, line
     assert failed[1:] == (queue.name, job.id, "mail", 2)
 
 
-async def test_attempts_are_told_and_threads_too(queue: AnyQueue, lines: Lines) -> None:
+async def test_records_have_the_attempt_even_in_threads(queue: AnyQueue, lines: Lines) -> None:
     def work(job: AnyJob) -> None:
         log.info("try")
         if job.attempts_made == 0:
@@ -107,7 +107,7 @@ async def test_attempts_are_told_and_threads_too(queue: AnyQueue, lines: Lines) 
     ]
 
 
-async def test_a_batch_belongs_to_none_of_its_jobs(queue: AnyQueue, lines: Lines) -> None:
+async def test_records_of_a_batch_name_none_of_its_jobs(queue: AnyQueue, lines: Lines) -> None:
     async def work(jobs: list[AnyJob]) -> None:
         log.info("batch of %d", len(jobs))
 
@@ -117,7 +117,7 @@ async def test_a_batch_belongs_to_none_of_its_jobs(queue: AnyQueue, lines: Lines
     assert [fields(line) for line in lines.read()] == [("batch of 1", None, None, None, None)]
 
 
-async def test_the_span_is_named_too(queue: AnyQueue, lines: Lines) -> None:
+async def test_records_have_the_span_too(queue: AnyQueue, lines: Lines) -> None:
     recorder = Recorder()
 
     async def work(job: AnyJob) -> None:
@@ -132,7 +132,7 @@ async def test_the_span_is_named_too(queue: AnyQueue, lines: Lines) -> None:
     assert (line["trace_id"], line["span_id"]) == (f"{context.trace_id:032x}", f"{context.span_id:016x}")
 
 
-def test_a_line_is_one_json_object_whatever_is_logged(lines: Lines) -> None:
+def test_each_record_is_one_json_object(lines: Lines) -> None:
     try:
         raise ValueError("first\nsecond")
     except ValueError:

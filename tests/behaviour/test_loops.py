@@ -1,4 +1,4 @@
-"""Other event loops and the default place: uvloop, a second loop, and no URL at all."""
+"""Other event loops and the default storage: uvloop, a second loop, and no URL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_everything_works_on_uvloop() -> None:
     assert uvloop.run(scenario(MemoryStorage())) == [*range(50), "late", "added"]
 
 
-async def test_a_storage_of_another_loop_is_refused_with_the_way_out() -> None:
+async def test_a_storage_of_another_loop_is_refused_with_the_remedy() -> None:
     async with MemoryStorage() as storage:
 
         async def use(place: MemoryStorage) -> str:
@@ -56,7 +56,9 @@ async def test_a_storage_of_another_loop_is_refused_with_the_way_out() -> None:
         assert await asyncio.to_thread(asyncio.run, use_clone()) == "added"
 
 
-async def test_the_default_place_is_the_users_state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_default_storage_is_in_the_users_state_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("GLIDEMQ_URL", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("GLIDEMQ_LINGER", "0.1")
@@ -68,7 +70,7 @@ async def test_the_default_place_is_the_users_state_directory(tmp_path: Path, mo
     assert (tmp_path / "glidemq").is_dir()
 
 
-async def test_the_environment_names_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_sets_the_default_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     async with MemoryStorage("named-by-the-environment"):
         monkeypatch.setenv("GLIDEMQ_URL", "memory://named-by-the-environment")
         async with Queue[Any, Any]("q") as one, Queue[Any, Any]("q") as two:

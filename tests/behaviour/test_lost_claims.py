@@ -1,4 +1,4 @@
-"""Claims whose reply never reached the worker, and claims that a failover lost."""
+"""Claims whose reply did not reach the worker, and claims that a failover lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEASE = 30 * SECOND
 
 
 async def lose_reply(timed: Timed, worker: Hands, lock_ms: int = LEASE) -> Hold:
-    """The worker does not receive the reply to its claim, and lives on for longer than the lease."""
+    """The worker does not receive the reply to its claim, and lives longer than the lease."""
     [hold] = await worker.claim(lock_ms=lock_ms)
     for _ in range(2):
         await timed.clock.advance(lock_ms * 2 // 3)
@@ -43,7 +43,7 @@ async def counts_of(job: AnyJob) -> tuple[str, int]:
     return job.state, job.stalled_count
 
 
-async def test_a_claim_that_never_arrived_is_no_stall(timed: Timed) -> None:
+async def test_a_claim_that_never_arrived_is_not_a_stall(timed: Timed) -> None:
     job = await timed.queue.add("n", 1)
     worker = Hands(timed.queue, timed.place)
     await worker.renew()
@@ -70,7 +70,7 @@ async def test_a_job_that_never_arrives_fails_as_undelivered(timed: Timed) -> No
         "undelivered",
         0,
     )
-    # Retried by hand it has all its chances again.
+    # A retry by hand resets the counter.
     await job.retry()
     await lose_reply(timed, worker)
     await timed.hands.first_sweep(gap_ms=10**9)
@@ -78,8 +78,8 @@ async def test_a_job_that_never_arrives_fails_as_undelivered(timed: Timed) -> No
 
 
 @pytest.mark.parametrize("proof", ["renewed", "called again", "fell silent"])
-async def test_a_claim_that_arrived_or_may_have_is_a_stall(timed: Timed, proof: str) -> None:
-    """A job that kills its process soon is counted, whatever the worker could still send."""
+async def test_a_claim_that_may_have_arrived_is_a_stall(timed: Timed, proof: str) -> None:
+    """A job that soon kills its process counts, whatever the worker could still send."""
     job = await timed.queue.add("n", 1)
     worker = Hands(timed.queue, timed.place)
     await worker.renew()
@@ -103,8 +103,8 @@ async def test_a_claim_that_arrived_or_may_have_is_a_stall(timed: Timed, proof: 
     assert await timed.run() == ["n"]
 
 
-async def test_an_answer_is_kept_as_long_as_the_leases_it_gave(timed: Timed) -> None:
-    """A claim that is repeated after half an hour, when the server is back, gets the jobs that it was given."""
+async def test_the_reply_of_a_claim_is_kept_as_long_as_its_leases(timed: Timed) -> None:
+    """A claim that is repeated after half an hour, when the server is back, returns the same jobs."""
     await timed.queue.add("own", 1, lock_duration=3_600)
     worker = Hands(timed.queue, timed.place)
     await worker.claim(lock_ms=LEASE)
@@ -119,7 +119,7 @@ async def test_an_answer_is_kept_as_long_as_the_leases_it_gave(timed: Timed) -> 
 
 
 class Failover:
-    """Two workers that hold the same entry: `zombie` claimed it on a primary, `heir` on the replica that took over."""
+    """Two workers with the same entry: `zombie` claimed it on a primary, `heir` on the replica that took over."""
 
     def __init__(self, old: Queue[Any, Any], new: Queue[Any, Any], old_place: Place, new_place: Place) -> None:
         self._before, self.zombie, self.heir = Hands(old, old_place), Hands(new, new_place), Hands(new, new_place)
@@ -128,10 +128,10 @@ class Failover:
         self.zombie.channel = self._before.channel
 
     async def claim(self) -> tuple[Hold, Hold]:
-        """Let both claim."""
+        """Let both workers claim."""
         await self._before.claim(0)
         [lost], [hold] = await self._before.claim(), await self.heir.claim()
-        assert lost[:3] == hold[:3], "the same entry and fence"
+        assert lost[:3] == hold[:3], "both must have the same entry and fencing token"
         return lost, hold
 
 
@@ -153,7 +153,7 @@ async def lost_claims() -> AsyncGenerator[tuple[Queue[Any, Any], Failover]]:
         yield queues[1], Failover(queues[0], queues[1], places[0], places[1])
 
 
-async def test_a_renewal_takes_no_entry_from_another_worker() -> None:
+async def test_a_renewal_does_not_take_an_entry_from_another_worker() -> None:
     async with lost_claims() as (_, workers):
         lost, hold = await workers.claim()
         assert await workers.zombie.renew(lost) == [lost.entry]
@@ -175,23 +175,23 @@ async def test_a_run_whose_claim_was_lost_writes_nothing() -> None:
         assert (job.state, job.progress, job.return_value) == ("completed", 2, 7)
 
 
-async def test_the_first_call_after_a_failover_says_that_claims_may_be_lost() -> None:
+async def test_the_first_call_after_a_failover_reports_that_claims_may_be_lost() -> None:
     async with lost_claims() as (_, workers):
         lost, hold = await workers.claim()
         reply: SettleReply = await workers.zombie.complete()
         assert reply.is_broken
         assert (await workers.zombie.complete()).is_broken is False
-        # Until it has renewed its leases, a worker asks for each run.
+        # A worker verifies each run until it has renewed its leases.
         assert (await workers.zombie.complete(lost, verify=True)).refused == {0: "stale"}
         assert await workers.heir.settle(hold) is None
 
 
-# -- a whole worker ---------------------------------------------------------------------------------------------------
+# -- a complete worker -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("told_by", ["its settle", "its renewal"])
 async def test_the_outcome_of_a_run_whose_claim_was_lost_is_refused(told_by: str) -> None:
-    """The worker goes on with the replica that took over, where another worker has claimed the job since."""
+    """The worker continues with the replica that took over, where another worker has claimed the job since."""
     async with AsyncExitStack() as stack:
         primary = await stack.enter_async_context(standalone())
         replica = await stack.enter_async_context(standalone(replica_of=primary))
@@ -206,7 +206,7 @@ async def test_the_outcome_of_a_run_whose_claim_was_lost_is_refused(told_by: str
 
         def hold(job: AnyJob) -> str:
             started.set()
-            # A thread cannot be stopped, so this run returns a result whatever happens.
+            # A thread cannot be stopped, so this run returns a result in any case.
             if told_by == "its settle":
                 release.wait(30)
             else:

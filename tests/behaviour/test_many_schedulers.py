@@ -1,4 +1,6 @@
-"""Many schedulers with the same slot: all of them fire, however long that takes and whoever shares the work."""
+"""Many schedulers with the same fire time: all of them fire, however long that takes and whichever processes share
+the work.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,16 @@ ROUND_TRIP = 0.004
 
 
 async def make(queue: AnyQueue, count: int, slot: datetime) -> None:
-    """Store schedulers whose first slot is the same, s00000 first."""
+    """Store schedulers whose first fire time is the same, s00000 first."""
     for at in range(0, count, 1000):
         ids = [f"s{n:05}" for n in range(at, min(at + 1000, count))]
         await asyncio.gather(*(queue.upsert_job_scheduler(each, every=86_400, start=slot) for each in ids))
 
 
 class Late:
-    """A queue whose schedulers are due in an hour by the server's clock, and processes that fire when told to.
+    """A queue whose schedulers are due in an hour by the server's clock, and processes that fire on request.
 
-    The queue's own process sleeps meanwhile: its clock is not moved.
+    The queue's own process sleeps during the test, because its clock does not move.
     """
 
     def __init__(self, queue: AnyQueue, relay: Relay, clock: Clock, place: Place) -> None:
@@ -45,13 +47,13 @@ class Late:
         return Timekeeper(Functions(self.relay, self.base), name)
 
     async def wait_for_slot(self, present: Timekeeper) -> None:
-        """Let the hour pass; a process is present, as it says in its rounds."""
+        """Let the hour pass. A process is present, according to its rounds."""
         await self.clock.advance(59 * MINUTE + 30_000)
         await present.fire()
         await self.clock.advance(30_000)
 
     async def counted(self) -> tuple[int, int]:
-        """How many slots were fired, and how many passed over."""
+        """Return the numbers of fired and of skipped fire times."""
         found = await self.queue.get_job_schedulers()
         return sum(each.fired for each in found), sum(each.skipped for each in found)
 
@@ -70,8 +72,8 @@ def in_an_hour() -> datetime:
 
 
 @pytest.mark.only_on("memory")
-async def test_slots_are_not_missed_because_firing_them_takes_long(late: Late) -> None:
-    """Between two pages the clock moves by almost as much as a process may need for one."""
+async def test_fire_times_are_not_missed_because_firing_takes_long(late: Late) -> None:
+    """Between two pages the clock moves by almost the time that a process may need for one page."""
     await make(late.queue, 450, in_an_hour())
     pages = 0
 
@@ -90,7 +92,7 @@ async def test_slots_are_not_missed_because_firing_them_takes_long(late: Late) -
 
 
 @pytest.mark.only_on("memory")
-async def test_slots_that_passed_while_nobody_was_there_are_missed(late: Late) -> None:
+async def test_fire_times_without_a_process_are_missed(late: Late) -> None:
     await make(late.queue, 10, in_an_hour())
     process = late.process("one that leaves")
     await late.wait_for_slot(process)
@@ -100,7 +102,7 @@ async def test_slots_that_passed_while_nobody_was_there_are_missed(late: Late) -
 
 
 @pytest.mark.only_on("memory")
-async def test_a_second_process_is_handed_another_part_of_a_long_list(late: Late) -> None:
+async def test_a_second_process_gets_another_part_of_a_long_list(late: Late) -> None:
     await make(late.queue, 450, in_an_hour())
     await late.wait_for_slot(late.process("first"))
     functions = Functions(late.relay, late.base)
@@ -111,7 +113,7 @@ async def test_a_second_process_is_handed_another_part_of_a_long_list(late: Late
 
 
 @pytest.mark.only_on("memory")
-async def test_processes_that_fire_together_fire_each_slot_once(late: Late) -> None:
+async def test_processes_that_fire_concurrently_fire_each_time_once(late: Late) -> None:
     await make(late.queue, 1_200, in_an_hour())
     processes = [late.process(name) for name in ("first", "second", "third")]
     await late.wait_for_slot(processes[0])
@@ -120,7 +122,7 @@ async def test_processes_that_fire_together_fire_each_slot_once(late: Late) -> N
 
 
 @pytest.mark.only_on("memory")
-async def test_schedulers_that_cannot_be_read_are_asked_for_once(late: Late, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_schedulers_are_requested_once(late: Late, caplog: pytest.LogCaptureFixture) -> None:
     await make(late.queue, 250, in_an_hour())
     for n in range(250):
         await late.place.ask("HSET", f"{late.base}:scheduler:s{n:05}", "spec", "rubbish")
@@ -142,7 +144,7 @@ async def test_schedulers_that_cannot_be_read_are_asked_for_once(late: Late, cap
         handed.clear()
         await late.clock.advance(60_000)
         await process.fire()
-        assert handed == [1, 0], "what is handed out once and again"
+        assert handed == [1, 0], "the parts of the list must not repeat"
     found = await late.queue.get_job_scheduler("t")
     assert found is not None
     assert (found.fired, found.skipped) == (4, 0)
@@ -154,7 +156,7 @@ async def test_schedulers_that_cannot_be_read_are_asked_for_once(late: Late, cap
 @pytest.mark.timeout(300)
 @pytest.mark.only_on("redis7")
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_twenty_thousand_slots_of_one_instant_fire_over_a_slow_link(
+async def test_twenty_thousand_schedulers_with_one_fire_time_fire_over_a_slow_link(
     storage: Storage, name: str, processes: int
 ) -> None:
     async def travel(_function: str, _args: Sequence[Arg]) -> None:
@@ -165,7 +167,7 @@ async def test_twenty_thousand_slots_of_one_instant_fire_over_a_slow_link(
         queues = [await stack.enter_async_context(Queue[Any, Any](name, relay)) for _ in range(processes)]
         slot = datetime.now(tz=UTC) + timedelta(seconds=45)
         await make(queues[0], 20_000, slot)
-        assert datetime.now(tz=UTC) < slot, "the schedulers were stored before their slot came"
+        assert datetime.now(tz=UTC) < slot, "the schedulers must be stored before their fire time"
         relay.before_call = travel
         await asyncio.sleep((slot - datetime.now(tz=UTC)).total_seconds())
         began = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""What Prometheus reads from a worker's port: counters, histograms, and the depth of queues at the scrape."""
+"""The metrics that Prometheus reads from a worker's port: counters, histograms, and the depth of queues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Samples = Mapping[str, float]
 
 
 async def fetch(port: int, request: bytes) -> tuple[str, bytes]:
-    """Send a request; answers the head and the body."""
+    """Send a request; return the head and the body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     answer = await soon(reader.read())
@@ -31,7 +31,7 @@ async def fetch(port: int, request: bytes) -> tuple[str, bytes]:
 
 
 async def scrape(metrics: Prometheus) -> Samples:
-    """Read /metrics; values by name and the values of the labels."""
+    """Read /metrics; return the values by name and labels."""
     assert metrics.endpoint is not None
     head, body = await fetch(metrics.endpoint.port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
     assert head.startswith("HTTP/1.1 200 OK")
@@ -57,7 +57,7 @@ def about(found: Samples, queue: str) -> dict[str, float]:
     }
 
 
-async def test_what_jobs_came_to_is_counted(storage: Storage, name: str) -> None:
+async def test_outcomes_of_jobs_are_counted(storage: Storage, name: str) -> None:
     async def work(job: AnyJob) -> None:
         if job.data == "later" and job.fence == 1:
             raise RetryLater(0)
@@ -108,7 +108,7 @@ async def test_what_jobs_came_to_is_counted(storage: Storage, name: str) -> None
     assert found["glidemq_job_wait_seconds_count mail"] >= 5
 
 
-async def test_how_long_jobs_waited_and_ran(storage: Storage, name: str) -> None:
+async def test_wait_and_run_times_are_measured(storage: Storage, name: str) -> None:
     metrics = Prometheus(port=0)
     gate = Gate()
     async with Queue[Any, Any](name, storage) as queue:
@@ -127,11 +127,11 @@ async def test_how_long_jobs_waited_and_ran(storage: Storage, name: str) -> None
             gate.release()
     sum_of_waits = metrics.registry.get_sample_value("glidemq_job_wait_seconds_sum", {"queue": name, "job": "n"})
     assert sum_of_waits is not None
-    # The clock of the server counts whole milliseconds.
+    # The server's clock has a resolution of one millisecond.
     assert 3 * 0.14 <= sum_of_waits <= 3 * waited + 0.1
 
 
-async def test_depth_is_looked_up_at_the_scrape_and_of_watched_queues_too(storage: Storage, name: str) -> None:
+async def test_the_depth_is_read_at_the_scrape_and_also_of_watched_queues(storage: Storage, name: str) -> None:
     metrics = Prometheus(port=0)
     async with (
         Queue[Any, Any](name, storage) as queue,
@@ -143,14 +143,12 @@ async def test_depth_is_looked_up_at_the_scrape_and_of_watched_queues_too(storag
         found = await scrape(metrics)
         assert found[f"glidemq_jobs {name}-other waiting"] == 7
         assert found[f"glidemq_jobs {name} waiting"] == 0
-        # Scrapes of the same second share one look.
+        # Scrapes of the same second share one reading.
         await other.add("n")
         assert (await scrape(metrics))[f"glidemq_jobs {name}-other waiting"] == 7
 
 
-async def test_the_port_is_shared_by_the_workers_of_a_process_and_closed_with_the_last(
-    storage: Storage, name: str
-) -> None:
+async def test_the_workers_of_a_process_share_the_port_until_the_last_one_closes(storage: Storage, name: str) -> None:
     metrics = Prometheus(port=0)
     async with Queue[Any, Any](name, storage) as queue, Queue[Any, Any](f"{name}-b", storage) as other:
         workers = [worker_of(each, echo, instrumentation=[metrics]) for each in (queue, other)]
@@ -165,7 +163,7 @@ async def test_the_port_is_shared_by_the_workers_of_a_process_and_closed_with_th
         await fetch(port, b"")
 
 
-async def test_a_port_that_is_taken_ends_the_start_and_leaves_nothing(queue: AnyQueue) -> None:
+async def test_a_start_with_a_taken_port_fails_and_leaves_nothing(queue: AnyQueue) -> None:
     first, second = Prometheus(port=0), Prometheus(port=0)
     async with worker_of(queue, echo, instrumentation=[first]):
         assert first.endpoint is not None
@@ -178,7 +176,7 @@ async def test_a_port_that_is_taken_ends_the_start_and_leaves_nothing(queue: Any
         await queue.add("n")
 
 
-async def test_the_endpoint_answers_what_it_is_asked_and_no_more(queue: AnyQueue) -> None:
+async def test_the_endpoint_serves_only_its_pages(queue: AnyQueue) -> None:
     metrics = Prometheus(port=0)
 
     async def health() -> Page:
@@ -203,7 +201,7 @@ async def test_the_endpoint_answers_what_it_is_asked_and_no_more(queue: AnyQueue
             assert head.startswith(f"HTTP/1.1 {status}\r\n")
             assert body
         assert (await fetch(port, b"HEAD /healthz HTTP/1.1\r\n\r\n"))[1] == b""
-        # What never ends is cut off at its limit; who says nothing keeps nobody from being answered.
+        # An endless request is cut off at its limit. A client that sends nothing does not block others.
         assert await fetch(port, b"x" * 100_000) == ("", b"")
         silent, keep = await asyncio.open_connection("127.0.0.1", port)
         assert (await fetch(port, b"GET /healthz HTTP/1.1\r\n\r\n"))[1] == b"fine\n"
@@ -211,7 +209,7 @@ async def test_the_endpoint_answers_what_it_is_asked_and_no_more(queue: AnyQueue
     keep.close()
 
 
-async def test_a_server_that_is_away_hides_the_depth_and_nothing_else(queue: AnyQueue) -> None:
+async def test_an_unreachable_server_hides_only_the_depth(queue: AnyQueue) -> None:
     metrics = Prometheus(port=0)
 
     async def away() -> Mapping[str, int]:
@@ -228,7 +226,7 @@ async def test_a_server_that_is_away_hides_the_depth_and_nothing_else(queue: Any
     assert found[f"glidemq_runs_ended_total n completed {queue.name}"] == 1
 
 
-async def test_a_watcher_that_breaks_hides_its_queue_and_nothing_else(queue: AnyQueue) -> None:
+async def test_a_failing_watcher_hides_only_its_queue(queue: AnyQueue) -> None:
     async def broken() -> Mapping[str, int]:
         raise KeyError("no such table")
 
@@ -257,7 +255,7 @@ async def test_many_names_share_one_label(queue: AnyQueue) -> None:
     }
 
 
-async def test_without_a_port_the_page_can_be_mounted_elsewhere(queue: AnyQueue) -> None:
+async def test_the_page_can_be_mounted_elsewhere_without_a_port(queue: AnyQueue) -> None:
     metrics = Prometheus()
     metrics.watch(queue.name, queue.get_job_counts)
     await queue.add("n")
@@ -303,7 +301,7 @@ async def test_a_worker_process_is_scraped(queue: AnyQueue, storage: Storage) ->
 @pytest.mark.parametrize(
     ("port", "error"), [("9135", TypeError), (True, TypeError), (70_000, ValueError), (-1, ValueError)]
 )
-def test_what_is_no_port_is_refused_at_once(port: Any, error: type[Exception]) -> None:
+def test_a_bad_port_is_refused_immediately(port: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="port must be"):
         Prometheus(port=port)
     with pytest.raises(error, match="port must be"):

@@ -1,4 +1,4 @@
-"""Servers that are too old or no servers at all: refused with what was found and what to do."""
+"""Servers that are too old, and other programs, are refused with their version and the remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.helpers import AnyQueue, soon
 
 
 class Pretender:
-    """Answers like a server of some version, just enough for the first questions."""
+    """Replies like a server of some version, sufficient for the first commands."""
 
     def __init__(self, info: str) -> None:
         self.info = info.encode()
@@ -62,7 +62,7 @@ async def listening(pretender: Pretender) -> AsyncGenerator[str]:
         ("redis_version:5.0", "Redis 5.0"),
     ],
 )
-async def test_a_server_too_old_is_refused_at_once(info: str, found: str) -> None:
+async def test_a_server_that_is_too_old_is_refused_immediately(info: str, found: str) -> None:
     pretender = Pretender(f"# Server\r\n{info}\r\n")
     async with listening(pretender) as url:
         queue: AnyQueue = Queue("q", url)

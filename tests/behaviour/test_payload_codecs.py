@@ -1,4 +1,4 @@
-"""Codecs on their way through real queues: data, results and progress, dead letters, schedulers and mixed fleets."""
+"""Codecs in real queues: data, results and progress, dead letters, schedulers and clients with different codecs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def sealed(storage: Storage, name: str) -> AsyncIterator[AnyQueue]:
 
 
 async def stored(place: Place) -> bytes:
-    """All that the server holds."""
+    """Return all data of the server."""
     found = b""
     for key in await place.keys():
         kind = await place.ask("TYPE", key)
@@ -57,7 +57,7 @@ async def stored(place: Place) -> bytes:
     return found
 
 
-async def test_nothing_of_a_payload_is_stored_in_clear(sealed: AnyQueue, place: Place) -> None:
+async def test_no_part_of_a_payload_is_stored_in_clear_text(sealed: AnyQueue, place: Place) -> None:
     async def work(job: AnyJob) -> Any:
         assert job.data == {"word": WORD}
         await job.update_data({"word": WORD * 2})
@@ -82,7 +82,7 @@ async def test_nothing_of_a_payload_is_stored_in_clear(sealed: AnyQueue, place: 
     assert (bare.data, bare.return_value) == (None, {"result": WORD})
 
 
-async def test_all_kinds_of_values_come_back_from_a_worker(sealed: AnyQueue) -> None:
+async def test_all_kinds_of_values_return_from_a_worker(sealed: AnyQueue) -> None:
     values = [
         datetime(2026, 3, 29, 1, 2, 3, 4, tzinfo=UTC),
         date(2026, 3, 29),
@@ -96,7 +96,7 @@ async def test_all_kinds_of_values_come_back_from_a_worker(sealed: AnyQueue) -> 
         assert await sealed.add_and_wait("n", values, wait_timeout=10) == values
 
 
-async def test_a_changed_result_is_sealed_too(sealed: AnyQueue, place: Place) -> None:
+async def test_a_replaced_result_is_sealed_too(sealed: AnyQueue, place: Place) -> None:
     def review(execution: Execution) -> None:
         execution.result = WORD
 
@@ -105,7 +105,7 @@ async def test_a_changed_result_is_sealed_too(sealed: AnyQueue, place: Place) ->
     assert WORD.encode() not in await stored(place)
 
 
-async def test_jobs_that_queues_add_by_themselves(sealed: AnyQueue) -> None:
+async def test_jobs_that_queues_add_by_themselves_are_sealed(sealed: AnyQueue) -> None:
     async with worker_of(sealed, echo, codecs=SEALED) as worker:
         done = Heard(worker, "completed")
         scheduler = await sealed.upsert_job_scheduler("s", every=0.05, limit=1, name="tick", data=WORD)
@@ -117,7 +117,7 @@ async def test_jobs_that_queues_add_by_themselves(sealed: AnyQueue) -> None:
         assert await (await sealed.trigger_job_scheduler("s")).result(10) == WORD
 
 
-async def test_an_add_that_replaces_another(sealed: AnyQueue) -> None:
+async def test_an_add_that_replaces_another_one_is_sealed(sealed: AnyQueue) -> None:
     deduplication = Deduplication("d", 0.1, "debounce")
     await sealed.add("first", 1, job_id="one", deduplication=deduplication)
     last = await sealed.add("second", 2, job_id="two", deduplication=deduplication)
@@ -125,7 +125,7 @@ async def test_an_add_that_replaces_another(sealed: AnyQueue) -> None:
         assert await last.result(10) == 2
 
 
-async def test_dead_letters_stay_readable_where_they_are_and_where_they_go_back_to(
+async def test_dead_letters_stay_readable_where_they_are_and_where_they_return_to(
     sealed: AnyQueue, storage: Storage, place: Place
 ) -> None:
     async with open_queue(f"{sealed.name}-dead", storage) as dead:
@@ -147,7 +147,7 @@ async def test_dead_letters_stay_readable_where_they_are_and_where_they_go_back_
                 assert await letter.result(10) == WORD * 2
                 [kept] = await dead.get_jobs("completed", 0, 0)
                 assert (kept.data, kept.progress) == (WORD * 2, 1)
-        # A letter that was changed, and goes back to where it came from.
+        # A dead letter that was changed, and returns to its queue.
         async with worker_of(sealed, hopeless, codecs=SEALED, dead_letter_queue=dead.name):
             job = await ended(await sealed.add("n", WORD))
         await job.remove()
@@ -163,9 +163,7 @@ async def test_dead_letters_stay_readable_where_they_are_and_where_they_go_back_
             assert await back.result(10) == "mended"
 
 
-async def test_a_payload_that_cannot_be_decoded_fails_its_job_as_malformed_at_once(
-    sealed: AnyQueue, storage: Storage
-) -> None:
+async def test_a_payload_that_cannot_be_decoded_fails_its_job_as_malformed(sealed: AnyQueue, storage: Storage) -> None:
     reader = [SEALED[0], Encryption({"new": OLD}), SEALED[2]]
     async with worker_of(sealed, echo, codecs=reader) as worker:
         failures = Heard(worker, "failed")
@@ -182,7 +180,7 @@ async def test_a_payload_that_cannot_be_decoded_fails_its_job_as_malformed_at_on
 
 
 @pytest.mark.parametrize("codecs", [(), [Compression()]])
-async def test_a_worker_without_the_codecs_says_so(sealed: AnyQueue, codecs: Sequence[Codec]) -> None:
+async def test_a_worker_without_the_codecs_reports_it(sealed: AnyQueue, codecs: Sequence[Codec]) -> None:
     async with worker_of(sealed, echo, codecs=codecs):
         job = await ended(await sealed.add("n", WORD))
     assert job.failure_cause == "malformed"
@@ -205,7 +203,7 @@ async def test_stored_payloads_cannot_be_exchanged(sealed: AnyQueue, place: Plac
             await ended(job)
             assert (job.state, job.failure_cause) == ("failed", "malformed")
         assert await rich.result(10) == {"amount": 1_000_000}
-    # Nor can the result of one job be shown as that of another.
+    # The result of one job cannot be shown as the result of another one either.
     result = await place.ask("HGET", base + rich.id, "result")
     assert isinstance(result, bytes)
     await place.ask("HSET", base + pay.id, "place", "completed x", "result", result)
@@ -216,13 +214,13 @@ async def test_stored_payloads_cannot_be_exchanged(sealed: AnyQueue, place: Plac
     await place.ask("HSET", base + pay.id, "place", "failed ")
 
 
-async def test_a_fleet_changes_to_encryption_step_by_step(storage: Storage, name: str) -> None:
+async def test_clients_change_to_encryption_step_by_step(storage: Storage, name: str) -> None:
     plain: Sequence[Codec] = ()
     reading: Sequence[Codec] = [Encryption({"old": OLD}, allow_plain=True)]
     ready: Sequence[Codec] = [Encryption({"old": OLD, "new": NEW}, allow_plain=True)]
     rotating: Sequence[Codec] = [Encryption({"new": NEW, "old": OLD})]
     async with open_queue(name, storage, plain) as writer, worker_of(writer, echo, codecs=reading):
-        # Workers come first: what they answer can be read by those who have the codec.
+        # Workers change first: every client that has the codec can read their results.
         job = await writer.add("n", 1)
         with pytest.raises(CodecError, match="was written with Encryption"):
             await job.result(10)
@@ -242,7 +240,7 @@ async def _job(queue: AnyQueue, job_id: str) -> AnyJob:
     return found
 
 
-async def test_limits_hold_for_what_is_sent(storage: Storage, name: str) -> None:
+async def test_limits_apply_to_the_encoded_payload(storage: Storage, name: str) -> None:
     codecs = [Compression("gzip", max_size=50_000)]
     async with open_queue(name, storage, codecs, payload_limit=1_000, serializer=JsonSerializer()) as queue:
         options: dict[str, Any] = {"codecs": codecs, "payload_limit": 1_000, "serializer": JsonSerializer()}
@@ -259,14 +257,14 @@ async def test_limits_hold_for_what_is_sent(storage: Storage, name: str) -> None
             assert (job.state, job.failure_cause) == ("failed", "oversize")
 
 
-async def test_a_batch_of_sealed_jobs(sealed: AnyQueue) -> None:
+async def test_a_batch_can_have_sealed_jobs(sealed: AnyQueue) -> None:
     async with worker_of(sealed, echo, codecs=SEALED, concurrency=10):
         jobs = await sealed.add_bulk([("n", number) for number in range(50)])
         assert [await soon(job.result()) for job in jobs] == list(range(50))
 
 
-def test_json_stays_json_beside_a_signature() -> None:
-    # What a reader in another language has to know: one byte, one letter, flags, key id, 32 bytes, then the text.
+def test_signed_json_stays_json() -> None:
+    # A reader in another language has to know the format: one byte, one letter, flags, key id, 32 bytes, then the text.
     from glidemq_async import PayloadContext
 
     content = Signing({"k": OLD}).encode(b'{"a":1}', PayloadContext("glide:{q}", "data", "n", ""))

@@ -1,4 +1,4 @@
-"""Users of the server who lack permissions: what still works, and what they are told."""
+"""Users of the server without some permissions: the functions that still work, and the errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
 
 
 async def user(server: Server, *rules: str) -> str:
-    """Make a user with these rules and return the URL with its login."""
+    """Create a user with these rules and return the URL with its login."""
     await server.command("ACL", "SETUSER", "app", "reset", "on", ">secret", *rules)
     return f"redis://app:secret@127.0.0.1:{server.port}"
 
@@ -60,7 +60,7 @@ async def test_a_user_without_channels_loses_no_job_and_no_result(
             before = await connections(server)
             polled = [await queue.add_and_wait("n", n, wait_timeout=10) for n in range(5)]
             assert polled == [0, 2, 4, 6, 8]
-            # Its own two INFOs alone: nobody connects anew because of a refused subscription.
+            # Only its own two INFOs. No client connects again because of a refused subscription.
             assert await connections(server) == before + 1
         assert await queue_is_sound(server)
     (warning,) = warnings(caplog)
@@ -73,7 +73,7 @@ async def queue_is_sound(server: Server) -> bool:
         return await queue.check() == []
 
 
-async def test_a_refused_wake_up_leaves_the_worker_idle(server: Server) -> None:
+async def test_a_worker_without_wake_ups_still_becomes_idle(server: Server) -> None:
     url = await user(server, "~*", "+@all")
     ran: asyncio.Queue[int] = asyncio.Queue()
 
@@ -99,7 +99,7 @@ async def test_a_refused_wake_up_leaves_the_worker_idle(server: Server) -> None:
         assert await is_idle()
 
 
-async def test_the_documented_permissions_are_enough(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_documented_permissions_are_sufficient(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     line = re.search(r"^ACL SETUSER app on >secret (.*)$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
     assert line is not None
     url = await user(server, *line[1].split())
@@ -137,7 +137,7 @@ async def test_the_documented_permissions_are_enough(server: Server, caplog: pyt
         (("~glide:{q}", "&*", "+@all"), "~glide:*"),
     ],
 )
-async def test_a_queue_says_which_rules_are_missing(server: Server, rules: tuple[str, ...], missing: str) -> None:
+async def test_a_queue_reports_missing_rules(server: Server, rules: tuple[str, ...], missing: str) -> None:
     async with Queue[int, int]("other", server.url):
         pass  # loads the functions
     before = await server.command("DBSIZE")
@@ -147,7 +147,7 @@ async def test_a_queue_says_which_rules_are_missing(server: Server, rules: tuple
     assert await server.command("DBSIZE") == before
 
 
-async def test_a_user_who_may_not_load_functions_is_told_so(server: Server) -> None:
+async def test_a_user_who_may_not_load_functions_gets_the_remedy(server: Server) -> None:
     url = await user(server, "~*", "&*", "+@all", "-function")
     with pytest.raises(StorageUnavailable, match=re.escape("Add to the user: +function|load;")):
         await Queue[int, int]("q", url).connect()
@@ -164,16 +164,16 @@ async def test_channels_that_are_granted_later_are_used(server: Server, monkeypa
     url = await user(server, "~*", "+@all")
     worker = Worker("q", double, url, poll_interval=0.1)
     async with worker:
-        assert "it is not subscribed to its wake-up channel" in worker.health().problems
+        assert "the worker must not be subscribed to its wake-up channel" in worker.health().problems
         await server.command("ACL", "SETUSER", "app", "&glide:*")
 
         async def is_ready() -> bool:
             return worker.health().ready
 
-        await eventually(is_ready, "the channel is subscribed")
+        await eventually(is_ready, "the worker must subscribe to the channel")
 
 
-async def test_each_missing_rule_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_missing_rule_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     place = "redis://warned-once"
     with caplog.at_level(logging.WARNING, "glidemq_async"):
         access.warn(place, ["&glide:*"])

@@ -1,4 +1,4 @@
-"""A server that refuses every call of a worker: few tries, few log lines, and work goes on once it allows them."""
+"""A server that refuses every call of a worker gets few calls and causes few log lines. Work continues afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def _nothing(job: Job[object, object]) -> None:
 
 
 @pytest.mark.parametrize("refusal", ["-fcall", "resetpass"])
-async def test_a_refused_worker_backs_off_and_comes_back(refusal: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refused_worker_backs_off_and_recovers(refusal: str, caplog: pytest.LogCaptureFixture) -> None:
     async with standalone() as server:
         await server.command("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all")
         url = f"redis://app:secret@127.0.0.1:{server.port}"

@@ -1,4 +1,4 @@
-"""Ids that are used again, and ids of one's own that look like generated ones."""
+"""Ids that are used again, and custom ids that look like generated ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.stores import Place
 
 
 class HoldingBack(MemoryStorage):
-    """Keeps the answers to adds until it is told to hand them over."""
+    """Holds the replies to adds until the test releases them."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -53,7 +53,7 @@ class HoldingBack(MemoryStorage):
 
 @asynccontextmanager
 async def both_ends(concurrency: int = 1) -> AsyncGenerator[tuple[HoldingBack, AnyQueue, AnyQueue]]:
-    """A storage that holds answers back, a queue on it, and the same queue as others see it, with a worker."""
+    """A storage that delays replies, a queue on it, and the same queue on another storage, with a worker."""
     async with (
         MemoryStorage("shared") as plain,
         HoldingBack("shared") as storage,
@@ -65,12 +65,12 @@ async def both_ends(concurrency: int = 1) -> AsyncGenerator[tuple[HoldingBack, A
 
 
 @pytest.mark.parametrize("answered", [False, True], ids=["its add is still in flight", "its add was answered"])
-async def test_the_answer_to_a_wait_that_was_given_up_goes_to_nobody(answered: bool) -> None:
+async def test_the_result_of_an_abandoned_wait_reaches_no_later_one(answered: bool) -> None:
     async with both_ends() as (storage, queue, watcher):
         for round_number in range(3):
             storage.hand_over.clear()
             waiting = asyncio.create_task(queue.add_and_wait("n", "old", job_id="same"))
-            # The job has ended and the answer is there, before the add's own.
+            # The job has ended and its result is there before the reply of the add.
             assert b"old" in await soon(storage.replies.get())
             if answered:
                 storage.hand_over.set()
@@ -85,7 +85,7 @@ async def test_the_answer_to_a_wait_that_was_given_up_goes_to_nobody(answered: b
                 storage.replies.get_nowait()
 
 
-async def test_answers_that_nobody_waits_for_are_not_kept() -> None:
+async def test_results_without_a_waiting_client_are_not_stored() -> None:
     async with both_ends(20) as (storage, queue, _):
         storage.hand_over.clear()
         waiting = [asyncio.create_task(queue.add_and_wait("n", number)) for number in range(50)]
@@ -95,21 +95,21 @@ async def test_answers_that_nobody_waits_for_are_not_kept() -> None:
         await asyncio.wait(waiting)
         storage.hand_over.set()
         assert await queue.add_and_wait("n", "last", wait_timeout=5) == "last"
-        # Memory has no other face than this one.
+        # There is no public way to observe this memory.
         listener: Any = queue._client.results  # pyright: ignore[reportPrivateUsage]
         assert (len(listener._early), len(listener._waiters)) == (0, 0)
 
 
 async def commands(storage: MemoryStorage) -> int:
-    """How many commands the server has executed so far, those inside functions among them."""
+    """Return how many commands the server has executed, including commands inside functions."""
     place = Place("memory", storage.url, (Endpoint(path=storage.socket),))
     told = await place.ask("INFO", "commandstats")
     assert isinstance(told, bytes)
     return sum(int(calls) for calls in re.findall(r":calls=(\d+)", told.decode()))
 
 
-async def test_a_generated_id_finds_its_way_past_many_of_ones_own() -> None:
-    """Counted, not timed: one call holds up the whole server for as long as it walks."""
+async def test_a_generated_id_skips_many_custom_ones() -> None:
+    """Counted and not timed: one call blocks the whole server during its search."""
     own = 10_000
     async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
         await queue.add_bulk([("n", 0, JobOptions(job_id=str(number))) for number in range(1, own + 1)])

@@ -1,4 +1,4 @@
-"""Every run ends and frees its slot: whatever its handler raises, however early it is stopped."""
+"""Every run ends and frees its slot, whatever its handler raises and however early it is stopped."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from tests.support.helpers import (
 from tests.support.stores import Place
 
 STOPS = (b"r ", b"x ")
-"""How the messages begin that tell a worker to stop a run."""
+"""The prefixes of the messages that ask a worker to stop a run."""
 
 
 class Meddling(MemoryStorage):
-    """Lets somebody stop a job between its claim and the first step of its run."""
+    """Stops a job between its claim and the first step of its run."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stop: Callable[[str], Any] | None = None
         self.linked = asyncio.Event()
-        """Set once the wake-up link of a worker stands."""
+        """Set when the subscription of a worker is confirmed."""
         self._told: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
 
     async def call(
@@ -59,7 +59,7 @@ class Meddling(MemoryStorage):
             if jobs:
                 stop, self.stop = self.stop, None
                 await stop(jobs[0][4].decode())
-                # In line before the task that the worker makes when it gets this reply.
+                # Scheduled before the task that the worker creates when it gets this reply.
                 asyncio.get_running_loop().call_soon(await soon(self._told.get()))
         return reply
 
@@ -107,7 +107,7 @@ async def test_a_run_that_is_stopped_before_its_first_step_frees_its_slot(how: L
 
 
 class Odd(BaseException):
-    """No Exception, and nothing that anybody expects."""
+    """Not an Exception, and not an expected class."""
 
 
 ODD_ONES: list[Callable[[], BaseException]] = [
@@ -119,7 +119,7 @@ ODD_ONES: list[Callable[[], BaseException]] = [
 
 @pytest.mark.parametrize("tier", ["inline", "thread"])
 @pytest.mark.parametrize("make", ODD_ONES, ids=["Odd", "BaseExceptionGroup", "SystemExit"])
-async def test_whatever_a_handler_raises_is_a_failure(
+async def test_any_exception_of_a_handler_is_a_failure(
     queue: AnyQueue, make: Callable[[], BaseException], tier: str
 ) -> None:
     async def inline(job: AnyJob) -> str:
@@ -138,7 +138,7 @@ async def test_whatever_a_handler_raises_is_a_failure(
         await until(lambda: worker.running == 0)
 
 
-async def test_a_backoff_strategy_that_gives_up_the_program_fails_the_job(queue: AnyQueue) -> None:
+async def test_a_backoff_strategy_that_raises_system_exit_fails_the_job(queue: AnyQueue) -> None:
     def give_up(made: int, error: BaseException) -> float:
         raise SystemExit(1)
 
@@ -170,7 +170,7 @@ async def test_stop_iteration_is_a_failure_like_others(queue: AnyQueue, tier: st
         await until(lambda: worker.running == 0)
 
 
-async def test_a_worker_that_met_an_unreadable_record_closes_as_ever(queue: AnyQueue, place: Place) -> None:
+async def test_a_worker_that_met_an_unreadable_record_closes_normally(queue: AnyQueue, place: Place) -> None:
     worker = worker_of(queue, echo, concurrency=3)
     await queue.pause()
     jobs = await queue.add_bulk([("n", number, JobOptions(attempts=2)) for number in range(3)])
@@ -186,7 +186,7 @@ async def test_a_worker_that_met_an_unreadable_record_closes_as_ever(queue: AnyQ
 
 
 @pytest.mark.parametrize("when", ["before the runs end", "after they were claimed again"])
-async def test_a_destroyed_group_costs_no_slot_and_no_job(queue: AnyQueue, place: Place, when: str) -> None:
+async def test_a_destroyed_group_loses_no_slot_and_no_job(queue: AnyQueue, place: Place, when: str) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=3, lock_duration=1, max_stalled=9) as worker:
         errors = Heard(worker, "error")
@@ -195,7 +195,7 @@ async def test_a_destroyed_group_costs_no_slot_and_no_job(queue: AnyQueue, place
             await gate.running()
         await place.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
         if when != "before the runs end":
-            # Renewals find the leases lost, and the free slots read the stream from its start.
+            # Renewals find the lost leases, and the free slots read the stream from its start.
             for _ in range(3):
                 await gate.running()
         assert worker.running <= 3
@@ -205,13 +205,13 @@ async def test_a_destroyed_group_costs_no_slot_and_no_job(queue: AnyQueue, place
 
 
 def renews_nothing(_renewer: LeaseRenewer) -> None:
-    """Stand for the start of a lease renewer."""
+    """Replaces the start of the lease renewal."""
 
 
-async def test_entries_that_are_claimed_twice_take_a_slot_each(
+async def test_entries_that_are_claimed_twice_use_a_slot_each(
     queue: AnyQueue, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A renewal, the first one even, would find the leases lost, and the jobs would come again when these are over.
+    # Even the first renewal would find the lost leases, and the jobs would start again after their end.
     monkeypatch.setattr(LeaseRenewer, "start", renews_nothing)
     gate = Gate()
     inside: list[int] = [0, 0]
@@ -230,7 +230,7 @@ async def test_entries_that_are_claimed_twice_take_a_slot_each(
         for _ in range(3):
             await gate.running()
         await place.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
-        # The group is made anew and hands out what runs already.
+        # The group is created again and returns the running jobs.
         jobs += await queue.add_bulk([("n", number) for number in range(6)])
         for _ in range(2):
             await gate.running()
@@ -242,7 +242,7 @@ async def test_entries_that_are_claimed_twice_take_a_slot_each(
 
 
 async def all_end(queue: AnyQueue, jobs: Sequence[AnyJob], worker: AnyWorker) -> None:
-    """Wait until each of these jobs has ended, exactly once, and the worker has nothing in hand."""
+    """Wait until each of these jobs has ended, exactly once, and the worker has no job."""
     for job in jobs:
         assert await job.result(8) == job.data
     await until(lambda: worker.running == 0)
@@ -251,7 +251,9 @@ async def all_end(queue: AnyQueue, jobs: Sequence[AnyJob], worker: AnyWorker) ->
         assert (kinds.count("completed"), kinds.count("failed")) == (1, 0)
 
 
-async def test_a_defect_of_the_library_in_a_run_fails_its_job(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_internal_error_of_the_library_in_a_run_fails_its_job(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def broken(_self: Runner, _run: Run) -> EndedRun | None:
         raise AssertionError("a defect")
 

@@ -1,4 +1,4 @@
-"""However many jobs are removed or started anew, no single step keeps the server from its other callers."""
+"""However many jobs are removed or restarted, no single step blocks the server's other clients for long."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AnyQueue = Queue[Any, Any]
 
 
 class Meter:
-    """The server's processor time of each call: a busy machine makes calls longer, and not more work."""
+    """The server's processor time of each call. On a busy machine calls take longer, but not more processor time."""
 
     def __init__(self, relay: Relay, place: Place) -> None:
         self._place = place
@@ -61,10 +61,10 @@ async def end_all(queue: AnyQueue) -> None:
 
 
 async def short_steps(work: Callable[[], Awaitable[Meter]], least: int = 1) -> None:
-    """Do the work again while a call takes long: a step without a bound does so each time, a busy host does not."""
+    """Repeat the work while a call is slow. A step without a bound is slow each time, but a busy host is not."""
     for left in reversed(range(TRIES)):
         meter = await work()
-        assert len(meter.calls) >= least, "the work was done in steps"
+        assert len(meter.calls) >= least, "the work must take several steps"
         found = sorted(meter.calls)[-5:]
         if found[-1][0] < LONGEST_MS * slowness():
             return
@@ -73,7 +73,7 @@ async def short_steps(work: Callable[[], Awaitable[Meter]], least: int = 1) -> N
 
 @asynccontextmanager
 async def metered(queue: AnyQueue, place: Place) -> AsyncGenerator[tuple[AnyQueue, Meter]]:
-    """The queue again, with a meter at its calls."""
+    """The same queue, with a meter on its calls."""
     relay = Relay(queue.storage)
     async with AnyQueue(queue.name, relay) as watched:
         yield watched, Meter(relay, place)
@@ -81,7 +81,7 @@ async def metered(queue: AnyQueue, place: Place) -> AsyncGenerator[tuple[AnyQueu
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("size", SIZES)
-async def test_draining_many_jobs(queue: AnyQueue, place: Place, size: int) -> None:
+async def test_draining_many_jobs_takes_short_steps(queue: AnyQueue, place: Place, size: int) -> None:
     async def drain() -> Meter:
         await add_kind(queue, size * 6 // 10)
         await add_kind(queue, size * 2 // 10, delay=60_000)
@@ -96,7 +96,9 @@ async def test_draining_many_jobs(queue: AnyQueue, place: Place, size: int) -> N
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("size", SIZES)
-async def test_cleaning_retrying_and_obliterating_many_jobs(queue: AnyQueue, place: Place, size: int) -> None:
+async def test_cleaning_retrying_and_obliterating_many_jobs_take_short_steps(
+    queue: AnyQueue, place: Place, size: int
+) -> None:
     async def clear() -> Meter:
         await add_kind(queue, size)
         await end_all(queue)
@@ -112,7 +114,7 @@ async def test_cleaning_retrying_and_obliterating_many_jobs(queue: AnyQueue, pla
 async def test_large_payloads_make_short_steps(queue: AnyQueue, place: Place) -> None:
     async def drain() -> Meter:
         await queue.add_bulk([("n", b"x" * 500_000) for _ in range(100)])
-        await asyncio.sleep(0.5)  # the server lets go of what the adds needed, in its own time
+        await asyncio.sleep(0.5)  # the server frees the memory of the adds at its own time
         async with metered(queue, place) as (watched, meter):
             assert await watched.drain() == 100
         return meter

@@ -1,4 +1,4 @@
-"""Spans and metrics of OpenTelemetry, from the add to the run, within one process and across two."""
+"""Spans and metrics of OpenTelemetry from the add to the run, within one process and across two."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ids(span: ReadableSpan) -> tuple[int, int]:
     return context_of(span).trace_id, context_of(span).span_id
 
 
-async def test_one_trace_from_the_add_to_the_run(traced: AnyQueue, recorder: Recorder) -> None:
+async def test_one_trace_covers_the_add_and_the_run(traced: AnyQueue, recorder: Recorder) -> None:
     async with worker_of(traced, echo, instrumentation=[recorder.telemetry]):
         with recorder.tracers.get_tracer("t").start_as_current_span("request"):
             job = await traced.add("mail", "text", headers={"tenant": "7"})
@@ -88,7 +88,7 @@ async def test_one_trace_from_the_add_to_the_run(traced: AnyQueue, recorder: Rec
     assert f"{context_of(send).trace_id:032x}" in job.headers["traceparent"]
 
 
-async def test_a_run_begins_a_trace_of_its_own_where_that_is_wished(traced: AnyQueue, recorder: Recorder) -> None:
+async def test_a_run_can_begin_its_own_trace(traced: AnyQueue, recorder: Recorder) -> None:
     apart = Recorder(parent=False)
     async with worker_of(traced, echo, instrumentation=[apart.telemetry]):
         await ended(await traced.add("mail"))
@@ -99,7 +99,7 @@ async def test_a_run_begins_a_trace_of_its_own_where_that_is_wished(traced: AnyQ
     assert [(link.context.trace_id, link.context.span_id) for link in process.links] == [ids(send)]
 
 
-async def test_a_bulk_has_a_span_for_each_job_and_one_for_sending(traced: AnyQueue, recorder: Recorder) -> None:
+async def test_a_bulk_add_has_a_span_per_job_and_one_for_sending(traced: AnyQueue, recorder: Recorder) -> None:
     async with worker_of(traced, echo, instrumentation=[recorder.telemetry], concurrency=5):
         given: list[JobInput[Any]] = [
             ("one", 1),
@@ -123,7 +123,7 @@ async def test_a_bulk_has_a_span_for_each_job_and_one_for_sending(traced: AnyQue
     }
 
 
-async def test_every_attempt_is_a_span_and_tells_its_error(traced: AnyQueue, recorder: Recorder) -> None:
+async def test_every_attempt_is_a_span_with_its_error(traced: AnyQueue, recorder: Recorder) -> None:
     async def work(job: AnyJob) -> str:
         if job.fence == 1:
             raise RetryLater(0)
@@ -166,7 +166,7 @@ async def test_an_add_that_fails_is_a_span_with_an_error(traced: AnyQueue, recor
     assert recorder.counts("messaging.client.sent.messages") == {(traced.name, error): 3}
 
 
-async def test_headers_that_leave_no_room_for_a_trace_are_added_without_it(
+async def test_a_job_whose_headers_leave_no_space_for_a_trace_is_added_without_it(
     traced: AnyQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = {"h": "x" * (MAX_HEADERS_BYTES - 1)}
@@ -179,10 +179,10 @@ async def test_headers_that_leave_no_room_for_a_trace_are_added_without_it(
     ] * 2
 
 
-async def test_spans_and_baggage_hold_in_the_handler(traced: AnyQueue, recorder: Recorder) -> None:
+async def test_spans_and_baggage_are_active_in_the_handler(traced: AnyQueue, recorder: Recorder) -> None:
     found: list[object] = []
 
-    def work(job: AnyJob) -> None:  # in a thread, whose context is that of the run
+    def work(job: AnyJob) -> None:  # in a thread with the context of the run
         found.append(baggage.get_baggage("tenant"))
         with recorder.tracers.get_tracer("t").start_as_current_span("inner"):
             found.append(trace.get_current_span().get_span_context().trace_id)
@@ -205,7 +205,7 @@ async def test_spans_and_baggage_hold_in_the_handler(traced: AnyQueue, recorder:
     assert trace.get_current_span().get_span_context().is_valid is False
 
 
-async def test_a_batch_belongs_to_none_of_its_jobs(traced: AnyQueue, recorder: Recorder) -> None:
+async def test_a_batch_span_belongs_to_none_of_its_jobs(traced: AnyQueue, recorder: Recorder) -> None:
     from glidemq_async import BatchOptions
 
     current: list[bool] = []
@@ -223,7 +223,7 @@ async def test_a_batch_belongs_to_none_of_its_jobs(traced: AnyQueue, recorder: R
     assert current == [False]
 
 
-async def test_jobs_that_nobody_traced_run_too(queue: AnyQueue, recorder: Recorder) -> None:
+async def test_jobs_without_a_trace_run_too(queue: AnyQueue, recorder: Recorder) -> None:
     async with worker_of(queue, echo, instrumentation=[recorder.telemetry]) as worker:
         done = Heard(worker, "completed")
         await queue.add("mail", headers={"traceparent": "not one"})
@@ -235,11 +235,11 @@ async def test_jobs_that_nobody_traced_run_too(queue: AnyQueue, recorder: Record
 
 
 def constants(module: ModuleType) -> set[object]:
-    """The values that a module of the conventions gives names to."""
+    """The values to which a module of the conventions gives names."""
     return {vars(module)[name] for name in vars(module) if name.isupper() and isinstance(vars(module)[name], str)}
 
 
-async def test_the_names_are_those_of_the_conventions(traced: AnyQueue, recorder: Recorder) -> None:
+async def test_the_names_match_the_conventions(traced: AnyQueue, recorder: Recorder) -> None:
     async with worker_of(traced, fail, instrumentation=[recorder.telemetry]):
         await ended(await traced.add("mail"))
         await ended((await traced.add_bulk([("a", 1), ("b", 2)]))[1])
@@ -255,7 +255,7 @@ async def test_the_names_are_those_of_the_conventions(traced: AnyQueue, recorder
     assert all(recorder.counts(name) for name in own)
 
 
-# What is not stable yet lies in a package with a private name.
+# Conventions that are not stable yet are in a private package.
 messaging_attributes: Any = import_module("opentelemetry.semconv._incubating.attributes.messaging_attributes")
 messaging_metrics: Any = import_module("opentelemetry.semconv._incubating.metrics.messaging_metrics")
 
@@ -278,7 +278,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.only_on("file", "redis7")
-async def test_the_trace_goes_on_in_another_process(traced: AnyQueue, recorder: Recorder, place: Place) -> None:
+async def test_the_trace_continues_in_another_process(traced: AnyQueue, recorder: Recorder, place: Place) -> None:
     jobs = [await traced.add("mail", number) for number in range(2)]
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CHILD, traced.name, place.url, stdout=asyncio.subprocess.PIPE

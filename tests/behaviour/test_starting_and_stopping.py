@@ -1,4 +1,4 @@
-"""Workers whose server is not there yet, or does not answer any more."""
+"""Workers whose server is not up yet, or no longer replies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.servers import Server, standalone
 
 
 class Impatient(RedisStorage):
-    """Gives up connecting soon."""
+    """A short time limit for connecting."""
 
     connect_timeout = 0.3
 
@@ -69,7 +69,7 @@ async def test_regression_a_worker_whose_subscription_failed_is_started_by_the_n
         with pytest.raises(StorageUnavailable):
             await worker.start()
         await asyncio.gather(worker.start(), worker.start())
-        assert len(storage.subscribed) == 2, "two starts at once are one"
+        assert len(storage.subscribed) == 2, "two concurrent starts must be one"
         job = await queue.add("n", "works")
         assert await job.result(5) == "works"
         await worker.close()
@@ -84,7 +84,7 @@ async def test_a_worker_whose_server_is_frozen_closes_in_time() -> None:
                 frozen.append(time.monotonic())
                 server.pause()
 
-        # Frozen while a renewal is on its way, which a lease of 90 s would let wait for half a minute.
+        # Frozen during a renewal, which a lease of 90 s would let wait for half a minute.
         failpoints.arm("renew.before_send", freeze)
         worker = Worker[Any, Any]("q", echo, server.url, lock_duration=90, shutdown_timeout=1, handle_signals=False)
         try:
@@ -99,7 +99,7 @@ async def test_a_worker_whose_server_is_frozen_closes_in_time() -> None:
 
 
 @pytest.mark.parametrize("what", ["queue", "app"])
-async def test_a_close_that_is_given_up_lets_go_all_the_same(what: str) -> None:
+async def test_a_cancelled_close_still_releases_everything(what: str) -> None:
     async with standalone(unix=True) as server:
         queue = Queue[Any, Any]("q", server.url)
         mq = GlideMQ(server.url, queue="q")
@@ -115,7 +115,7 @@ async def test_a_close_that_is_given_up_lets_go_all_the_same(what: str) -> None:
         assert await clients() > 1
         server.pause()
         adding = asyncio.ensure_future(queue.add("n", 1) if what == "queue" else work.add())
-        await asyncio.sleep(0.1)  # until it is on its way, which nothing tells
+        await asyncio.sleep(0.1)  # until it is on its way, which no event announces
         try:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):

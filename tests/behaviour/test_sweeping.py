@@ -1,4 +1,4 @@
-"""Sweeping goes on at its pace: beside handlers that block the loop, with one worker alone, after short leases."""
+"""Sweeps keep their pace next to handlers that block the loop, with a single worker, and after short leases."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, soon, until, wor
 from tests.support.stores import Place
 
 
-async def test_blocking_handlers_do_not_keep_a_lost_job_from_its_recovery(queue: AnyQueue, place: Place) -> None:
+async def test_blocking_handlers_do_not_prevent_the_recovery_of_a_lost_job(queue: AnyQueue, place: Place) -> None:
     recovered = threading.Event()
 
     async def block(job: AnyJob) -> None:
         if job.data == "victim":
             recovered.set()
         elif not recovered.is_set():
-            time.sleep(0.7)  # noqa: ASYNC251 - that is the point
+            time.sleep(0.7)  # noqa: ASYNC251 - the test needs a blocked loop
 
     victim = await queue.add("n", "victim")
     killed = Hands(queue, place)
@@ -38,18 +38,18 @@ async def test_blocking_handlers_do_not_keep_a_lost_job_from_its_recovery(queue:
     await killed.leave()
 
 
-async def test_a_worker_alone_sweeps_about_every_second(queue: AnyQueue) -> None:
+async def test_a_single_worker_sweeps_about_every_second(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
         for _ in range(3):
             job = await queue.add("n", delay=60, ttl=0.1)
-            # By its lease alone it would sweep less often than it is waited here.
+            # By its lease alone it would sweep less often than this test waits.
             with pytest.raises(JobFailed, match="expired"):
                 await job.result(10)
 
 
 @pytest.fixture
 def renewals() -> Iterator[list[float]]:
-    """When leases were renewed."""
+    """Return the times of renewals."""
     found: list[float] = []
     failpoints.arm("renew.before_send", lambda: found.append(time.monotonic()))
     yield found
@@ -62,11 +62,11 @@ async def test_a_short_lease_is_renewed_often_only_while_its_job_runs(queue: Any
         job = await queue.add("n", 1, lock_duration=1)
         await gate.running()
         renewals.clear()
-        # The worker's own lease asks for one in ten seconds.
+        # The worker's own lease needs one renewal in ten seconds.
         await until(lambda: len(renewals) >= 3)
         gate.release()
         assert await soon(job.result(5)) == 1
-        await asyncio.sleep(0.5)  # what was planned while the job ran
+        await asyncio.sleep(0.5)  # planned while the job ran
         renewals.clear()
         await asyncio.sleep(1.2)
         assert len(renewals) <= 1

@@ -1,4 +1,6 @@
-"""`.sync`: the same methods without an event loop, from any thread, in forked children and at the interpreter's end."""
+"""`.sync`: the same methods without an event loop, from any thread, in forked children and at the end of the
+interpreter.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ class Stateless:
         """Do nothing."""
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
 
 class SyncStateless(Blocking[Stateless]):
@@ -92,7 +94,7 @@ def test_sync_has_every_coroutine_with_its_signature(of: type, facade: type) -> 
         assert inspect.getdoc(method), name
 
 
-def test_add_look_iterate_and_close_without_a_loop() -> None:
+def test_methods_and_iterators_work_without_a_loop() -> None:
     with Queue[dict[str, int], None]("q", "memory://").sync as queue:
         job = queue.add("n", {"n": 1}, priority=3)
         assert (job.outcome, job.sync.get_state()) == ("added", "prioritized")
@@ -106,13 +108,13 @@ def test_add_look_iterate_and_close_without_a_loop() -> None:
         queue.count()
 
 
-def test_what_is_not_awaited_is_not_in_the_facade() -> None:
+def test_the_facade_has_only_coroutine_methods() -> None:
     queue = Queue[Any, Any]("q", "memory://")
     with pytest.raises(AttributeError, match=r"Queue\.sync has only coroutine methods"):
         _ = queue.sync.storage  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
-def test_errors_are_those_of_the_method() -> None:
+def test_errors_are_the_errors_of_the_method() -> None:
     with Queue[Any, Any]("q", "memory://").sync as queue:
         with pytest.raises(ValueError, match="delay"):
             queue.add("n", delay=-1)
@@ -134,7 +136,7 @@ def test_the_thread_ends_with_the_last_object_it_served() -> None:
     assert serving() == 0
 
 
-def test_many_threads_share_it() -> None:
+def test_many_threads_share_the_loop() -> None:
     with Queue[int, Any]("q", "memory://").sync as queue, ThreadPoolExecutor(16) as threads:
 
         def add(number: int) -> str:
@@ -144,13 +146,13 @@ def test_many_threads_share_it() -> None:
         assert len(set(ids)) == queue.count() == 400
 
 
-async def test_it_works_below_a_running_loop_that_it_does_not_need() -> None:
+async def test_it_works_in_the_thread_of_an_unrelated_running_loop() -> None:
     # A notebook: the cell runs in the thread of a loop.
     with Queue[str, Any]("q", "memory://").sync as queue:
         assert queue.add("n", "cell").outcome == "added"
 
 
-async def test_waiting_in_the_thread_of_the_loop_that_has_to_work_is_refused() -> None:
+async def test_a_wait_in_the_thread_of_the_needed_loop_is_refused() -> None:
     async with Queue[Any, Any]("q", "memory://") as queue:
         with pytest.raises(RuntimeError, match="await the method itself"):
             queue.sync.add("n")
@@ -159,7 +161,7 @@ async def test_waiting_in_the_thread_of_the_loop_that_has_to_work_is_refused() -
         assert await queue.count() == 1
 
 
-async def test_what_sync_has_opened_is_not_closed_by_another_loop() -> None:
+async def test_another_loop_cannot_close_an_object_that_sync_opened() -> None:
     async with standalone() as server:
         queue = Queue[Any, Any]("q", server.url)
         assert queue.sync.add("n").outcome == "added"
@@ -174,7 +176,7 @@ async def test_what_sync_has_opened_is_not_closed_by_another_loop() -> None:
         await queue.close()  # there is nothing left to do
 
 
-async def test_events_that_sync_reads_are_not_ended_by_another_loop() -> None:
+async def test_another_loop_cannot_end_events_that_sync_reads() -> None:
     async with standalone() as server:
         queue, events = Queue[Any, Any]("q", server.url), QueueEvents("q", server.url)
         events.sync.connect()
@@ -188,7 +190,7 @@ async def test_events_that_sync_reads_are_not_ended_by_another_loop() -> None:
         queue.sync.close()
 
 
-async def test_a_storage_in_use_decides_where_the_work_is_done() -> None:
+async def test_the_loop_of_an_open_storage_runs_the_work() -> None:
     async with MemoryStorage() as storage:
         queue = Queue[Any, Any]("q", storage)
         with pytest.raises(RuntimeError, match="await the method itself"):
@@ -235,7 +237,7 @@ async def test_a_handler_in_a_thread_reaches_its_worker() -> None:
         assert job.progress == 50
 
 
-def test_context_variables_reach_the_work() -> None:
+def test_context_variables_reach_the_coroutine() -> None:
     trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="")
 
     class Traced(Stateless):
@@ -254,7 +256,7 @@ def interrupt_when(began: threading.Event) -> None:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt, also where the tests run in the background of a shell."""
+    """Let Ctrl-C raise KeyboardInterrupt, even if the tests run in the background of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -273,7 +275,7 @@ def test_an_interrupted_call_is_cancelled() -> None:
                 cancelled.set()
                 raise
 
-    # Ctrl-C strikes in the main thread's wait for the work.
+    # Ctrl-C arrives while the main thread waits for the work.
     threading.Thread(target=interrupt_when, args=[began]).start()
     with pytest.raises(KeyboardInterrupt):
         Slow().sync.work()
@@ -302,7 +304,7 @@ def test_cancelled_work_is_reported_as_cancelled() -> None:
 
 
 def script(text: str, url: str, *, seconds: float = 20.0) -> str:
-    """Run a program that gets the URL as its argument; answers what it printed. It must say nothing on stderr."""
+    """Run a program with the URL as its argument; return its output. It must print nothing on stderr."""
     command = [sys.executable, "-W", "error", "-c", text, url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
@@ -318,7 +320,7 @@ print(queue.sync.add("n", 1).outcome, flush=True)
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_a_program_that_closes_nothing_ends_at_once(kind: str) -> None:
+async def test_a_program_that_closes_nothing_ends_immediately(kind: str) -> None:
     async with standalone() as server:
         url = server.url if kind == "redis" else "memory://"
         program = await asyncio.create_subprocess_exec(
@@ -353,7 +355,7 @@ sys.stdout.flush()
 """
 
 
-async def test_what_daemon_threads_added_when_the_program_ends_is_stored() -> None:
+async def test_jobs_that_daemon_threads_added_at_the_end_of_the_program_are_stored() -> None:
     async with standalone() as server:
         acknowledged = set((await asyncio.to_thread(script, DAEMONS, server.url)).split())
         async with Queue[Any, Any]("q", server.url) as queue:
@@ -434,7 +436,7 @@ def cannot_fork() -> bool:
 @pytest.mark.parametrize(
     ("text", "prefix", "expected"), [(FORKED, "redis", "123"), (IN_LOOP, "redis", "71"), (IN_LOOP, "redis+uv", "71")]
 )
-async def test_a_forked_child_has_connections_of_its_own(text: str, prefix: str, expected: str) -> None:
+async def test_a_forked_child_has_its_own_connections(text: str, prefix: str, expected: str) -> None:
     async with standalone() as server:
         url = server.url.replace("redis", prefix)
         assert await asyncio.to_thread(script, text, url) == f"{expected}\n"
@@ -472,7 +474,7 @@ def test_it_works_on_every_storage(place: Place, name: str) -> None:
         assert queue.obliterate() == 1
 
 
-def test_a_loop_that_cannot_start_is_told_to_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_at_the_start_of_the_loop_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     def out_of_descriptors() -> None:
         raise OSError("too many open files")
 
@@ -485,9 +487,7 @@ def test_a_loop_that_cannot_start_is_told_to_the_caller(monkeypatch: pytest.Monk
         assert opened.add("n").outcome == "added"
 
 
-async def test_a_loop_that_is_blocked_is_told(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_blocked_loop_is_reported(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portal, "BLOCKED_SECONDS", 0.02)
     monkeypatch.setattr(portal, "CHECK_SECONDS", 0.01)
     told = threading.Event()
@@ -502,7 +502,7 @@ async def test_a_loop_that_is_blocked_is_told(
         async with Queue("q", "memory://") as queue:
             adding = asyncio.create_task(asyncio.to_thread(queue.sync.add, "n"))
             await asyncio.sleep(0)
-            assert told.wait(10)  # and this loop does nothing else meanwhile
+            assert told.wait(10)  # and this loop does nothing else during that time
             assert (await adding).id == "1"
     finally:
         logging.getLogger(portal.__name__).removeHandler(heard)

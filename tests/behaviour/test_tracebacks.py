@@ -1,4 +1,4 @@
-"""What is stored of a failure's traceback: where the user's code begins, and all of it where that had no part."""
+"""The stored part of a failure's traceback: from the user's first frame on, or all of it if there is none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.helpers import AnyJob
 
 
 def _raise() -> None:
-    json.loads("{")  # the last frames are not the user's
+    json.loads("{")  # the last frames do not belong to the user
 
 
 def fail() -> None:
@@ -55,7 +55,7 @@ async def test_the_traceback_of_a_task_begins_with_its_function(glidemq: Harness
     assert "json" in lines[-1]
 
 
-async def test_a_provider_is_the_users_too(glidemq: Harness) -> None:
+async def test_a_provider_belongs_to_the_user_too(glidemq: Harness) -> None:
     app = glidemq.use(GlideMQ())
     await app.task(fail_by_provider).add()
     (job,) = await glidemq.drain(app)
@@ -71,7 +71,7 @@ async def test_the_traceback_of_a_handler_begins_with_it(glidemq: Harness) -> No
     assert ", in handler" in lines_of(job)[0]
 
 
-async def test_an_error_of_the_library_is_its_message_alone(glidemq: Harness) -> None:
+async def test_an_error_of_the_library_has_only_its_message(glidemq: Harness) -> None:
     app = glidemq.use(GlideMQ())
     app.task(takes_one)
     await glidemq.queue("default").add("takes_one", {"a": [], "k": {"other": 1}})

@@ -1,4 +1,6 @@
-"""What handlers return, write and ask for arrives: with any serializer, in full memory, at the end of a burst."""
+"""Values that handlers return, write and ask for arrive with any serializer, in full memory, and at the end of a
+burst.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.support.servers import standalone
 from tests.support.stores import Place, endpoint_of
 
 
-async def test_nothing_is_a_result_in_json_too(storage: Storage, name: str) -> None:
+async def test_none_is_a_result_in_json_too(storage: Storage, name: str) -> None:
     async def nothing(job: AnyJob) -> None:
         return None
 
@@ -28,12 +30,12 @@ async def test_nothing_is_a_result_in_json_too(storage: Storage, name: str) -> N
 
 
 async def fill(queue: Queue[object, str], size: int) -> None:
-    """Add payloads of so many bytes until the memory is full; raises QueueFull."""
+    """Add payloads of this size until the memory is full; raises QueueFull."""
     for _ in range(2_000):
         await queue.add("filler", b"x" * size)
 
 
-async def test_running_jobs_can_write_in_full_memory() -> None:
+async def test_active_jobs_can_write_in_full_memory() -> None:
     full = asyncio.Event()
     started: asyncio.Queue[AnyJob] = asyncio.Queue()
 
@@ -54,7 +56,7 @@ async def test_running_jobs_can_write_in_full_memory() -> None:
                 job = await queue.add("n")
                 await soon(started.get())
                 await queue.pause()
-                # To the last byte: a large payload that was refused leaves room for smaller ones.
+                # To the last byte: a large payload that was refused leaves memory for smaller ones.
                 for size in (500_000, 20_000, 1_000, 1, 1):
                     with pytest.raises(QueueFull):
                         await fill(queue, size)

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import JobFailed, JobNotFound, JobOptions, JobStateError, Queue
 from glidemq_async.storage import Endpoint, MemoryStorage
-from tests.behaviour.test_time_passes import Clock
+from tests.behaviour.test_stored_data_over_time import Clock
 from tests.support.fake_worker import Hands
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, Heard, echo, ended, told, worker_of
 from tests.support.leak_check import verify

@@ -1,4 +1,4 @@
-"""A subscriber that lets tests await what it hears."""
+"""A subscriber whose messages tests can await."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Listener:
         return self
 
     async def message(self) -> bytes:
-        """The next message."""
+        """Return the next message."""
         return await asyncio.wait_for(self.messages.get(), 15)
 
     async def change(self) -> bool:
-        """The next change of the link."""
+        """Return the next change of the link."""
         return await asyncio.wait_for(self.changes.get(), 15)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A proxy between client and server that loses replies, goes silent or refuses, on command."""
+"""A proxy between client and server that loses replies, becomes silent or refuses, on command."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class FaultProxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def cut_replies(self, marker: bytes, times: int = 1) -> None:
-        """Let the next requests with this text through, and cut the connection instead of the reply."""
+        """Let the next requests with this text pass, and cut the connection instead of the reply."""
         self._marker, self._cuts = marker, times
 
     def swallow_replies(self, marker: bytes | None) -> None:
-        """Let requests with this text through, and keep the connection open without any reply."""
+        """Let requests with this text pass, and keep the connection open without any reply."""
         self._silent_marker = marker
 
     async def redirect(self, upstream: Server) -> None:
-        """Cut all connections, and lead new ones to another server, as a failover does."""
+        """Cut all connections, and connect new ones to another server, as a failover does."""
         self._upstream = upstream
         tasks = tuple(self._tasks)
         for task in tasks:
@@ -62,7 +62,7 @@ class FaultProxy:
                 if cut:
                     self._cuts -= 1
                     self.cut_count += 1
-                    # The reply has been made once the server has answered a request of another connection.
+                    # The reply exists once the server has replied to a request on another connection.
                     await self._upstream.command("PING")
                     return
         except OSError:
@@ -81,7 +81,7 @@ class FaultProxy:
         writer.transport.abort()
 
     def storage(self, library: Library) -> RedisStorage:
-        """A storage that talks through the proxy."""
+        """Return a storage that connects through the proxy."""
         return RedisStorage(Endpoint("127.0.0.1", self.port), library=library)
 
     async def __aenter__(self) -> Self:
@@ -99,6 +99,6 @@ class FaultProxy:
 
 @contextlib.asynccontextmanager
 async def proxied(server: Server) -> AsyncGenerator[FaultProxy]:
-    """A proxy in front of a server."""
+    """Start a proxy in front of a server."""
     async with FaultProxy(server) as proxy:
         yield proxy

@@ -1,4 +1,4 @@
-"""Timeouts of calls, as options of the URL and of what opens a storage, and the errors at their end."""
+"""Timeouts of calls, as options of URLs and of constructors, and the errors after a timeout."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_url_takes_a_timeout(url: str) -> None:
     assert _timeout(open_storage(url)) == CALL_TIMEOUT
     storage = open_storage(f"{url}?timeout=2.5")
     assert _timeout(storage) == _timeout(storage.clone()) == 2.5
-    # What the code says is nearer than what the URL says.
+    # A timeout in the code overrides the timeout in the URL.
     assert _timeout(open_storage(f"{url}?timeout=2.5", timeout=timedelta(seconds=4))) == 4
     for wrong in ("soon", "0", "-1"):
         with pytest.raises(ValueError, match="timeout must be"):
@@ -61,7 +61,7 @@ def test_queues_workers_and_apps_take_a_timeout() -> None:
             make()
 
 
-def test_an_unknown_option_names_the_known_ones() -> None:
+def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
         ValueError,
         match=r"'retries' is unknown here; the known options are: .* timeout, username",
@@ -71,7 +71,7 @@ def test_an_unknown_option_names_the_known_ones() -> None:
         open_storage("file:///a?db=3")
 
 
-async def test_an_outage_ends_at_the_timeout_and_says_how_long_it_was_tried() -> None:
+async def test_an_outage_ends_at_the_timeout_and_reports_how_long_it_was_tried() -> None:
     async with standalone() as server, Queue("q", f"{server.url}?timeout=1") as queue:
         await queue.add("work")
         server.kill()
@@ -87,8 +87,8 @@ async def _cannot_write(server: Server) -> bool:
     return (await server.info("persistence"))["rdb_last_bgsave_status"] == "err"
 
 
-async def test_a_server_that_cannot_store_is_unavailable_and_waited_for() -> None:
-    # A directory in the place of its file: the server cannot save, and so it refuses writes.
+async def test_a_server_that_cannot_store_counts_as_unavailable_and_is_retried() -> None:
+    # A directory in place of its file: the server cannot save, so it refuses writes.
     async with (
         standalone() as server,
         Queue("q", f"{server.url}?timeout=0.7") as queue,
@@ -108,7 +108,7 @@ async def test_a_server_that_cannot_store_is_unavailable_and_waited_for() -> Non
         assert await queue.count() == 2
 
 
-async def test_functions_that_are_flushed_again_and_again_are_loaded_again(server: Server) -> None:
+async def test_functions_that_are_flushed_repeatedly_are_loaded_again(server: Server) -> None:
     async with RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage:
         flushing = True
 
@@ -125,7 +125,7 @@ async def test_functions_that_are_flushed_again_and_again_are_loaded_again(serve
             await storage.call("nothing", KEY, [])
 
 
-async def test_a_payload_limit_beyond_the_servers_own_is_refused_at_connect() -> None:
+async def test_a_payload_limit_above_the_servers_own_is_refused_at_connect() -> None:
     async with standalone("--proto-max-bulk-len", "2mb") as server:
         async with Queue("q", server.url, payload_limit=2 * 1024 * 1024) as queue:
             await queue.add("large", "x" * 2_000_000)

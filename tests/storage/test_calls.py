@@ -22,7 +22,7 @@ from tests.storage.standin import KEY, LIBRARY, SOURCE
 from tests.support.servers import Server, eventually, redis7, redis7_binary, standalone
 
 SYNCED = ("--appendonly", "yes", "--appendfsync", "always")
-"""For servers that are killed: with a sync each second one whose disk stalls answers before it writes."""
+"""For servers that are killed: with a sync each second, a server with a stalled disk replies before it writes."""
 
 
 async def test_replies_are_bytes_int_list_and_none(storage: RedisStorage) -> None:
@@ -41,7 +41,7 @@ async def test_a_refusal_carries_code_and_message(storage: RedisStorage) -> None
         await storage.call("broken", KEY, [])
 
 
-async def test_a_lost_reply_is_asked_for_again_with_the_same_token(server: Server) -> None:
+async def test_a_call_with_a_lost_reply_is_repeated_with_the_same_token(server: Server) -> None:
     async with proxied(server) as proxy, proxy.storage(LIBRARY) as storage:
         proxy.cut_replies(b"_count", times=3)
         assert await storage.call("count", KEY, ["token-1"]) == b"1"
@@ -72,7 +72,7 @@ async def test_a_restarting_server_is_waited_for() -> None:
         assert await call == b"2"
 
 
-async def test_a_storm_of_calls_survives_a_killed_server() -> None:
+async def test_concurrent_calls_survive_a_killed_server() -> None:
     async with (
         standalone(*SYNCED) as server,
         RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage,
@@ -86,7 +86,7 @@ async def test_a_storm_of_calls_survives_a_killed_server() -> None:
         assert await storage.call("counted", KEY, []) == b"400"
 
 
-async def test_loading_is_waited_out() -> None:
+async def test_calls_wait_while_the_server_loads() -> None:
     async with (
         standalone(
             "--appendonly",
@@ -196,7 +196,7 @@ async def test_two_texts_of_one_version_do_not_replace_each_other(
         ("1.5.0.dev200+testing", "1.5.0.dev200", True),
     ],
 )
-async def test_builds_under_development_replace_older_ones_only(
+async def test_development_builds_replace_only_older_ones(
     server: Server, loaded: str, brought: str, stays: bool
 ) -> None:
     endpoint = Endpoint("127.0.0.1", server.port)
@@ -205,7 +205,7 @@ async def test_builds_under_development_replace_older_ones_only(
         assert await storage.call("echo", KEY, ["x"]) == (loaded if stays else brought).encode()
 
 
-async def test_a_full_server_is_a_full_queue_but_finishing_works(server: Server, storage: RedisStorage) -> None:
+async def test_a_full_server_refuses_adds_but_not_completions(server: Server, storage: RedisStorage) -> None:
     await server.command("CONFIG", "SET", "maxmemory", 1)
     with pytest.raises(QueueFull, match="maxmemory"):
         await storage.call("count", KEY, ["a"])
@@ -213,7 +213,7 @@ async def test_a_full_server_is_a_full_queue_but_finishing_works(server: Server,
     assert await storage.call("counted", KEY, [], readonly=True) is None
 
 
-async def test_cancelling_calls_mixes_no_replies_and_swallows_none(server: Server, storage: RedisStorage) -> None:
+async def test_cancelled_calls_mix_up_and_lose_no_replies(server: Server, storage: RedisStorage) -> None:
     before = await server.info("stats")
     cancelled = answered = 0
 
@@ -235,11 +235,11 @@ async def test_cancelling_calls_mixes_no_replies_and_swallows_none(server: Serve
     assert cancelled > 1000
     await one(-1)
     after = await server.info("stats")
-    # The connection of the storage survived: the only new one is that of the second INFO.
+    # The connection of the storage survived: the only new one belongs to the second INFO.
     assert int(after["total_connections_received"]) - int(before["total_connections_received"]) == 1
 
 
-async def test_callers_share_one_connection_and_one_dial(server: Server) -> None:
+async def test_concurrent_callers_share_one_connection_attempt(server: Server) -> None:
     async with RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage:
         await asyncio.gather(*(storage.call("count", KEY, [f"{n}"]) for n in range(200)))
         assert await storage.call("counted", KEY, []) == b"200"
@@ -252,7 +252,7 @@ async def test_large_values_pass(storage: RedisStorage) -> None:
     assert all(answer == value for answer in answers)
 
 
-async def test_a_closed_storage_says_so(server: Server) -> None:
+async def test_a_closed_storage_raises(server: Server) -> None:
     storage = RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY)
     await storage.connect()
     await storage.close()
@@ -261,7 +261,7 @@ async def test_a_closed_storage_says_so(server: Server) -> None:
         await storage.call("echo", KEY, ["x"])
 
 
-async def test_closing_ends_the_calls_that_wait(server: Server) -> None:
+async def test_closing_ends_the_waiting_calls(server: Server) -> None:
     storage = RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY)
     await storage.connect()
     server.pause()
@@ -288,14 +288,14 @@ async def test_redis_7_serves_too() -> None:
         assert await storage.call("count", KEY, ["b"]) == b"2"
 
 
-async def test_nobody_there_is_storage_unavailable() -> None:
+async def test_an_unreachable_server_is_storage_unavailable() -> None:
     storage = RedisStorage(Endpoint("127.0.0.1", 1), library=LIBRARY)
     with pytest.raises(StorageUnavailable, match=r"127\.0\.0\.1:1"):
         await storage.call("echo", KEY, ["x"], timeout=0.2)
     await storage.close()
 
 
-async def test_a_wrong_password_fails_at_once() -> None:
+async def test_a_wrong_password_fails_immediately() -> None:
     async with standalone() as server:
         await server.command("CONFIG", "SET", "requirepass", "right")
         for url in (f"redis://:wrong@127.0.0.1:{server.port}", server.url):
@@ -310,7 +310,7 @@ async def test_a_wrong_password_fails_at_once() -> None:
 @pytest.mark.parametrize(
     ("policy", "loss"), [("allkeys-lru", "no longer keep jobs"), ("volatile-lru", "add a job twice")]
 )
-async def test_an_evicting_server_is_warned_about(
+async def test_an_evicting_server_causes_a_warning(
     server: Server, caplog: pytest.LogCaptureFixture, policy: str, loss: str
 ) -> None:
     await server.command("CONFIG", "SET", "maxmemory-policy", policy)
@@ -332,7 +332,7 @@ async def test_replicated_needs_a_replica(server: Server) -> None:
         replica.pause()
         with pytest.raises(StorageUnavailable, match=r"stored on .* but any replica did not confirm"):
             await storage.call("once", KEY, ["b"], wait="replicated", timeout=1.5)
-        # A replay writes nothing, and yet it must not be taken for confirmed.
+        # A replay writes nothing, but it must not count as confirmed.
         with pytest.raises(StorageUnavailable, match="did not confirm"):
             await storage.call("once", KEY, ["b"], wait="replicated", timeout=1.5)
         replica.resume()
@@ -365,7 +365,7 @@ async def test_streams_are_read_after_a_position(server: Server, storage: RedisS
     waiting = asyncio.ensure_future(storage.read_stream(events, "$", 10, 5))
     again = asyncio.ensure_future(storage.read_stream(events, first.decode(), 10, 0))
     assert [fields for _, fields in await again] == [{b"value": b"b"}]
-    await eventually(lambda: _waits(server), "the server has been asked for what comes next")
+    await eventually(lambda: _waits(server), "the blocking read must have reached the server")
     await storage.call("append", KEY, ["c"])
     assert [fields for _, fields in await waiting] == [{b"value": b"c"}]
 
@@ -401,7 +401,7 @@ async def test_a_clone_works_in_another_loop(storage: RedisStorage) -> None:
     assert await storage.call("echo", KEY, ["here"]) == b"here"
 
 
-async def test_a_named_memory_is_shared_and_a_nameless_one_private() -> None:
+async def test_a_named_memory_storage_is_shared_and_an_unnamed_one_is_private() -> None:
     async with (
         MemoryStorage("shared", library=LIBRARY) as one,
         MemoryStorage("shared", library=LIBRARY) as two,

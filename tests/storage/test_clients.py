@@ -34,9 +34,9 @@ async def works(client: StorageLike) -> None:
         assert await job.result(timeout=20) == 42
 
 
-async def test_a_client_of_one_server(server: Server) -> None:
+async def test_a_client_of_one_server_can_be_passed(server: Server) -> None:
     await server.command("CONFIG", "SET", "requirepass", "pw")
-    # The options that change replies and retries of the client have no effect on the storage.
+    # The options that change replies and retries of the client do not affect the storage.
     client = Redis(
         host="127.0.0.1", port=server.port, db=1, password="pw", decode_responses=True, protocol=3,
         retry=Retry(ExponentialBackoff(), 5), health_check_interval=1, client_name="shop",
@@ -44,7 +44,7 @@ async def test_a_client_of_one_server(server: Server) -> None:
     async with client:
         await client.set("mine", "value")
         await works(client)
-        # It is the application's, and still open.
+        # The client belongs to the application and is still open.
         assert await client.get("mine") == "value"
         assert [key async for key in client.scan_iter("glide:{q}:*")]
         names = [one["name"] for one in await client.client_list()]
@@ -52,7 +52,7 @@ async def test_a_client_of_one_server(server: Server) -> None:
 
 
 @pytest.mark.parametrize("kind", ["url", "pool", "unix", "provider", "tls"])
-async def test_clients_of_every_kind_of_connection(kind: str, tmp_path: Path) -> None:
+async def test_clients_of_every_kind_of_connection_can_be_passed(kind: str, tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(standalone(unix=kind == "unix"))
         await server.command("CONFIG", "SET", "requirepass", "pw")
@@ -76,7 +76,7 @@ async def test_clients_of_every_kind_of_connection(kind: str, tmp_path: Path) ->
         assert await client.ping()
 
 
-async def test_an_app_and_a_timeout_with_a_client(server: Server) -> None:
+async def test_an_app_accepts_a_client_and_a_timeout(server: Server) -> None:
     async with Redis(host="127.0.0.1", port=server.port) as client:
         mq = GlideMQ(client, timeout=2)
 
@@ -94,7 +94,7 @@ async def test_an_app_and_a_timeout_with_a_client(server: Server) -> None:
 
 
 @pytest.mark.cluster
-async def test_a_client_of_a_cluster() -> None:
+async def test_a_client_of_a_cluster_can_be_passed() -> None:
     async with cluster() as servers:
         first = servers.primaries[0]
         asked: list[tuple[str, int]] = []
@@ -119,7 +119,7 @@ async def test_a_client_of_a_cluster() -> None:
 
 
 @pytest.mark.sentinel
-async def test_a_client_of_a_sentinel() -> None:
+async def test_a_client_of_a_sentinel_can_be_passed() -> None:
     async with sentinel() as group:
         await group.primary.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all")
         places = [("127.0.0.1", one.port) for one in group.sentinels]

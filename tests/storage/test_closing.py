@@ -1,4 +1,6 @@
-"""Closing amid a connection: callers that wait get QueueClosed, never a cancellation they did not ask for."""
+"""Closing during a connection attempt: waiting callers get QueueClosed, never a cancellation that they did not
+request.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from tests.support.servers import Server, eventually
 from tests.support.slow_link import SlowLink
 
 
-async def test_closing_while_others_connect_is_queue_closed(server: Server) -> None:
+async def test_closing_while_others_connect_raises_queue_closed(server: Server) -> None:
     async with SlowLink(server.port) as link:
         link.silence()
         storage = RedisStorage(Endpoint("127.0.0.1", link.port), library=LIBRARY)
@@ -30,7 +32,7 @@ async def test_closing_while_others_connect_is_queue_closed(server: Server) -> N
             await storage.connect()
 
 
-async def test_a_task_group_hears_of_the_closed_queue(server: Server) -> None:
+async def test_a_task_group_gets_queue_closed(server: Server) -> None:
     async with SlowLink(server.port) as link:
         link.silence()
         queue = Queue("q", RedisStorage(Endpoint("127.0.0.1", link.port)))
@@ -51,7 +53,7 @@ async def _add(queue: Queue) -> None:
     await queue.add("work")
 
 
-async def test_closing_while_the_library_is_loaded_is_queue_closed(server: Server) -> None:
+async def test_closing_while_the_library_is_loaded_raises_queue_closed(server: Server) -> None:
     async with SlowLink(server.port) as link:
         storage = RedisStorage(Endpoint("127.0.0.1", link.port), library=LIBRARY)
         await storage.connect()
@@ -59,7 +61,7 @@ async def test_closing_while_the_library_is_loaded_is_queue_closed(server: Serve
         link.rate = 2_000
         call = asyncio.ensure_future(storage.call("count", KEY, ["x"]))
         node = await storage.find_node(KEY)
-        await eventually(lambda: _loads(node), "the library is being loaded")
+        await eventually(lambda: _loads(node), "the library must be loading")
         await storage.close()
         with pytest.raises(QueueClosed):
             await call
@@ -69,7 +71,7 @@ async def _loads(node: Node) -> bool:
     return node._loading.under_way  # pyright: ignore[reportPrivateUsage]
 
 
-async def test_closing_a_cluster_while_its_topology_is_read_is_queue_closed(server: Server) -> None:
+async def test_closing_a_cluster_while_its_topology_is_read_raises_queue_closed(server: Server) -> None:
     async with SlowLink(server.port) as link:
         link.silence()
         storage = ClusterStorage([("127.0.0.1", link.port)], Endpoint(), library=LIBRARY)
@@ -95,7 +97,7 @@ async def test_a_cancelled_caller_leaves_the_attempt_to_the_others(server: Serve
         await storage.close()
 
 
-async def test_a_caller_that_is_cancelled_at_the_same_moment_stays_cancelled() -> None:
+async def test_a_caller_that_is_cancelled_at_the_same_time_stays_cancelled() -> None:
     never = asyncio.Event()
 
     async def wait() -> None:
@@ -110,7 +112,7 @@ async def test_a_caller_that_is_cancelled_at_the_same_moment_stays_cancelled() -
         await caller
 
 
-async def test_a_node_that_is_forgotten_while_it_connects_keeps_no_connection(server: Server) -> None:
+async def test_a_node_that_is_removed_while_it_connects_keeps_no_connection(server: Server) -> None:
     async with SlowLink(server.port) as link:
         link.silence()
         opened: list[Wire] = []
@@ -123,17 +125,17 @@ async def test_a_node_that_is_forgotten_while_it_connects_keeps_no_connection(se
         node = Node(dial, LIBRARY)
         call = asyncio.ensure_future(node.open())
         await link.connected.wait()
-        node.retire("it serves no slots any more")
+        node.retire("the node must serve no cluster slots")
         with pytest.raises(ConnectionAbortedError):
             await call
         link.resume()
         assert node.wire is None
         with pytest.raises(ConnectionAbortedError):
             await node.open()
-        await eventually(lambda: _alone(server), "its connection is closed")
+        await eventually(lambda: _alone(server), "its connection must be closed")
         await storage.close()
 
 
 async def _alone(server: Server) -> bool:
-    # The one client is the question itself.
+    # The only client is the one that asks.
     return (await server.info("clients"))["connected_clients"] == "1"

@@ -1,4 +1,4 @@
-"""A cluster: routing, the library on every primary, failover and moving slots."""
+"""A cluster: routing, the library on every primary, failover and moving cluster slots."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ async def servers() -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def storage(servers: Cluster) -> AsyncIterator[ClusterStorage]:
-    # One seed: the others are learned.
+    # One seed node. The client discovers the others.
     seeds = [("127.0.0.1", servers.primaries[0].port)]
     async with ClusterStorage(seeds, Endpoint(), library=LIBRARY) as opened:
         yield opened
 
 
-async def test_routing_library_channels_and_scans(servers: Cluster, storage: ClusterStorage) -> None:
+async def test_calls_channels_and_scans_reach_their_nodes(servers: Cluster, storage: ClusterStorage) -> None:
     for primary in servers.primaries:
         libraries = await primary.command("FUNCTION", "LIST")
         assert "glidemq_async_v1" in str(libraries)
@@ -94,7 +94,7 @@ async def _owns(servers: Cluster, key: str, port: int) -> bool:
     return (await servers.owner(key)).port == port
 
 
-async def test_a_slot_that_moves_key_by_key_is_waited_for(servers: Cluster, storage: ClusterStorage) -> None:
+async def test_calls_wait_for_a_cluster_slot_that_moves_key_by_key(servers: Cluster, storage: ClusterStorage) -> None:
     key = KEYS[0]
     slot = slot_of(key)
     source = await servers.owner(key)

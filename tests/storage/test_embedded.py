@@ -1,4 +1,4 @@
-"""`file://` and `memory://`: starting, sharing, dying in any order, coming back, and ending."""
+"""`file://` and `memory://`: starting, sharing, dying in any order, restarting, and ending."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def directory() -> Iterator[Path]:
     try:
         yield made
     finally:
-        # Its keeper notices that the directory is gone and ends the server.
+        # Its keeper notices the missing directory and ends the server.
         shutil.rmtree(made, ignore_errors=True)
 
 
@@ -70,14 +70,14 @@ async def _gone(directory: Path) -> bool:
     return not _keepers(directory) and not _servers(directory)
 
 
-async def test_it_starts_persists_and_ends_after_the_last_user(directory: Path) -> None:
+async def test_it_starts_persists_and_ends_after_the_last_client(directory: Path) -> None:
     place = directory / "new" / "deep"
     async with _storage(place) as one:
         assert await one.call("count", KEY, ["a"]) == b"1"
         async with _storage(place) as two:
             assert await two.call("count", KEY, ["b"]) == b"2"
         await asyncio.sleep(LINGER * 3)
-        # Somebody is still here, however quiet.
+        # A client is still connected, even if it is quiet.
         assert len(_servers(place)) == 1
         assert await one.call("count", KEY, ["c"]) == b"3"
     await eventually(lambda: _gone(place), "keeper and server have ended")
@@ -112,15 +112,15 @@ async def test_no_acknowledged_call_is_lost_when_they_are_killed(directory: Path
             assert await call == str(acknowledged).encode()
 
         async def whole() -> bool:
-            # A keeper killed under a living server is missed only when that server's connections end.
+            # A keeper that was killed while its server lives is missed only when the server's connections end.
             await storage.call("counted", KEY, [])
             return len(_keepers(directory)) == len(_servers(directory)) == 1
 
-        await eventually(whole, "there is one keeper and one server again")
+        await eventually(whole, "one keeper and one server must run again")
 
 
 @pytest.mark.crash
-async def test_a_killed_client_leaves_the_server_to_others_and_then_it_ends(directory: Path) -> None:
+async def test_a_killed_client_leaves_the_server_to_others(directory: Path) -> None:
     client = await _client(directory, "await storage.call('count', KEY, ['theirs']); print('ready', flush=True)")
     async with _storage(directory) as storage:
         client.kill()
@@ -131,7 +131,7 @@ async def test_a_killed_client_leaves_the_server_to_others_and_then_it_ends(dire
 
 
 @pytest.mark.crash
-async def test_everybody_killed_at_once_loses_nothing(directory: Path) -> None:
+async def test_killing_all_processes_loses_nothing(directory: Path) -> None:
     client = await _client(directory, "await storage.call('count', KEY, ['theirs']); print('ready', flush=True)")
     for pid in [client.pid, *_keepers(directory), *_servers(directory)]:
         os.kill(pid, signal.SIGKILL)
@@ -161,13 +161,13 @@ async def _client(directory: Path, work: str) -> asyncio.subprocess.Process:
 
 
 @pytest.mark.crash
-async def test_many_at_once_get_one_server(directory: Path) -> None:
+async def test_concurrent_starts_get_one_server(directory: Path) -> None:
     work = "print('ready', flush=True); await storage.call('count', KEY, [str(id(storage))])"
     clients = await asyncio.gather(*(_client(directory, work) for _ in range(4)))
     try:
         async with _storage(directory) as storage:
             await eventually(lambda: _four(storage), "all four have counted")
-            # Keepers that came second end by themselves.
+            # The other keepers end by themselves.
             await eventually(lambda: _one_keeper(directory), "one keeper is left")
             assert len(_servers(directory)) == 1
     finally:
@@ -196,7 +196,7 @@ async def test_ctrl_c_does_not_reach_keeper_and_server(directory: Path) -> None:
     await client.wait()
 
 
-async def test_a_keeper_asked_to_end_ends_its_server(directory: Path) -> None:
+async def test_a_terminated_keeper_ends_its_server(directory: Path) -> None:
     async with _storage(directory, linger=60) as storage:
         await storage.call("count", KEY, ["a"])
     [keeper] = _keepers(directory)
@@ -261,7 +261,7 @@ async def test_a_long_path_has_its_socket_in_the_runtime_directory(
         await _storage(place).connect()
 
 
-async def test_a_directory_that_cannot_be_used_is_reported(directory: Path) -> None:
+async def test_an_unusable_directory_is_reported(directory: Path) -> None:
     (directory / "taken").write_text("a file")
     with pytest.raises(StorageUnavailable, match="cannot be used"):
         await _storage(directory / "taken").connect()
@@ -337,7 +337,9 @@ async def test_a_dead_memory_server_is_unavailable() -> None:
     await storage.close()
 
 
-async def test_no_binary_says_what_to_install(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+async def test_the_error_for_a_missing_binary_names_the_package(
+    monkeypatch: pytest.MonkeyPatch, directory: Path
+) -> None:
     monkeypatch.setenv("GLIDEMQ_SERVER", str(directory / "nothing"))
     for url in ("memory://", directory.as_uri()):
         storage = open_storage(url)
@@ -358,7 +360,7 @@ async def test_another_binary_can_be_configured(monkeypatch: pytest.MonkeyPatch,
     assert (directory / "used").exists()
 
 
-async def test_a_deleted_socket_is_made_again_while_others_are_connected(directory: Path) -> None:
+async def test_a_deleted_socket_is_recreated_while_others_are_connected(directory: Path) -> None:
     async with _storage(directory) as connected:
         assert await connected.call("count", KEY, ["a"]) == b"1"
         Path(socket_path(str(directory))).unlink()  # noqa: ASYNC240
@@ -408,7 +410,7 @@ async def test_a_directory_of_another_user_is_refused(directory: Path, monkeypat
         await _storage(directory).connect()
 
 
-def test_a_home_that_is_no_absolute_path_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_home_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GLIDEMQ_URL", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", "relative/home")

@@ -1,7 +1,6 @@
-"""Connections that redis-py opens and hands over: every kind, login and option."""
+"""Connections that redis-py opens and the library takes over: every kind, login and option."""
 
-# The attributes that the hand-over relies on are private to redis-py.
-# pyright: reportPrivateUsage=false
+# The hand-over relies on attributes that are private to redis-py. pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -113,7 +112,7 @@ async def test_a_connection_that_ends_during_the_login_is_reported() -> None:
 # Logins
 
 
-async def test_every_kind_of_login() -> None:
+async def test_every_kind_of_login_works() -> None:
     async with standalone() as server:
         await server.command("ACL", "SETUSER", "ann", "on", ">p%40ss", "~*", "+@all")
         await server.command("CONFIG", "SET", "requirepass", "pw")
@@ -136,7 +135,7 @@ async def test_every_kind_of_login() -> None:
             await dial(endpoint_of(f"redis://:pw@{here}/99"))
 
 
-async def test_a_login_on_a_unix_socket() -> None:
+async def test_a_login_works_on_a_unix_socket() -> None:
     async with standalone(unix=True) as server:
         await server.command("CONFIG", "SET", "requirepass", "pw")
         assert await ask(endpoint_of(f"unix://:pw@{server.path}?db=1"), "PING") == b"PONG"
@@ -146,7 +145,7 @@ async def test_a_login_on_a_unix_socket() -> None:
             await dial(Endpoint(path=f"{server.path}-other"))
 
 
-async def test_missing_permissions_of_the_login() -> None:
+async def test_missing_permissions_of_the_login_are_reported() -> None:
     async with standalone() as server:
         await server.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", "-client", "-select")
         endpoint = Endpoint("127.0.0.1", server.port, username="ann", password="pw")
@@ -156,7 +155,7 @@ async def test_missing_permissions_of_the_login() -> None:
 
 
 class Vault(CredentialProvider):
-    """Gives a password that changes."""
+    """A credential provider whose password changes."""
 
     def __init__(self) -> None:
         self.password = "first"
@@ -220,7 +219,7 @@ VALUES = {
 """A value for each option of redis-py's URLs that is not a file."""
 
 
-async def test_every_option_of_a_url_is_taken(server: Server, certificate: tuple[Path, Path]) -> None:
+async def test_every_option_of_a_url_is_accepted(server: Server, certificate: tuple[Path, Path]) -> None:
     key, cert = map(str, certificate)
     files = {
         "ssl_ca_certs": cert,
@@ -230,7 +229,9 @@ async def test_every_option_of_a_url_is_taken(server: Server, certificate: tuple
         "ssl_keyfile": key,
     }
     values = VALUES | files
-    assert known_options(Endpoint(tls=True)) == values.keys(), "give a new option of redis-py a value, above"
+    assert known_options(Endpoint(tls=True)) == values.keys(), (
+        "add a value for this new option of redis-py to the table above"
+    )
     assert URL_QUERY_ARGUMENT_PARSERS.keys() - values.keys() == {"db", "timeout"}
     async with tls_proxy(server, certificate) as port:
         for name, value in values.items():
@@ -262,7 +263,7 @@ def test_wrong_options_are_refused_when_the_url_is_read(url: str, reason: str) -
         open_storage(url)
 
 
-async def test_the_time_to_connect_is_an_option() -> None:
+async def test_the_connect_timeout_is_an_option() -> None:
     async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()

@@ -1,4 +1,4 @@
-"""Connections load a part of redis-py, and an application that imports redis-py afterwards sees all of it."""
+"""Connections load only a part of redis-py. An application that imports redis-py later gets all of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.servers import standalone
 
 
 def run(program: str, *arguments: str) -> str:
-    """Run a program in a fresh interpreter and return what it printed. It must print nothing on stderr."""
+    """Run a program in a new interpreter and return its output. It must print nothing on stderr."""
     command = [sys.executable, "-W", "error", "-c", program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr

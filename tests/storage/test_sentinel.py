@@ -1,4 +1,4 @@
-"""A primary under Sentinel: found, followed after a failover, refused when unknown."""
+"""A primary under Sentinel is found, followed after a failover, and refused when unknown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_a_failover_is_followed() -> None:
     async with sentinel() as group, _storage(group) as storage:
         assert await storage.call("count", KEY, ["a"], wait="replicated") == b"1"
         listener = await Listener().subscribe(storage, KEY, f"{KEY}:wake")
-        # A dead sentinel is passed over.
+        # The client skips a dead sentinel.
         group.sentinels[0].kill()
         group.primary.kill()
         assert await storage.call("count", KEY, ["b"]) == b"2"
@@ -38,11 +38,12 @@ async def test_a_failover_is_followed() -> None:
 
 
 @pytest.mark.slow
-async def test_a_switch_with_a_living_primary_is_followed() -> None:
+async def test_a_switch_with_a_live_primary_is_followed() -> None:
     async with sentinel() as group, _storage(group) as storage:
         assert await storage.call("count", KEY, ["a"], wait="replicated") == b"1"
         await group.sentinels[0].command("SENTINEL", "FAILOVER", group.service)
-        # Until the old primary is told, it takes writes that will be lost: wait="replicated" is for that.
+        # Until the old primary knows of the switch, it accepts writes that will be lost. wait="replicated" protects
+        # against that.
         await eventually(lambda: _demoted(group), "the old primary is a replica")
         assert await storage.call("count", KEY, ["b"]) == b"2"
         assert await group.replicas[0].command("GET", f"{KEY}:count") == b"2"
@@ -53,7 +54,7 @@ async def _demoted(group: SentinelGroup) -> bool:
     return role is not None and role[0] == b"slave"
 
 
-async def test_a_client_that_comes_during_a_planned_failover_finds_the_new_primary() -> None:
+async def test_a_client_that_connects_during_a_planned_failover_finds_the_new_primary() -> None:
     async with sentinel() as group:
         async with _storage(group) as storage:
             assert await storage.call("count", KEY, ["a"], wait="replicated") == b"1"
@@ -86,7 +87,7 @@ async def test_a_planned_failover_loses_no_acknowledged_job() -> None:
         async def add() -> None:
             while not ended.is_set():
                 acknowledged.append((await queue.add("work")).id)
-                await asyncio.sleep(0.002)  # some 1,500 jobs a second: enough to see each lost millisecond
+                await asyncio.sleep(0.002)  # some 1,500 jobs a second: enough to detect each lost millisecond
 
         producers = [asyncio.ensure_future(add()) for _ in range(4)]
         await asyncio.sleep(0)
@@ -100,10 +101,10 @@ async def test_a_planned_failover_loses_no_acknowledged_job() -> None:
         assert [one for one in acknowledged if one not in found] == []
 
 
-async def test_a_failover_that_is_given_up_leaves_the_primary_in_use() -> None:
+async def test_a_failed_failover_leaves_the_primary_in_use() -> None:
     async with sentinel() as group, _storage(group) as storage:
         assert await storage.call("count", KEY, ["a"], wait="replicated") == b"1"
-        # A stopped replica cannot be promoted: the sentinels give the failover up.
+        # A stopped replica cannot be promoted, so the sentinels abort the failover.
         group.replicas[0].pause()
         await eventually(lambda: _refused(group), "the failover is refused")
         assert await storage.call("count", KEY, ["b"]) == b"2"

@@ -1,4 +1,4 @@
-"""Slow links: a transfer that makes progress is never given up, a link that carries nothing is."""
+"""Slow links: a transfer that makes progress never times out. A link without progress does."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.support.servers import Server, eventually
 from tests.support.slow_link import SlowLink
 
 PATIENCE = 0.5
-"""Seconds without progress after which a connection is given up in these tests."""
+"""Seconds without progress after which a connection times out in these tests."""
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give connections up ten times sooner, so that a short transfer is a long one."""
+    """Let connections time out ten times sooner, so that a short transfer counts as a long one."""
     monkeypatch.setattr(server, "TRY_SECONDS", PATIENCE)
 
 
@@ -31,7 +31,7 @@ def _behind(link: SlowLink) -> RedisStorage:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_transfer_may_take_many_times_the_patience(server: Server) -> None:
+async def test_a_transfer_may_take_many_times_the_time_limit(server: Server) -> None:
     async with SlowLink(server.port) as link:
         async with _behind(link) as storage:
             link.rate = 300_000
@@ -59,7 +59,7 @@ async def test_small_calls_wait_for_a_large_one_on_the_same_connection(server: S
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("kilobytes", [0, 900], ids=["waiting for the reply", "amid the request"])
+@pytest.mark.parametrize("kilobytes", [0, 900], ids=["waiting for the reply", "during the request"])
 async def test_a_silent_link_ends_in_time(server: Server, kilobytes: int) -> None:
     async with SlowLink(server.port) as link, _behind(link) as storage:
         link.rate = 300_000
@@ -85,7 +85,7 @@ async def _ended(queue: Queue, count: int) -> bool:
     return counts["completed"] + counts["failed"] == count
 
 
-async def test_jobs_behind_a_slow_link_all_run(server: Server) -> None:
+async def test_all_jobs_run_behind_a_slow_link(server: Server) -> None:
     ran: list[object] = []
 
     async def handler(job: Job[object, object]) -> None:
@@ -122,7 +122,7 @@ async def test_claims_become_small_enough_for_a_slow_link(server: Server) -> Non
             await ran.wait()
 
     async with Queue("large", server.url) as queue:
-        # A worker nearby whose only slot is taken: it sweeps, and so takes back what runs out.
+        # A worker on a fast link whose only slot is taken: it sweeps, and so reclaims expired leases.
         async with Worker("large", handler, server.url, handle_signals=False, lock_duration=2):
             await queue.add("block")
             await blocked.wait()
@@ -139,7 +139,7 @@ async def test_claims_become_small_enough_for_a_slow_link(server: Server) -> Non
             await eventually(lambda: _ended(queue, 41), "every job has ended")
         assert (await queue.get_job_counts())["failed"] == 0
         assert len(settled) == len(set(settled)) == 40
-        # Only the first claims were too large; each later one was on time.
+        # Only the first claims were too large. Each later one was in time.
         assert len(lost) < 50
 
 
@@ -152,7 +152,7 @@ async def test_a_job_with_a_large_payload_limit_passes_a_slow_link(server: Serve
             done.set()
 
     async with SlowLink(server.port, rate=1_000_000) as link:
-        # As 64 MB on a link of 64 Mbit/s: eight times the patience in each direction.
+        # As 64 MB on a link of 64 Mbit/s: eight times the time limit in each direction.
         async with Queue("limit", link.url, payload_limit=8_000_000, timeout=2) as queue:
             await queue.add("large", "x" * 4_000_000)
             await queue.add_bulk([("tiny", number) for number in range(7)])

@@ -1,4 +1,4 @@
-"""Sharded channels: delivery, confirmation, loss and return of the link."""
+"""Sharded channels: delivery, confirmation, loss and recovery of the link."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_messages_arrive_on_their_channel_only(server: Server, storage: Re
     assert await storage.call("publish", KEY, [f"{CHANNEL}:2", b"\x00b"]) == 1
     assert (await one.message(), await two.message()) == (b"a", b"\x00b")
     assert one.messages.empty()
-    # Both channels use one connection: theirs, that of the calls and that of INFO.
+    # Both channels use one connection. The calls and INFO use two more.
     assert (await server.info("clients"))["connected_clients"] == "3"
     await one.close()
     await one.close()
@@ -39,7 +39,7 @@ async def _receivers(storage: RedisStorage, channel: str, count: int) -> bool:
     return await storage.call("publish", KEY, [channel, "?"]) == count
 
 
-async def test_two_subscribers_of_one_channel(storage: RedisStorage) -> None:
+async def test_two_subscribers_can_share_a_channel(storage: RedisStorage) -> None:
     one = await Listener().subscribe(storage, KEY, CHANNEL)
     two = await Listener().subscribe(storage, KEY, CHANNEL)
     await storage.call("publish", KEY, [CHANNEL, "a"])
@@ -50,7 +50,7 @@ async def test_two_subscribers_of_one_channel(storage: RedisStorage) -> None:
     assert one.messages.empty()
 
 
-async def test_leaving_and_coming_back_at_once(storage: RedisStorage) -> None:
+async def test_a_channel_can_be_left_and_joined_again_immediately(storage: RedisStorage) -> None:
     other = await Listener().subscribe(storage, KEY, f"{CHANNEL}:other")
     for _ in range(20):
         one = await Listener().subscribe(storage, KEY, CHANNEL)
@@ -65,7 +65,7 @@ async def test_leaving_and_coming_back_at_once(storage: RedisStorage) -> None:
     assert other.changes.empty()
 
 
-async def test_a_killed_link_is_reported_and_comes_back(server: Server, storage: RedisStorage) -> None:
+async def test_a_killed_link_is_reported_and_restored(server: Server, storage: RedisStorage) -> None:
     listener = await Listener().subscribe(storage, KEY, CHANNEL)
     for _ in range(3):
         await server.command("CLIENT", "KILL", "TYPE", "pubsub")
@@ -109,7 +109,7 @@ async def test_subscribing_waits_for_an_absent_server() -> None:
         await storage.close()
 
 
-async def test_a_failing_callback_is_logged_and_harms_nobody(
+async def test_a_failing_callback_is_logged_and_affects_no_other(
     storage: RedisStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(message: bytes) -> None:
@@ -125,7 +125,7 @@ async def test_a_failing_callback_is_logged_and_harms_nobody(
     assert "LookupError: first" in caplog.text
 
 
-async def test_a_refused_channel_leaves_the_others_alone(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refused_channel_does_not_affect_others(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     await server.command("ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", f"&{CHANNEL}:1")
     endpoint = Endpoint("127.0.0.1", server.port, username="app", password="secret")
     async with RedisStorage(endpoint, library=LIBRARY) as storage:
@@ -135,7 +135,7 @@ async def test_a_refused_channel_leaves_the_others_alone(server: Server, caplog:
                 KEY, f"{CHANNEL}:2", refused.messages.put_nowait, refused.changes.put_nowait
             )
             assert await refused.change() is False
-            # Whoever asks for the same channel later hears of it too.
+            # A later subscriber of the same channel gets the refusal too.
             late = Listener()
             other = await storage.subscribe(KEY, f"{CHANNEL}:2", late.messages.put_nowait, late.changes.put_nowait)
             assert await late.change() is False
@@ -170,7 +170,7 @@ class RefusingStorage:
         return False
 
 
-async def test_refused_logins_are_repeated_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refused_logins_are_repeated_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     done = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""URLs: every form, what is refused, and what is never shown."""
+"""URLs: every form, refusals, and the parts that are never shown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from glidemq_async.storage.urls import default_url, masked
         ("valkey+sentinel://u:p@a:1,b:2/main/3?sentinel_password=s", SentinelStorage),
     ],
 )
-def test_every_form_opens(url: str, kind: type[object]) -> None:
+def test_every_form_of_url_opens(url: str, kind: type[object]) -> None:
     assert type(open_storage(url)) is kind
 
 
@@ -70,7 +70,7 @@ def test_every_form_opens(url: str, kind: type[object]) -> None:
         ("", "no scheme|known form|no storage"),
     ],
 )
-def test_a_wrong_url_is_refused_with_the_forms(url: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_url_is_refused_with_the_known_forms(url: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=reason) as caught:
         open_storage(url)
     assert "redis+sentinel://" in str(caught.value)
@@ -111,7 +111,7 @@ FORMS_WITH_LOGIN = (
 
 @pytest.mark.parametrize("sign", [*"/?#@:[]%&= \u2100", "/b@c", "?x=y&z=", "#x?y/z"])
 @pytest.mark.parametrize("form", FORMS_WITH_LOGIN)
-def test_no_part_of_a_password_that_was_not_encoded_is_shown(form: str, sign: str) -> None:
+def test_no_part_of_a_password_without_encoding_is_shown(form: str, sign: str) -> None:
     for password in (f"secret{sign}hidden", f"1{sign}hidden"):
         url, told = form.format(password), ""
         try:
@@ -122,12 +122,12 @@ def test_no_part_of_a_password_that_was_not_encoded_is_shown(form: str, sign: st
         assert "hidden" not in told + masked(url)
 
 
-def test_what_is_wrong_with_a_login_is_told() -> None:
+def test_an_error_in_a_login_is_explained() -> None:
     with pytest.raises(ValueError, match="%2F"):
         open_storage("redis://user:a/b@host:1/0")
 
 
-def test_a_storage_passes_through_and_other_things_do_not() -> None:
+def test_a_storage_is_returned_and_other_objects_are_refused() -> None:
     storage = MemoryStorage()
     assert open_storage(storage) is storage
     with pytest.raises(TypeError, match="URL"):

@@ -1,4 +1,4 @@
-"""The wire: replies in order, losses told to all who wait, plain or TLS, on either event loop."""
+"""The wire: replies in order, losses reported to all waiting calls, plain or TLS, on either event loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _soon() -> float:
     return asyncio.get_running_loop().time() + 5
 
 
-async def test_replies_come_in_order_and_a_given_up_one_is_skipped(server: Server) -> None:
+async def test_replies_come_in_order_and_abandoned_ones_are_skipped(server: Server) -> None:
     wire = await dial(Endpoint("127.0.0.1", server.port))
     asked = [wire.send(pack("ECHO", number), _soon()) for number in range(100)]
     for number in range(0, 100, 3):
@@ -40,7 +40,7 @@ async def test_replies_come_in_order_and_a_given_up_one_is_skipped(server: Serve
     wire.drop()
 
 
-async def test_a_dropped_wire_answers_everything_with_the_loss(server: Server) -> None:
+async def test_a_dropped_wire_fails_every_call_with_the_loss(server: Server) -> None:
     wire = await dial(Endpoint("127.0.0.1", server.port))
     waiting = wire.send(pack("BLPOP", "nothing", 0), _soon())
     wire.drop("on purpose")
@@ -49,11 +49,11 @@ async def test_a_dropped_wire_answers_everything_with_the_loss(server: Server) -
     assert not wire.alive
     await asyncio.sleep(0)
     del wire
-    # An unclosed stream or connection would warn here, and warnings are errors.
+    # An unclosed stream or connection would cause a warning here, and warnings are errors.
     gc.collect()
 
 
-async def test_a_reply_that_is_overdue_drops_the_connection(server: Server) -> None:
+async def test_an_overdue_reply_drops_the_connection(server: Server) -> None:
     wire = await dial(Endpoint("127.0.0.1", server.port))
     began = asyncio.get_running_loop().time()
     later = wire.send(pack("BLPOP", "nothing", 0), began + 30)
@@ -63,7 +63,7 @@ async def test_a_reply_that_is_overdue_drops_the_connection(server: Server) -> N
     assert 0.05 <= asyncio.get_running_loop().time() - began < 15
 
 
-async def test_data_that_nobody_asked_for_drops_the_connection() -> None:
+async def test_unexpected_data_drops_the_connection() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(100):
             writer.write(b"+OK\r\n" * data.count(b"*"))
@@ -78,7 +78,7 @@ async def test_data_that_nobody_asked_for_drops_the_connection() -> None:
         assert isinstance(await asyncio.wait_for(asyncio.shield(wire.lost), 5), LinkLost)
 
 
-def test_uvloop_carries_the_same_wire() -> None:
+def test_the_wire_works_on_uvloop() -> None:
     async def main() -> None:
         async with standalone(unix=True) as server:
             assert server.path is not None
@@ -90,7 +90,7 @@ def test_uvloop_carries_the_same_wire() -> None:
     uvloop.run(main())
 
 
-async def test_tls_carries_the_same_wire(server: Server, tmp_path: Path) -> None:
+async def test_the_wire_works_over_tls(server: Server, tmp_path: Path) -> None:
     files = await asyncio.to_thread(make_certificate, tmp_path)
     async with tls_proxy(server, files) as port:
         url = f"rediss://127.0.0.1:{port}?ssl_ca_certs={files[1]}"
@@ -113,7 +113,7 @@ async def test_tls_carries_the_same_wire(server: Server, tmp_path: Path) -> None
             await dial(replace(here, options={"ssl_cert_reqs": "maybe"}))
 
 
-async def test_tls_to_a_port_that_speaks_none_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tls_to_a_port_without_tls_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CONNECT_SECONDS", 0.2)
     async with standalone() as server:
         with pytest.raises(OSError, match=r"no answer within 0\.2 s to a TLS handshake: rediss://"):
@@ -127,10 +127,10 @@ async def test_tls_to_a_port_that_speaks_none_says_so(monkeypatch: pytest.Monkey
         ("glide:{123456789}:meta", 0x31C3),
         ("a{123456789}b{c}", 0x31C3),
         ("", 0),
-        # No tag: what stands between the first braces must not be empty.
+        # This is not a hash tag, because a tag between the first braces must not be empty.
         ("foo{}{bar}", 8363),
         ("foo{{bar}}zap", slot_of("{bar")),
     ],
 )
-def test_the_slot_of_a_key(key: str, slot: int) -> None:
+def test_the_cluster_slot_of_a_key_is_computed(key: str, slot: int) -> None:
     assert slot_of(key) == slot

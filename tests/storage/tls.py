@@ -1,4 +1,4 @@
-"""TLS for tests: a certificate, and a TLS port in front of a server that has none."""
+"""TLS for tests: a certificate, and a TLS port in front of a server without TLS."""
 
 from __future__ import annotations
 

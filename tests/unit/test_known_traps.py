@@ -17,11 +17,11 @@ TRAPS = {
     # -- time -----------------------------------------------------------------------------------------------------
     "interval schedules drift with late ticks": [
         "intervals_never_drift",
-        "an_interval_keeps_its_slots_through_an_outage",
+        "an_interval_keeps_its_fire_times_through_an_outage",
     ],
     "a slot fires twice, or on every process": [
         "many_processes_that_upsert_and_fire_add_each_job_once",
-        "a_firing_whose_answer_was_lost_is_not_repeated",
+        "a_firing_whose_reply_was_lost_is_not_repeated",
     ],
     "a scheduler stops when the worker that ran it dies": [
         "a_second_process_takes_over_when_the_first_one_dies",
@@ -110,7 +110,7 @@ TRAPS = {
     "an outage burns the leases of healthy jobs": ["an_outage_does_not_end_valid_leases"],
     "active counts leak or go below zero": ["the_counts_stay_correct"],
     "entries are left pending by a tombstone": ["reclaiming_drops_an_entry_without_a_record"],
-    "a damaged record wedges its batch": ["the_neighbours_of_a_damaged_record_run"],
+    "a damaged record wedges its batch": ["jobs_next_to_a_damaged_record_run"],
     # -- ids and deduplication ------------------------------------------------------------------------------------
     "a generated id overwrites a job with that id": ["generated_ids_avoid_custom_ones_of_the_same_call"],
     "an id that looks like a number poisons the counter": ["custom_ids_do_not_disturb_the_counter"],
@@ -130,7 +130,7 @@ TRAPS = {
     "add_and_wait waits its whole time when events are off": ["a_reply_comes_without_polling"],
     "two clients are made by two who open at once": [
         "many_concurrent_calls_open_a_queue_once",
-        "many_at_once_get_one_server",
+        "concurrent_starts_get_one_server",
     ],
     "an absurd lease is taken": ["bad_options_of_a_worker_are_refused"],
     "a typo in an option is ignored": ["unknown_options_are_refused_with_the_nearest_name"],
@@ -139,7 +139,7 @@ TRAPS = {
     "events come again after a listener raised": ["events_are_not_repeated_after_a_listener_raised"],
     "events carry whole results and grow without a bound": [
         "events_carry_no_payloads",
-        "events_are_capped_by_bytes_and_the_loss_is_told",
+        "events_are_capped_by_bytes_and_the_loss_is_reported",
     ],
     "listings skip entries of one millisecond": [
         "long_lists_of_every_other_state_are_complete",

@@ -1,4 +1,4 @@
-"""`.sync` where little can be relied on: forks among busy threads, the collector, exits inside of calls, the end."""
+"""`.sync` under difficult conditions: forks among busy threads, garbage collection, exits inside calls, the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.helpers import AnyJob
 from tests.support.servers import standalone
 
 
-def test_events_are_iterated_over_without_a_loop() -> None:
+def test_events_are_iterated_without_a_loop() -> None:
     emails = Queue[int, Any]("q", "memory://")
     with emails.sync as queue:
         added = queue.add("n", 1)
@@ -28,10 +28,10 @@ def test_events_are_iterated_over_without_a_loop() -> None:
             assert (found.kind, found.job_id) == ("added", added.id)
         with QueueEvents("q", emails.storage, after=found.position).sync as later:
             threading.Timer(0.05, later.close).start()
-            assert list(later) == [], "closing lets go of whoever waits"
+            assert list(later) == [], "closing must end the wait"
 
 
-def test_an_iterator_that_the_collector_finds_in_the_loops_thread_is_closed() -> None:
+def test_an_iterator_collected_in_the_loops_thread_is_closed() -> None:
     closed = threading.Event()
 
     class Items(Stateless):
@@ -81,8 +81,8 @@ atexit.register(last)
 
 
 @pytest.mark.parametrize("before", ["", "queue.sync.connect()"])
-async def test_a_handler_of_the_programs_end_still_adds(before: str) -> None:
-    # Names are looked up in threads, of which there are no new ones then.
+async def test_an_exit_handler_of_the_program_can_add(before: str) -> None:
+    # Names are resolved in threads, and no new thread can start then.
     async with standalone() as server:
         url = server.url.replace("127.0.0.1", "localhost")
         assert "localhost" in url
@@ -132,7 +132,7 @@ print("every one")
 
 
 @pytest.mark.skipif(cannot_fork(), reason="there is no fork here")
-async def test_children_forked_while_50_threads_add() -> None:
+async def test_children_can_be_forked_while_50_threads_add() -> None:
     async with standalone() as server:
         assert await asyncio.to_thread(script, AMONG_THREADS, server.url, seconds=60) == "every one\n"
 
@@ -173,12 +173,12 @@ print(status)
 
 
 @pytest.mark.skipif(cannot_fork(), reason="there is no fork here")
-async def test_an_app_forked_while_it_opens_is_opened_anew_in_the_child() -> None:
+async def test_an_app_forked_while_it_opens_is_opened_again_in_the_child() -> None:
     async with standalone() as server:
         assert await asyncio.to_thread(script, IN_THE_MIDDLE, server.url) == "0\n"
 
 
-async def test_fifty_threads_at_once_that_die_when_they_have_added() -> None:
+async def test_fifty_concurrent_threads_can_end_after_their_adds() -> None:
     async def handler(job: AnyJob) -> int:
         return int(job.data)
 

@@ -1,4 +1,4 @@
-"""What becomes of stored data over minutes and days, on a server whose clock the test moves."""
+"""Stored data over minutes and days, on a server whose clock the test moves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clock:
         self._shift = 0
 
     async def advance(self, ms: int) -> None:
-        """Move on by so many milliseconds."""
+        """Move the clock by this many milliseconds."""
         self._shift += ms
         await self._storage.call("testControl", "glide:{q}", ["clock_shift", self._shift])
 
@@ -59,9 +59,11 @@ async def fail(job: AnyJob) -> None:
     raise ValueError("no")
 
 
-async def test_a_result_that_is_not_kept_is_held_for_a_minute(queue: AnyQueue, clock: Clock, hands: Hands) -> None:
+async def test_an_awaited_result_without_retention_stays_for_a_minute(
+    queue: AnyQueue, clock: Clock, hands: Hands
+) -> None:
     job = await queue.add("n", 1, job_id="asked", keep_completed=False)
-    # A client that waits and dies. One that lives confirms the answer within moments, which ends the hold.
+    # A client that waits and dies. A live one confirms the result within moments, which ends the minute.
     await Functions(queue.storage, "glide:{q}").await_job(job.id, "died")
     async with worker_of(queue, echo) as worker:
         await Heard(worker, "completed").next()
@@ -75,7 +77,7 @@ async def test_a_result_that_is_not_kept_is_held_for_a_minute(queue: AnyQueue, c
     assert set((await queue.get_job_counts()).values()) == {0}
 
 
-async def test_completed_jobs_are_kept_a_day_and_failed_ones_a_month(
+async def test_completed_jobs_are_kept_for_a_day_and_failed_ones_for_a_month(
     queue: AnyQueue, clock: Clock, hands: Hands
 ) -> None:
     async with worker_of(queue, echo):
@@ -94,7 +96,7 @@ async def test_completed_jobs_are_kept_a_day_and_failed_ones_a_month(
     assert (await queue.get_job_counts())["failed"] == 0
 
 
-async def test_an_age_of_ones_own_is_applied_by_the_next_job_that_ends(queue: AnyQueue, clock: Clock) -> None:
+async def test_a_custom_age_is_applied_by_the_next_job_that_ends(queue: AnyQueue, clock: Clock) -> None:
     async with worker_of(queue, echo) as worker:
         completed = Heard(worker, "completed")
         await queue.add("n", 1, keep_completed=KeepJobs(age=3_600))
@@ -127,7 +129,7 @@ async def test_a_job_expires_by_the_servers_clock(queue: AnyQueue, clock: Clock)
     assert (job.state, job.failed_reason) == ("failed", "expired")
 
 
-async def test_a_clock_that_jumps_forward_costs_no_lease(queue: AnyQueue, clock: Clock) -> None:
+async def test_a_clock_that_jumps_forward_ends_no_lease(queue: AnyQueue, clock: Clock) -> None:
     gate = Gate()
     async with worker_of(queue, gate, lock_duration=30) as worker:
         stalled = Heard(worker, "stalled")
@@ -140,7 +142,7 @@ async def test_a_clock_that_jumps_forward_costs_no_lease(queue: AnyQueue, clock:
         assert stalled.count == 0
 
 
-async def test_a_clock_that_jumps_back_wedges_nothing(queue: AnyQueue, clock: Clock) -> None:
+async def test_a_clock_that_jumps_back_blocks_nothing(queue: AnyQueue, clock: Clock) -> None:
     await clock.advance(DAY)
     await queue.add("n", 1)
     async with worker_of(queue, echo):
@@ -149,7 +151,9 @@ async def test_a_clock_that_jumps_back_wedges_nothing(queue: AnyQueue, clock: Cl
         assert await (await queue.add("n", 3, delay=0.05)).result(10) == 3
 
 
-async def test_workers_long_gone_are_forgotten(queue: AnyQueue, clock: Clock, hands: Hands, storage: Storage) -> None:
+async def test_workers_that_left_long_ago_are_forgotten(
+    queue: AnyQueue, clock: Clock, hands: Hands, storage: Storage
+) -> None:
     await queue.add("n", 1)
     [hold] = await hands.claim()
     await hands.renew(hold)
@@ -161,7 +165,7 @@ async def test_workers_long_gone_are_forgotten(queue: AnyQueue, clock: Clock, ha
 
 
 async def test_a_worker_that_lived_through_an_outage_is_woken(queue: AnyQueue, clock: Clock, hands: Hands) -> None:
-    # The machine slept, say: nobody could renew, and a sweep comes before the first renewal.
+    # For example, the machine was suspended: no worker could renew, and a sweep comes before the first renewal.
     async with worker_of(queue, echo):
         assert await (await queue.add("n", 1)).result(10) == 1
         await clock.advance(6 * MINUTE)

@@ -1,4 +1,4 @@
-"""Slots that pass while nobody is there, and changes of the local clock, on a server whose clock the test moves."""
+"""Fire times without a process, and changes of the local clock, on a server whose clock the test moves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Clock:
         self._storage = storage
 
     async def set(self, instant: datetime) -> None:
-        """Let it be this instant now."""
+        """Set the clock to this time."""
         shift = round((instant.timestamp() - time.time()) * 1000)
         await self._storage.call("testControl", "glide:{q}", ["clock_shift", shift])
 
@@ -52,7 +52,9 @@ def a_queue(storage: Storage) -> AnyQueue:
 async def after_an_outage(
     storage: Storage, clock: Clock, until: datetime, **options: Any
 ) -> tuple[list[str], list[str], JobScheduler[Any]]:
-    """Make a scheduler at noon and go away until an instant: the ids of its jobs, what was skipped, how it stands."""
+    """Create a scheduler at noon and return at a later time: the ids of its jobs, the skipped fire times, and its
+    state.
+    """
     async with a_queue(storage) as queue:
         await queue.upsert_job_scheduler("s", **options)
     await clock.set(until)
@@ -74,7 +76,7 @@ def slot(*, hour: int, minute: int = 0, second: int = 0) -> str:
     return f"s@{round(at.timestamp() * 1000)}"
 
 
-async def test_skip_lets_missed_slots_pass(storage: Storage, clock: Clock) -> None:
+async def test_skip_ignores_missed_fire_times(storage: Storage, clock: Clock) -> None:
     until = NOON + timedelta(hours=5)
     jobs, skipped, found = await after_an_outage(storage, clock, until, **HOURLY)
     assert (jobs, skipped) == ([], ["5 missed"])
@@ -82,14 +84,14 @@ async def test_skip_lets_missed_slots_pass(storage: Storage, clock: Clock) -> No
     assert found.next_at == NOON.replace(hour=18, minute=0)
 
 
-async def test_skip_fires_the_newest_slot_if_it_has_only_just_passed(storage: Storage, clock: Clock) -> None:
+async def test_skip_fires_the_latest_time_if_it_has_only_just_passed(storage: Storage, clock: Clock) -> None:
     until = NOON.replace(hour=15, minute=1)
     jobs, skipped, found = await after_an_outage(storage, clock, until, **HOURLY)
     assert (jobs, skipped) == ([slot(hour=15)], ["2 missed"])
     assert (found.fired, found.skipped) == (1, 2)
 
 
-async def test_fire_once_makes_up_for_all_missed_slots_with_one_job(storage: Storage, clock: Clock) -> None:
+async def test_fire_once_adds_one_job_for_all_missed_fire_times(storage: Storage, clock: Clock) -> None:
     until = NOON + timedelta(hours=5)
     jobs, skipped, found = await after_an_outage(storage, clock, until, **HOURLY, missed="fire-once")
     assert (jobs, skipped) == ([slot(hour=17)], ["4 missed"])
@@ -97,7 +99,7 @@ async def test_fire_once_makes_up_for_all_missed_slots_with_one_job(storage: Sto
     assert found.last_at == NOON.replace(hour=17, minute=0)
 
 
-async def test_fire_all_makes_up_for_every_missed_slot(storage: Storage, clock: Clock) -> None:
+async def test_fire_all_adds_a_job_for_every_missed_fire_time(storage: Storage, clock: Clock) -> None:
     until = NOON + timedelta(hours=5)
     jobs, skipped, found = await after_an_outage(storage, clock, until, **HOURLY, missed="fire-all")
     assert (jobs, skipped) == ([slot(hour=hour) for hour in range(13, 18)], [])
@@ -111,7 +113,7 @@ async def test_fire_all_has_a_cap(storage: Storage, clock: Clock) -> None:
     assert (found.fired, found.skipped) == (2, 3)
 
 
-async def test_fire_all_goes_on_over_several_calls(storage: Storage, clock: Clock) -> None:
+async def test_fire_all_continues_over_several_calls(storage: Storage, clock: Clock) -> None:
     until = NOON + timedelta(minutes=400, seconds=30)
     jobs, _, found = await after_an_outage(storage, clock, until, every=60, missed="fire-all", catch_up=230)
     assert len(set(jobs)) == len(jobs) == found.fired == 230
@@ -141,7 +143,7 @@ async def test_a_schedule_that_ended_during_the_outage_ends(storage: Storage, cl
     assert found.next_at is None
 
 
-async def test_an_interval_keeps_its_slots_through_an_outage(storage: Storage, clock: Clock) -> None:
+async def test_an_interval_keeps_its_fire_times_through_an_outage(storage: Storage, clock: Clock) -> None:
     async with a_queue(storage) as queue:
         made = await queue.upsert_job_scheduler("s", every=7)
     assert made.next_at is not None
@@ -159,7 +161,7 @@ async def test_an_interval_keeps_its_slots_through_an_outage(storage: Storage, c
 
 
 async def first_slots(storage: Storage, clock: Clock, start: str, count: int, cron: str) -> list[str]:
-    """What fires from an instant on, the clock being set to just before each slot; in Madrid's winter time."""
+    """Return the fire times from a time on, with the clock set to just before each of them, in Madrid's winter time."""
     await clock.set(datetime.fromisoformat(start))
     found: list[str] = []
     for _ in range(count):
@@ -168,7 +170,7 @@ async def first_slots(storage: Storage, clock: Clock, start: str, count: int, cr
             assert made.next_at is not None
             async with listening(queue) as events:
                 await clock.set(made.next_at - timedelta(seconds=0.3))
-                # Another process comes and finds the clock as it is now.
+                # Another process comes and finds the present clock.
                 async with a_queue(storage):
                     event = await events.next()
         assert event.kind == "added"
@@ -177,22 +179,22 @@ async def first_slots(storage: Storage, clock: Clock, start: str, count: int, cr
     return found
 
 
-async def test_a_slot_in_the_gap_of_spring_fires_after_it(storage: Storage, clock: Clock) -> None:
+async def test_a_fire_time_in_the_gap_of_spring_fires_after_it(storage: Storage, clock: Clock) -> None:
     found = await first_slots(storage, clock, "2031-03-29T12:00Z", 2, "30 2 * * *")
     assert found == ["30 01:00Z", "31 00:30Z"]
 
 
-async def test_a_slot_in_the_repeated_hour_of_autumn_fires_once(storage: Storage, clock: Clock) -> None:
+async def test_a_fire_time_in_the_repeated_hour_of_autumn_fires_once(storage: Storage, clock: Clock) -> None:
     found = await first_slots(storage, clock, "2030-10-26T12:00Z", 2, "30 2 * * *")
     assert found == ["27 00:30Z", "28 01:30Z"]
 
 
-async def test_a_job_by_minutes_goes_through_both_changes(storage: Storage, clock: Clock) -> None:
+async def test_a_schedule_by_minutes_passes_both_changes(storage: Storage, clock: Clock) -> None:
     found = await first_slots(storage, clock, "2030-10-27T00:10Z", 4, "*/30 * * * *")
     assert found == ["27 00:30Z", "27 01:00Z", "27 01:30Z", "27 02:00Z"]
 
 
-async def test_a_clock_that_was_set_back_wedges_nothing(storage: Storage, clock: Clock) -> None:
+async def test_a_clock_that_was_set_back_blocks_nothing(storage: Storage, clock: Clock) -> None:
     async with a_queue(storage) as queue:
         await queue.upsert_job_scheduler("s", every=0.2)
         async with listening(queue) as events:

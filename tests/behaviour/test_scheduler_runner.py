@@ -1,4 +1,4 @@
-"""The part of a process that fires schedulers: what it costs, and that it outlives errors and ends with its queue."""
+"""The part of a process that fires schedulers: its cost, its errors, and its end with its queue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def relay(storage: Storage) -> Relay:
 
 @pytest.fixture
 async def events(storage: Storage, name: str) -> AsyncIterator[Reader]:
-    """The events of the queue, read beside the relay."""
+    """The events of the queue, read without the recording storage."""
     async with Queue[Any, Any](name, storage) as queue, listening(queue) as reader:
         yield reader
 
@@ -55,7 +55,7 @@ class Trouble:
 
 
 def for_schedulers(relay: Relay) -> list[str]:
-    """The calls that are about schedulers."""
+    """Return the calls about schedulers."""
     return [call for call in relay.calls if "chedule" in call]
 
 
@@ -69,7 +69,7 @@ async def test_only_a_queue_with_schedulers_makes_calls_for_them(
     if scheduled:
         async with Queue[Any, Any](name, storage) as maker:
             await maker.upsert_job_scheduler("s", **FAR)
-    # A short lease: the worker sweeps some times meanwhile, and each sweep tells of the next slot.
+    # With a short lease the worker sweeps several times during the test, and each sweep returns the next fire time.
     async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo, lock_duration=1):
         assert await queue.add_and_wait("n", 1, wait_timeout=10) == 1
         await until(lambda: relay.calls.count("sweep") >= 5)
@@ -79,7 +79,7 @@ async def test_only_a_queue_with_schedulers_makes_calls_for_them(
 
 
 @PLACES
-async def test_schedulers_that_wait_cost_a_call_per_patrol(
+async def test_waiting_schedulers_cost_one_call_per_patrol(
     relay: Relay, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler_runner, "PATROL", (0.2, 0.2))
@@ -103,7 +103,7 @@ async def test_schedulers_that_wait_cost_a_call_per_patrol(
 
 
 @PLACES
-async def test_firing_outlives_a_server_that_is_away(relay: Relay, name: str, events: Reader) -> None:
+async def test_firing_continues_after_an_outage_of_the_server(relay: Relay, name: str, events: Reader) -> None:
     async with Queue[Any, Any](name, relay) as queue:
         trouble = Trouble(relay, "takeSchedules", StorageUnavailable("away"), 2)
         await queue.upsert_job_scheduler("s", every=0.3, missed="fire-all")
@@ -113,7 +113,7 @@ async def test_firing_outlives_a_server_that_is_away(relay: Relay, name: str, ev
 
 
 @PLACES
-async def test_a_slot_that_found_the_queue_full_is_fired_later(relay: Relay, name: str, events: Reader) -> None:
+async def test_a_fire_time_that_found_the_queue_full_is_fired_later(relay: Relay, name: str, events: Reader) -> None:
     async with Queue[Any, Any](name, relay) as queue:
         trouble = Trouble(relay, "fireSchedulers", QueueFull("full"), 1)
         made = await queue.upsert_job_scheduler("s", every=0.3, missed="fire-all", limit=2)
@@ -124,7 +124,7 @@ async def test_a_slot_that_found_the_queue_full_is_fired_later(relay: Relay, nam
 
 
 @PLACES
-async def test_a_firing_whose_answer_was_lost_is_not_repeated(relay: Relay, name: str, events: Reader) -> None:
+async def test_a_firing_whose_reply_was_lost_is_not_repeated(relay: Relay, name: str, events: Reader) -> None:
     async with Queue[Any, Any](name, relay) as queue:
         trouble = Trouble(relay, "fireSchedulers", StorageUnavailable("lost"), 2, after=True)
         await queue.upsert_job_scheduler("s", every=0.5, limit=4, missed="fire-all")
@@ -137,7 +137,7 @@ async def test_a_firing_whose_answer_was_lost_is_not_repeated(relay: Relay, name
 
 
 @PLACES
-async def test_closing_waits_for_no_server(relay: Relay, name: str) -> None:
+async def test_closing_does_not_wait_for_a_server(relay: Relay, name: str) -> None:
     queue: AnyQueue = Queue(name, relay)
     await queue.upsert_job_scheduler("s", every=0.01)
     reached = asyncio.Event()
@@ -153,7 +153,7 @@ async def test_closing_waits_for_no_server(relay: Relay, name: str) -> None:
 
 
 @PLACES
-async def test_a_queue_that_nobody_closes_can_vanish(storage: Storage, name: str) -> None:
+async def test_a_queue_that_is_not_closed_can_be_collected(storage: Storage, name: str) -> None:
     queue: AnyQueue | None = Queue(name, storage)
     assert queue is not None
     await queue.upsert_job_scheduler("s", **FAR)

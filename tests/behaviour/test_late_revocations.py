@@ -1,4 +1,4 @@
-"""A revocation that a worker learns late stops only the run it names, never the next run of the same job."""
+"""A revocation that reaches a worker late stops only the run that it names, never the next run of the same job."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from glidemq_async.worker.leases import LeaseRenewer
 from tests.support.helpers import AnyJob, Gate, ended, soon, until, worker_of
 
 STOPS = (b"r ", b"x ")
-"""How the messages begin that tell a worker to stop a run."""
+"""The prefixes of the messages that ask a worker to stop a run."""
 
 
 class Late(MemoryStorage):
-    """A storage whose wake-up link can hold back the words that stop a run."""
+    """A storage whose subscription can delay the messages that stop a run."""
 
     def __init__(self, *, hold: bool) -> None:
         super().__init__()
         self._holds_words = hold
         self.held: list[Callable[[], None]] = []
         self.linked = asyncio.Event()
-        """Set once the wake-up link of a worker is confirmed."""
+        """Set when the subscription of a worker is confirmed."""
 
     async def subscribe(
         self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
@@ -45,9 +45,9 @@ class Late(MemoryStorage):
         return await super().subscribe(key, channel, deliver, change)
 
 
-async def test_a_late_word_does_not_stop_the_next_run_of_its_job() -> None:
+async def test_a_late_message_does_not_stop_the_next_run_of_its_job() -> None:
     gate = Gate()
-    # The renewal, every third of a second, tells of the revocation before the word does.
+    # A renewal, every third of a second, reports the revocation before the message does.
     async with (
         Late(hold=True) as storage,
         Queue[Any, Any]("q", storage) as queue,
@@ -69,7 +69,7 @@ async def test_a_late_word_does_not_stop_the_next_run_of_its_job() -> None:
         assert again.abort.reason == ""
 
 
-async def test_a_late_answer_of_a_renewal_does_not_stop_the_next_run_of_its_job(
+async def test_a_late_reply_of_a_renewal_does_not_stop_the_next_run_of_its_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked, ends, runs = asyncio.Event(), asyncio.Event(), asyncio.Queue[AnyJob]()
@@ -105,7 +105,7 @@ async def test_a_late_answer_of_a_renewal_does_not_stop_the_next_run_of_its_job(
         assert first.abort.reason == "revoked"
         await job.retry()
         again = await soon(runs.get())
-        # The answer of the renewal arrives in the worker's loop now.
+        # The reply of the renewal arrives in the worker's loop now.
         session = worker._session  # pyright: ignore[reportPrivateUsage]
         assert session is not None
         session.on_revoked(answers[0])
