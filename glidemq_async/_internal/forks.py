@@ -10,7 +10,7 @@ from typing import Final, Protocol
 class Inherited(Protocol):
     """An object that a forked child must not share with its parent."""
 
-    def after_fork(self) -> object:
+    def _after_fork(self) -> object:
         """Reset the object, and return the parts that belong to the parent. Called in the child, by its only thread."""
         ...
 
@@ -20,14 +20,15 @@ _left_behind: Final[list[object]] = []
 
 
 def watch(thing: Inherited) -> None:
-    """Call `thing.after_fork()` in every child that is forked while it exists."""
+    """Call `thing._after_fork()` in every child that is forked while it exists."""
     _watched.add(thing)
 
 
 def _start_afresh() -> None:
     _keep_for_ever()
     for thing in list(_watched):
-        _left_behind.append(thing.after_fork())
+        # Private, because users of a queue must not see it.
+        _left_behind.append(thing._after_fork())  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _keep_for_ever() -> None:

@@ -116,7 +116,7 @@ class Portal:
         self._calls = 0
         self._homes: weakref.WeakSet[Home] = weakref.WeakSet()
 
-    def after_fork(self) -> object:
+    def _after_fork(self) -> object:
         """Reset in a forked child: threads do not survive a fork, and a lock may have been held."""
         parents = (self._lock, self._thread, self._portal, self._loop, self._homes)
         self._begin()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from glidemq_async.cli.targets import Store
     from glidemq_async.jobs.job import Job
     from glidemq_async.tasks.app import GlideMQ
+    from glidemq_async.tasks.definition import TaskDefinition
     from glidemq_async.tasks.task import AnyTask
 
 
@@ -29,8 +30,12 @@ async def add_job(store: Store, queue: str, name: str, payload: object, options:
     if store.app is None or task is None:
         async with store.queue(queue) as opened:
             return await opened.add(name, payload, **options)
-    call = _call(task, payload)
-    return await store.app.add_task(task, call, merge(task.options_of_jobs, options))
+    from glidemq_async.tasks.app import core_of
+    from glidemq_async.tasks.task import definition_of
+
+    definition = definition_of(task)
+    call = _call(definition, payload)
+    return await core_of(store.app).add_call(task, definition, call, merge(definition.options, options))
 
 
 def _task(app: GlideMQ[Any], queue: str, name: str) -> AnyTask | None:
@@ -45,7 +50,7 @@ def _task(app: GlideMQ[Any], queue: str, name: str) -> AnyTask | None:
     raise CommandError(f"the app has no task {name!r} in queue {queue!r}: {hint}", USAGE)
 
 
-def _call(task: AnyTask, payload: object) -> dict[str, Any]:
+def _call(task: TaskDefinition, payload: object) -> dict[str, Any]:
     """Return the stored form of a call with arguments in JSON."""
     arguments = task.arguments
     try:

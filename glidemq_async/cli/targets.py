@@ -83,11 +83,11 @@ async def open_store(place: Place, *, make: bool = False) -> AsyncGenerator[Stor
     """Provide the target. With `make` it may not exist yet. Raises NoStore, CommandError, ValueError."""
     app = None if place.spec is None else await app_of(place.spec, place.app)
     if app is not None and place.url is not None:
-        app.relocate(place.url)
+        _relocate(app, place.url)
     storage = open_storage(place.url) if app is None else app.storage
     if not isinstance(storage, ServerStorage):
         raise CommandError(f"{storage.url} is not a server, so this command does not apply to it", USAGE)
-    own = DEFAULT_PREFIX if app is None else str(app.settings["prefix"])
+    own = DEFAULT_PREFIX if app is None else _prefix_of(app)
     prefix = own if place.prefix is None else place.prefix
     try:
         if not make:
@@ -97,6 +97,18 @@ async def open_store(place: Place, *, make: bool = False) -> AsyncGenerator[Stor
         if app is not None:
             await app.close()
         await storage.close()
+
+
+def _relocate(app: GlideMQ[Any], url: str) -> None:
+    from glidemq_async.tasks.app import core_of
+
+    core_of(app).relocate(url)
+
+
+def _prefix_of(app: GlideMQ[Any]) -> str:
+    from glidemq_async.tasks.app import core_of
+
+    return str(core_of(app).settings.shared["prefix"])
 
 
 def _check_made(storage: ServerStorage) -> None:

@@ -67,7 +67,7 @@ class QueueClient:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.state: QueueState | None = None
 
-    def after_fork(self) -> object:
+    def _after_fork(self) -> object:
         """Reset in a forked child, because two processes must not share a request channel; see `_internal/forks.py`."""
         parents = (self.functions, self.results, self.timekeeper, self._opening, self._loop)
         self._begin()

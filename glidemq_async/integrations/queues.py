@@ -16,7 +16,7 @@ from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.queues.queue import Mode, Queue
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.storage.urls import storage_here
-from glidemq_async.tasks.app import GlideMQ
+from glidemq_async.tasks.app import GlideMQ, core_of
 
 # Any: one service has queues of many types, and each caller states the type of its queue.
 AnyQueue: TypeAlias = Queue[Any, Any]
@@ -85,7 +85,7 @@ class Queues:
     async def __aenter__(self) -> Self:
         if self._app is not None:
             if self._storage is None:
-                await self._app.enter(as_worker=False)
+                await core_of(self._app).enter(as_worker=False)
                 self._storage = self._app.storage
         elif self._storage is None:
             storage = storage_here(self._where)
@@ -104,7 +104,7 @@ class Queues:
         queues, self._queues = self._queues, {}
         if self._app is not None:
             if storage is not None:
-                await self._app.leave(as_worker=False)
+                await core_of(self._app).leave(as_worker=False)
             return
         try:
             await asyncio.gather(*(queue.close() for queue in queues.values()))

@@ -116,7 +116,7 @@ class Queue(
         self._closed = False
         forks.watch(self)
 
-    def after_fork(self) -> object:
+    def _after_fork(self) -> object:
         """Reset the queue in a forked child. Adds that were waiting belong to the parent; see `_internal/forks.py`."""
         adders, self._adders = self._adders, {}
         return adders
@@ -265,10 +265,6 @@ class Queue(
             ) from None
         return cast("Result", result_of(job, ended))
 
-    def add_prepared(self, name: str, data: Data, options: JobOptions) -> Coroutine[Any, Any, Job[Data, Result]]:
-        """Add a job without the queue's default options. Used by tasks. Raises what `add` raises."""
-        return self._add_one(name, data, options, b"")
-
     async def _add(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
         request = self._request(name, data, options, reply)
         if self._client.state is None or self._closed:
@@ -362,6 +358,13 @@ class SyncQueue(SyncParts[Data, Result]):
     check = blocking(Queue[Data, Result].check)
     connect = blocking(Queue[Data, Result].connect)
     close = blocking(Queue[Data, Result].close)
+
+
+def add_prepared(
+    queue: Queue[Any, Any], name: str, data: object, options: JobOptions
+) -> Coroutine[Any, Any, Job[Any, Any]]:
+    """Add a job without the queue's default options, for tasks. Raises what `add` raises."""
+    return queue._add_one(name, data, options, b"")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _with_added_headers(options: JobOptions, addition: Addition) -> JobOptions:

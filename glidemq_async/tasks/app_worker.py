@@ -3,81 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from typing_extensions import override
 
-from glidemq_async.queues.queue import Queue
-from glidemq_async.storage import Storage
 from glidemq_async.stored.record import WAITING
-from glidemq_async.tasks.middleware import Chain
+from glidemq_async.tasks.core import AppCore
 from glidemq_async.tasks.routing import TaskExecutor
-from glidemq_async.tasks.scopes import Overrides, WorkerScope
-from glidemq_async.tasks.task import AnyTask
+from glidemq_async.tasks.scopes import WorkerScope
 from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.listeners import Listener, WorkerEvent
 from glidemq_async.worker.options import WorkerOptions
 from glidemq_async.worker.pool import WorkerPool
 from glidemq_async.worker.worker import Worker
 
-__all__ = ["AppWorker", "WorkerApp"]
+__all__ = ["AppWorker"]
 
 DEFAULT_CONCURRENCY: Final = 100
-
-
-class WorkerApp(Protocol):
-    """The part of an app that its workers use."""
-
-    @property
-    def storage(self) -> Storage:
-        """The storage of its queues."""
-        ...
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The options that its queues and workers share."""
-        ...
-
-    @property
-    def tasks(self) -> Mapping[str, AnyTask]:
-        """The tasks of the app."""
-        ...
-
-    @property
-    def queues(self) -> frozenset[str]:
-        """The queues of its tasks."""
-        ...
-
-    @property
-    def chain(self) -> Chain:
-        """The middleware of the app."""
-        ...
-
-    @property
-    def overrides(self) -> Overrides:
-        """The replaced providers."""
-        ...
-
-    @property
-    def unknown_task_grace(self) -> float:
-        """The time that a job of an unknown task waits, in seconds."""
-        ...
-
-    def queue(self, name: str, /) -> Queue[Any, Any]:
-        """Return one of its queues."""
-        ...
-
-    async def enter(self, *, as_worker: bool) -> None:
-        """Open the app for one more user."""
-        ...
-
-    async def leave(self, *, as_worker: bool) -> None:
-        """Close the app if this was its last user."""
-        ...
 
 
 class AppWorker(Runs):
@@ -95,7 +41,7 @@ class AppWorker(Runs):
     """
 
     def __init__(
-        self, app: WorkerApp, queues: Sequence[str] | None, options: WorkerOptions, *, warm: bool = True
+        self, app: AppCore, queues: Sequence[str] | None, options: WorkerOptions, *, warm: bool = True
     ) -> None:
         super().__init__(handle_signals=options.handle_signals)
         self._app = app
@@ -106,7 +52,7 @@ class AppWorker(Runs):
         shared = replace(
             options,
             concurrency=options.concurrency or DEFAULT_CONCURRENCY,
-            payload_limit=options.payload_limit or app.settings.get("payload_limit"),
+            payload_limit=options.payload_limit or app.settings.shared.get("payload_limit"),
             handle_signals=False,
             health_port=None,
         )
@@ -138,11 +84,11 @@ class AppWorker(Runs):
             app.overrides,
             queue=name,
             concurrency=options.concurrency or DEFAULT_CONCURRENCY,
-            unknown_grace=app.unknown_task_grace,
+            unknown_grace=app.settings.unknown_task_grace,
             default=options.executor,
             warm=self._warm,
         )
-        settings = {key: value for key, value in app.settings.items() if key != "payload_limit"}
+        settings = {key: value for key, value in app.settings.shared.items() if key != "payload_limit"}
         return Worker(name, executor.handler, app.storage, options=replace(options, executor=executor), **settings)
 
     @override
@@ -187,10 +133,10 @@ class AppWorker(Runs):
         await self._pool.close()
 
 
-def _chosen(app: WorkerApp, queues: Sequence[str] | None) -> list[str]:
+def _chosen(app: AppCore, queues: Sequence[str] | None) -> list[str]:
     if isinstance(queues, str):
         raise TypeError(f"queues must be a list of names, got {queues!r}")
-    known = app.queues
+    known = app.tasks.queues()
     if not known:
         raise ValueError(
             "this app has no tasks; import the modules that declare them before you create its worker, for example at "

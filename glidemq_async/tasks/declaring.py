@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, Unpack, cast, overload
 
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Executor
 from glidemq_async.executors.registry import check_executor, check_permissions
-from glidemq_async.jobs.job import Job
-from glidemq_async.options.job_options import JobOptions, JobOptionsDict, merge
+from glidemq_async.options.job_options import JobOptionsDict, merge
 from glidemq_async.options.retry_rules import ErrorTypes, RetryRules
 from glidemq_async.options.validation import refuse_unknown
 from glidemq_async.schedules.schedule import Missed, Overlap, Schedule
 from glidemq_async.stored.names import check_name
-from glidemq_async.tasks.registry import Tasks, job_name
-from glidemq_async.tasks.task import AnyTask, AsyncTask, P, PlainTask, R, TaskSettings
+from glidemq_async.tasks.core import AppCore, Cron
+from glidemq_async.tasks.definition import TaskDefinition, TaskSettings
+from glidemq_async.tasks.registry import job_name
+from glidemq_async.tasks.task import AnyTask, AsyncTask, P, PlainTask, R
 
 __all__ = ["CronOptionsDict", "Declaring", "TaskDecorator", "TaskOptionsDict"]
 
@@ -64,36 +62,26 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Cron:
-    """A task whose jobs are added by the job scheduler with its name."""
-
-    task: AnyTask
-    schedule: Schedule
-
-
 _OWN: Final = ("name", "queue", "executor", "permissions", "aliases", "version", "retry_on", "give_up_on")
 _NOT_OF_TASKS: Final = ("job_id", "at")
 
 
-class Declaring(ABC):
+class Declaring:
     """The decorators of an app."""
 
-    def __init__(self, queue: str, options: JobOptions) -> None:
+    def __init__(self, core: AppCore, queue: str) -> None:
+        self._core = core
         self._default_queue = check_name("queue name", queue)
-        self._default_options = options
-        self._tasks = Tasks()
-        self._crons: list[Cron] = []
 
     @property
     def tasks(self) -> Mapping[str, AnyTask]:
         """All tasks by their names and by their aliases."""
-        return self._tasks
+        return self._core.tasks
 
     @property
     def queues(self) -> frozenset[str]:
         """The names of the queues of all tasks."""
-        return self._tasks.queues()
+        return self._core.tasks.queues()
 
     @overload
     def task(  # type: ignore[overload-overlap]  # the first that fits is meant
@@ -162,7 +150,7 @@ class Declaring(ABC):
         def declare(function: Callable[..., Any]) -> Any:
             _check_callable_alone(function)
             task = self._declare(function, given)
-            self._crons.append(Cron(task, schedule))
+            self._core.crons.append(Cron(task, schedule))
             return task
 
         return cast("TaskDecorator", declare)
@@ -170,17 +158,16 @@ class Declaring(ABC):
     def _declare(self, function: Callable[..., Any], given: Mapping[str, Any]) -> AnyTask:
         settings = self._settings(function, given)
         _check_executor(function, settings)
-        task: AnyTask = (
-            AsyncTask[..., Any](self, function, settings)
-            if inspect.iscoroutinefunction(function)
-            else PlainTask[..., Any](self, function, settings)
-        )
-        if not task.runs_here and task.dependencies:
+        definition = TaskDefinition(function, settings)
+        if not definition.runs_here and definition.dependencies:
             raise TypeError(
-                f"task {task.name!r}: {', '.join(task.dependencies)} would be created in the worker's process, but "
-                f"executor={task.executor!r} runs the function in another process; create it inside the function"
+                f"task {definition.name!r}: {', '.join(definition.dependencies)} would be created in the worker's "
+                f"process, but executor={definition.executor!r} runs the function in another process; create it inside "
+                "the function"
             )
-        self._tasks.add(task)
+        kind = AsyncTask[..., Any] if definition.is_async else PlainTask[..., Any]
+        task = kind(self._core, definition)
+        self._core.tasks.add(task)
         return task
 
     def _settings(self, function: Callable[..., Any], given: Mapping[str, Any]) -> TaskSettings:
@@ -192,6 +179,7 @@ class Declaring(ABC):
             if given.get(option) is not None:
                 raise ValueError(f"{option}={given[option]!r} applies to a single job; use task.options({option}=...)")
         own = {name: given[name] for name in _OWN if given.get(name) is not None}
+        of_jobs = {name: given[name] for name in given if name not in _OWN}
         version = own.get("version")
         return TaskSettings(
             name=job_name(own.get("name", function.__name__), version),
@@ -201,29 +189,8 @@ class Declaring(ABC):
             aliases=_names(own.get("aliases", ())),
             version=version,
             retry_rules=RetryRules.checked(own.get("retry_on"), own.get("give_up_on")),
-            options=merge(self._default_options, {name: given[name] for name in given if name not in _OWN}),
+            options=merge(self._core.settings.default_options, of_jobs),
         )
-
-    @abstractmethod
-    async def add_task(self, task: AnyTask, data: dict[str, Any], options: JobOptions) -> Job[Any, Any]:
-        """Add one job of a task. Used by tasks."""
-
-    @abstractmethod
-    async def add_tasks(self, task: AnyTask, data: list[dict[str, Any]], options: JobOptions) -> list[Job[Any, Any]]:
-        """Add many jobs of a task. Used by tasks."""
-
-    @property
-    @abstractmethod
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop of the app. Used by tasks."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Close the connections."""
-
-    @abstractmethod
-    async def find_job(self, task: AnyTask, job_id: str) -> Job[Any, Any]:
-        """Return a job of a task. Used by tasks. Raises JobNotFound."""
 
 
 _SCHEDULE: Final = tuple(CronOptionsDict.__annotations__.keys() - TaskOptionsDict.__annotations__.keys())

@@ -21,9 +21,10 @@ from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import Hold
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.retry_rules import RetryRules
+from glidemq_async.tasks.definition import TaskDefinition
 from glidemq_async.tasks.middleware import Chain, Middleware
 from glidemq_async.tasks.scopes import JobScope, Overrides, WorkerScope
-from glidemq_async.tasks.task import AnyTask
+from glidemq_async.tasks.task import AnyTask, definition_of
 
 UNKNOWN_DELAY: Final = 1.0
 LONGEST_UNKNOWN_DELAY: Final = 60.0
@@ -71,7 +72,7 @@ class TaskExecutor:
         self._direct: dict[str, Callable[..., Any]] = {}
         """Coroutine functions by job name that can be called directly with the stored arguments."""
         for task in {id(each): each for each in tasks.values() if each.queue == queue}.values():
-            self._tier(task)
+            self._tier(definition_of(task))
 
     async def handler(self, job: Job[Any, Any]) -> object:
         """Placeholder for the handler that every worker needs. Never called, because `run` finds the task."""
@@ -94,7 +95,7 @@ class TaskExecutor:
     def retry_rules(self, job_name: str) -> RetryRules | None:
         """Return the retry rules of a task, None if it has none."""
         task = self._tasks.get(job_name)
-        return task.settings.retry_rules if task is not None else None
+        return definition_of(task).settings.retry_rules if task is not None else None
 
     async def start(self, freed: Callable[[], None]) -> None:
         """Start the executors of the queue's tasks concurrently, all or none.
@@ -116,7 +117,7 @@ class TaskExecutor:
         self._started.clear()
         await asyncio.gather(*(hold.stop(grace) for hold in holds.values()))
 
-    def _tier(self, task: AnyTask) -> Executor:
+    def _tier(self, task: TaskDefinition) -> Executor:
         spec = task.executor_in(self._default)
         key = (spec if isinstance(spec, str) else id(spec), task.settings.permissions)
         tier = self._tiers.get(key)
@@ -130,7 +131,7 @@ class TaskExecutor:
         self._of_task[task.name] = tier
         return tier
 
-    def _runs_here(self, task: AnyTask) -> bool:
+    def _runs_here(self, task: TaskDefinition) -> bool:
         here = task.runs_here_in(self._default)
         if not here and task.dependencies:
             raise TypeError(
@@ -167,13 +168,14 @@ class TaskExecutor:
         except TypeError:
             # Calling a coroutine function only binds its arguments. So they do not fit, or it is not a coroutine
             # function.
-            self._tasks[job.name].arguments.split(data)
+            definition_of(self._tasks[job.name]).arguments.split(data)
             raise
 
     async def _run(self, job: Job[Any, Any], timeout: float | None) -> object:
-        task = self._tasks.get(job.name)
-        if task is None:
+        found = self._tasks.get(job.name)
+        if found is None:
             raise self._unknown(job)
+        task = definition_of(found)
         tier = self._of_task.get(task.name)
         if tier is None:  # the task was declared after the start, or belongs to another queue
             tier = self._tier(task)
@@ -182,13 +184,18 @@ class TaskExecutor:
         if _is_direct(task, tier):
             self._direct[job.name] = task.function
         if self._chain.runs or task.dependencies:
-            value = await self._run_around(task, tier, job, timeout)
+            value = await self._run_around(found, tier, job, timeout)
         else:
             value = await self._call(task, tier, job, timeout, None)
         return task.arguments.stored_result(value) if task.name in self._here else value
 
     async def _call(
-        self, task: AnyTask, tier: Executor, job: Job[Any, Any], timeout: float | None, provided: dict[str, Any] | None
+        self,
+        task: TaskDefinition,
+        tier: Executor,
+        job: Job[Any, Any],
+        timeout: float | None,
+        provided: dict[str, Any] | None,
     ) -> object:
         if task.name not in self._here:
             args, kwargs = task.arguments.split(job.data)
@@ -217,12 +224,12 @@ class TaskExecutor:
         for one in self._chain.runs:
             await one.before_run(task, job)
             begun.append(one)
-        value = await self._provide_and_call(task, tier, job)
+        value = await self._provide_and_call(definition_of(task), tier, job)
         for one in reversed(begun):
             await one.after_run(task, job, value)
         return value
 
-    async def _provide_and_call(self, task: AnyTask, tier: Executor, job: Job[Any, Any]) -> object:
+    async def _provide_and_call(self, task: TaskDefinition, tier: Executor, job: Job[Any, Any]) -> object:
         # The deadline applies to the whole run, not only to the function.
         if not task.dependencies:
             return await self._call(task, tier, job, None, None)
@@ -263,6 +270,6 @@ def _unknown_delay(claims: int) -> tuple[float, float]:
     return delay, waited
 
 
-def _is_direct(task: AnyTask, tier: Executor) -> bool:
+def _is_direct(task: TaskDefinition, tier: Executor) -> bool:
     plain = task.arguments.plain and task.arguments.result is None
     return plain and type(tier) is InlineExecutor and not task.dependencies

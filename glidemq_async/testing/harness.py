@@ -16,6 +16,7 @@ from glidemq_async.jobs.snapshot import end_as
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import MemoryStorage, StorageLike
 from glidemq_async.tasks import GlideMQ, Middleware
+from glidemq_async.tasks.app import core_of
 from glidemq_async.tasks.app_worker import AppWorker
 from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.task import AnyTask
@@ -85,8 +86,8 @@ class Harness:
         self._queues.clear()
         for app, former in self._apps.items():
             await _in_loop_of(app, app.close())
-            app.relocate(former)
-            app.stores_crons = True
+            core_of(app).relocate(former)
+            core_of(app).settings.stores_crons = True
         self._apps.clear()
         await self.storage.close()
 
@@ -103,12 +104,12 @@ class Harness:
         RuntimeError when the app is already open.
         """
         self._adopt(app)
-        app.stores_crons = crons
+        core_of(app).settings.stores_crons = crons
         return app
 
     def _adopt(self, app: AnyApp) -> None:
         if app not in self._apps:
-            self._apps[app] = app.relocate(self.storage)
+            self._apps[app] = core_of(app).relocate(self.storage)
 
     @overload
     async def drain(self, jobs: str | AnyQueue, processor: Callable[..., object], **options: Any) -> list[AnyJob]: ...
@@ -143,12 +144,13 @@ class Harness:
         Delayed jobs still wait for the clock. The error of a failed job is raised by `job.result()`, not by `add`.
         """
         self._adopt(app)
-        former = app.chain
-        app.chain = Chain([_Eager(self, app), *former.all])
+        core = core_of(app)
+        former = core.chain
+        core.chain = Chain([_Eager(self, app), *former.all])
         try:
             yield
         finally:
-            app.chain = former
+            core.chain = former
 
     async def added(self, queue: str | AnyQueue, name: str | None = None, data: object = None) -> list[AnyJob]:
         """Return the jobs of a queue that still have a record, in the order in which they were added.
@@ -220,7 +222,7 @@ class _Runs(Protocol):
 
 async def _in_loop_of(app: AnyApp, work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the loop in which the app is open."""
-    loop = app.loop
+    loop = core_of(app).loop
     if loop is None or loop is asyncio.get_running_loop() or not loop.is_running():
         return await work
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
@@ -228,7 +230,7 @@ async def _in_loop_of(app: AnyApp, work: Coroutine[Any, Any, T]) -> T:
 
 async def _drain_app(app: AnyApp, queues: Sequence[str] | None = None, **options: Any) -> list[AnyJob]:
     chosen, _ = worker_options(None, options)
-    return await _drain(AppWorker(app, queues, chosen, warm=False))
+    return await _drain(AppWorker(core_of(app), queues, chosen, warm=False))
 
 
 async def _drain(runs: _Runs) -> list[AnyJob]:

@@ -20,6 +20,7 @@ from glidemq_async.integrations import aiohttp as ours
 from glidemq_async.integrations.fastapi import QueueDependency, get_queue, lifespan
 from glidemq_async.integrations.queues import AnyQueue, QueueOptions, Queues
 from glidemq_async.storage import MemoryStorage, RedisStorage
+from glidemq_async.tasks.app import core_of
 from tests.support.servers import free_port
 
 Emails = Annotated[AnyQueue, QueueDependency("emails", default_options=JobOptions(priority=3))]
@@ -140,9 +141,9 @@ async def test_a_lifespan_opens_and_closes_a_glidemq_app_inside_of_the_services_
 
     @asynccontextmanager
     async def own(_app: FastAPI) -> AsyncGenerator[dict[str, str]]:
-        steps.append(f"start, open: {mq.loop is not None}")
+        steps.append(f"start, open: {core_of(mq).loop is not None}")
         yield {"tenant": "acme"}
-        steps.append(f"end, open: {mq.loop is not None}")
+        steps.append(f"end, open: {core_of(mq).loop is not None}")
 
     app = FastAPI(lifespan=lifespan(mq, around=own))
 
@@ -163,7 +164,7 @@ async def test_a_lifespan_opens_and_closes_a_glidemq_app_inside_of_the_services_
         with pytest.raises(TypeError, match="takes its options from the app; set mode"):
             state["glidemq"].get("mail", mode="keyed")
     assert steps == ["start, open: False", "end, open: False"]
-    assert mq.loop is None
+    assert core_of(mq).loop is None
     with pytest.raises(TypeError, match="prefix"):
         Queues(mq, prefix="shop")
 
@@ -174,10 +175,10 @@ async def test_a_cleanup_context_opens_and_closes_a_glidemq_app() -> None:
     app.cleanup_ctx.append(ours.queues_context(mq))
     runner = web.AppRunner(app)
     await runner.setup()
-    assert mq.loop is not None
+    assert core_of(mq).loop is not None
     assert app[ours.QUEUES].get("mail") is mq.queue("mail")
     await runner.cleanup()
-    assert mq.loop is None
+    assert core_of(mq).loop is None
 
 
 async def test_a_glidemq_app_that_cannot_open_is_left_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from glidemq_async import GlideMQ, Queue, QueueEvent, QueueEvents, Schedule
 from glidemq_async.storage import FileStorage, Storage
+from glidemq_async.tasks.app import core_of
 
 PATIENCE = 20
 ROOT = Path(__file__).parents[2]
@@ -56,7 +57,7 @@ async def test_whoever_connects_meanwhile_waits_until_it_is_open(storage: Storag
     await asyncio.sleep(0)
     await mq.close()
     await second
-    mq.relocate(storage)  # which an app that is open refuses
+    core_of(mq).relocate(storage)  # which an app that is open refuses
     async with mq:
         assert await mq.queue(name).remove_job_scheduler("yearly")
     await mq.close()

@@ -10,6 +10,7 @@ import pytest
 from glidemq_async import Compression, GlideMQ, Schedule
 from glidemq_async.executors import Permissions
 from glidemq_async.tasks import Depends
+from glidemq_async.tasks.app import core_of
 
 
 async def coroutine() -> None: ...
@@ -134,7 +135,7 @@ def test_what_an_app_is_made_of_is_refused_where_it_is_made() -> None:
     with pytest.raises(ValueError, match=r"'rediss//x' is no storage URL: it has no scheme"):
         GlideMQ("rediss//x")
     with pytest.raises(ValueError, match="the scheme 'http' is unknown"):
-        GlideMQ("memory://").relocate("http://x")
+        core_of(GlideMQ("memory://")).relocate("http://x")
     codecs: Any = "gzip"
     with pytest.raises(TypeError, match="codecs must be a sequence of codecs"):
         GlideMQ("memory://", codecs=codecs)

@@ -19,6 +19,7 @@ from glidemq_async.executors import InlineExecutor, Permissions, SubprocessExecu
 from glidemq_async.executors.calls import FunctionCall
 from glidemq_async.executors.protocol import Handler
 from glidemq_async.storage import Storage
+from glidemq_async.tasks.task import definition_of
 
 PATIENCE = 10
 
@@ -119,8 +120,8 @@ async def test_other_processes_are_given_references_and_stored_values(
     limited, free = Elsewhere.made
     assert (limited.concurrency, limited.permissions, free.permissions) == (7, Permissions(), None)
     assert limited.calls == [
-        (f"{__name__}:double.stored", [{"amount": "1.50"}]),
-        (f"{__name__}:triple.stored", [{"amount": "1.50"}]),
+        (f"{__name__}:double._definition.stored", [{"amount": "1.50"}]),
+        (f"{__name__}:triple._definition.stored", [{"amount": "1.50"}]),
     ]
     assert free.calls == [(f"{__name__}:plain", [1])]
     assert limited.states == free.states == ["started", "stopped"]
@@ -181,7 +182,7 @@ async def test_permissions_alone_choose_the_subprocess(storage: Storage, name: s
     app = GlideMQ(storage, queue=name)
     task = app.task(permissions=Permissions())(plain.function)
     assert task.executor == "subprocess"
-    assert not task.runs_here
+    assert not definition_of(task).runs_here
 
 
 def test_tiers_of_this_process_take_no_permissions() -> None:
@@ -212,7 +213,7 @@ async def test_an_executor_of_the_worker_runs_the_tasks_that_name_none(storage: 
         assert await (await limited.add(Price(Decimal(1)))).result(PATIENCE) == Price(Decimal(3))
         assert await (await own.add(1)).result(PATIENCE) == 2
     found = {tier.permissions: tier for tier in Elsewhere.made}
-    assert found[None].calls == [(f"{__name__}:double.stored", [{"amount": "1.50"}])]
+    assert found[None].calls == [(f"{__name__}:double._definition.stored", [{"amount": "1.50"}])]
     assert found[None].concurrency == 3
     assert len(found[Permissions()].calls) == 1
     async with app, app.worker():

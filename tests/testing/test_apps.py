@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from glidemq_async import Backoff, GlideMQ, JobFailed
+from glidemq_async.tasks.app import core_of
 from glidemq_async.testing import Harness
 
 HOUR = 3600
@@ -51,9 +52,9 @@ async def test_it_goes_back_where_it_was_when_the_harness_closes() -> None:
         assert harness.use(mq) is mq
         await add.add(1, 2)
         with pytest.raises(RuntimeError, match="the app is open"):
-            mq.relocate("memory://")
-    assert mq.relocate("memory://") == "redis://127.0.0.1:1/0"
-    mq.relocate("redis://127.0.0.1:1/0")
+            core_of(mq).relocate("memory://")
+    assert core_of(mq).relocate("memory://") == "redis://127.0.0.1:1/0"
+    core_of(mq).relocate("redis://127.0.0.1:1/0")
 
 
 async def test_eager_runs_each_add_at_once(glidemq: Harness) -> None:

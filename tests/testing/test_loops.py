@@ -16,6 +16,7 @@ from starlette.requests import Request
 from glidemq_async import GlideMQ, JobFailed, Queue
 from glidemq_async.integrations.fastapi import get_queue, lifespan
 from glidemq_async.storage import MemoryStorage
+from glidemq_async.tasks.app import core_of
 from glidemq_async.testing import Harness, MovableClock
 from tests.support.helpers import AnyJob
 
@@ -206,8 +207,8 @@ def test_a_harness_outside_of_pytest_without_a_loop() -> None:
         harness.use(mq)
         double.sync.add(1)
         assert [job.return_value for job in harness.sync.drain(mq)] == [2]
-    assert mq.relocate("memory://") == "redis://127.0.0.1:1/0"
-    mq.relocate("redis://127.0.0.1:1/0")
+    assert core_of(mq).relocate("memory://") == "redis://127.0.0.1:1/0"
+    core_of(mq).relocate("redis://127.0.0.1:1/0")
 
 
 async def test_crons_can_be_left_out(glidemq: Harness) -> None:

@@ -86,7 +86,7 @@ class Handoff(Generic[T]):
         self._closing = False
         self._deadline = float("inf")
 
-    def after_fork(self) -> object:
+    def _after_fork(self) -> object:
         """Close the handoff in a forked child. The items and the thread belong to the parent; see `forks`."""
         parents = (self._changed, self._waiting, self._thread)
         self._begin()

@@ -113,7 +113,7 @@ class ServerStorage(ABC):
         """The event loop that the storage belongs to, None before its first use and once it is closed."""
         return None if self._closed else self._loop
 
-    def after_fork(self) -> object:
+    def _after_fork(self) -> object:
         """Reset the storage in a forked child, which opens its own connections; see `forks`."""
         parents = (self._loop, self._hub, self.forget_nodes())
         self._loop = None

@@ -1,0 +1,284 @@
+"""The shared state of an app: its storage, queues, tasks, middleware and lifespan, and the count of its users."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import inf
+from typing import Any, Final
+
+from glidemq_async._internal import forks
+from glidemq_async._internal.loops import Home, refuse_elsewhere
+from glidemq_async.errors import JobNotFound, SerializationError
+from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import read_result_as
+from glidemq_async.options.ids import GeneratedIds
+from glidemq_async.options.job_options import JobOptions
+from glidemq_async.queues.queue import Queue, add_prepared
+from glidemq_async.schedules.schedule import Schedule
+from glidemq_async.storage import Storage, StorageLike, open_storage
+from glidemq_async.storage.urls import storage_here
+from glidemq_async.tasks import real_servers
+from glidemq_async.tasks.definition import TaskDefinition
+from glidemq_async.tasks.middleware import Chain
+from glidemq_async.tasks.open_context import OpenContext
+from glidemq_async.tasks.registry import Tasks
+from glidemq_async.tasks.scopes import Overrides
+from glidemq_async.tasks.task import AnyTask, definition_of
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A task whose jobs are added by the job scheduler with its name."""
+
+    task: AnyTask
+    schedule: Schedule
+
+
+@dataclass(slots=True, kw_only=True)
+class AppSettings:
+    """The options of an app, validated."""
+
+    shared: Mapping[str, Any]
+    """The options that its queues and workers share."""
+    default_options: JobOptions
+    ids: GeneratedIds
+    timeout: float | timedelta | None
+    requires_url: bool
+    unknown_task_grace: float = inf
+    """The time that a job of an unknown task waits, in seconds."""
+    lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None
+    stores_crons: bool = field(default=True)
+    """False if opening the app does not upsert its crons, for tests."""
+
+
+class AppCore:
+    """What an app, its tasks and its workers share. GlideMQ shows what users call."""
+
+    def __init__(self, place: StorageLike, settings: AppSettings, chain: Chain) -> None:
+        self.settings: Final = settings
+        self.tasks: Final = Tasks()
+        self.crons: Final[list[Cron]] = []
+        self.chain = chain
+        self.overrides: Final = Overrides()
+        self._place = place
+        self._storage: Storage | None = None
+        self._queues: dict[str, Queue[Any, Any]] = {}
+        self._open_lifespan: OpenContext | None = None
+        self._state: Any = None
+        self._users = self._workers = 0
+        self._connected = False
+        self._changing = asyncio.Lock()
+        forks.watch(self)
+
+    def _after_fork(self) -> object:
+        # The users and locks of the parent do not exist in the child.
+        parents = (self._changing, self._open_lifespan, self._state)
+        self._changing, self._open_lifespan, self._state = asyncio.Lock(), None, None
+        self._users = self._workers = 0
+        self._connected = False
+        return parents
+
+    def __repr__(self) -> str:
+        return f"<GlideMQ of {len(set(map(id, self.tasks.values())))} tasks>"
+
+    @property
+    def storage(self) -> Storage:
+        """The storage of its queues."""
+        if self._storage is None:
+            self._storage = real_servers.check(
+                open_storage(self._place, timeout=self._own_timeout, require_url=self.settings.requires_url)
+            )
+        return self._storage
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop of the app, None before it is opened and after it is closed.
+
+        Before the app is opened, this is the loop of its Storage object if that is already in use.
+        """
+        storage: object = self._place if self._storage is None else self._storage
+        return storage.loop if isinstance(storage, Home) else None
+
+    @property
+    def _own_timeout(self) -> float | timedelta | None:
+        """The timeout for a storage that this app opens. None for a Storage object, which has its own."""
+        return None if isinstance(self._place, Storage) else self.settings.timeout
+
+    def relocate(self, storage: StorageLike) -> StorageLike:
+        """Move a closed app to another storage. Return the previous one. Raises RuntimeError while the app is open."""
+        if self._storage is not None or self._users:
+            raise RuntimeError("the app is open and cannot move to another storage; close it first")
+        former, self._place = self._place, checked_storage(storage)
+        return former
+
+    @property
+    def state(self) -> Any:
+        """The value that the lifespan yielded. Raises RuntimeError while no worker of the app runs in this process."""
+        if self._workers == 0 or self.settings.lifespan is None:
+            why = "it has no lifespan" if self.settings.lifespan is None else "none of its workers runs in this process"
+            raise RuntimeError(f"the app has no state: {why}")
+        return self._state
+
+    def queue(self, name: str) -> Queue[Any, Any]:
+        """Return one of the app's queues, always the same object. It is closed together with the app."""
+        found = self._queues.get(name)
+        if found is None:
+            settings = self.settings
+            found = self._queues[name] = Queue(
+                name, self.storage, default_options=settings.default_options, ids=settings.ids, **settings.shared
+            )
+        return found
+
+    # -- opening --------------------------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Connect, open the queues of all tasks, and upsert the crons. Idempotent."""
+        if not self._connected:
+            await self._enter(as_worker=False, connecting=True)
+
+    async def close(self) -> None:
+        """Send the waiting adds, and close the connections when no worker uses them any more. Idempotent."""
+        if self._storage is not None:
+            refuse_elsewhere(self.loop, repr(self))
+        if self._changing.locked():  # a `connect` may be in progress
+            async with self._changing:
+                pass
+        if self._connected:
+            self._connected = False
+            await self.leave(as_worker=False)
+        elif not self._users:
+            await self._let_go()
+
+    async def enter(self, *, as_worker: bool) -> None:
+        """Open the app for one more user."""
+        await self._enter(as_worker=as_worker)
+
+    async def _enter(self, *, as_worker: bool, connecting: bool = False) -> None:
+        if self._storage is not None:
+            refuse_elsewhere(self.loop, repr(self))
+        if not self._users and not self._changing.locked():
+            # A lock that had a waiter is bound to the event loop of that waiter.
+            self._changing = asyncio.Lock()
+        async with self._changing:
+            if connecting and self._connected:
+                return
+            self._users += 1
+            try:
+                await self._open()
+                if as_worker:
+                    await self._enter_lifespan()
+            except BaseException:
+                self._users -= 1
+                if not self._users:
+                    await self._let_go()
+                raise
+            self._connected = self._connected or connecting
+
+    async def leave(self, *, as_worker: bool) -> None:
+        """Close the app if this was its last user."""
+        async with self._changing:
+            try:
+                if as_worker:
+                    await self._leave_lifespan()
+            finally:
+                # A forked child may leave a block that its parent has entered.
+                self._users = max(0, self._users - 1)
+                if not self._users:
+                    await self._let_go()
+
+    async def _open(self) -> None:
+        if self._storage is None:
+            self._storage = real_servers.check(
+                storage_here(self._place, timeout=self._own_timeout, require_url=self.settings.requires_url)
+            )
+        await self._storage.connect()
+        for name in sorted(self.tasks.queues()):
+            await self.queue(name).connect()
+        for cron in self.crons if self.settings.stores_crons else ():
+            definition = definition_of(cron.task)
+            await self.queue(definition.queue).upsert_job_scheduler(
+                definition.name,
+                cron.schedule,
+                data=definition.arguments.stored((), {}),
+                **definition.options.explicit(),
+            )
+
+    async def _let_go(self) -> None:
+        queues, self._queues = self._queues, {}
+        storage, self._storage = self._storage, None
+        async with AsyncExitStack() as closing:  # closes each queue even after a cancellation
+            if storage is not None and storage is not self._place:
+                closing.push_async_callback(storage.close)
+            for queue in queues.values():
+                closing.push_async_callback(queue.close)
+
+    async def _enter_lifespan(self) -> None:
+        if self.settings.lifespan is not None and self._open_lifespan is None:
+            lifespan = OpenContext(self.settings.lifespan())
+            try:
+                self._state = await lifespan.value()
+            except BaseException:
+                await lifespan.close()
+                raise
+            self._open_lifespan = lifespan
+        self._workers += 1
+
+    async def _leave_lifespan(self) -> None:
+        self._workers -= 1
+        if self._workers == 0 and self._open_lifespan is not None:
+            lifespan, self._open_lifespan, self._state = self._open_lifespan, None, None
+            await lifespan.close()
+
+    # -- the jobs of tasks ----------------------------------------------------------------------------------------
+
+    async def add_call(
+        self, task: AnyTask, definition: TaskDefinition, call: dict[str, Any], options: JobOptions
+    ) -> Job[Any, Any]:
+        """Add one job for a stored call; see Enqueuer."""
+        options = await self.chain.before_add(task, options)
+        try:
+            job = await add_prepared(self.queue(definition.queue), definition.name, call, options)
+        except SerializationError as error:
+            raise definition.arguments.named(error) from None
+        return await self._added(task, definition, job)
+
+    async def add_calls(
+        self, task: AnyTask, definition: TaskDefinition, calls: Sequence[dict[str, Any]], options: JobOptions
+    ) -> list[Job[Any, Any]]:
+        """Add one job for each stored call; see Enqueuer."""
+        chosen = [await self.chain.before_add(task, options) for _ in calls]
+        rows = [(definition.name, call, given) for call, given in zip(calls, chosen, strict=True)]
+        try:
+            jobs = await self.queue(definition.queue).add_bulk(rows)
+        except SerializationError as error:
+            raise definition.arguments.named(error) from None
+        return [await self._added(task, definition, job) for job in jobs]
+
+    async def _added(self, task: AnyTask, definition: TaskDefinition, job: Job[Any, Any]) -> Job[Any, Any]:
+        if definition.reads_result:
+            read_result_as(job, definition.arguments.read_result)
+        await self.chain.after_add(task, job)
+        return job
+
+    async def find_job(self, definition: TaskDefinition, job_id: str) -> Job[Any, Any]:
+        """Return a job of a task; see Enqueuer. Raises JobNotFound."""
+        job = await self.queue(definition.queue).get_job(job_id)
+        if job is None:
+            raise JobNotFound(
+                f"queue {definition.queue!r} of task {definition.name!r} has no job {job_id!r}: it was never added, "
+                "was removed, or its retention has expired"
+            )
+        if definition.reads_result:
+            read_result_as(job, definition.arguments.read_result)
+        return job
+
+
+def checked_storage(storage: StorageLike, timeout: float | timedelta | None = None) -> StorageLike:
+    """Validate a storage argument early, instead of at its first use. Opens nothing."""
+    if storage is not None:
+        open_storage(storage, timeout=timeout)
+    return storage
