@@ -1,4 +1,4 @@
-"""The range that attacks are run on."""
+"""The fixture of the process that runs attacks."""
 
 from __future__ import annotations
 

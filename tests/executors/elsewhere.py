@@ -1,4 +1,4 @@
-"""Runs of another worker, whose ends tell how much time has passed."""
+"""Runs on another worker, whose ends show how much time has passed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.helpers import AnyQueue, Heard, worker_of
 
 
 async def time_out_elsewhere(queue: AnyQueue, timeout: float) -> None:
-    """Wait until a run that begins now has been ended by such a timeout: that of one before it has long been over."""
+    """Wait until a run that begins now has been ended by such a timeout. An earlier one has ended long before."""
 
     async def hang(job: Job[Any, Any]) -> None:
         await asyncio.Event().wait()

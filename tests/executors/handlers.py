@@ -1,4 +1,4 @@
-"""What the children of these tests run. A child imports this file by its name."""
+"""The handlers that the child processes of these tests run. A child imports this file by its name."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ seen: list[int] = []
 
 
 class OddError(Exception):
-    """A type that the worker could know, but does not look up."""
+    """A type that the worker could import, but does not."""
 
 
 class NeverAgain(UnrecoverableError):
-    """A kind of an error of ours."""
+    """A subclass of an error of the library."""
 
 
 def kill_the_guard(job: AnyJob) -> None:
-    """Kill the process that started this one, and this one with it."""
+    """Kill the parent of this process, and this process with it."""
     os.kill(os.getppid(), signal.SIGKILL)
     threading.Event().wait()
 
@@ -60,7 +60,7 @@ async def echo_later(job: AnyJob) -> Any:
 
 
 def describe(job: AnyJob) -> dict[str, Any]:
-    """What a child sees of its job and of itself."""
+    """Describe the job and the process as a child sees them."""
     return {
         "pid": os.getpid(),
         "guard": os.getppid(),
@@ -79,7 +79,7 @@ def _descriptors() -> list[int]:
 
 
 def by_name(job: AnyJob) -> Any:
-    """Be the handler that the job is named after, so that many share one worker."""
+    """Run the handler with the job's name, so that many handlers share one worker."""
     return globals()[job.name](job)
 
 
@@ -110,13 +110,13 @@ def misuse(job: AnyJob) -> list[str]:
     for call in calls:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - the test looks at what it is
+        except Exception as error:  # noqa: BLE001 - the test checks its type
             told.append(f"{type(error).__name__}: {error}")
     return told
 
 
 def fail(job: AnyJob) -> None:
-    """Raise what the data asks for."""
+    """Raise the exception that the data names."""
     kinds: dict[str, BaseException] = {
         "value": ValueError("not a number"),
         "odd": OddError("odd"),
@@ -133,7 +133,7 @@ def fail(job: AnyJob) -> None:
 
 
 def end_process(job: AnyJob) -> Any:
-    """End this process in the way that the data says, or run in peace."""
+    """End this process as the data says, or return normally."""
     ways: dict[str, Callable[[], object]] = {
         "exit 0": lambda: os._exit(0),
         "exit 3": lambda: os._exit(3),
@@ -172,7 +172,7 @@ kept: list[bytes] = []
 
 
 def fork_and_return(job: AnyJob) -> str:
-    """Forget that a fork goes on in here, too."""
+    """Report a fork to the library here, too."""
     pid = os.fork()
     if pid == 0:
         return "forked"
@@ -181,7 +181,7 @@ def fork_and_return(job: AnyJob) -> str:
 
 
 def start_others(job: AnyJob) -> None:
-    """Start a process in this group, one in a session of its own, and one that is an orphan; then hang."""
+    """Start a process in this group, one in another session, and an orphan; then hang."""
     note = Path(job.data)
     group = subprocess.Popen(SLEEP)
     session = subprocess.Popen(SLEEP, start_new_session=True)
@@ -259,7 +259,7 @@ def beat(job: AnyJob) -> str:
 
 
 async def work_for(job: AnyJob) -> int:
-    """Work as long as the data says, with another process beside; note who that was."""
+    """Work for as long as the data says, with another process running; note its id."""
     seconds, note = job.data
     other = subprocess.Popen(SLEEP)
     with Path(note).open("a") as file:
@@ -271,7 +271,7 @@ async def work_for(job: AnyJob) -> int:
 
 
 def spin(seconds: float) -> float:
-    """Use so much processor time; return all that this process has used."""
+    """Use this much processor time; return the total of this process."""
     until = time.process_time() + seconds
     while time.process_time() < until:
         pass
@@ -295,7 +295,7 @@ def start_a_thread(job: AnyJob) -> str:
 
 
 def read_pipe(path: str) -> str:
-    """Wait until somebody writes to a named pipe and closes it."""
+    """Wait until a process writes to a named pipe and closes it."""
     return Path(path).read_text() if path else "nothing"
 
 
@@ -304,7 +304,7 @@ def add(first: int, second: int = 0) -> int:
 
 
 def refused_and(job: AnyJob) -> None:
-    """Be refused a file, and make of that what the data asks for."""
+    """Be refused a file, and react as the data says."""
     path, what = job.data
     try:
         Path(path).read_text()
@@ -319,14 +319,14 @@ def refused_and(job: AnyJob) -> None:
 
 
 def leave_a_thread(job: AnyJob) -> None:
-    """Leave behind a thread that asks something of this job when the next one runs."""
+    """Leave a thread behind that makes a call of this job when the next one runs."""
 
     def ask() -> None:
         go_on.wait(30)
         try:
             job.sync.update_data("changed by another job")
             told.append("done")
-        except Exception as error:  # noqa: BLE001 - the next job tells what it is
+        except Exception as error:  # noqa: BLE001 - the next job returns it
             told.append(f"{type(error).__name__}: {error}")
 
     left.append(threading.Thread(target=ask, daemon=True))
@@ -344,7 +344,7 @@ left: list[threading.Thread] = []
 told: list[str] = []
 
 
-# As many programs have it, at the top of a module that children import too.
+# Many programs have this line at the top of a module that children import too.
 elsewhere: Queue[Any, Any] = Queue("elsewhere")
 
 

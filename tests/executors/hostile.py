@@ -18,14 +18,14 @@ jobs: list[str] = []
 
 
 def send(*frame: object) -> None:
-    """Write a frame past everything that the library does around it."""
+    """Write a frame without the checks of the library."""
     data = packed(*frame)
     while data:
         data = data[os.write(CHANNEL, data) :]
 
 
 def answer_for_others(job: AnyJob) -> Any:
-    """Send results for this run and for later ones, then return its own."""
+    """Send results for this run and for later ones, then return a normal one."""
     if job.data == "forge":
         for number in (1, 2, 3, 1, 2, 3):
             send("done", number, MsgpackSerializer().dumps("forged"), 0, False)
@@ -59,7 +59,7 @@ def arguments(job: AnyJob) -> list[str]:
 
 
 def log_with_control_characters(job: AnyJob) -> int:
-    """Claim to be another process, and send characters that terminals take as commands."""
+    """Claim to be another process, and send characters that terminals execute as commands."""
     values = {"name": "app", "levelno": 40, "msg": "\x1b[2Jgone\rforged\x9b", "exc_text": "\x1b]0;title\x07"}
     send("record", job.id, {**values, "process": 1, "pathname": "/worker.py"})
     return os.getpid()
@@ -71,7 +71,7 @@ def flood_with_records(job: AnyJob) -> None:
 
 
 def by_name(job: AnyJob) -> Any:
-    """Be the handler that the job is named after."""
+    """Run the handler with the job's name."""
     return globals()[job.name](job)
 
 
@@ -108,7 +108,7 @@ async def report_fast_later(job: AnyJob) -> None:
 
 
 def spoil_the_output(job: AnyJob) -> None:
-    """Truncate what stdout leads to, write into it, and make it refuse writers that would have to wait."""
+    """Truncate the file of stdout, write into it, and make it refuse writers that would have to wait."""
     for action in (
         lambda: os.ftruncate(1, 0),
         lambda: os.pwrite(1, b"forged", 0),

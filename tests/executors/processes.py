@@ -1,4 +1,4 @@
-"""Looking at processes: whether they live, and waiting until they do not."""
+"""Checks whether processes live, and waits for their ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATIENCE = 20.0
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; a dead one that nobody has waited for yet does not."""
+    """Return whether a process runs. A dead process without a wait does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -32,7 +32,7 @@ async def gone(*pids: int) -> None:
 
 
 async def _readable(descriptor: int, pid: int) -> None:
-    """The descriptor of a process can be read when it has ended, whether somebody has waited for it or not."""
+    """Wait for the end of a process. Its descriptor becomes readable then, reaped or not."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(descriptor, ended.set)
     try:

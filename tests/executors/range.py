@@ -1,6 +1,6 @@
 """Runs attacks, each in a process forked from one warm interpreter: `python -m tests.executors.range`.
 
-A line of JSON asks, a line of JSON answers. What is attacked is made here: files, a victim process, servers.
+Requests and replies are lines of JSON. The targets are created here: files, a victim process, servers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _memory = ctypes.create_string_buffer(b"eight by", 8)
 
 
 class Servers:
-    """Sockets that greet whoever comes, served by a process of their own."""
+    """Servers that greet each client, in a separate process."""
 
     def __init__(self, place: Path) -> None:
         self.tcp = socket.create_server(("127.0.0.1", 0))
@@ -76,7 +76,7 @@ def _greet(server: Any) -> None:
 
 
 def furnish(place: Path, servers: Servers, victim: int) -> Target:
-    """Make the files of one attack."""
+    """Create the files of one attack."""
     for name in ("outside", "readable", "work", "application"):
         (place / name).mkdir()
     place.chmod(0o755)
@@ -128,7 +128,7 @@ def start_victim() -> int:
 
 
 def picture(place: Path) -> list[object]:
-    """What stands in the files that are not granted for writing."""
+    """Return the contents of the files that are not granted for writing."""
     found: list[object] = []
     for folder in ("outside", "readable", "application"):
         for path in sorted((place / folder).rglob("*")):
@@ -139,7 +139,7 @@ def picture(place: Path) -> list[object]:
 
 
 def run(request: dict[str, Any], servers: Servers) -> dict[str, Any]:
-    """Run one attack and say how it went."""
+    """Run one attack and report its result."""
     place = Path(tempfile.mkdtemp(prefix="glidemq-range-"))
     victim = start_victim()
     reading, writing = os.pipe()
@@ -161,7 +161,7 @@ def run(request: dict[str, Any], servers: Servers) -> dict[str, Any]:
 
 
 class Prepared:
-    """What one attack by somebody else needs: made, and looked at afterwards."""
+    """Create the targets of one attack by another process, and check them afterwards."""
 
     def __init__(self, servers: Servers) -> None:
         self._place = Path(tempfile.mkdtemp(prefix="glidemq-range-"))
@@ -170,7 +170,7 @@ class Prepared:
         self._before = picture(self._place)
 
     def damage(self) -> bool:
-        """Whether something was changed that must not; nothing is left then."""
+        """Return whether a protected object was changed; remove all targets."""
         changed = picture(self._place) != self._before or os.waitpid(self._victim, os.WNOHANG) != (0, 0)
         os.close(self.target.leaked)
         _end(self._victim)
@@ -182,7 +182,7 @@ def _answer(pid: int, reading: int) -> dict[str, Any]:
     with selectors.DefaultSelector() as selector:
         selector.register(os.pidfd_open(pid), selectors.EVENT_READ)
         ended = selector.select(_PATIENCE)
-    assert ended, "an attack did not stop by itself"
+    assert ended, "the attack must stop by itself"
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os.set_blocking(reading, False)
     try:
@@ -215,7 +215,7 @@ def _in_child(work: Callable[[], None], writing: int) -> None:
 
 
 def perform(request: dict[str, Any], target: Target, writing: int) -> None:
-    """In the child: apply the permissions, attack, and tell."""
+    """In the child: apply the permissions, attack, and report."""
     quiet = os.open("/dev/null", os.O_RDWR)
     for descriptor in range(3):
         os.dup2(quiet, descriptor)
@@ -234,13 +234,13 @@ def perform(request: dict[str, Any], target: Target, writing: int) -> None:
             version = int(request["landlock"])
             landlock.version = lambda: version
         told["missing"] = applying.apply(permissions, channels=[writing, *terminals])
-        # An attack may never come back from this.
+        # An attack may never return from this.
         os.write(writing, json.dumps(told).encode() + b"\n")
     name = request["attack"]
     function = ATTACKS[name].function if name in ATTACKS else getattr(usage, name)
     try:
         told = {"won": bool(function(target))}
-    except Exception as error:  # noqa: BLE001 - whatever stopped it
+    except Exception as error:  # noqa: BLE001 - any error means that it was stopped
         refusal = None if permissions is None else sandbox.denied(error, permissions)
         told = {"won": False, "error": f"{type(error).__name__}: {error}", "denied": str(refusal) if refusal else None}
     os.write(writing, json.dumps(told).encode() + b"\n")
@@ -262,7 +262,7 @@ def _become_nobody() -> None:
         os.setgroups([])
         os.setgid(_NOBODY)
         os.setuid(_NOBODY)
-        # Changing the user closes /proc/self to the process, as starting a program would open it again.
+        # Changing the user denies the process access to /proc/self. Starting a program would allow it again.
         prctl(4, 1)
 
 

@@ -1,4 +1,4 @@
-"""The side of the tests: asks the range to run an attack."""
+"""The client of the range: asks it to run an attack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attack went: whether it got what it wanted, or changed what it must not."""
+    """The result of an attack: whether it succeeded, or changed a protected object."""
 
     won: bool
     damage: bool
@@ -62,11 +62,11 @@ class Range:
         return Outcome(**self._ask(request))
 
     def prepare(self) -> Target:
-        """Make a target that somebody else attacks; `damage` ends it."""
+        """Create a target that another process attacks; `damage` removes it."""
         return Target(**self._ask({"attack": "prepare"}))
 
     def damage(self) -> bool:
-        """Whether the target was changed where it must not be."""
+        """Return whether a protected part of the target was changed."""
         return bool(self._ask({"attack": "damage"})["damage"])
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Range:
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, "the range broke down"
+        assert line, "the range has failed"
         answer: dict[str, Any] = json.loads(line)
         return answer
 

@@ -1,4 +1,4 @@
-"""What children run in the tests of logs and spans. A child imports this file by its name."""
+"""The handlers of the tests of logs and spans. A child imports this file by its name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ started = logging.getLogger("speakers.started")
 
 
 class Odd:
-    """A value that no other process can be given."""
+    """A value that cannot be sent to another process."""
 
     def __repr__(self) -> str:
         return "<odd>"
@@ -29,12 +29,12 @@ def introduce() -> None:
 
 
 def by_name(job: AnyJob) -> Any:
-    """Be the handler that the job is named after."""
+    """Run the handler with the job's name."""
     return globals()[job.name](job)
 
 
 def speak(job: AnyJob) -> int:
-    """Log at each level, with values, an exception and fields of its own."""
+    """Log at each level, with values, an exception and extra fields."""
     log.debug("too quiet")
     log.info("%s of %d", "one", 2, extra={"tenant": "acme", "odd": Odd(), "numbers": [1, 2], "large": 2**80})
     try:
@@ -50,7 +50,7 @@ async def speak_later(job: AnyJob) -> None:
 
 
 def speak_of_levels(job: AnyJob) -> list[bool]:
-    """Whether the levels are known here: what nobody wants is not even made."""
+    """Check that the levels are known here: records below the level are not even created."""
     return [log.isEnabledFor(level) for level in (logging.DEBUG, logging.INFO, logging.WARNING)]
 
 
@@ -64,7 +64,7 @@ def speak_at_length(job: AnyJob) -> None:
 
 
 def chatter(job: AnyJob) -> float:
-    """Log as fast as one can."""
+    """Log as fast as possible."""
     began = time.monotonic()
     for number in range(job.data):
         log.info("chatter %d", number)
@@ -72,7 +72,7 @@ def chatter(job: AnyJob) -> float:
 
 
 def leave_a_speaker(job: AnyJob) -> None:
-    """Leave behind a thread that logs when the next job runs."""
+    """Leave a thread behind that logs when the next job runs."""
 
     def wait_and_speak() -> None:
         go_on.wait(30)
@@ -92,7 +92,7 @@ spoken = threading.Event()
 
 
 def leave_who_goes_on(job: AnyJob) -> None:
-    """Leave behind a thread that logs again and again, also while no job runs."""
+    """Leave a thread behind that logs repeatedly, even while no job runs."""
 
     def speak_on() -> None:
         while True:
@@ -103,7 +103,9 @@ def leave_who_goes_on(job: AnyJob) -> None:
 
 
 def claim_to_be_others(job: AnyJob) -> None:
-    """Send the worker what no handler of the library would: names without end, fields that it owns, nonsense."""
+    """Send the worker records that no handler of the library would send: long names, reserved fields, invalid
+    values.
+    """
     [forwarding] = logging.getLogger().handlers
     link = cast("Any", forwarding).link
     for number in range(50):
@@ -114,7 +116,7 @@ def claim_to_be_others(job: AnyJob) -> None:
 
 
 def flood(job: AnyJob) -> float:
-    """Send records past the handler that counts them."""
+    """Send records without the handler that counts them."""
     [forwarding] = logging.getLogger().handlers
     link, began = cast("Any", forwarding).link, time.monotonic()
     for _ in range(job.data):
@@ -123,7 +125,7 @@ def flood(job: AnyJob) -> float:
 
 
 def speak_to_the_deaf(job: AnyJob) -> None:
-    """Log a lot, then say by a named pipe how long that took."""
+    """Log many lines, then report the time for it through a named pipe."""
     began = time.monotonic()
     for _ in range(300):
         log.info("%s", "x" * 8_000)
@@ -132,14 +134,14 @@ def speak_to_the_deaf(job: AnyJob) -> None:
 
 
 def silent_but_logging(job: AnyJob) -> None:
-    """A log record asks nothing of the job."""
+    """Log without a call to the job."""
     while True:
         log.info("still here")
         time.sleep(0.02)
 
 
 def span_in_the_child(job: AnyJob) -> dict[str, Any]:
-    """What OpenTelemetry sees here: the current span, its baggage, and the parent of a span made here."""
+    """Return the state of OpenTelemetry here: the current span, its baggage, and the parent of a new span."""
     from opentelemetry import baggage, trace
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
@@ -191,7 +193,7 @@ def export_late(job: AnyJob) -> None:
 
 
 def set_up_logging() -> None:
-    """Have this module's records written to stderr, and nowhere else."""
+    """Write this module's records to stderr, and nowhere else."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("mine: %(message)s"))
     log.addHandler(handler)

@@ -1,6 +1,6 @@
-"""Stops workers with processes at random moments, side by side: `python -m tests.executors.stopping`.
+"""Stops workers with processes at random times, several concurrently: `python -m tests.executors.stopping`.
 
-A program of its own: every child reads the script that was started again, and pytest is a large one.
+It is a separate program because every child imports the started script again, and pytest is a large one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.helpers import AnyQueue, worker_of
 
 
 class Lane:
-    """One queue whose workers are stopped one after the other, each at a random moment of its life."""
+    """One queue whose workers are stopped one after the other, each at a random time of its life."""
 
     def __init__(self, queue: AnyQueue, note: Path, seed: int) -> None:
         self.queue = queue
@@ -37,14 +37,14 @@ class Lane:
         note.touch()
 
     async def stop_again_and_again(self, rounds: int) -> None:
-        """Start a worker, let it go wherever it is after a moment, and so on. No process of a job may be left."""
+        """Start a worker and stop it after a moment, repeatedly. No process of a job may be left."""
         await self._look_how_long_starting_takes()
         for number in range(rounds):
             await self._round(20.0 if number % 4 == 0 else 0.1)
         await gone(*self._pids())
 
     async def _look_how_long_starting_takes(self) -> None:
-        """Moments are chosen from what a worker does until its jobs run, however slow this machine is now."""
+        """The times depend on the duration of the worker's start, however slow this machine is now."""
         began = time.monotonic()
         worker = worker_of(self.queue, handlers.work_for, executor=SubprocessExecutor(2, warm=0))
         await self._add(0.0)
@@ -81,7 +81,7 @@ class Lane:
         await self.queue.add_bulk([("n", [seconds, str(self.note)])] * 3)
 
     async def finish(self) -> None:
-        """Whatever is left ends, once those that would take for ever are told to hurry."""
+        """Let the remaining jobs end, after the endless ones were asked to hurry."""
         async for job in self.queue.iter_jobs("waiting"):
             await job.update_data([0.0, str(self.note)])
         worker = worker_of(self.queue, handlers.work_for, executor="subprocess", concurrency=4)
@@ -97,7 +97,7 @@ class Lane:
 
 
 async def stop_side_by_side(storage: Storage, folder: Path, name: str, *, lanes: int, rounds: int) -> None:
-    """Stop `rounds` workers in each of several lanes: most of the life of a worker is waiting for processes."""
+    """Stop `rounds` workers in each of several queues. Most of the life of a worker is waiting for processes."""
     seed = random.SystemRandom().randrange(2**32)
     async with AsyncExitStack() as stack:
         made: list[Lane] = []
@@ -122,9 +122,9 @@ async def _children() -> list[str]:
 
 
 async def main(folder: Path, lanes: int, rounds: int, times: int) -> None:
-    """Nothing may be told to the loop, nothing be left open, and no task be left."""
+    """Check that the loop reported no error, nothing is open, and no task is left."""
     problems: list[str] = []
-    # In this process only: jobs that are cut off leave their own processes running, and that is what is tested.
+    # Only in this process. Interrupted jobs leave their processes running, and the test is about these.
     warnings.simplefilter("error")
     sys.unraisablehook = lambda told: problems.append(f"{told.err_msg} {told.object!r}: {told.exc_value!r}")
     asyncio.get_running_loop().set_exception_handler(lambda _, told: problems.append(str(told)))

@@ -1,4 +1,4 @@
-"""Jobs under permissions, through a worker: what a refusal becomes, and what stays as the handler said it."""
+"""Jobs with permissions on a worker: the error of a refusal, and outcomes that the handler chose itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def secret(tmp_path: Path) -> str:
     return str(path)
 
 
-async def test_what_says_how_a_job_goes_on_outweighs_a_refusal(queue: AnyQueue, secret: str) -> None:
+async def test_an_outcome_chosen_by_the_handler_overrides_a_refusal(queue: AnyQueue, secret: str) -> None:
     executor = SubprocessExecutor(1, permissions=Permissions())
     async with worker_of(queue, handlers.refused_and, executor=executor):
         later = await queue.add("n", [secret, "later"])
@@ -49,9 +49,9 @@ async def test_what_says_how_a_job_goes_on_outweighs_a_refusal(queue: AnyQueue, 
         assert (job.failed_reason or "").startswith("PermissionDenied: PermissionError")
 
 
-async def test_permissions_of_a_task_hold_its_runs(secret: str) -> None:
+async def test_the_permissions_of_a_task_apply_to_its_runs(secret: str) -> None:
     async with mq, mq.worker():
-        # Code of the program may be read, and values are what the annotations say.
+        # A job may read the code of the program, and its values have the types of the annotations.
         assert await (await price_in.add(__file__, Decimal("1.50"))).result(20) == Decimal("1.50")
         refused = await price_in.add(secret, Decimal(1))
         with pytest.raises(JobFailed, match=r"grant Permissions\(read=") as failure:
@@ -59,7 +59,7 @@ async def test_permissions_of_a_task_hold_its_runs(secret: str) -> None:
     assert failure.value.error_type == "PermissionDenied"
 
 
-async def test_a_refused_set_up_names_what_to_grant(queue: AnyQueue) -> None:
+async def test_a_refused_set_up_names_the_missing_permission(queue: AnyQueue) -> None:
     executor = SubprocessExecutor(1, permissions=Permissions(), setup=handlers.read_a_closed_file)
     worker = worker_of(queue, handlers.echo, executor=executor)
     with pytest.raises(ExecutorError, match=r"grant Permissions\(read=\['/etc/fstab'\]\)"):
@@ -67,11 +67,12 @@ async def test_a_refused_set_up_names_what_to_grant(queue: AnyQueue) -> None:
     await worker.close()
 
 
-async def test_what_a_process_used_before_its_job_does_not_count(queue: AnyQueue) -> None:
+async def test_processor_time_before_the_job_does_not_count(queue: AnyQueue) -> None:
     executor = SubprocessExecutor(1, permissions=Permissions(cpu=1), max_jobs=None, setup=handlers.spin_first)
     async with worker_of(queue, handlers.spin_and_tell, executor=executor):
-        # Every job has all of it, in another process if need be. The kernel samples, so that a little is lost.
-        # It may count too much as well, where many share the processors: no job comes near its second.
+        # Every job has the complete limit, in another process if necessary. The kernel measures by samples, so a little
+        # time is not counted. With many processes per processor it may also count too much, so no job comes close to
+        # its limit.
         used = [(await queue.add_and_wait("n", 0.5, wait_timeout=20))[1] for _ in range(2)]
         assert min(used) > 1.5
         few = [(await queue.add_and_wait("n", 0.001, wait_timeout=20))[0] for _ in range(3)]
@@ -81,7 +82,7 @@ async def test_what_a_process_used_before_its_job_does_not_count(queue: AnyQueue
     assert "Permissions(cpu=1)" in (job.failed_reason or "")
 
 
-async def test_what_is_logged_under_permissions_is_heard(queue: AnyQueue, caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_records_of_confined_jobs_arrive(queue: AnyQueue, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with worker_of(queue, speakers.speak_later, executor=SubprocessExecutor(1, permissions=Permissions())):
         await queue.add_and_wait("n", wait_timeout=20)

@@ -1,4 +1,4 @@
-"""The timeout of a task with middleware: it counts what the run does, not its wait for a thread or process."""
+"""The timeout of a task with middleware counts its run, but not its wait for a thread or process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT = 1.5
 
 
 class Around(Middleware):
-    """Tells when a run begins, and may be slow afterwards."""
+    """Reports the start of a run, and may be slow afterwards."""
 
     def __init__(self) -> None:
         self.begun: asyncio.Queue[Job[Any, Any]] = asyncio.Queue()
@@ -57,7 +57,7 @@ async def test_the_wait_for_a_thread_does_not_count(storage: Storage, queue: Any
         assert [await first.result(10), await second.result(10)] == ["first", "second"]
 
 
-async def test_the_wait_for_a_process_does_not_count_and_all_else_does(
+async def test_the_wait_for_a_process_does_not_count_but_everything_else_does(
     storage: Storage, queue: AnyQueue, name: str, tmp_path: Path
 ) -> None:
     around, pipe = Around(), tmp_path / "pipe"
@@ -73,11 +73,11 @@ async def test_the_wait_for_a_process_does_not_count_and_all_else_does(
         await asyncio.to_thread(pipe.write_text, "written")
         assert [await first.result(10), await second.result(10)] == ["written", "nothing"]
 
-        # In the process it counts,
+        # The run in the process counts,
         hanging = await work.options(timeout=TIMEOUT).add(str(pipe))
         with pytest.raises(JobFailed, match="longer than its timeout of"):
             await hanging.result(10)
-        # and after it, too.
+        # and so does the time after it.
         around.slow_after = True
         slow = await work.options(timeout=TIMEOUT).add("")
         with pytest.raises(JobFailed, match="longer than its timeout of"):

@@ -1,4 +1,4 @@
-"""How runs and their processes end: by themselves, by force, and with whoever started them."""
+"""The ends of runs and their processes: by themselves, by force, and with the worker."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ROOT = Path(__file__).parents[2]
 
 
 async def logged(queue: AnyQueue, job: AnyJob, lines: int = 1) -> list[str]:
-    """Wait until a job has logged so many lines."""
+    """Wait until a job has logged this many lines."""
     async with asyncio.timeout(20):
         while len(found := await queue.get_job_logs(job.id)) < lines:
             await asyncio.sleep(0.01)
     return found
 
 
-async def test_the_end_of_a_process_is_the_failure_of_its_job(queue: AnyQueue) -> None:
+async def test_the_death_of_a_process_is_the_failure_of_its_job(queue: AnyQueue) -> None:
     ways = {
         "exit 0": ("ended with exit status 0", 0),
         "exit 3": ("ended with exit status 3", 3),
@@ -46,16 +46,18 @@ async def test_the_end_of_a_process_is_the_failure_of_its_job(queue: AnyQueue) -
             job = await ended(await queue.add("n", way))
             assert job.failed_reason == f"ExecutorError: the process of the job {words} before the job had ended"
             assert (await failed.next())[1].exit_status == status
-            # Others go on, in a process of their own.
+            # Other jobs continue in another process.
             assert await queue.add_and_wait("n", wait_timeout=20) != before
             assert [kind for kind, _ in await told(queue, job.id)] == ["added", "active", "failed"]
 
 
 @pytest.mark.parametrize(("deaths", "made"), [(1, 1), (2, 1), (3, 2)])
-async def test_a_job_whose_process_died_before_it_started_costs_no_attempt(
+async def test_a_job_whose_process_died_before_its_start_uses_no_attempt(
     queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, deaths: int, made: int
 ) -> None:
-    """Each death comes between the choice of an idle process and the job that is sent to it; three in a row count."""
+    """Each death comes between the choice of an idle process and the sending of the job. Three in a row are
+    tolerated.
+    """
     take, left = Pool.take, deaths
 
     async def take_and_kill(pool: Pool) -> Child:
@@ -76,20 +78,20 @@ async def test_a_job_whose_process_died_before_it_started_costs_no_attempt(
     assert (left, job.attempts_made) == (0, made)
 
 
-async def test_the_end_of_a_process_does_not_touch_its_neighbours(queue: AnyQueue) -> None:
+async def test_the_death_of_a_process_does_not_affect_others(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.end_process, executor="subprocess", concurrency=3):
         jobs = await queue.add_bulk([("n", "kill" if number % 3 == 0 else None) for number in range(12)])
         states = [(await ended(job)).state for job in jobs]
     assert states == ["failed", "completed", "completed"] * 4
 
 
-async def test_poison_is_given_up_whatever_attempts_it_has(queue: AnyQueue) -> None:
+async def test_a_poison_job_fails_despite_remaining_attempts(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.end_process, executor="subprocess", max_stalled=2):
         job = await ended(await queue.add("n", "kill", attempts=50))
     assert (job.attempts_made, job.failure_cause) == (3, "stalled")
 
 
-async def test_a_child_that_breaks_its_channel_is_ended(queue: AnyQueue) -> None:
+async def test_a_child_that_sends_an_invalid_frame_is_killed(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.by_name, executor="subprocess"):
         job = await ended(await queue.add("close_channel"))
         assert "was killed by SIGKILL" in (job.failed_reason or "")
@@ -97,7 +99,7 @@ async def test_a_child_that_breaks_its_channel_is_ended(queue: AnyQueue) -> None
         assert "sent a message of 4294967295 bytes" in (job.failed_reason or "")
 
 
-async def test_a_timeout_takes_all_that_the_run_has_started(queue: AnyQueue, tmp_path: Path) -> None:
+async def test_a_timeout_kills_all_processes_of_the_run(queue: AnyQueue, tmp_path: Path) -> None:
     async with worker_of(queue, handlers.start_others, executor=SubprocessExecutor(1, grace=0)):
         job = await queue.add("n", str(tmp_path / "pids"), timeout=4)
         pids = await noted(tmp_path / "pids")
@@ -112,7 +114,7 @@ async def test_a_timeout_takes_all_that_the_run_has_started(queue: AnyQueue, tmp
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 @pytest.mark.parametrize("victim", ["worker", "guard"])
 async def test_nothing_outlives_the_worker(queue: AnyQueue, tmp_path: Path, method: str, victim: str) -> None:
-    """SIGKILL: nobody can clean up but the kernel and the guard."""
+    """After a SIGKILL only the kernel and the guard process can clean up."""
     note = tmp_path / "pids"
     command = [sys.executable, "-m", "tests.executors.victim", method, str(note)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL) as worker:
@@ -132,11 +134,11 @@ async def test_nothing_outlives_the_worker(queue: AnyQueue, tmp_path: Path, meth
                     os.kill(pid, signal.SIGKILL)
 
 
-async def test_a_run_that_is_to_stop_may_clean_up(queue: AnyQueue) -> None:
+async def test_a_stopped_run_may_clean_up(queue: AnyQueue) -> None:
     ways = {
         "clean_up": ("failed", "cleaned up: revoked"),
         "clean_up_plainly": ("failed", "cleaned up: revoked"),
-        # What was done before it could be stopped is done.
+        # A run that returned before the stop has its result.
         "stop_when_told": ("completed", "told: revoked"),
     }
     async with worker_of(queue, handlers.by_name, executor=SubprocessExecutor(1, grace=3)) as worker:
@@ -150,8 +152,8 @@ async def test_a_run_that_is_to_stop_may_clean_up(queue: AnyQueue) -> None:
             assert (await queue.get_job_logs(job.id))[1:] == [line]
 
 
-async def test_a_process_that_is_ended_gets_no_other_job(queue: AnyQueue) -> None:
-    """Its run was done before it could be stopped, and the process is killed all the same."""
+async def test_a_killed_process_gets_no_other_job(queue: AnyQueue) -> None:
+    """Its run ended before the stop, but the process is killed nevertheless."""
     async with worker_of(queue, handlers.by_name, executor=SubprocessExecutor(1, grace=3), concurrency=2):
         stopped, waiting = await queue.add_bulk([("stop_when_told", None), ("pid", None)])
         await logged(queue, stopped)
@@ -160,12 +162,12 @@ async def test_a_process_that_is_ended_gets_no_other_job(queue: AnyQueue) -> Non
         assert (await ended(waiting)).failed_reason is None
 
 
-async def test_a_fork_does_not_answer_for_its_process(queue: AnyQueue) -> None:
+async def test_a_fork_cannot_reply_for_its_process(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.fork_and_return, executor=SubprocessExecutor(1, grace=0)):
         assert [await queue.add_and_wait("n", wait_timeout=10) for _ in range(2)] == ["own", "own"]
 
 
-async def test_who_is_deaf_is_killed_after_the_grace(queue: AnyQueue) -> None:
+async def test_a_process_that_ignores_signals_is_killed_after_the_grace(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.hang_deaf, executor=SubprocessExecutor(1, grace=0.4)):
         job = await queue.add("n", timeout=2)
         [pid] = await logged(queue, job)
@@ -174,13 +176,13 @@ async def test_who_is_deaf_is_killed_after_the_grace(queue: AnyQueue) -> None:
         await gone(int(pid))
 
 
-async def test_a_stranger_cannot_end_a_run_politely(queue: AnyQueue) -> None:
-    """Service managers send SIGTERM to everything; the worker decides what is to stop."""
+async def test_a_sigterm_of_another_process_does_not_end_a_run(queue: AnyQueue) -> None:
+    """Service managers send SIGTERM to all processes. The worker decides which runs stop."""
     async with worker_of(queue, handlers.ignore_strangers, executor="subprocess"):
         assert await queue.add_and_wait("n", wait_timeout=20) == "still here"
 
 
-async def test_a_silent_run_is_ended_and_a_beating_one_is_not(queue: AnyQueue) -> None:
+async def test_a_silent_run_is_ended_but_one_with_heartbeats_is_not(queue: AnyQueue) -> None:
     executor = SubprocessExecutor(1, heartbeat_timeout=2, grace=0)
     async with worker_of(queue, handlers.beat, executor=executor):
         assert await queue.add_and_wait("n", 50, wait_timeout=20) == "alive"
@@ -189,7 +191,7 @@ async def test_a_silent_run_is_ended_and_a_beating_one_is_not(queue: AnyQueue) -
         assert job.failed_reason == "TimeoutError: the run was silent for longer than its heartbeat_timeout of 0.3 s"
 
 
-async def test_a_stopped_worker_ends_its_processes_before_it_hands_jobs_back(queue: AnyQueue) -> None:
+async def test_a_stopped_worker_ends_its_processes_before_it_releases_jobs(queue: AnyQueue) -> None:
     worker = worker_of(queue, handlers.hang_deaf, executor=SubprocessExecutor(1, grace=0.2), shutdown_timeout=0)
     alive_at_return: list[bool] = []
     await worker.start()
@@ -207,7 +209,7 @@ async def test_a_stopped_worker_ends_its_processes_before_it_hands_jobs_back(que
     assert await job.get_state() == "waiting"
 
 
-async def test_processes_are_replaced_after_so_many_jobs(queue: AnyQueue) -> None:
+async def test_processes_are_replaced_after_a_number_of_jobs(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.pid, executor=SubprocessExecutor(1, max_jobs=3)):
         pids = [await queue.add_and_wait("n", wait_timeout=20) for _ in range(7)]
         await gone(pids[0], pids[3])
@@ -215,7 +217,7 @@ async def test_processes_are_replaced_after_so_many_jobs(queue: AnyQueue) -> Non
     assert len(set(pids)) == 3
 
 
-async def test_processes_that_hold_too_much_memory_are_replaced(queue: AnyQueue) -> None:
+async def test_processes_that_use_too_much_memory_are_replaced(queue: AnyQueue) -> None:
     executor = SubprocessExecutor(1, max_memory=250 * 2**20)
     async with worker_of(queue, handlers.grow, executor=executor):
         small = [await queue.add_and_wait("n", 1_000, wait_timeout=20) for _ in range(3)]
@@ -237,7 +239,7 @@ async def test_a_dead_guard_is_replaced(queue: AnyQueue) -> None:
         found = await queue.add_and_wait("n", wait_timeout=20)
         os.kill(found["guard"], signal.SIGKILL)
         await gone(found["guard"], found["pid"])
-        # The one that was idle may be offered before its end is heard of: that costs no job.
+        # The idle process may be chosen before its death is noticed. That uses no attempt.
         again = await queue.add_and_wait("n", wait_timeout=30)
         assert again["guard"] != found["guard"]
 

@@ -1,4 +1,4 @@
-"""Attempts to escape: each works without permissions, and none under them."""
+"""Escapes: each attempt succeeds without permissions and fails with them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 VERSION = landlock.version()
 
-# On kernels before this version some are reported as missing: see test_sandbox.py for what is claimed there.
-pytestmark = pytest.mark.skipif(VERSION < 6, reason="Landlock here is older than what these claims are about")
+# On kernels before this version some limits are reported as missing; test_sandbox.py tests the rest there.
+pytestmark = pytest.mark.skipif(VERSION < 6, reason="Landlock here is older than these tests require")
 
 
 @pytest.mark.parametrize("name", sorted(ATTACKS))
-def test_no_escape(attacks: Range, name: str) -> None:
+def test_no_attempt_escapes(attacks: Range, name: str) -> None:
     attack = ATTACKS[name]
     free = attacks.run(name, nobody=attack.unprivileged)
     if not free.won:
-        pytest.skip(f"this does not work here without permissions either: {free.error}")
+        pytest.skip(f"the attempt fails here even without permissions: {free.error}")
 
     confined = attacks.run(name, attack.permissions, nobody=attack.unprivileged)
 
@@ -45,7 +45,7 @@ def test_no_escape(attacks: Range, name: str) -> None:
         assert confined.error in confined.denied
 
 
-def test_secrets_of_the_environment() -> None:
+def test_secrets_of_the_environment_are_hidden() -> None:
     environ = {**os.environ, "DATABASE_PASSWORD": SECRET, "AWS_REGION": "eu", "AWS_KEY": "k", "HOME": "/home/ada"}
     look = "import os; print(open('/proc/self/environ').read(), dict(os.environ))"
 

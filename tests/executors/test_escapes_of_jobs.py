@@ -25,11 +25,11 @@ from tests.executors.attacks import ATTACKS, Target
 if TYPE_CHECKING:
     from tests.executors.shooting import Range
 
-pytestmark = pytest.mark.skipif(landlock.version() < 6, reason="Landlock here is older than what is claimed")
+pytestmark = pytest.mark.skipif(landlock.version() < 6, reason="Landlock here is older than these tests require")
 
 
 def attacking(job: Job[dict[str, Any], bool]) -> bool:
-    """Run in the process of the job."""
+    """Run the attack in the process of the job."""
     return bool(ATTACKS[job.data["attack"]].function(Target(**job.data["target"])))
 
 
@@ -75,7 +75,7 @@ async def test_no_job_escapes(attacks: Range, name: str) -> None:
         assert not attacks.damage()
 
 
-async def test_a_refused_job_fails_with_what_to_grant(attacks: Range) -> None:
+async def test_a_refused_job_fails_with_the_missing_permission(attacks: Range) -> None:
     target = attacks.prepare()
     async with (
         Queue[str, bool]("refused", "memory://") as queue,

@@ -1,4 +1,4 @@
-"""The filters by themselves, on both instruction sets: the program does what the rules say, for every call."""
+"""The filters alone, on both instruction sets: the program follows the rules for every call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def decoded(program: bytes) -> list[tuple[int, int, int, int]]:
 
 
 def run(program: bytes, architecture: int, number: int, arguments: Sequence[int]) -> int:
-    """Interpret a program as the kernel does: the errno it answers, 0 when the call is let through."""
+    """Interpret a program as the kernel does; return the errno, 0 when the call is permitted."""
     data = struct.pack("<IIQ6Q", number, architecture, 0, *(each & 2**64 - 1 for each in arguments))
     code = decoded(program)
     value = place = 0
@@ -52,7 +52,7 @@ def run(program: bytes, architecture: int, number: int, arguments: Sequence[int]
 
 
 def judged(rules: Sequence[Rule], call: str, arguments: Sequence[int]) -> int:
-    """What the rules say themselves."""
+    """Return the verdict of the rules."""
     for rule in rules:
         if rule.call != call:
             continue
@@ -67,7 +67,7 @@ def judged(rules: Sequence[Rule], call: str, arguments: Sequence[int]) -> int:
 @pytest.mark.parametrize("version", [0, 6])
 @pytest.mark.parametrize("permissions", GRANTS, ids=["nothing", "some", "all"])
 @pytest.mark.parametrize("architecture", sorted(NUMBERS))
-def test_the_program_does_what_the_rules_say(architecture: str, permissions: Permissions, version: int) -> None:
+def test_the_program_follows_the_rules(architecture: str, permissions: Permissions, version: int) -> None:
     rules = rules_for(permissions, version)
     program = assemble(architecture, rules)
     for call, number in NUMBERS[architecture].items():
@@ -80,7 +80,7 @@ def test_the_program_does_what_the_rules_say(architecture: str, permissions: Per
 
 
 @pytest.mark.parametrize("architecture", sorted(NUMBERS))
-def test_other_tables_and_newer_calls_are_refused(architecture: str) -> None:
+def test_other_call_tables_and_newer_calls_are_refused(architecture: str) -> None:
     program = assemble(architecture, rules_for(Permissions(), 6))
     ours = ARCHITECTURE[architecture]
     nothing = [0] * 6
@@ -91,7 +91,7 @@ def test_other_tables_and_newer_calls_are_refused(architecture: str) -> None:
     assert run(program, ours, NUMBERS[architecture]["getpid"], nothing) == 0
 
 
-def test_what_is_refused_by_argument() -> None:
+def test_calls_are_refused_by_their_arguments() -> None:
     """Spot checks against numbers of the kernel, not of the rules."""
     x86 = ARCHITECTURE["x86_64"]
     nothing = assemble("x86_64", rules_for(Permissions(), 6))

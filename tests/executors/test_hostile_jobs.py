@@ -1,4 +1,4 @@
-"""Jobs that speak for others, or flood their worker, over the channel of their process."""
+"""Jobs that reply for other jobs, or flood their worker, over the channel of their process."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.only_on("memory")
 confined = pytest.mark.skipif(sys.platform != "linux" or landlock.version() < 1, reason="Landlock is not here")
 
 
-async def test_no_job_answers_for_a_later_one(queue: AnyQueue) -> None:
+async def test_no_job_replies_for_a_later_one(queue: AnyQueue) -> None:
     async with worker_of(queue, hostile.answer_for_others, executor=SubprocessExecutor(1)):
         await queue.add_and_wait("n", "forge", wait_timeout=20)
         assert [await queue.add_and_wait("n", number, wait_timeout=20) for number in range(4)] == [0, 1, 2, 3]
 
 
 @confined
-async def test_confined_jobs_share_no_process_unless_asked_to(queue: AnyQueue) -> None:
+async def test_confined_jobs_share_no_process_by_default(queue: AnyQueue) -> None:
     async with worker_of(queue, hostile.count_jobs, executor=SubprocessExecutor(1, permissions=Permissions())):
         assert [len(await queue.add_and_wait("n", wait_timeout=20)) for _ in range(3)] == [1, 1, 1]
     executor = SubprocessExecutor(1, permissions=Permissions(), max_jobs=2)
@@ -50,7 +50,7 @@ async def test_an_invalid_outcome_is_a_failure(queue: AnyQueue, what: str) -> No
     assert (job.failed_reason or "").startswith("ExecutorError: the process of the job sent an invalid outcome")
 
 
-async def test_the_texts_of_an_error_have_bounds(queue: AnyQueue) -> None:
+async def test_the_texts_of_an_error_are_bounded(queue: AnyQueue) -> None:
     async with worker_of(queue, hostile.send_a_broken_outcome, executor=SubprocessExecutor(1, grace=0.1)):
         job = await ended(await queue.add("n", "long texts"))
     assert len(job.failed_reason or "") == 500
@@ -62,7 +62,7 @@ async def test_the_arguments_of_the_worker_are_not_passed_on(queue: AnyQueue, mo
         assert await queue.add_and_wait("n", wait_timeout=20) == ["worker"]
 
 
-async def test_records_are_from_their_process_and_move_no_cursor(
+async def test_records_name_their_process_and_contain_no_control_characters(
     queue: AnyQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with worker_of(queue, hostile.log_with_control_characters, executor=SubprocessExecutor(1)):
@@ -104,7 +104,7 @@ async def test_no_turn_of_the_loop_takes_more_than_its_share() -> None:
     assert max(turns) <= 128
 
 
-async def test_a_process_is_read_no_faster_than_its_flow() -> None:
+async def test_a_process_is_read_no_faster_than_its_rate() -> None:
     ours, theirs = socket.socketpair()
     channel = await Channel.over(ours, ANY_SIZE, flow=Flow(frames=200, bytes=2**20))
     theirs.sendall(packed("call") * 1_000)
@@ -119,7 +119,7 @@ async def test_a_process_is_read_no_faster_than_its_flow() -> None:
     assert loop.time() - began >= 2.9
 
 
-async def test_answers_that_nobody_reads_do_not_pile_up(queue: AnyQueue) -> None:
+async def test_replies_to_a_job_that_does_not_read_are_bounded(queue: AnyQueue) -> None:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     channel = await Channel.over(ours, ANY_SIZE)
@@ -175,7 +175,7 @@ if __name__ == "__main__":
 
 
 async def run_with_output(tmp_path: Path, handler: str, data: object, options: str = "") -> tuple[bytes, bytes]:
-    """Run such a worker and return what its output files hold."""
+    """Run such a worker and return the contents of its output files."""
     script = tmp_path / "program.py"
     script.write_text(worker_with_output(tmp_path, handler, data, options))
     with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
@@ -188,19 +188,19 @@ async def run_with_output(tmp_path: Path, handler: str, data: object, options: s
     return (tmp_path / "out").read_bytes(), (tmp_path / "err").read_bytes()
 
 
-async def test_the_output_of_the_worker_is_out_of_reach(tmp_path: Path) -> None:
+async def test_a_job_cannot_reach_the_output_of_the_worker(tmp_path: Path) -> None:
     out, err = await run_with_output(tmp_path, "spoil_the_output", None)
     assert out == b"before\n\x1b[2Jplain\x9b \xc2\x9b\r\nafter\n"
     assert b"to stderr\n" in err
 
 
 @confined
-async def test_output_of_confined_jobs_moves_no_cursor(tmp_path: Path) -> None:
+async def test_output_of_confined_jobs_contains_no_control_characters(tmp_path: Path) -> None:
     out, _ = await run_with_output(tmp_path, "spoil_the_output", None, ", permissions=Permissions()")
     assert out == b"before\n\\x1b[2Jplain\x9b \\x9b\\x0d\nafter\n"
 
 
-async def test_much_output_is_passed_on_whole_but_not_faster_than_its_rate(tmp_path: Path) -> None:
+async def test_much_output_is_complete_but_not_faster_than_its_rate(tmp_path: Path) -> None:
     began = asyncio.get_running_loop().time()
     out, _ = await run_with_output(tmp_path, "write_much", 150)
     assert len(out) == len(b"before\n") + 150 * 64_000 + len(b"after\n")
@@ -208,7 +208,7 @@ async def test_much_output_is_passed_on_whole_but_not_faster_than_its_rate(tmp_p
     assert asyncio.get_running_loop().time() - began >= 2
 
 
-async def test_output_that_is_left_out_of_a_log_is_counted(queue: AnyQueue) -> None:
+async def test_output_that_is_missing_in_a_log_is_counted(queue: AnyQueue) -> None:
     executor = SubprocessExecutor(1, capture_output=True)
     async with worker_of(queue, hostile.print_numbers, executor=executor, budget=JobBudget(log_lines=100)):
         job = await ended(await queue.add("n", 3_000))

@@ -1,4 +1,4 @@
-"""What jobs in processes of their own log reaches the worker's logging, as if they had run in the worker."""
+"""Log records of jobs in processes reach the worker's logging as if the jobs ran in the worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OURS = "glidemq_async.executors.subprocess"
 
 
 class Listener(logging.Handler):
-    """Keeps records with the fields of their jobs, and lets one wait for them."""
+    """Keeps records with the fields of their jobs. Tests can wait for records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def speaking(queue: AnyQueue, executor: Any = "subprocess", **options: Any) -> A
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-async def test_records_are_those_that_were_made(queue: AnyQueue, heard: Listener, method: Any) -> None:
+async def test_records_arrive_unchanged(queue: AnyQueue, heard: Listener, method: Any) -> None:
     async with speaking(queue, SubprocessExecutor(1, start_method=method)):
         job = await queue.add("speak", attempts=3)
         pid = await job.result(20)
@@ -101,7 +101,7 @@ async def test_records_are_those_that_were_made(queue: AnyQueue, heard: Listener
     assert (between.name, between.levelno, between.getMessage()) == ("speakers.never.seen", 35, "between ? levels")
 
 
-async def test_coroutines_last_words_and_set_up_are_heard(queue: AnyQueue, heard: Listener) -> None:
+async def test_records_of_coroutines_exits_and_set_up_arrive(queue: AnyQueue, heard: Listener) -> None:
     executor = SubprocessExecutor(1, setup=speakers.introduce)
     async with speaking(queue, executor):
         assert heard.texts("speakers.started")
@@ -111,7 +111,7 @@ async def test_coroutines_last_words_and_set_up_are_heard(queue: AnyQueue, heard
     assert heard.texts() == ["from a coroutine", "the last words"]
 
 
-async def test_levels_are_those_of_the_worker_and_follow_them(queue: AnyQueue, heard: Listener) -> None:
+async def test_levels_follow_the_levels_of_the_worker(queue: AnyQueue, heard: Listener) -> None:
     logger = logging.getLogger(speakers.__name__)
 
     async def enabled() -> Any:
@@ -137,8 +137,8 @@ async def test_levels_are_those_of_the_worker_and_follow_them(queue: AnyQueue, h
         logger.setLevel(logging.NOTSET)
 
 
-async def test_handlers_and_levels_in_the_worker_decide(queue: AnyQueue) -> None:
-    """A logger that the worker has shut up since is not heard, and one of its handlers that breaks harms nobody."""
+async def test_handlers_and_levels_of_the_worker_apply(queue: AnyQueue) -> None:
+    """A logger that the worker has disabled since stays silent, and a failing handler affects nothing else."""
 
     class Broken(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
@@ -157,7 +157,7 @@ async def test_handlers_and_levels_in_the_worker_decide(queue: AnyQueue) -> None
     assert len(nearer.texts()) == 1
 
 
-async def test_who_was_left_behind_speaks_for_no_job(queue: AnyQueue, heard: Listener) -> None:
+async def test_a_thread_that_was_left_behind_logs_for_no_job(queue: AnyQueue, heard: Listener) -> None:
     async with speaking(queue, SubprocessExecutor(1)):
         await queue.add_and_wait("leave_a_speaker", wait_timeout=20)
         assert await queue.add_and_wait("let_it_speak", wait_timeout=20)
@@ -165,16 +165,16 @@ async def test_who_was_left_behind_speaks_for_no_job(queue: AnyQueue, heard: Lis
     assert (record.getMessage(), vars(record)["job_id"]) == ("from who was left behind", None)
 
 
-async def test_idle_processes_are_heard_too(queue: AnyQueue, heard: Listener) -> None:
+async def test_records_of_idle_processes_arrive_too(queue: AnyQueue, heard: Listener) -> None:
     async with speaking(queue, SubprocessExecutor(1)):
         await queue.add_and_wait("leave_who_goes_on", wait_timeout=20)
         for _ in range(100):
             await heard.next()
-        # Nothing of it stands between the worker and the next job.
+        # No record may be left between the worker and the next job.
         assert await queue.add_and_wait("speak_of_levels", wait_timeout=20)
 
 
-async def test_what_is_too_long_is_cut(queue: AnyQueue, heard: Listener) -> None:
+async def test_long_records_are_truncated(queue: AnyQueue, heard: Listener) -> None:
     async with speaking(queue):
         job = await ended(await queue.add("speak_at_length"))
     assert job.failed_reason is None
@@ -183,7 +183,7 @@ async def test_what_is_too_long_is_cut(queue: AnyQueue, heard: Listener) -> None
     assert 100 < len(vars(heard.records[-1])["long"]) < 20_000
 
 
-async def test_who_logs_too_much_is_told_and_not_held_up(queue: AnyQueue, heard: Listener) -> None:
+async def test_a_job_that_logs_too_much_gets_a_notice_and_no_delay(queue: AnyQueue, heard: Listener) -> None:
     async with speaking(queue, SubprocessExecutor(1)):
         seconds = await queue.add_and_wait("chatter", 30_000, wait_timeout=40)
     texts = heard.texts()
@@ -206,7 +206,7 @@ async def test_a_process_cannot_harm_the_worker_by_records(queue: AnyQueue, hear
     assert not [name for name in logging.root.manager.loggerDict if name.startswith("made")]
 
 
-async def test_a_worker_that_does_not_listen_holds_up_no_job(queue: AnyQueue, heard: Listener, tmp_path: Path) -> None:
+async def test_a_worker_that_does_not_read_delays_no_job(queue: AnyQueue, heard: Listener, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     async with speaking(queue, SubprocessExecutor(1)) as worker:
@@ -216,7 +216,7 @@ async def test_a_worker_that_does_not_listen_holds_up_no_job(queue: AnyQueue, he
         async with asyncio.timeout(10):
             while not heard.texts():
                 await heard.next()
-        # The loop of the worker stands still until all is logged.
+        # The loop of the worker is blocked until all records are written.
         assert float(pipe.read_text()) < 5
         await job.result(20)
     texts = heard.texts()
@@ -231,15 +231,15 @@ async def test_a_process_that_does_not_count_its_records_is_bounded_too(queue: A
     assert 1_000 < len(heard.texts("flood")) < 2_000 * (seconds + 2)
 
 
-async def test_a_record_is_no_sign_of_life(queue: AnyQueue, heard: Listener) -> None:
-    """Else a change of levels would end runs."""
+async def test_a_record_is_not_a_sign_of_life(queue: AnyQueue, heard: Listener) -> None:
+    """Otherwise a change of levels would end runs."""
     executor = SubprocessExecutor(1, heartbeat_timeout=0.3, grace=0)
     async with speaking(queue, executor):
         job = await ended(await queue.add("silent_but_logging"))
     assert "heartbeat_timeout" in (job.failed_reason or "")
 
 
-async def test_what_is_logged_is_not_written_too(queue: AnyQueue, heard: Listener) -> None:
+async def test_a_logged_record_is_not_also_written_to_output(queue: AnyQueue, heard: Listener) -> None:
     async with speaking(queue, SubprocessExecutor(1, capture_output=True)):
         job = await ended(await queue.add("speak"))
     assert await queue.get_job_logs(job.id) == []
@@ -251,7 +251,7 @@ async def test_without_records_nothing_changes(queue: AnyQueue) -> None:
         assert await queue.add_and_wait("n", 1, wait_timeout=20) == 1
 
 
-async def test_what_imported_code_sets_up_is_undone_unless_it_is_to_hold(queue: AnyQueue, heard: Listener) -> None:
+async def test_logging_set_up_by_imported_code_is_undone_by_default(queue: AnyQueue, heard: Listener) -> None:
     executor = SubprocessExecutor(1, setup=speakers.set_up_logging, capture_output=True)
     async with speaking(queue, executor):
         job = await ended(await queue.add("speak_later"))

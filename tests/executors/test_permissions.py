@@ -1,4 +1,4 @@
-"""What can be granted: checked when it is written down."""
+"""Permissions are checked when they are created."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from glidemq_async.executors.sandbox import child_environment
 OPEN: Any = Permissions
 
 
-def test_nothing_is_granted_by_itself() -> None:
+def test_nothing_is_granted_by_default() -> None:
     nothing = Permissions()
     assert (nothing.read, nothing.write, nothing.network, nothing.environment) == ((), (), False, ())
     assert not nothing.subprocess
@@ -26,11 +26,11 @@ def test_nothing_is_granted_by_itself() -> None:
     ("written", "size"),
     [(2**30, 2**30), ("512MiB", 2**29), ("2 GB", 2 * 10**9), ("64mib", 2**26), ("99999999", 99999999)],
 )
-def test_sizes(written: int | str, size: int) -> None:
+def test_sizes_are_read(written: int | str, size: int) -> None:
     assert Permissions(memory=written).memory == size
 
 
-def test_paths_are_absolute_and_ports_in_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_paths_are_absolute_and_ports_are_sorted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     granted = Permissions(read=["data", tmp_path / "data"], write=[Path("out")], network=[5432, 443], cpu=0.2)
     assert granted.read == (f"{tmp_path}/data",)
@@ -39,7 +39,7 @@ def test_paths_are_absolute_and_ports_in_order(monkeypatch: pytest.MonkeyPatch, 
     assert granted.cpu == 1
 
 
-def test_they_can_be_sent_and_made_again() -> None:
+def test_permissions_can_be_serialized() -> None:
     granted = Permissions(read=True, write=["/tmp"], network=[443], environment=["AWS_*"], memory="1GiB", processes=4)
     assert Permissions(**asdict(granted)) == granted
 
@@ -57,12 +57,12 @@ def test_they_can_be_sent_and_made_again() -> None:
     ],
     ids=repr,
 )
-def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_permissions_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError), match=next(iter(wrong))):
         Permissions(**wrong)
 
 
-def test_the_environment_of_a_child(tmp_path: Path) -> None:
+def test_the_environment_of_a_child_is_filtered(tmp_path: Path) -> None:
     environ = {"PATH": "/bin", "LC_ALL": "C", "AWS_KEY": "k", "PASSWORD": "p", "TOKEN": "t"}
     assert child_environment(Permissions(), environ) == {"PATH": "/bin", "LC_ALL": "C"}
     assert child_environment(Permissions(environment=["AWS_*", "TOKEN"]), environ).keys() == environ.keys() - {

@@ -1,4 +1,4 @@
-"""Executors of other packages: found by the name under which they are registered."""
+"""Executors of other packages are found by the name under which they are registered."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_executor"
 
 pytestmark = [
     pytest.mark.only_on("memory"),
-    pytest.mark.skipif(not EXAMPLE.exists(), reason="the examples are not beside the tests"),
+    pytest.mark.skipif(not EXAMPLE.exists(), reason="the examples are not next to the tests"),
 ]
 
 
 @pytest.fixture
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What installing the example's package would leave."""
+    """Create the files that installing the example's package would create."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     info = tmp_path / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
@@ -48,6 +48,6 @@ async def test_it_may_refuse_a_handler(queue: AnyQueue) -> None:
         Worker(queue.name, handlers.echo, queue.storage, executor="timed")
 
 
-async def test_without_the_package_the_names_that_there_are_are_told(queue: AnyQueue) -> None:
+async def test_an_unknown_name_is_refused_with_the_known_ones(queue: AnyQueue) -> None:
     with pytest.raises(ValueError, match="inline, thread, subprocess"):
         Worker(queue.name, handlers.echo, queue.storage, executor="timed")

@@ -1,4 +1,4 @@
-"""What goes on working under permissions, what older kernels lack, and that nothing is lacking in silence."""
+"""Permitted work continues, and the limits that an older kernel lacks are reported."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ needs_landlock = pytest.mark.skipif(VERSION < 6, reason="Landlock here is older 
         ("use_everything", {"read": True, "write": True, "network": True, "environment": True, "subprocess": True}),
     ],
 )
-def test_what_is_granted_works(attacks: Range, usage: str, permissions: dict[str, Any]) -> None:
+def test_granted_operations_work(attacks: Range, usage: str, permissions: dict[str, Any]) -> None:
     outcome = attacks.run(usage, permissions)
     assert (outcome.won, outcome.error) == (True, "")
 
 
 @needs_landlock
-def test_processes_up_to_the_limit(attacks: Range) -> None:
+def test_processes_are_permitted_up_to_the_limit(attacks: Range) -> None:
     permissions = {"subprocess": True, "processes": 12}
     outcome = attacks.run("use_as_many_processes_as_granted", permissions, nobody=True)
     assert (outcome.won, outcome.error) == (True, "")
 
 
 @pytest.mark.parametrize("namespaces", [True, False])
-def test_one_process_is_enough_for_a_job(attacks: Range, namespaces: bool) -> None:
-    """The thread by which it hears its worker is not the job's."""
+def test_one_process_is_sufficient_for_a_job(attacks: Range, namespaces: bool) -> None:
+    """The thread that receives the worker's messages does not count."""
     outcome = attacks.run("be_the_process_of_a_job", nobody=True, namespaces=namespaces)
     assert (outcome.won, outcome.error) == (True, "")
 
@@ -69,7 +69,7 @@ def test_processes_are_limited_without_a_namespace_too(attacks: Range, attack: s
     assert few.won
 
 
-def test_root_is_told_that_its_processes_are_not_limited(attacks: Range) -> None:
+def test_root_gets_a_notice_that_its_processes_are_not_limited(attacks: Range) -> None:
     if os.getuid() != 0:
         pytest.skip("for root")
     outcome = attacks.run("use_files", {"processes": 12})
@@ -85,7 +85,7 @@ def test_root_is_told_that_its_processes_are_not_limited(attacks: Range) -> None
     ],
 )
 def test_the_filters_alone_refuse(attacks: Range, attack: str, version: int) -> None:
-    """Without the versions of Landlock that cover the same: claimed there, so it must hold."""
+    """Without the versions of Landlock that cover the same calls. The filters must refuse them alone."""
     outcome = attacks.run(attack, {}, landlock=version)
     assert not outcome.won
     assert not outcome.damage
@@ -94,7 +94,7 @@ def test_the_filters_alone_refuse(attacks: Range, attack: str, version: int) -> 
 @needs_landlock
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("attack", ["truncate_file", "truncate_by_opening_to_read", "read_file", "move_file_away"])
-def test_files_under_older_landlock(attacks: Range, attack: str, version: int) -> None:
+def test_files_are_protected_under_older_landlock(attacks: Range, attack: str, version: int) -> None:
     outcome = attacks.run(attack, {}, landlock=version)
     assert not outcome.won
     assert not outcome.damage
@@ -104,7 +104,7 @@ def test_files_under_older_landlock(attacks: Range, attack: str, version: int) -
 @needs_landlock
 @pytest.mark.parametrize("version", [1, 2, 5])
 @pytest.mark.parametrize("usage", ["use_files", "use_the_library", "use_signals", "use_threads_and_loops"])
-def test_older_landlock_lets_work_what_is_granted(attacks: Range, usage: str, version: int) -> None:
+def test_older_landlock_permits_granted_operations(attacks: Range, usage: str, version: int) -> None:
     outcome = attacks.run(usage, {}, landlock=version)
     if usage == "use_files" and version == 1:
         # Its first version moves nothing between directories, as the documentation says.
@@ -122,11 +122,11 @@ def test_older_landlock_lets_work_what_is_granted(attacks: Range, usage: str, ve
         (5, {"subprocess": True}, "kill_the_victim_from_a_child", "signals"),
     ],
 )
-def test_what_cannot_be_enforced_is_told_or_refused(
+def test_missing_limits_are_reported_or_refused(
     attacks: Range, version: int, permissions: dict[str, Any], attack: str, missing: str
 ) -> None:
     told = attacks.run(attack, permissions, landlock=version)
-    # It is missing indeed, and not only said to be.
+    # The limit is really missing, and not only reported.
     assert told.won or told.damage
     assert any(line.startswith(missing) for line in told.missing)
 
@@ -137,7 +137,7 @@ def test_what_cannot_be_enforced_is_told_or_refused(
     assert not refused.damage
 
 
-def test_strict_is_content_with_a_kernel_that_has_all(attacks: Range) -> None:
+def test_strict_mode_accepts_a_kernel_with_all_limits(attacks: Range) -> None:
     if VERSION < 6:
         pytest.skip("Landlock here is older than this test")
     outcome = attacks.run("use_files", {"strict": True, "network": ["granted"], "memory": "1GiB"})
@@ -150,7 +150,7 @@ def test_a_granted_path_must_exist(attacks: Range) -> None:
     assert "'/nowhere/at/all', which does not exist" in outcome.error
 
 
-def test_memory_that_is_used_already(attacks: Range) -> None:
+def test_memory_in_use_counts(attacks: Range) -> None:
     assert "grant more" in attacks.run("use_files", {"memory": "32MiB"}).error
 
 
@@ -178,19 +178,21 @@ def test_memory_that_is_used_already(attacks: Range) -> None:
     ],
 )
 @needs_landlock
-def test_a_refusal_names_what_to_grant(attacks: Range, attack: str, permissions: dict[str, Any], advice: str) -> None:
+def test_a_refusal_names_the_missing_permission(
+    attacks: Range, attack: str, permissions: dict[str, Any], advice: str
+) -> None:
     outcome = attacks.run(attack, permissions)
     assert outcome.denied is not None, outcome.error
     assert advice in outcome.denied
 
 
-def test_other_errors_are_left_alone(attacks: Range) -> None:
+def test_other_errors_are_not_changed(attacks: Range) -> None:
     outcome = attacks.run("fail_otherwise", {})
     assert outcome.error == "FileNotFoundError: [Errno 2] No such file or directory: '/usr/nowhere'"
     assert outcome.denied is None
 
 
-def test_a_process_with_threads_is_not_confined_in_silence() -> None:
+def test_a_process_with_threads_reports_missing_limits() -> None:
     program = (
         "import json, threading, sys\n"
         "from glidemq_async.executors import Permissions, sandbox\n"
@@ -201,7 +203,7 @@ def test_a_process_with_threads_is_not_confined_in_silence() -> None:
     assert json.loads(done.stdout)[0].startswith("everything: the process has 2 threads")
 
 
-def test_support_says_what_this_machine_has() -> None:
+def test_support_reports_the_limits_of_this_machine() -> None:
     found = {each.name: each for each in support()}
     assert found["limits"].available
     assert found["seccomp"].available
@@ -209,14 +211,14 @@ def test_support_says_what_this_machine_has() -> None:
     assert all(each.detail for each in found.values())
 
 
-def test_support_does_not_promise_what_the_kernel_does_not_do_for_root(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_support_reports_the_limits_that_root_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 0)
     [found] = [each for each in support() if each.name == "user namespaces"]
     assert not found.available
     assert found.detail.startswith("an exact count of processes: ")
 
 
-def test_memory_is_missing_where_sockets_may_hold_more() -> None:
+def test_a_memory_limit_is_missing_where_sockets_may_use_more() -> None:
     [missing] = unenforced(Permissions(memory="300MiB", open_files=40_000), 6, filtered=True)
     assert missing.startswith("memory: 40000 open files may hold")
     assert unenforced(Permissions(memory="300MiB"), 6, filtered=True) == []
@@ -231,7 +233,7 @@ def test_nothing_is_missing_when_everything_is_granted() -> None:
 
 
 @pytest.mark.parametrize("architecture", sorted(numbers.NUMBERS))
-def test_every_rule_names_a_call_that_is_known(architecture: str) -> None:
+def test_every_rule_names_a_known_call(architecture: str) -> None:
     everywhere = set(numbers.NUMBERS["x86_64"]) | set(numbers.NUMBERS["aarch64"])
     for permissions in (Permissions(), Permissions(subprocess=True, network=[443]), Permissions(network=True)):
         for version in (0, 6):

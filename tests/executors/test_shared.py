@@ -1,4 +1,4 @@
-"""One executor in the hands of several workers: started once, and stopped after the last of them."""
+"""One executor of several workers is started once and stopped after the last of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.helpers import soon
 
 
 class Counting(InlineExecutor):
-    """Tells how often it was started and stopped; may be told to fail, or to wait."""
+    """Counts its starts and stops. It can be asked to fail or to wait."""
 
     def __init__(self) -> None:
         self.states: list[str] = []
@@ -72,7 +72,7 @@ async def test_it_is_stopped_after_the_last_of_its_workers(storage: Storage) -> 
     assert executor.states == ["started", "stopped"] * 2
 
 
-async def test_processes_of_two_queues_are_of_one_pool(storage: Storage) -> None:
+async def test_two_queues_share_one_pool_of_processes(storage: Storage) -> None:
     executor = SubprocessExecutor(1)
     async with AsyncExitStack() as opened:
         queues = [await opened.enter_async_context(Queue[Any, Any](name, storage)) for name in ("a", "b")]
@@ -91,7 +91,7 @@ async def test_processes_of_two_queues_are_of_one_pool(storage: Storage) -> None
     await gone(*pids)
 
 
-async def test_workers_that_start_together_start_it_once(storage: Storage) -> None:
+async def test_workers_that_start_concurrently_start_it_once(storage: Storage) -> None:
     executor = Counting()
     executor.go_on.clear()
     workers = [
@@ -105,7 +105,7 @@ async def test_workers_that_start_together_start_it_once(storage: Storage) -> No
     assert executor.states == ["started", "stopped"]
 
 
-async def test_a_start_that_was_given_up_leaves_it_to_the_other(storage: Storage) -> None:
+async def test_a_cancelled_start_leaves_it_to_the_other_worker(storage: Storage) -> None:
     executor = Counting()
     executor.go_on.clear()
     workers = [worker_of(name, storage, executor) for name in ("a", "b")]
@@ -120,7 +120,7 @@ async def test_a_start_that_was_given_up_leaves_it_to_the_other(storage: Storage
     assert executor.states == ["started", "stopped"]
 
 
-async def test_one_that_did_not_start_can_be_tried_again(storage: Storage) -> None:
+async def test_a_failed_start_can_be_repeated(storage: Storage) -> None:
     executor = Counting()
     executor.failing = True
     worker = worker_of("a", storage, executor)
@@ -132,7 +132,7 @@ async def test_one_that_did_not_start_can_be_tried_again(storage: Storage) -> No
     assert executor.states == ["started", "stopped"]
 
 
-async def test_all_who_hold_it_are_told_of_free_slots() -> None:
+async def test_all_its_workers_learn_of_free_slots() -> None:
     executor, heard = Counting(), list[str]()
     holds = [Hold(executor) for _ in range(2)]
     for number, hold in enumerate(holds):
@@ -146,7 +146,7 @@ async def test_all_who_hold_it_are_told_of_free_slots() -> None:
     assert executor.states == ["started", "stopped"]
 
 
-def test_two_loops_do_not_share_it() -> None:
+def test_two_loops_cannot_share_it() -> None:
     executor = Counting()
 
     async def other() -> None:
@@ -177,7 +177,7 @@ async def test_an_app_may_give_it_to_tasks_of_two_queues(storage: Storage) -> No
 
 
 class Meeting(Counting):
-    """One of two: neither has started before both have begun to."""
+    """One of two executors. Neither has started before both have begun to start."""
 
     async def start(self, freed: Callable[[], None]) -> None:
         self.entered.set()
@@ -207,7 +207,7 @@ def two_tiers(storage: Storage) -> tuple[GlideMQ, Meeting, Meeting]:
     return app, one, two
 
 
-async def test_the_tiers_of_a_queue_start_together(storage: Storage) -> None:
+async def test_the_executors_of_a_queue_start_together(storage: Storage) -> None:
     app, one, two = two_tiers(storage)
     async with app.worker(handle_signals=False):
         assert one.states == two.states == ["started"]
@@ -215,7 +215,7 @@ async def test_the_tiers_of_a_queue_start_together(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("already", [False, True], ids=["starting", "started"])
-async def test_a_tier_that_fails_ends_the_others(storage: Storage, already: bool) -> None:
+async def test_an_executor_that_fails_ends_the_others(storage: Storage, already: bool) -> None:
     app, one, two = two_tiers(storage)
     two.failing = True
     if not already:

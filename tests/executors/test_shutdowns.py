@@ -1,4 +1,4 @@
-"""Workers with processes are stopped or killed at any moment: no job is lost, and no process is left."""
+"""Workers with processes are stopped or killed at any time: no job is lost, and no process is left."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUNDS = 20
 
 
 async def stop(folder: Path, *, lanes: int, rounds: int, times: int = 1) -> None:
-    """Stop workers in a process of its own; what it says is shown when it fails."""
+    """Stop workers in a separate process. Its output is shown on failure."""
     numbers = [str(each) for each in (lanes, rounds, times)]
     command = [sys.executable, "-m", "tests.executors.stopping", str(folder), *numbers]
     program = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=subprocess.DEVNULL)
@@ -37,20 +37,20 @@ async def stop(folder: Path, *, lanes: int, rounds: int, times: int = 1) -> None
             await program.wait()
 
 
-async def test_shutdowns_at_random_phases(tmp_path: Path) -> None:
+async def test_shutdowns_at_random_times_lose_nothing(tmp_path: Path) -> None:
     await stop(tmp_path, lanes=3, rounds=3)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(4 * 60 * 60)
-async def test_thousands_of_shutdowns(tmp_path: Path) -> None:
+async def test_thousands_of_shutdowns_lose_nothing(tmp_path: Path) -> None:
     """As many as GLIDEMQ_TEST_SHUTDOWNS says, or 5,000."""
     wanted = int(os.environ.get("GLIDEMQ_TEST_SHUTDOWNS", "5000"))
     await stop(tmp_path, lanes=LANES, rounds=ROUNDS, times=ceil(wanted / (LANES * ROUNDS)))
 
 
 async def kill_again_and_again(url: str, note: Path, rounds: int, seed: int) -> None:
-    """Kill worker processes in the middle of whatever they do."""
+    """Kill worker processes at random times."""
     chance = random.Random(seed)
     note.touch()
     async with Queue[Any, Any]("q", url) as queue:

@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: what they see, what they may ask for, and what comes back."""
+"""Jobs in separate processes: their environment, their calls, and their results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ pytestmark = pytest.mark.only_on("memory")
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-async def test_what_a_child_sees(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, method: Any) -> None:
+async def test_a_child_sees_its_job_and_a_clean_environment(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, method: Any
+) -> None:
     monkeypatch.setenv("GLIDEMQ_URL", "redis://:secret@example.org")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
@@ -44,10 +46,10 @@ async def test_what_a_child_sees(queue: AnyQueue, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-async def test_a_path_among_the_places_of_modules_is_left_out(
+async def test_a_path_object_in_the_module_search_path_is_ignored(
     queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: Any
 ) -> None:
-    # What many write; imports pass over it.
+    # Many programs add it, and imports ignore it.
     places: list[Any] = [*sys.path, tmp_path]
     monkeypatch.setattr(sys, "path", places)
     executor = SubprocessExecutor(1, start_method=method)
@@ -56,7 +58,7 @@ async def test_a_path_among_the_places_of_modules_is_left_out(
 
 
 @pytest.mark.parametrize("permissions", [None, Permissions(network=True)])
-async def test_a_default_that_a_child_is_not_told_is_no_other_one(
+async def test_a_child_without_a_default_storage_uses_no_other_one(
     queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, permissions: Permissions | None
 ) -> None:
     monkeypatch.setenv("GLIDEMQ_URL", queue.storage.url)
@@ -68,7 +70,7 @@ async def test_a_default_that_a_child_is_not_told_is_no_other_one(
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_the_embedded_default_of_a_child_is_that_of_its_worker(
+async def test_the_embedded_default_of_a_child_is_the_default_of_its_worker(
     queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -76,7 +78,7 @@ async def test_the_embedded_default_of_a_child_is_that_of_its_worker(
         assert await queue.add_and_wait("n", wait_timeout=20) == str(tmp_path)
 
 
-async def test_values_go_and_come_back_from_both_kinds_of_functions(queue: AnyQueue) -> None:
+async def test_values_and_results_pass_for_both_kinds_of_functions(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.by_name, executor="subprocess", concurrency=2):
         for name in ("echo", "echo_later"):
             for value in (None, {"a": [1, 2.5, b"\x00", "ü"]}, "x" * 500_000):
@@ -93,14 +95,14 @@ async def test_calls_of_the_job_reach_the_store(queue: AnyQueue) -> None:
         assert await queue.get_job_logs(job.id) == ["one"]
 
 
-async def test_calls_that_cannot_be_made_say_so(queue: AnyQueue) -> None:
+async def test_calls_that_cannot_be_made_raise(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.misuse, executor="subprocess"):
         first, second = await queue.add_and_wait("n", wait_timeout=20)
     assert first == "TypeError: a log line must be a str, not 7"
     assert "no connection to the store" in second
 
 
-async def test_what_a_run_leaves_behind_reaches_no_other_job(queue: AnyQueue) -> None:
+async def test_a_thread_left_behind_by_a_run_affects_no_other_job(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.by_name, executor=SubprocessExecutor(1)):
         await queue.add_and_wait("leave_a_thread", "data", wait_timeout=20)
         job = await ended(await queue.add("meet_the_thread", "data"))
@@ -110,7 +112,7 @@ async def test_what_a_run_leaves_behind_reaches_no_other_job(queue: AnyQueue) ->
     assert job.data == "data"
 
 
-async def test_what_a_handler_raises_comes_back_as_what_it_was(queue: AnyQueue) -> None:
+async def test_exceptions_of_a_handler_keep_their_type_and_text(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.fail, executor="subprocess") as worker:
         failed = Heard(worker, "failed")
         job = await ended(await queue.add("n", "value", attempts=2))
@@ -123,7 +125,7 @@ async def test_what_a_handler_raises_comes_back_as_what_it_was(queue: AnyQueue) 
         assert (job.failed_reason or "").startswith("UnicodeDecodeError: 'utf-8' codec can't decode")
 
 
-async def test_what_says_how_a_job_goes_on_keeps_its_meaning(queue: AnyQueue) -> None:
+async def test_control_exceptions_work_in_a_process(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.fail, executor="subprocess") as worker:
         failed = Heard(worker, "failed")
         job = await ended(await queue.add("n", "never", attempts=5))
@@ -143,20 +145,20 @@ async def test_what_says_how_a_job_goes_on_keeps_its_meaning(queue: AnyQueue) ->
         await executor.stop(0)
 
 
-async def test_rules_know_types_that_only_the_process_of_the_job_raises(queue: AnyQueue) -> None:
+async def test_retry_rules_match_types_that_only_the_job_imports(queue: AnyQueue) -> None:
     rules: dict[str, Any] = {"retry_on": (handlers.OddError, ValueError), "give_up_on": UnicodeError}
     async with worker_of(queue, handlers.fail, executor="subprocess", **rules):
         for data, attempts in (("odd", 3), ("value", 3), ("unicode", 1), ("exit", 1)):
             assert (await ended(await queue.add("n", data, attempts=3))).attempts_made == attempts, data
 
 
-async def test_coming_back_later_counts_in_a_process_too(queue: AnyQueue) -> None:
+async def test_retry_later_counts_the_attempt_in_a_process_too(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.fail, executor="subprocess"):
         job = await ended(await queue.add("n", "counted", attempts=2, backoff=60))
     assert (job.attempts_made, job.failed_reason, job.failure_cause) == (2, "OddError: odd", "retries_exhausted")
 
 
-async def test_a_result_that_cannot_be_sent(queue: AnyQueue) -> None:
+async def test_a_result_that_cannot_be_sent_is_a_failure(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.by_name, executor="subprocess"):
         job = await ended(await queue.add("huge", 3_000_000, attempts=3))
         assert (job.failure_cause, job.attempts_made) == ("oversize", 1)
@@ -166,7 +168,7 @@ async def test_a_result_that_cannot_be_sent(queue: AnyQueue) -> None:
         assert "cannot be encoded" in (job.failed_reason or "")
 
 
-async def test_the_limit_of_payloads_is_that_of_what_is_stored(queue: AnyQueue) -> None:
+async def test_the_payload_limit_applies_to_stored_bytes(queue: AnyQueue) -> None:
     codecs = [Compression()]
     async with (
         AnyQueue(f"{queue.name}-small", queue.storage, codecs=codecs) as small,
@@ -185,12 +187,12 @@ async def test_a_function_can_be_called_with_values(queue: AnyQueue) -> None:
     await executor.stop(0)
 
 
-async def test_what_is_written_becomes_lines_of_the_log(queue: AnyQueue) -> None:
+async def test_output_becomes_log_lines(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.print_lines, executor=SubprocessExecutor(1, capture_output=True)):
         jobs = [await ended(await queue.add("n", data)) for data in ("live", "die")]
         for job in jobs:
             logs = await queue.get_job_logs(job.id)
-            # Python's own stdout is flushed at the end, and stderr at once.
+            # Python's own stdout is flushed at the end, and stderr immediately.
             assert sorted(logs) == sorted(
                 ["to stderr", "to the descriptor", "by another process", "to stdout", "without an end"]
             )
@@ -209,12 +211,12 @@ UNNAMED: list[Any] = [LAMBDA, inner(), handlers.kept.append, FunctionCall(handle
 
 
 @pytest.mark.parametrize("handler", UNNAMED)
-async def test_a_function_without_a_name_is_refused_at_once(queue: AnyQueue, handler: Any) -> None:
+async def test_a_function_without_a_name_is_refused(queue: AnyQueue, handler: Any) -> None:
     with pytest.raises(TypeError, match="top level of a module"):
         Worker(queue.name, handler, queue.storage, executor="subprocess")
 
 
-async def test_a_child_that_cannot_be_prepared_keeps_the_worker_from_starting(queue: AnyQueue) -> None:
+async def test_a_child_that_cannot_be_prepared_prevents_the_start_of_the_worker(queue: AnyQueue) -> None:
     worker = worker_of(queue, handlers.echo, executor=SubprocessExecutor(1, setup=handlers.broken_setup))
     with pytest.raises(ExecutorError, match="RuntimeError: no licence"):
         await worker.start()
@@ -222,7 +224,7 @@ async def test_a_child_that_cannot_be_prepared_keeps_the_worker_from_starting(qu
     assert await queue.get_workers() == []
 
 
-async def test_a_guard_that_cannot_be_started_leaves_nothing_open(
+async def test_a_failed_start_of_the_guard_leaves_nothing_open(
     queue: AnyQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
@@ -250,7 +252,7 @@ async def test_a_guard_that_cannot_be_started_leaves_nothing_open(
         ({"setup": lambda: None}, TypeError, "top level"),
     ],
 )
-def test_bad_options(options: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_bad_options_are_refused(options: dict[str, Any], error: type[Exception], words: str) -> None:
     some: dict[str, Any] = {"processes": 1}
     with pytest.raises(error, match=words):
         SubprocessExecutor(**(some | options))
@@ -270,7 +272,7 @@ async def test_hundreds_of_jobs_share_a_few_processes(queue: AnyQueue) -> None:
     assert 1 <= len(pids) <= 4
 
 
-async def test_an_executor_that_was_not_started_says_so(queue: AnyQueue) -> None:
+async def test_an_executor_that_was_not_started_raises(queue: AnyQueue) -> None:
     job = await queue.add("n", delay=600)
     with pytest.raises(ExecutorError, match="not started"):
         await SubprocessExecutor(1).run(handlers.echo, job, None)

@@ -1,4 +1,4 @@
-"""The thread executor: its own limit, and what a plain function may ask of its job."""
+"""The thread executor: its own limit, and the calls that a plain function may make."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, soon, worker_o
 
 
 @pytest.mark.everywhere
-async def test_a_plain_function_logs_and_tells_its_progress(queue: AnyQueue) -> None:
+async def test_a_plain_function_writes_log_lines_and_progress(queue: AnyQueue) -> None:
     def work(job: AnyJob) -> Any:
         job.sync.log("one")
         job.sync.update_progress(50)
@@ -32,7 +32,7 @@ async def test_a_plain_function_logs_and_tells_its_progress(queue: AnyQueue) -> 
 
 
 @pytest.mark.only_on("memory")
-async def test_what_the_calls_raise_reaches_the_function(queue: AnyQueue) -> None:
+async def test_errors_of_calls_reach_the_function(queue: AnyQueue) -> None:
     caught: list[str] = []
 
     def work(job: AnyJob) -> None:
@@ -51,7 +51,7 @@ async def test_what_the_calls_raise_reaches_the_function(queue: AnyQueue) -> Non
 
 
 @pytest.mark.only_on("memory")
-async def test_a_call_that_waits_is_refused_in_the_loop(queue: AnyQueue) -> None:
+async def test_a_waiting_call_is_refused_in_the_loop(queue: AnyQueue) -> None:
     async def work(job: AnyJob) -> None:
         job.sync.log("never")
 
@@ -62,7 +62,7 @@ async def test_a_call_that_waits_is_refused_in_the_loop(queue: AnyQueue) -> None
 
 
 @pytest.mark.only_on("memory")
-async def test_a_thread_that_lost_its_job_is_told_so(queue: AnyQueue) -> None:
+async def test_a_thread_that_lost_its_job_gets_an_error(queue: AnyQueue) -> None:
     """The job was revoked, and its thread cannot be interrupted."""
     started, release, told = threading.Event(), threading.Event(), threading.Event()
 
@@ -85,7 +85,7 @@ async def test_a_thread_that_lost_its_job_is_told_so(queue: AnyQueue) -> None:
 
 
 @pytest.mark.only_on("memory")
-async def test_no_more_threads_than_its_own_limit_and_timeouts_begin_in_them(queue: AnyQueue) -> None:
+async def test_the_limit_of_threads_applies_and_timeouts_begin_in_them(queue: AnyQueue) -> None:
     running, most = 0, 0
     lock, step = threading.Lock(), threading.Semaphore(0)
 
@@ -102,7 +102,7 @@ async def test_no_more_threads_than_its_own_limit_and_timeouts_begin_in_them(que
     async with worker_of(queue, work, concurrency=6, executor=ThreadExecutor(2)) as worker:
         active = Heard(worker, "active")
         first = await queue.add_bulk([("n", number) for number in range(2)])
-        # It waits for a thread for longer than it may run.
+        # It waits for a thread for longer than its timeout.
         third = await queue.add("n", timeout=1)
         assert {(await active.next())[0].id for _ in range(3)} == {each.id for each in (*first, third)}
         await time_out_elsewhere(queue, 1)
@@ -115,7 +115,7 @@ async def test_no_more_threads_than_its_own_limit_and_timeouts_begin_in_them(que
 
 
 @pytest.mark.only_on("memory")
-async def test_a_thread_that_was_given_up_counts_against_the_limit(queue: AnyQueue) -> None:
+async def test_an_abandoned_thread_counts_against_the_limit(queue: AnyQueue) -> None:
     release, second = threading.Event(), threading.Event()
 
     def work(job: AnyJob) -> None:
@@ -133,7 +133,7 @@ async def test_a_thread_that_was_given_up_counts_against_the_limit(queue: AnyQue
 
 
 @pytest.mark.only_on("memory")
-async def test_a_thread_that_cannot_be_started_keeps_no_place(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thread_that_cannot_be_started_uses_no_slot(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     start = threading.Thread.start
     refused: list[str] = []
 
@@ -165,7 +165,7 @@ async def test_a_call_with_values_runs_in_a_thread(queue: AnyQueue) -> None:
 
 
 @pytest.mark.only_on("memory")
-async def test_one_worker_after_the_other_may_use_it(queue: AnyQueue) -> None:
+async def test_several_workers_may_use_it_one_after_the_other(queue: AnyQueue) -> None:
     executor = ThreadExecutor(2)
     release = threading.Event()
 
@@ -201,7 +201,7 @@ async def test_a_call_that_a_plain_function_does_not_await_fails_the_job(queue: 
     )
 
 
-async def test_a_call_that_a_thread_hands_to_the_loop_is_not_forgotten(queue: AnyQueue) -> None:
+async def test_a_call_that_a_thread_passes_to_the_loop_is_made(queue: AnyQueue) -> None:
     loop = asyncio.get_running_loop()
     async with worker_of(queue, lambda job: handed_over(job, loop)):
         job = await ended(await queue.add("n"))

@@ -1,4 +1,4 @@
-"""Traces go on in the processes of jobs, where OpenTelemetry is in use, and cost nothing where it is not."""
+"""Traces continue in the processes of jobs where OpenTelemetry is used. Elsewhere they cost nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_spans_of_a_process_have_the_run_as_parent(
             assert found["span"] == found["parent"] == trace.format_span_id(span.span_id)
             assert found["trace"] == trace.format_trace_id(span.trace_id)
             assert found["baggage"] == {"tenant": f"acme {turn}"}
-            # What is logged names the span that it was logged in.
+            # A record names the span in which it was logged.
             assert kept.spans[turn] == (found["trace"], found["inner"])
 
 

@@ -1,4 +1,4 @@
-"""What must go on working under permissions: functions of a target that return something true."""
+"""Operations that must continue to work under permissions: functions of a target that return something true."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.executors.attacks import Target
 
 
 def use_the_library(target: Target) -> object:
-    """Modules that nothing has imported yet, with their data, and the clock of a place."""
+    """Import modules that were not imported yet, with their data, and use a time zone."""
     import difflib
     import sqlite3
     import ssl
@@ -111,7 +111,7 @@ def use_as_many_processes_as_granted(target: Target) -> object:
 
 
 def be_the_process_of_a_job(target: Target) -> object:
-    """Run a job as a child does that may be one process, and start no thread in it."""
+    """Run a job as a child does that may be one process, without a new thread."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:

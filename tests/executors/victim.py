@@ -1,4 +1,4 @@
-"""A worker in a process of its own, to be killed: `python -m tests.executors.victim <start method> <note>`."""
+"""A worker in a separate process, which a test kills: `python -m tests.executors.victim <start method> <note>`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker in a process of its own, stopped by signals: `python -m tests.executors.worker_process <url>`."""
+"""A worker in a separate process, which signals stop: `python -m tests.executors.worker_process <url>`."""
 
 from __future__ import annotations
 

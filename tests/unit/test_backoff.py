@@ -1,4 +1,4 @@
-"""How long the built-in strategies wait, and that they come back from storage."""
+"""The delays of the built-in strategies, and their stored form."""
 
 import math
 import random
@@ -28,22 +28,22 @@ def middle() -> float:
 
 
 @pytest.mark.smoke
-def test_fixed_waits_are_all_the_same() -> None:
+def test_fixed_delays_are_all_the_same() -> None:
     backoff = Backoff.fixed(5)
     assert [backoff.delay(made, middle) for made in (1, 2, 50)] == [5, 5, 5]
 
 
-def test_exponential_waits_double_up_to_the_maximum() -> None:
+def test_exponential_delays_double_up_to_the_maximum() -> None:
     backoff = Backoff.exponential(1, max=10)
     assert [backoff.delay(made, middle) for made in (1, 2, 3, 4, 5, 10**6)] == [1, 2, 4, 8, 10, 10]
     assert Backoff.exponential(1, factor=3).delay(3, middle) == 9
 
 
-def test_a_maximum_below_the_first_wait_wins() -> None:
+def test_a_maximum_below_the_first_delay_wins() -> None:
     assert Backoff.fixed(5, max=2).delay(1, middle) == 2
 
 
-def test_exponential_waits_stay_finite_without_a_maximum() -> None:
+def test_exponential_delays_stay_finite_without_a_maximum() -> None:
     assert math.isfinite(Backoff.exponential(1).delay(10**9, middle))
     assert Backoff.exponential(0).delay(10**9, middle) == 0
 
@@ -65,18 +65,18 @@ def test_jitter_spreads_evenly_to_both_sides() -> None:
     st.integers(1, 10**6),
     st.floats(0, 1, exclude_max=True),
 )
-def test_no_wait_is_negative_or_above_the_maximum(backoff: Backoff, made: int, chance: float) -> None:
+def test_no_delay_is_negative_or_above_the_maximum(backoff: Backoff, made: int, chance: float) -> None:
     assert backoff.max is not None
     assert 0 <= backoff.delay(made, lambda: chance) <= backoff.max
 
 
-def test_only_a_worker_can_ask_a_custom_strategy() -> None:
+def test_only_a_worker_can_call_a_custom_strategy() -> None:
     with pytest.raises(ValueError, match="'mine' is computed by the worker"):
         Backoff.custom("mine").delay(1, middle)
 
 
 @given(backoffs)
-def test_strategies_come_back_from_storage(backoff: Backoff) -> None:
+def test_strategies_are_read_back_from_storage(backoff: Backoff) -> None:
     stored = msgpack.unpackb(msgpack.packb(backoff.to_wire()))
     assert Backoff.from_wire(cast("dict[str, str | float]", stored)) == backoff
 
@@ -90,7 +90,7 @@ def test_defaults_are_not_stored() -> None:
 @pytest.mark.parametrize(
     "wire", [{}, {"k": "z"}, {"k": "f"}, {"k": "f", "d": "1"}, {"k": "e", "d": -1}, {"k": "c", "n": 5}]
 )
-def test_malformed_storage_is_told(wire: dict[str, str | float]) -> None:
+def test_malformed_stored_strategies_are_reported(wire: dict[str, str | float]) -> None:
     with pytest.raises(SerializationError, match="stored backoff"):
         Backoff.from_wire(wire)
 

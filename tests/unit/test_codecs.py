@@ -1,4 +1,4 @@
-"""Payload codecs: what comes back, what is refused and how that is told, and that no key ever shows."""
+"""Payload codecs: the round trip, the errors of refused payloads, and the secrecy of keys."""
 
 from __future__ import annotations
 
@@ -64,23 +64,23 @@ CHAINS: list[Sequence[Codec]] = [
 @pytest.mark.parametrize("codecs", CHAINS, ids=lambda codecs: "+".join(type(codec).__name__ for codec in codecs))
 @settings(deadline=None, max_examples=50)
 @given(data=st.binary() | st.binary(max_size=5).map(lambda part: part * 1000) | st.just(b"\xc1S\xc1"))
-def test_payloads_come_back(codecs: Sequence[Codec], data: bytes) -> None:
+def test_payloads_survive_a_round_trip(codecs: Sequence[Codec], data: bytes) -> None:
     made = CodecChain(codecs)
     assert made.decode(made.encode(data, HERE), HERE) == data
     assert made.decode(made.encode(data, UNKNOWN_ID), HERE) == data
 
 
 @both_compressions
-def test_compression_works_above_its_threshold_and_where_it_helps(codec: Compression) -> None:
+def test_compression_works_above_its_threshold_and_where_it_saves_space(codec: Compression) -> None:
     made = chain(codec)
     assert len(made.encode(TEXT, HERE)) < len(TEXT) // 10
     assert made.encode(TEXT[:1023], HERE) == TEXT[:1023]
-    # What begins as an envelope does is wrapped into one.
+    # A payload that begins like an envelope is wrapped into one.
     noise = b"n" + b"".join(generate_key() for _ in range(64))
     assert made.encode(noise, HERE) == noise
 
 
-def test_each_compression_reads_the_other_and_what_is_not_compressed() -> None:
+def test_each_compression_reads_the_other_and_uncompressed_payloads() -> None:
     with_gzip, with_zstd = chain(Compression("gzip")), chain(Compression("zstd", level=19))
     for writer in (with_gzip, with_zstd):
         for reader in (with_gzip, with_zstd):
@@ -97,7 +97,7 @@ def bomb_zstd(size: int) -> bytes:
 
 
 def lying_zstd(size: int) -> bytes:
-    """A frame that says it holds 100 bytes and holds many more."""
+    """A frame that announces 100 bytes and contains many more."""
     honest = zstandard.ZstdCompressor().compress(bytes(size))
     small = zstandard.ZstdCompressor().compress(bytes(300))
     # The header of the small one, and the blocks of the large one.
@@ -105,7 +105,7 @@ def lying_zstd(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("bomb", [bomb_gzip, bomb_zstd, lying_zstd])
-def test_bombs_are_refused_before_they_are_in_memory(bomb: Callable[[int], bytes]) -> None:
+def test_compression_bombs_are_refused_before_they_are_in_memory(bomb: Callable[[int], bytes]) -> None:
     data = bomb(200_000_000)
     assert len(data) < 1_000_000
     reader = chain(Compression(max_size=100_000))
@@ -118,7 +118,7 @@ def test_bombs_are_refused_before_they_are_in_memory(bomb: Callable[[int], bytes
         tracemalloc.stop()
 
 
-def test_what_nobody_could_read_again_is_not_sent() -> None:
+def test_a_payload_that_could_not_be_read_again_is_not_sent() -> None:
     with pytest.raises(PayloadTooLarge, match=r"data before compression is 10000 bytes .* the limit is 9999"):
         chain(Compression(max_size=9_999)).encode(TEXT, HERE)
 
@@ -139,7 +139,7 @@ def test_what_nobody_could_read_again_is_not_sent() -> None:
         b"z" + zstandard.ZstdCompressor(write_content_size=False).compress(TEXT),
     ],
 )
-def test_malformed_compressed_data_is_told(content: bytes) -> None:
+def test_malformed_compressed_data_is_reported(content: bytes) -> None:
     with pytest.raises(CodecError):
         chain(Compression()).decode(b"\xc1C" + content, HERE)
 
@@ -161,14 +161,14 @@ def test_no_bit_of_a_sealed_payload_can_be_changed(kind: str) -> None:
 
 @both_seals
 @pytest.mark.parametrize("elsewhere", ELSEWHERE)
-def test_a_sealed_payload_is_bound_to_what_it_belongs_to(kind: str, elsewhere: PayloadContext) -> None:
+def test_a_sealed_payload_is_bound_to_its_job(kind: str, elsewhere: PayloadContext) -> None:
     made = chain(sealing(kind))
     with pytest.raises(CodecError, match="does not fit"):
         made.decode(made.encode(b"payload", HERE), elsewhere)
 
 
 @both_seals
-def test_an_id_that_was_not_known_is_not_asked_for(kind: str) -> None:
+def test_an_id_unknown_at_the_add_is_not_part_of_the_binding(kind: str) -> None:
     made = chain(sealing(kind))
     sealed = made.encode(b"payload", UNKNOWN_ID)
     assert made.decode(sealed, HERE._replace(id="9")) == b"payload"
@@ -177,7 +177,7 @@ def test_an_id_that_was_not_known_is_not_asked_for(kind: str) -> None:
 
 
 @both_seals
-def test_keys_rotate(kind: str) -> None:
+def test_keys_can_be_rotated(kind: str) -> None:
     before, both, after = (
         chain(sealing(kind, keys)) for keys in ({"old": OLD}, {"new": NEW, "old": OLD}, {"new": NEW})
     )
@@ -188,7 +188,7 @@ def test_keys_rotate(kind: str) -> None:
 
 
 @both_seals
-def test_another_key_of_the_same_name_does_not_do(kind: str) -> None:
+def test_another_key_of_the_same_name_is_refused(kind: str) -> None:
     with pytest.raises(CodecError, match="the key 'new' is another one"):
         chain(sealing(kind, {"new": OTHER})).decode(chain(sealing(kind)).encode(b"payload", HERE), HERE)
 
@@ -203,7 +203,7 @@ def test_unprotected_payloads_are_read_only_where_allowed(kind: str) -> None:
         chain(Compression(threshold=0), sealing(kind)).decode(inside.encode(TEXT, HERE), HERE)
 
 
-def test_a_protection_cannot_be_taken_off() -> None:
+def test_a_protection_cannot_be_removed() -> None:
     signed = chain(Signing({"a": OLD})).encode(b"payload", HERE)
     with pytest.raises(CodecError, match="not protected by Encryption"):
         chain(Signing({"a": OLD}), Encryption({"a": NEW})).decode(signed, HERE)
@@ -218,7 +218,7 @@ def test_encrypted_payloads_show_nothing_and_never_repeat() -> None:
 
 
 @both_seals
-def test_keys_never_show(kind: str) -> None:
+def test_keys_are_never_shown(kind: str) -> None:
     key = b"-----very-secret-thirty-two-----"
     codec = sealing(kind, {"mine": key})
     texts = [repr(codec), str(codec)]
@@ -264,7 +264,7 @@ def test_bad_arguments_are_refused(make: Callable[[], object], error: type[Excep
 
 
 class Shift:
-    """A codec of one's own."""
+    """A custom codec."""
 
     required = False
 
@@ -280,7 +280,7 @@ class Shift:
         return bytes(byte ^ len(context.name) for byte in content)
 
 
-def test_a_codec_of_ones_own() -> None:
+def test_a_custom_codec_can_be_used() -> None:
     made = chain(Shift())
     assert made.encode(b"abc", HERE) == b"\xc1sefg"
     assert made.decode(b"\xc1sefg", HERE) == b"abc"
@@ -289,7 +289,7 @@ def test_a_codec_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize("codecs", [(), (Compression(),)])
-def test_a_reader_without_the_codec_says_which_one_it_lacks(codecs: Sequence[Codec]) -> None:
+def test_a_reader_without_the_codec_names_the_missing_one(codecs: Sequence[Codec]) -> None:
     sealed = Payloads("glide:{q}", None, [Encryption({"a": NEW})]).encode([1], "data", "mail", "7")
     with pytest.raises(
         CodecError, match=r"^data of job 7 cannot be decoded: it was written with Encryption: give"
@@ -300,7 +300,7 @@ def test_a_reader_without_the_codec_says_which_one_it_lacks(codecs: Sequence[Cod
         Payloads("glide:{q}", None, codecs).decode(b"\xc1x", "data", "mail", "7")
 
 
-def test_the_limit_holds_for_what_is_sent() -> None:
+def test_the_limit_applies_to_the_encoded_payload() -> None:
     text = "a" * 5_000
     assert (
         Payloads("glide:{q}", None, [Compression()], 200).decode(
@@ -312,7 +312,7 @@ def test_the_limit_holds_for_what_is_sent() -> None:
         Payloads("glide:{q}", None, [Signing({"a": NEW})], 81).encode("a" * 43, "data", "n", "")
 
 
-def test_a_name_where_codecs_are_wanted_is_told_how_to_write_them() -> None:
+def test_a_name_instead_of_a_codec_is_refused_with_the_correct_form() -> None:
     with pytest.raises(TypeError, match=r"as in codecs=\[Compression\(\)\], got 'gzip'"):
         codecs_of("gzip")
     with pytest.raises(TypeError, match=r"as Compression\(\) has, got 'gzip'"):

@@ -1,4 +1,4 @@
-"""Characters that could steer a terminal never reach it: in texts, in JSON, and in lines of a log."""
+"""Control characters of terminals are never printed: in texts, in JSON, and in log lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from glidemq_async.telemetry import JsonFormatter
 STEERING = "\x00\x1b]0;owned\x07\x9b31m\x7f\x85\u202e\u2066\u2028\ud800"
 
 
-def test_a_text_shows_what_it_does_not_print() -> None:
+def test_control_characters_in_a_text_are_escaped() -> None:
     assert escape("a\x1b[2J\x9b\u202e") == r"a\x1b[2J\x9b\u202e"
     assert escape("tea, café, 茶, 🍵") == "tea, café, 茶, 🍵"
     assert escape("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
@@ -30,7 +30,7 @@ def test_a_json_document_stays_the_same_value() -> None:
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(None), JsonFormatter()])
-def test_a_log_line_holds_none(formatter: logging.Formatter) -> None:
+def test_a_log_line_contains_none(formatter: logging.Formatter) -> None:
     try:
         raise ValueError(STEERING)
     except ValueError:

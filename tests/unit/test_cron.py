@@ -1,4 +1,4 @@
-"""Cron expressions, compared with a matcher that looks at every minute, and with what Vixie cron does."""
+"""Cron expressions, compared with a matcher that tries every minute, and with the behaviour of Vixie cron."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from glidemq_async.schedules.cron import parse_cron
 MADRID = ZoneInfo("Europe/Madrid")
 SPRING = datetime(2026, 3, 28, 12, tzinfo=UTC)
 AUTUMN = datetime(2026, 10, 24, 12, tzinfo=UTC)
-# A place, and a day before its clock is set: both hemispheres, half an hour, two hours, a skipped day, none at all.
+# A time zone, and the day before its clock change: both hemispheres, half an hour, two hours, a skipped day, none.
 CHANGES = [
     ("Europe/Madrid", SPRING),
     ("Europe/Madrid", AUTUMN),
@@ -38,7 +38,7 @@ def number(text: str) -> int:
 
 
 def matches(field: str, value: int, low: int, high: int) -> bool:
-    """Whether one field of an expression accepts a value; weekdays come as 0 to 6."""
+    """Return whether one field of an expression accepts a value; weekdays are 0 to 6."""
     for item in field.split(","):
         body, _, step_text = item.partition("/")
         first, _, last = body.partition("-")
@@ -71,7 +71,7 @@ def offset(local: datetime) -> int:
 
 
 def every_minute(expression: str, zone: ZoneInfo, start: datetime, minutes: int) -> list[datetime]:
-    """What Vixie cron does, looking at the clock each minute."""
+    """Return the fire times of Vixie cron, which checks the clock each minute."""
     minute, hour, *_ = expression.split()
     fixed = minute[0] != "*" and hour[0] != "*"
     found: list[datetime] = []
@@ -142,7 +142,7 @@ EXPRESSIONS = st.tuples(
 @example("0 0 * * 0/3", CHANGES[0])
 @example("0 0 * * 5/2", CHANGES[0])
 @example("* * * * 7/1", CHANGES[0])
-def test_cron_fires_as_if_it_looked_at_the_clock_each_minute(expression: str, change: tuple[str, datetime]) -> None:
+def test_cron_fires_like_a_check_of_every_minute(expression: str, change: tuple[str, datetime]) -> None:
     zone, start = ZoneInfo(change[0]), change[1]
     minutes = 36 * 60
     end = start + timedelta(minutes=minutes)
@@ -173,8 +173,8 @@ def test_backwards_is_the_inverse_of_forwards(expression: str, instant: int) -> 
 
 @settings(deadline=None)
 @given(EXPRESSIONS, st.integers(0, 4_000_000_000))
-def test_croniter_agrees_where_it_reads_cron(expression: str, instant: int) -> None:
-    if re.search(r"\b(\d+)-\1\b", expression):  # it takes a range of one value for all values
+def test_croniter_agrees_where_it_reads_cron_correctly(expression: str, instant: int) -> None:
+    if re.search(r"\b(\d+)-\1\b", expression):  # it reads a range of one value as all values
         return
     if re.search(r"\b7/", expression):  # it begins a step from Sunday with Monday
         return
@@ -191,7 +191,7 @@ def test_croniter_agrees_where_it_reads_cron(expression: str, instant: int) -> N
 
 @settings(deadline=None)
 @given(st.integers(0, 59), st.integers(0, 59), st.integers(0, 4_000_000_000))
-def test_a_sixth_field_in_front_is_the_seconds(second: int, minute: int, instant: int) -> None:
+def test_a_sixth_field_in_front_means_seconds(second: int, minute: int, instant: int) -> None:
     found = parse_cron(f"{second} {minute} * * * *").after(instant)
     assert found is not None
     assert (found % 60, found // 60 % 60) == (second, minute)
@@ -209,11 +209,11 @@ def local(expression: str, start: datetime, count: int, zone: ZoneInfo = MADRID)
     return shown
 
 
-def test_a_time_that_is_skipped_in_spring_runs_after_the_gap() -> None:
+def test_a_time_skipped_in_spring_fires_after_the_gap() -> None:
     assert local("30 2 * * *", SPRING, 2) == ["29 03:00+0200", "30 02:30+0200"]
 
 
-def test_times_that_fall_together_after_the_gap_run_once() -> None:
+def test_times_that_coincide_after_the_gap_fire_once() -> None:
     assert local("0,20,40 2,3 * * *", SPRING, 4) == [
         "29 03:00+0200",
         "29 03:20+0200",
@@ -222,11 +222,11 @@ def test_times_that_fall_together_after_the_gap_run_once() -> None:
     ]
 
 
-def test_a_time_that_comes_twice_in_autumn_runs_once() -> None:
+def test_a_time_repeated_in_autumn_fires_once() -> None:
     assert local("30 2 * * *", AUTUMN, 2) == ["25 02:30+0200", "26 02:30+0100"]
 
 
-def test_a_job_of_every_half_hour_goes_by_elapsed_time() -> None:
+def test_a_half_hourly_schedule_follows_elapsed_time() -> None:
     assert local("*/30 1-3 * * *", SPRING, 4) == ["29 01:00+0100", "29 01:30+0100", "29 03:00+0200", "29 03:30+0200"]
     assert local("*/30 2 * * *", AUTUMN, 4) == ["25 02:00+0200", "25 02:30+0200", "25 02:00+0100", "25 02:30+0100"]
 
@@ -257,7 +257,7 @@ def test_a_job_of_every_half_hour_goes_by_elapsed_time() -> None:
         ("  0   0 * * * ", "0 0 * * *"),
     ],
 )
-def test_forms_that_mean_the_same(short: str, long: str) -> None:
+def test_equivalent_forms_have_the_same_times(short: str, long: str) -> None:
     one, two = parse_cron(short), parse_cron(long)
     at = other = 1_700_000_000
     for _ in range(100):
@@ -265,12 +265,12 @@ def test_forms_that_mean_the_same(short: str, long: str) -> None:
         assert at == other > 0
 
 
-def test_days_are_either_of_two_restricted_ones() -> None:
+def test_a_day_must_match_one_of_two_restricted_day_fields() -> None:
     found = [at.strftime("%a %d") for at in after("0 0 13 * fri", ZoneInfo("UTC"), SPRING, SPRING + timedelta(days=31))]
     assert found == ["Fri 03", "Fri 10", "Mon 13", "Fri 17", "Fri 24"]
 
 
-def test_a_day_field_that_begins_with_a_star_restricts_together_with_the_other() -> None:
+def test_a_day_field_that_begins_with_a_star_must_match_too() -> None:
     found = [at.strftime("%a %d") for at in after("0 0 */2 * 1", ZoneInfo("UTC"), SPRING, SPRING + timedelta(days=31))]
     assert found == ["Mon 13", "Mon 27"]
 
@@ -308,7 +308,7 @@ def test_the_29th_of_february_is_found_across_a_century_without_one() -> None:
         ("0 0 30 2 *", "matches no day"),
     ],
 )
-def test_what_is_no_cron_expression_is_refused(text: str, said: str) -> None:
+def test_invalid_cron_expressions_are_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)) as caught:
         parse_cron(text)
     assert repr(text) in str(caught.value)
@@ -323,7 +323,7 @@ def test_what_is_no_cron_expression_is_refused(text: str, said: str) -> None:
     st.integers(0, 86_400),
     st.integers(0, 4 * 86_400),
 )
-def test_the_count_of_matches_is_that_of_walking_through_them(
+def test_the_count_of_matches_equals_the_number_of_iterated_ones(
     change: tuple[str, datetime], text: str, offset: int, length: int
 ) -> None:
     zone, day = change
@@ -337,7 +337,7 @@ def test_the_count_of_matches_is_that_of_walking_through_them(
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Madrid"])
-def test_counting_the_slots_of_an_outage_takes_no_time(zone: str) -> None:
+def test_counting_the_fire_times_of_an_outage_is_fast(zone: str) -> None:
     cron = parse_cron("* * * * *", ZoneInfo(zone))
     asked = 0
     offset = cron._offset  # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,4 @@
-"""What a Deduplication may say."""
+"""The arguments of Deduplication."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from glidemq_async import Deduplication
 
 
-def test_what_it_says() -> None:
+def test_arguments_are_stored() -> None:
     plain = Deduplication("d")
     assert (plain.id, plain.ttl, plain.mode, plain.ttl_ms) == ("d", None, "simple", None)
     assert plain.to_wire() == {"id": "d", "mode": "simple"}
@@ -40,6 +40,6 @@ def test_what_it_says() -> None:
         ({"id": "d", "mode": "throttle"}, ValueError, "'throttle' needs ttl="),
     ],
 )
-def test_what_is_refused(given: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_invalid_arguments_are_refused(given: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         Deduplication(**given)

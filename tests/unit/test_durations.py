@@ -1,4 +1,4 @@
-"""Seconds, timedeltas and instants on their way to milliseconds and back."""
+"""Conversion of seconds, timedeltas and times to milliseconds and back."""
 
 import math
 from datetime import UTC, datetime, timedelta, timezone
@@ -12,7 +12,7 @@ from glidemq_async.durations import LAST_MS, LONGEST_SECONDS, from_ms, instant_t
 
 
 @given(st.integers(0, LONGEST_SECONDS * 1000))
-def test_milliseconds_survive_being_told_in_seconds(milliseconds: int) -> None:
+def test_milliseconds_survive_the_conversion_to_seconds(milliseconds: int) -> None:
     # A double of seconds is exact to the millisecond for the first thousands of years.
     if milliseconds < 2**47:
         assert to_ms("delay", milliseconds / 1000) == milliseconds
@@ -26,7 +26,7 @@ def test_timedeltas_are_rounded_up(value: timedelta) -> None:
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0, 0), (1e-9, 1), (0.07, 70), (0.29, 290), (1.0001, 1001)])
-def test_fractions_are_rounded_up_but_not_by_noise(value: float, expected: int) -> None:
+def test_fractions_are_rounded_up_but_not_by_rounding_errors(value: float, expected: int) -> None:
     assert to_ms("delay", value) == expected
 
 
@@ -45,13 +45,13 @@ def test_wrong_types_are_refused_by_name(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 0.0, timedelta(0)])
-def test_zero_is_refused_where_it_makes_no_sense(value: float | timedelta) -> None:
+def test_zero_is_refused_where_it_is_meaningless(value: float | timedelta) -> None:
     assert to_ms("delay", value) == 0
     with pytest.raises(ValueError, match="ttl must be more than zero"):
         to_ms("ttl", value, allow_zero=False)
 
 
-def test_the_longest_duration_from_now_on_ends_at_an_instant() -> None:
+def test_the_longest_duration_from_now_ends_at_a_valid_time() -> None:
     longest = instant_to_ms("at", datetime.now(tz=UTC)) + to_ms("delay", LONGEST_SECONDS)
     assert longest < LAST_MS
     assert from_ms(longest).year > 3000
@@ -61,22 +61,22 @@ def test_the_longest_duration_from_now_on_ends_at_an_instant() -> None:
 
 @pytest.mark.smoke
 @given(st.integers(0, 253_402_300_799_999))
-def test_instants_come_back(milliseconds: int) -> None:
+def test_times_survive_the_conversion(milliseconds: int) -> None:
     instant = from_ms(milliseconds)
     assert instant.tzinfo is UTC
     assert instant_to_ms("at", instant) == milliseconds
 
 
-def test_the_zone_of_an_instant_counts() -> None:
+def test_the_zone_of_a_time_counts() -> None:
     there = datetime(2030, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     assert from_ms(instant_to_ms("at", there)) == datetime(2030, 1, 1, 10, tzinfo=UTC)
 
 
-def test_instants_are_rounded_up() -> None:
+def test_times_are_rounded_up() -> None:
     assert instant_to_ms("at", datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC)) == 1
 
 
-def test_bad_instants_are_refused_by_name() -> None:
+def test_bad_times_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="at must carry a time zone"):
         instant_to_ms("at", datetime(2030, 1, 1))  # noqa: DTZ001
     with pytest.raises(ValueError, match="at must not be before 1970"):

@@ -1,4 +1,4 @@
-"""The exception tree: what each one is, what it says, and that it survives a process boundary."""
+"""The exception tree: base classes, messages, and pickling."""
 
 import copy
 import pickle
@@ -24,7 +24,7 @@ SAMPLES: list[Exception] = [
 
 
 @pytest.mark.smoke
-def test_every_exported_error_stands_under_the_root() -> None:
+def test_every_exported_error_derives_from_the_root() -> None:
     assert sorted(errors.__all__) == errors.__all__
     for name in errors.__all__:
         assert issubclass(getattr(errors, name), errors.GlideMQError)
@@ -43,7 +43,7 @@ def test_every_exported_error_stands_under_the_root() -> None:
         (errors.CycleError, ValueError),
     ],
 )
-def test_errors_are_also_what_users_expect(error: type[Exception], builtin: type[Exception]) -> None:
+def test_errors_derive_from_the_expected_builtin_classes(error: type[Exception], builtin: type[Exception]) -> None:
     assert issubclass(error, builtin)
 
 
@@ -55,7 +55,7 @@ def test_errors_survive_pickle_and_copy(error: Exception) -> None:
         assert vars(twin) == vars(error)
 
 
-def test_messages_say_what_was_asked_found_and_to_do() -> None:
+def test_messages_state_the_action_the_state_and_the_remedy() -> None:
     assert str(errors.JobStateError("retry job 7", "active", "wait for it to end")) == (
         "cannot retry job 7: the job is active; wait for it to end"
     )
@@ -65,12 +65,12 @@ def test_messages_say_what_was_asked_found_and_to_do() -> None:
     assert "the payload" in too_large
 
 
-def test_a_failed_job_tells_type_and_message() -> None:
+def test_a_failed_job_error_has_type_and_message() -> None:
     assert str(errors.JobFailed("ValueError", "bad")) == "ValueError: bad"
     assert str(errors.JobFailed("KeyboardInterrupt", "")) == "KeyboardInterrupt"
 
 
-def test_waits_are_seconds_and_checked() -> None:
+def test_delays_are_seconds_and_checked() -> None:
     assert errors.RetryLater(timedelta(seconds=90)).delay == 90
     assert errors.RateLimited(0.25).delay_ms == 250
     with pytest.raises(ValueError, match="delay must not be negative, got -1"):

@@ -1,4 +1,4 @@
-"""The catalogue of events is one: in the Lua that writes them, in the class that reads them, and on their page."""
+"""The catalogue of events is the same in the Lua that writes them, in the class that reads them, and on their page."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ def _lua_table(name: str) -> str:
 
 
 def _rows() -> list[tuple[set[str], str]]:
-    """The table of the page: the kinds of each row, and its detail."""
+    """Return the table of the page: the kinds of each row, and its detail."""
     text = PAGE.read_text(encoding="utf-8")
     rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
     return [(set(re.findall(r"`([^`]+)`", row[0])), row[2].strip()) for row in rows]
 
 
-def test_the_lua_writes_the_kinds_that_are_read() -> None:
+def test_the_lua_writes_the_kinds_that_python_reads() -> None:
     kinds = re.findall(r"'([^']+)'", _lua_table("KINDS"))
     assert len(kinds) == len(set(kinds))
     assert set(kinds) == KINDS
 
 
-def test_the_lua_writes_the_details_that_are_read() -> None:
+def test_the_lua_writes_the_details_that_python_reads() -> None:
     words = re.findall(r"(?:\['([^']+)'\]|(\w+)) = true", _lua_table("DETAIL"))
     assert {quoted or plain for quoted, plain in words} == WITH_DETAIL
     assert KINDS >= WITH_DETAIL
 
 
-def test_the_page_tells_of_every_kind() -> None:
+def test_the_page_describes_every_kind() -> None:
     told = [kind for kinds, _ in _rows() for kind in kinds]
     assert len(told) == len(set(told))
     assert set(told) == KINDS
 
 
-def test_the_page_tells_what_each_detail_is() -> None:
+def test_the_page_describes_each_detail() -> None:
     assert {kind for kinds, detail in _rows() if detail for kind in kinds} == WITH_DETAIL

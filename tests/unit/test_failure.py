@@ -1,4 +1,4 @@
-"""Describing an exception keeps what can be had of it."""
+"""The description of an exception keeps every part that can be formatted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from glidemq_async.stored.failure import failure_of
 
 
 class Noted(Exception):
-    """Its text is fine, formatting its traceback fails where notes are read unguarded."""
+    """An exception whose text is fine, but whose traceback cannot be formatted because of its notes."""
 
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -1,4 +1,4 @@
-"""Instrumentation: hooks are called around adds and runs, in order, and what one raises disturbs nobody."""
+"""Instrumentation: hooks are called around adds and runs, in order. An exception in a hook affects nothing else."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_hooks_nest() -> None:
     assert told == ["a before", "b before", "b after KeyError(1)", "a after KeyError(1)"]
 
 
-def test_a_broken_hook_is_logged_and_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_hook_is_logged_and_affects_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     told: list[object] = []
     with caplog.at_level(logging.ERROR), Instruments([Broken(), Telling("a", told)]).adding([]):
         pass
@@ -71,7 +71,7 @@ def test_a_broken_hook_is_logged_and_disturbs_nobody(caplog: pytest.LogCaptureFi
     ]
 
 
-async def test_a_start_that_fails_stops_those_that_started(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_start_stops_the_instrumentations_that_started(caplog: pytest.LogCaptureFixture) -> None:
     told: list[object] = []
     instruments = Instruments([Telling("a", told), Broken(), Telling("b", told)])
     with pytest.raises(OSError, match="the port is taken"):
@@ -84,7 +84,7 @@ async def test_a_start_that_fails_stops_those_that_started(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("bad", [Instrumentation(), [object()], 5])
-def test_what_is_no_instrumentation_is_refused(bad: Any) -> None:
+def test_an_object_that_is_not_an_instrumentation_is_refused(bad: Any) -> None:
     with pytest.raises(TypeError, match="nstrumentation"):
         instruments_of(bad)
     assert not instruments_of(())

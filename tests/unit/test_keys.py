@@ -1,4 +1,4 @@
-"""Which names and ids are accepted, and what the keys of a queue look like."""
+"""Accepted names and ids, and the store keys of a queue."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def test_control_characters_are_refused_everywhere(before: str, control: str, af
 
 
 @pytest.mark.parametrize("character", "{}:")
-def test_characters_with_a_meaning_are_refused_in_names_only(character: str) -> None:
+def test_characters_with_a_meaning_are_refused_only_in_names(character: str) -> None:
     value = f"a{character}b"
     with pytest.raises(ValueError, match=r"queue name 'a.b' contains"):
         check_name("queue name", value)

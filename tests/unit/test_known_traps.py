@@ -1,7 +1,7 @@
-"""What went wrong in queues of this kind before, and the tests that keep it from going wrong here.
+"""Defects of other queues and of early versions of this one, and the tests that prevent them here.
 
-Each row is a defect that was seen in another library or in an early state of this one, in one line, with the names of
-the tests that would fail if it came back. Where a name begins with `regression_`, the test was written for that defect.
+Each row is one defect in one line, with the names of the tests that would fail if it returned. A test whose name
+begins with `regression_` was written for that defect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TRAPS = {
         "intervals_never_drift",
         "an_interval_keeps_its_fire_times_through_an_outage",
     ],
-    "a slot fires twice, or on every process": [
+    "a fire time fires twice, or on every process": [
         "many_processes_that_upsert_and_fire_add_each_job_once",
         "a_firing_whose_reply_was_lost_is_not_repeated",
     ],
@@ -32,17 +32,17 @@ TRAPS = {
         "a_failed_run_is_retried_and_does_not_disturb_the_schedule",
     ],
     "an unchanged upsert restarts the schedule": ["an_unchanged_upsert_changes_nothing"],
-    "cron takes */0, reversed ranges, and looks for its next instant by brute force": [
-        "what_is_no_cron_expression_is_refused",
+    "cron takes */0, reversed ranges, and searches its next fire time by brute force": [
+        "invalid_cron_expressions_are_refused",
         "the_29th_of_february_is_found_across_a_century_without_one",
     ],
-    "day of month and day of week are joined by AND": ["days_are_either_of_two_restricted_ones"],
+    "day of month and day of week are joined by AND": ["a_day_must_match_one_of_two_restricted_day_fields"],
     "a later due time of one kind masks an earlier one of another": [
         "regression_a_later_due_time_does_not_mask_an_earlier_one"
     ],
-    "jobs due together come in the order of their texts": ["regression_equal_due_times_sort_by_arrival"],
+    "jobs with equal due times start in the order of their ids as text": ["regression_equal_due_times_sort_by_arrival"],
     "delays go by the client's clock": ["the_clients_clock_decides_nothing", "never_early_by_the_servers_clock"],
-    "promotion stops at expired jobs, or is unbounded": [
+    "promotion stops at expired jobs or is unbounded": [
         "expired_jobs_do_not_block_delayed_ones",
         "more_jobs_can_be_due_than_one_call_promotes",
     ],
@@ -52,13 +52,16 @@ TRAPS = {
         "regression_priority_inversion_across_promotion_batches",
         "regression_priority_inversion_inside_a_large_promotion",
     ],
-    "a refilled source starves another": ["a_source_that_is_always_refilled_starves_no_other", "no_key_starves"],
-    "a changed job is delivered and its copy runs too": ["regression_a_changed_job_runs_once"],
-    "a retried or returned job loses its place in its key's order": [
+    "a source that is refilled starves another one": [
+        "a_source_that_is_always_refilled_starves_no_other",
+        "no_key_starves",
+    ],
+    "a changed job and a copy of it both run": ["regression_a_changed_job_runs_once"],
+    "a retried or released job loses its position in its key's line": [
         "a_retry_keeps_its_position_and_the_key_waits_for_it",
         "a_released_job_goes_first",
     ],
-    "a hole in the sequence of a key stops the key for ever": [
+    "a gap in the sequence of a key stops the key for ever": [
         "regression_a_gap_in_the_sequence_does_not_block_a_key",
         "regression_debounce_in_the_line_of_a_key_does_not_block_the_key",
         "regression_draining_leaves_no_key_stuck",
@@ -66,20 +69,20 @@ TRAPS = {
     "a slot of a key leaks while its job waits for a retry": [
         "regression_no_slot_leaks_while_a_job_waits_for_its_retry"
     ],
-    "a pause of a key is not kept": ["regression_a_pause_stops_its_key"],
-    "a retry runs beside the holder of its key": ["regression_a_retry_does_not_run_next_to_the_active_job"],
-    "a key's concurrency is not used up": ["regression_the_concurrency_is_used_completely"],
-    "a late end frees the slot of another run": ["regression_a_stale_outcome_frees_no_slot_of_another_run"],
+    "a pause of a key has no effect": ["regression_a_pause_stops_its_key"],
+    "a retry runs next to the active job of its key": ["regression_a_retry_does_not_run_next_to_the_active_job"],
+    "a key's concurrency is not used completely": ["regression_the_concurrency_is_used_completely"],
+    "a stale outcome frees the slot of another run": ["regression_a_stale_outcome_frees_no_slot_of_another_run"],
     # -- limits ---------------------------------------------------------------------------------------------------
-    "a window lets twice its number pass at its edge": ["regression_no_window_has_twice_the_permitted_starts"],
-    "limits hold for some kinds of jobs only": [
+    "a window permits twice its number at its edge": ["regression_no_window_has_twice_the_permitted_starts"],
+    "limits apply only to some kinds of jobs": [
         "regression_the_limit_applies_to_every_kind",
         "runs_of_both_streams_count",
     ],
-    "a bucket goes into debt by ordinary costs": ["regression_an_ordinary_cost_leaves_no_debt"],
-    "an add without limits erases those of its key": ["regression_an_add_never_changes_limits"],
-    "a handler that is rate limited spends an attempt": ["regression_rate_limited_uses_no_attempt_and_blocks_the_key"],
-    "a worker that waits for a limit takes the wait with it when it stops": [
+    "ordinary costs put a bucket into debt": ["regression_an_ordinary_cost_leaves_no_debt"],
+    "an add without limits erases the limits of its key": ["regression_an_add_never_changes_limits"],
+    "a rate-limited run uses an attempt": ["regression_rate_limited_uses_no_attempt_and_blocks_the_key"],
+    "no worker wakes for a limit after the waiting worker stopped": [
         "the_gate_of_a_worker_that_leaves_opens_for_the_others"
     ],
     # -- leases and ends ------------------------------------------------------------------------------------------
@@ -87,56 +90,56 @@ TRAPS = {
         "a_stale_outcome_does_not_win_over_the_run_that_has_the_job",
         "a_stale_outcome_does_not_end_a_job_that_waits_for_its_retry",
     ],
-    "a job is completed and failed at once": ["a_job_is_never_in_both_final_sets"],
-    "a write to a missing record makes a ghost": [
+    "a job is both completed and failed": ["a_job_is_never_in_both_final_sets"],
+    "a write to a missing record creates an incomplete record": [
         "settling_a_job_with_a_deleted_record_creates_none",
         "settling_a_removed_job_creates_no_record",
         "writing_to_a_removed_job_raises",
     ],
-    "a removed job comes back by the sweep": ["reclaiming_does_not_restore_a_removed_job"],
+    "the sweep restores a removed job": ["reclaiming_does_not_restore_a_removed_job"],
     "a crash between claim and start loses the job": ["a_worker_that_dies_after_its_claim_loses_nothing"],
     "a job that was just claimed is reclaimed": ["a_job_just_claimed_is_not_reclaimed"],
-    "long jobs of a living worker stall": [
+    "long jobs of a live worker stall": [
         "long_jobs_of_a_living_worker_do_not_stall",
         "a_blocked_loop_does_not_lose_its_job",
     ],
-    "a job's own long lease is cut short by the sweep": [
+    "the sweep ends a job's long lease early": [
         "a_long_lease_is_not_shortened",
         "the_lease_of_a_job_overrides_the_default",
     ],
-    "several sweepers count a stall more than once": ["several_sweepers_count_one_stall"],
-    "a job parks for ever below the threshold of stalls": ["jobs_of_a_dead_worker_are_reclaimed_one_by_one"],
+    "several sweepers count one stall more than once": ["several_sweepers_count_one_stall"],
+    "a job below the threshold of stalls waits for ever": ["jobs_of_a_dead_worker_are_reclaimed_one_by_one"],
     "a worker never learns that it lost its job": ["a_worker_learns_that_it_lost_its_job"],
-    "an outage burns the leases of healthy jobs": ["an_outage_does_not_end_valid_leases"],
+    "an outage ends the leases of healthy jobs": ["an_outage_does_not_end_valid_leases"],
     "active counts leak or go below zero": ["the_counts_stay_correct"],
-    "entries are left pending by a tombstone": ["reclaiming_drops_an_entry_without_a_record"],
-    "a damaged record wedges its batch": ["jobs_next_to_a_damaged_record_run"],
+    "an entry without a record leaves others pending": ["reclaiming_drops_an_entry_without_a_record"],
+    "a damaged record blocks its batch": ["jobs_next_to_a_damaged_record_run"],
     # -- ids and deduplication ------------------------------------------------------------------------------------
     "a generated id overwrites a job with that id": ["generated_ids_avoid_custom_ones_of_the_same_call"],
-    "an id that looks like a number poisons the counter": ["custom_ids_do_not_disturb_the_counter"],
-    "an id that is free again runs twice": ["regression_an_id_that_is_free_again_runs_once"],
-    "debounce deletes a job that has run already": ["regression_debounce_leaves_a_job_that_has_run"],
+    "an id that looks like a number disturbs the counter": ["custom_ids_do_not_disturb_the_counter"],
+    "a job with a reused id runs twice": ["regression_an_id_that_is_free_again_runs_once"],
+    "debounce deletes a job that has already run": ["regression_debounce_leaves_a_job_that_has_run"],
     "deduplication ids stay for ever": ["throttle_leaves_no_permanent_key", "every_end_frees_the_id"],
     # -- batches --------------------------------------------------------------------------------------------------
     "a batch fetches more than it runs": ["no_job_is_claimed_beyond_the_running_batch"],
     "a batch fails every prioritized job": ["jobs_from_every_location_reach_the_processor_as_lists"],
-    "a batch knows no control exceptions": ["control_exceptions_work_inside_a_batch"],
+    "control exceptions do not work in a batch": ["control_exceptions_work_inside_a_batch"],
     "a timeout of one job aborts its whole batch": ["the_timeout_of_a_job_ends_only_its_own_run"],
-    "a timeout is told as a revocation": ["a_timeout_is_not_mistaken_for_a_revocation"],
+    "a timeout is reported as a revocation": ["a_timeout_is_not_mistaken_for_a_revocation"],
     # -- workers --------------------------------------------------------------------------------------------------
-    "a pause lets workers go on": ["a_paused_queue_starts_nothing"],
+    "workers continue during a pause": ["a_paused_queue_starts_nothing"],
     "closing strands a job that was just claimed": ["closing_strands_no_job_that_was_just_claimed"],
     "a revocation does not reach a running job": ["revoking_reaches_an_active_job"],
     "add_and_wait waits its whole time when events are off": ["a_reply_comes_without_polling"],
-    "two clients are made by two who open at once": [
+    "two concurrent opens create two clients": [
         "many_concurrent_calls_open_a_queue_once",
         "concurrent_starts_get_one_server",
     ],
-    "an absurd lease is taken": ["bad_options_of_a_worker_are_refused"],
+    "an absurd lease is accepted": ["bad_options_of_a_worker_are_refused"],
     "a typo in an option is ignored": ["unknown_options_are_refused_with_the_nearest_name"],
     "an older client replaces a newer library": ["an_older_library_is_replaced_and_a_newer_one_kept"],
-    # -- looking and cleaning -------------------------------------------------------------------------------------
-    "events come again after a listener raised": ["events_are_not_repeated_after_a_listener_raised"],
+    # -- reading and cleaning -------------------------------------------------------------------------------------
+    "events are repeated after a listener raised": ["events_are_not_repeated_after_a_listener_raised"],
     "events carry whole results and grow without a bound": [
         "events_carry_no_payloads",
         "events_are_capped_by_bytes_and_the_loss_is_reported",
@@ -154,11 +157,11 @@ TRAPS = {
         "obliterating_removes_every_kind_of_job_and_limit",
     ],
     "logs stay after their job": ["draining_removes_logs", "a_sweep_removes_an_ended_result_with_all_its_data"],
-    "wildcards in a queue's name match others or nothing": [
+    "wildcards in a queue's name match other queues or nothing": [
         "wildcards_in_a_name_are_literal",
         "a_name_with_wildcards_is_checked_literally",
     ],
-    "keys of others beside ours are counted": ["foreign_keys_next_to_the_queue_are_ignored"],
+    "foreign store keys are counted": ["foreign_keys_next_to_the_queue_are_ignored"],
     "queues see each other's dead letters": ["queues_share_a_dead_letter_queue_and_their_ids"],
     "a dead letter is a second write that may be lost": ["the_failure_and_the_move_are_one_write"],
     "the sweep is too narrow for many stalled jobs": ["many_stalled_jobs_are_reclaimed_together_and_in_order"],
@@ -167,7 +170,7 @@ TRAPS = {
 
 @cache
 def names() -> frozenset[str]:
-    """The names of all test functions."""
+    """Return the names of all test functions."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py"))
     return frozenset(re.findall(r"^ *(?:async )?def test_(\w+)", text, flags=re.MULTILINE))
 
@@ -199,4 +202,4 @@ SELF_FOUND = frozenset(
         "regression_a_reader_that_missed_events_gets_a_gap",
     }
 )
-"""Regressions that were found in this library alone."""
+"""Regressions that occurred only in this library."""

@@ -1,4 +1,4 @@
-"""The texts of the library are in plain English: idioms that must be read twice stay rare."""
+"""The texts of the repository are in plain English: idioms that must be read twice are rare."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.support import idioms
 
 CODE = (
-    "benchmarks/spark",
+    "benchmarks",
     "examples",
     "executors",
     "functions",
@@ -31,6 +31,7 @@ CODE = (
     "tests/behaviour",
     "tests/conformance",
     "tests/crash",
+    "tests/executors",
     "tests/model",
     "tests/server_time",
     "tests/storage",

@@ -1,4 +1,4 @@
-"""The build of the library: imports run downwards, none in a circle, and every file stays readable."""
+"""The structure of the library: imports run downwards and in no circle, and every file has a readable size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOP = Path(__file__).parents[2]
 MOST_LINES = 600
 MOST_COLUMNS = 120
 BESIDE = ("tests", "benchmarks", "examples")
-"""Folders beside the library whose files are to be readable too."""
+"""Folders outside the library whose files must have a readable size too."""
 LUA_OWN = frozenset(
     re.findall(
         r"\w+",
@@ -25,9 +25,9 @@ LUA_OWN = frozenset(
         "redis repeat return select string table then tonumber tostring type unpack until while",
     )
 )
-"""What Lua itself or the server gives a name to."""
+"""Names that Lua itself or the server defines."""
 
-# From the ground up: modules and packages of the library. Its own __init__ stands on the faces' floor.
+# From the lowest layer up: modules and packages of the library. Its own __init__ is in the layer of the interfaces.
 LAYERS = (
     "bulk_outcome durations functions instrumentation",
     "errors",
@@ -44,13 +44,13 @@ LAYERS = (
     "__main__",
 )
 FLOORS = {f"glidemq_async.{name}": floor for floor, names in enumerate(LAYERS) for name in names.split()}
-# Started by path in a process of its own, which is to be up within milliseconds.
+# Started by path in a separate process, which must be ready within milliseconds.
 ALONE = "glidemq_async.storage.embedded.keeper"
 
 
 @cache
 def sources() -> dict[str, Path]:
-    """Every module by its name. The three linked folders are named: a link is not walked into by itself."""
+    """Return every module by its name. The three linked folders are named, because a link is not followed by itself."""
     folders = [ROOT, ROOT / "functions", ROOT / "executors", ROOT / "demo"]
     paths = {path for folder in folders for path in folder.rglob("*.py")}
     return {_name(path): path for path in sorted(paths)}
@@ -63,13 +63,13 @@ def _name(path: Path, root: Path = ROOT.parent) -> str:
 
 @cache
 def imports() -> dict[str, frozenset[str]]:
-    """What each module imports of the library, wherever it does so: inside a function, or for types alone."""
+    """Return the imports of the library in each module, including imports in functions and imports for types."""
     return _imports_of(sources())
 
 
 def _imports_of(modules: Mapping[str, Path]) -> dict[str, frozenset[str]]:
     """Return the imports of each module from among these modules."""
-    # The stub of a package lists what its __init__ imports when a name is first used.
+    # The stub of a package lists the imports that its __init__ makes when a name is first used.
     seen = {
         name: path.with_suffix(".pyi") if path.with_suffix(".pyi").exists() else path for name, path in modules.items()
     }
@@ -85,7 +85,7 @@ def _imported(name: str, path: Path, modules: Mapping[str, Path]) -> Iterator[st
             above = package.rsplit(".", node.level - 1)[0] + "." if node.level else ""
             source = (above + (node.module or "")).rstrip(".")
             if source == name and path.suffix == ".pyi":
-                continue  # A package shows its own modules, which are imported by name.
+                continue  # A package exports its own modules, which are imported by name.
             for alias in node.names:
                 found = next((one for one in (f"{source}.{alias.name}", source) if one in modules), None)
                 if found is not None:
@@ -106,7 +106,7 @@ def test_the_walk_sees_the_library() -> None:
 
 def test_every_module_has_a_layer() -> None:
     known = {".".join(name.split(".")[:2]) for name in sources()} - {"glidemq_async"}
-    assert known == FLOORS.keys(), "give a new module its place in LAYERS, above"
+    assert known == FLOORS.keys(), "add a new module to LAYERS, above"
 
 
 def test_imports_run_downwards() -> None:
@@ -120,7 +120,7 @@ def test_imports_run_downwards() -> None:
 
 
 def test_no_imports_run_in_a_circle() -> None:
-    # A package's __init__ shows what lies in it, so it stands above its modules, which import each other by name.
+    # A package's __init__ exports its contents, so it is above its modules, which import each other by name.
     assert _circle(imports()) == ""
 
 
@@ -130,7 +130,7 @@ def test_the_benchmarks_have_no_imports_in_a_circle() -> None:
     assert _circle(found) == ""
 
 
-def test_a_circle_of_imports_is_found() -> None:
+def test_a_circle_of_imports_is_detected() -> None:
     assert _circle({"a": frozenset({"b"}), "b": frozenset({"c"}), "c": frozenset({"a"})}).count(" -> ") == 3
 
 
@@ -143,31 +143,31 @@ def _circle(found: Mapping[str, frozenset[str]]) -> str:
     return ""
 
 
-def test_the_worker_knows_no_executor() -> None:
+def test_the_worker_imports_no_executor() -> None:
     known = {f"glidemq_async.executors.{name}" for name in ("protocol", "registry", "sharing")}
     for module, found in imports().items():
         if module.startswith("glidemq_async.worker"):
             assert {one for one in found if one.startswith("glidemq_async.executors")} <= known, module
 
 
-def test_what_runs_apart_imports_nothing_of_the_library() -> None:
+def test_separate_programs_import_nothing_of_the_library() -> None:
     assert imports()[ALONE] == frozenset()
 
 
 @cache
 def lua() -> Mapping[str, str]:
-    """The code of each Lua file that is joined: without comments and texts."""
+    """Return the code of each joined Lua file, without comments and texts."""
     texts = {name: (ROOT / "functions" / f"{name}.lua").read_text(encoding="utf-8") for name in FILES}
     return {name: re.sub(r"--[^\n]*|'[^'\n]*'", "", text) for name, text in texts.items()}
 
 
 def _owners() -> dict[str, int]:
-    """The files that others use by their name, and where they stand."""
+    """Return the files that others use by their name, and their positions."""
     return {name: number for number, name in enumerate(FILES) if f"\nlocal {name} = " in lua()[name]}
 
 
 def _declared(code: str) -> set[str]:
-    """The names that stand for something of the file's own somewhere in it."""
+    """Return the names that are local to the file somewhere in it."""
     found = re.findall(r"\blocal\s+(?!function\b)([\w\s,]+?)\s*(?:=|\n|;|$)", code)
     found += re.findall(r"\blocal function (\w+)", code)
     found += re.findall(r"\bfunction\b[^(\n]*\(([^)]*)\)", code)
@@ -176,11 +176,11 @@ def _declared(code: str) -> set[str]:
 
 
 def _used(code: str) -> set[str]:
-    """The names whose fields are asked for, or that are called."""
+    """Return the names whose fields are used or that are called."""
     return set(re.findall(r"(?<![\w.:])([A-Za-z_]\w*)\s*[.(\[]", code)) - LUA_OWN
 
 
-def test_a_lua_file_uses_only_what_stands_above_it() -> None:
+def test_a_lua_file_uses_only_files_above_it() -> None:
     owners = _owners()
     for number, name in enumerate(FILES):
         for other, place in owners.items():
@@ -191,14 +191,14 @@ def test_a_lua_file_uses_only_what_stands_above_it() -> None:
     assert len(owners) > 10
 
 
-def test_a_lua_file_shows_others_only_the_table_of_its_name() -> None:
-    # Each file is joined as a block of its own: whatever else it declares ends with it.
+def test_a_lua_file_exports_only_the_table_of_its_name() -> None:
+    # Each file is joined as a separate block: its other locals end with it.
     shown = _owners().keys() | _declared(lua()["base"])
     strange = {name: _used(code) - _declared(code) - shown for name, code in lua().items()}
     assert {name: names for name, names in strange.items() if names} == {}
 
 
-def test_the_walk_through_the_lua_sees_what_is_not_declared() -> None:
+def test_the_analysis_of_the_lua_finds_undeclared_names() -> None:
     code = "local a, b = 1, 2\nfunction a.run(c)\n  for i, d in pairs(c) do b(d.x, e.y, f(i), g[1]) end\nend"
     assert _used(code) - _declared(code) == {"e", "f", "g"}
 
@@ -213,7 +213,7 @@ def test_no_lua_line_is_too_wide_to_read() -> None:
     assert not wide, wide
 
 
-def test_no_file_is_too_long_to_read_in_one_sitting() -> None:
+def test_no_file_is_too_long_to_read() -> None:
     beside = [path for folder in BESIDE for path in (TOP / folder).rglob("*.py")]
     paths = [*sources().values(), *(ROOT / "functions").glob("*.lua"), *beside]
     assert Path(__file__) in beside

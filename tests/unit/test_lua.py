@@ -14,16 +14,16 @@ from tests.lua.syntax import parse
 
 FUNCTIONS = Path(loader.__file__).resolve().parent
 
-# Steps that can fail after a write as far as the text tells, and the reason why they do not.
+# Steps that can fail after a write according to the text, with the reason why they do not.
 ALLOWED = {
-    ("XADD", "outbox.lua"): "first_entry answers an id above `outbox_last`, and the stream does not exist",
-    ("XCLAIM", "claim.lua"): "the group was made by the line before",
-    ("XPENDING", "lease.lua"): "the group has just answered the same question about more entries",
-    ("XREADGROUP", "claim.lua"): "the group was made by the line before",
-    ("XINFO", "outbox.lua"): "let_go has asked whether the stream exists",
+    ("XADD", "outbox.lua"): "first_entry returns an id above `outbox_last`, and the stream does not exist",
+    ("XCLAIM", "claim.lua"): "the line before created the group",
+    ("XPENDING", "lease.lua"): "the group has just answered the same command for more entries",
+    ("XREADGROUP", "claim.lua"): "the line before created the group",
+    ("XINFO", "outbox.lua"): "let_go has checked that the stream exists",
 }
-# Calls of what the text does not define.
-FOREIGN = {("budget.lua", "processor_time"): "os.clock, of servers that have it"}
+# Calls of names that the text does not define.
+FOREIGN = {("budget.lua", "processor_time"): "os.clock, on servers that have it"}
 
 
 def texts() -> dict[str, str]:
@@ -36,9 +36,9 @@ def library() -> Library:
 
 
 def changed(file: str, old: str, new: str, function: str) -> Library:
-    """One function of the library with one change."""
+    """Return one function of the library with one change."""
     found = texts()
-    assert found[file].count(old) == 1, f"{file}.lua no longer has once: {old}"
+    assert found[file].count(old) == 1, f"{file}.lua no longer contains this text exactly once: {old}"
     return Library({**found, file: found[file].replace(old, new)}.items(), only=frozenset({function}))
 
 
@@ -56,16 +56,16 @@ def test_nothing_that_can_fail_follows_the_first_write() -> None:
     assert not unexpected(library())
 
 
-def test_each_exception_is_needed() -> None:
+def test_each_exception_is_used() -> None:
     assert {named(fault) for fault in library().faults} == set(ALLOWED)
 
 
-def test_every_call_is_followed() -> None:
+def test_every_call_is_resolved() -> None:
     found = {tuple(re.sub(r":\d+", "", one).split(" ", 1)) for one in library().unresolved}
     assert found == set(FOREIGN)
 
 
-def test_every_function_is_seen_and_a_reader_writes_nothing() -> None:
+def test_every_function_is_analysed_and_readers_write_nothing() -> None:
     text = "\n".join(texts().values())
     assert set(library().functions) == set(re.findall(r"register\('(\w+)'", text))
     assert len(library().functions) > 70
@@ -73,17 +73,17 @@ def test_every_function_is_seen_and_a_reader_writes_nothing() -> None:
     assert "settleAndClaim" in library().writing
 
 
-def test_each_command_is_asked_of_the_access_control() -> None:
+def test_each_command_is_declared_for_the_permission_check() -> None:
     listed = re.search(r"local COMMANDS = \{(.*?)\n\}", texts()["access"], re.DOTALL)
     assert listed is not None
     lines = [line.split() for line in re.findall(r"'([^']*)'", listed[1])]
     containers = {"MEMORY", "XGROUP", "XINFO"}
     asked = {" ".join(words[:2]) if words[0] in containers else words[0] for words in lines}
-    # These may be missing: wake-ups are asked of separately, and INFO only makes a sweep notice a restart.
+    # These may be missing: wake-ups have a separate check, and INFO only lets a sweep detect a restart.
     assert asked == library().commands - {"SPUBLISH", "INFO"}
 
 
-# A function behind those of a file: it is put in front of the first `register`.
+# A function added to the functions of a file, before the first `register`.
 LOOP = """register('seeded', function(base, args)
   for i = 1, 2 do
     integer('x', args[i])
@@ -121,9 +121,16 @@ APPLIED = "function apply.b(base, _, call, _, id, entry)\n"
         ("updates", "", CALLBACK, "seeded", "an error"),
         ("updates", "", DAMAGED, "seeded", "cmsgpack.unpack"),
     ],
-    ids=["through an alias", "behind a write elsewhere", "through a table", "second turn", "callback", "damaged data"],
+    ids=[
+        "through an alias",
+        "after a write in another function",
+        "through a table",
+        "second turn",
+        "callback",
+        "damaged data",
+    ],
 )
-def test_a_seeded_fault_is_found(file: str, old: str, new: str, function: str, step: str) -> None:
+def test_a_seeded_fault_is_detected(file: str, old: str, new: str, function: str, step: str) -> None:
     if not old:
         old = re.findall(r"^(?:request\.)?register\('\w+'", texts()[file], re.MULTILINE)[0]
         new += old
@@ -132,7 +139,7 @@ def test_a_seeded_fault_is_found(file: str, old: str, new: str, function: str, s
     assert all(step in one for one in found)
 
 
-def test_what_is_checked_before_the_write_or_caught_is_no_fault() -> None:
+def test_a_check_before_the_write_or_a_caught_error_is_not_a_fault() -> None:
     seeded = """
     local function f(base, args)
       if args[1] == 'x' then
@@ -153,7 +160,7 @@ def test_what_is_checked_before_the_write_or_caught_is_no_fault() -> None:
     assert checked.functions == {"f": False}
 
 
-def test_a_reader_that_writes_is_found() -> None:
+def test_a_reader_that_writes_is_detected() -> None:
     seeded = """
     local function f(keys) redis.call('DEL', keys[1]) end
     redis.register_function{function_name = 'f', callback = f, flags = {'no-writes'}}
@@ -163,6 +170,6 @@ def test_a_reader_that_writes_is_found() -> None:
 
 
 @pytest.mark.parametrize("text", ["local x = = 1", "if x then", "f(", "x = 'open", "return 1 end"])
-def test_the_parser_refuses_what_is_no_lua(text: str) -> None:
+def test_the_parser_refuses_invalid_lua(text: str) -> None:
     with pytest.raises(SyntaxError, match="line 1"):
         parse(text)

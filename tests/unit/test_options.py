@@ -1,4 +1,4 @@
-"""The options of a job: what is refused, how defaults are overridden, and what a worker gets to read."""
+"""The options of a job: refusals, the override of defaults, and the stored form for workers."""
 
 import copy
 import pickle
@@ -49,7 +49,7 @@ def build(**options: object) -> JobOptions:
 
 
 @pytest.mark.smoke
-def test_without_options_everything_is_default() -> None:
+def test_without_options_all_defaults_apply() -> None:
     options = JobOptions()
     assert options.attempts == 1
     assert options.headers == {}
@@ -59,7 +59,7 @@ def test_without_options_everything_is_default() -> None:
     assert repr(options) == "JobOptions()"
 
 
-def test_values_are_kept_in_one_form() -> None:
+def test_values_are_normalized() -> None:
     options = JobOptions(delay=timedelta(minutes=1), backoff=2, keep_completed=True, keep_failed=5, ttl=90.5)
     assert options.delay == 60
     assert options.to_extra() == {"delay": 60_000, "ttl": 90_500}
@@ -114,7 +114,7 @@ def test_bad_values_are_refused_by_name(options: dict[str, object], error: type[
 
 
 @pytest.mark.parametrize("edge", [{"lock_duration": 1}, {"lock_duration": 86_400}, {"attempts": 2**31 - 1}])
-def test_the_edges_are_accepted(edge: dict[str, object]) -> None:
+def test_values_at_the_bounds_are_accepted(edge: dict[str, object]) -> None:
     assert build(**edge).explicit() == edge
 
 
@@ -161,7 +161,7 @@ def test_delay_and_at_replace_each_other_in_a_merge() -> None:
         merge(JobOptions(), {"at": NOON, "delay": 5})
 
 
-def test_options_are_values() -> None:
+def test_options_compare_by_value() -> None:
     headers = {"a": "b"}
     options = JobOptions(attempts=2, headers=headers, keep_failed=KeepJobs(count=3))
     headers["a"] = "changed"
@@ -203,13 +203,13 @@ worker_options: st.SearchStrategy[dict[str, object]] = st.fixed_dictionaries(
 
 
 @given(worker_options)
-def test_what_a_worker_needs_comes_back(chosen: dict[str, object]) -> None:
+def test_options_for_workers_are_read_back(chosen: dict[str, object]) -> None:
     options = build(**chosen)
     assert JobOptions.from_wire(options.to_wire()) == options
 
 
 @pytest.mark.smoke
-def test_only_what_is_not_default_is_stored() -> None:
+def test_only_values_other_than_the_default_are_stored() -> None:
     assert JobOptions().to_wire() == b""
     assert JobOptions.from_wire(b"") == JobOptions()
     assert JobOptions(attempts=1, headers={}, timeout=None).to_wire() == b""
@@ -244,18 +244,18 @@ def test_only_what_is_not_default_is_stored() -> None:
     assert msgpack.unpackb(JobOptions(at=NOON).to_wire()) == {"i": 1_893_499_200_000}
 
 
-def test_what_a_newer_client_adds_is_ignored() -> None:
+def test_unknown_stored_options_are_ignored() -> None:
     assert JobOptions.from_wire(msgpack.packb({"a": 2, "new": [1]})) == JobOptions(attempts=2)
 
 
 @pytest.mark.parametrize("stored", [b"\xc1", b"\x93", *map(msgpack.packb, MALFORMED)])
-def test_malformed_storage_is_told(stored: bytes) -> None:
+def test_malformed_stored_options_are_reported(stored: bytes) -> None:
     with pytest.raises(SerializationError, match=r"stored job options .* are invalid"):
         JobOptions.from_wire(stored)
 
 
 @given(st.binary(max_size=40))
-def test_no_bytes_do_more_than_that(stored: bytes) -> None:
+def test_arbitrary_bytes_raise_only_that_error(stored: bytes) -> None:
     try:
         found = JobOptions.from_wire(stored)
     except SerializationError:
@@ -263,7 +263,7 @@ def test_no_bytes_do_more_than_that(stored: bytes) -> None:
     assert isinstance(found, JobOptions)
 
 
-def test_order_of_a_job() -> None:
+def test_the_order_of_a_job_is_packed() -> None:
     assert (build().priority, build().lifo, build().key, build().cost, build().deduplication) == (
         0,
         False,
@@ -290,21 +290,21 @@ def test_order_of_a_job() -> None:
         build(lifo=True),
     ],
 )
-def test_the_order_of_a_job_is_read_as_it_was_packed(options: JobOptions) -> None:
+def test_the_order_of_a_job_is_read_back(options: JobOptions) -> None:
     assert JobOptions.unpack_extra(options.pack_extra()) == options.to_extra()
 
 
-def test_a_key_alone_is_sent_as_it_is() -> None:
+def test_a_key_alone_is_sent_as_text() -> None:
     assert build(key="k").pack_extra() == b"kk"
     assert build(key="k").pack_extra(b"channel")[:1] != b"k"
 
 
-def test_no_order_is_changed_by_options_of_workers() -> None:
+def test_options_for_workers_do_not_change_the_order() -> None:
     assert build(priority=3, key="k", lifo=False).to_wire() == b""
 
 
 @pytest.mark.parametrize("other", [{"priority": 1}, {"key": "k"}])
-def test_lifo_excludes_other_orders_wherever_they_come_from(other: dict[str, object]) -> None:
+def test_lifo_excludes_other_orders_from_every_source(other: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="lifo"):
         build(lifo=True, **other)
     with pytest.raises(ValueError, match="lifo"):
@@ -312,7 +312,7 @@ def test_lifo_excludes_other_orders_wherever_they_come_from(other: dict[str, obj
     assert merge(build(lifo=True), {"lifo": False, **other}).lifo is False
 
 
-def test_debounce_delays_by_its_ttl_unless_told_otherwise() -> None:
+def test_debounce_delays_by_its_ttl_by_default() -> None:
     burst = Deduplication("d", ttl=5, mode="debounce")
     wire = {"id": "d", "mode": "debounce", "ttl": 5_000}
     assert build(deduplication=burst).to_extra() == {"dedup": wire, "delay": 5_000}

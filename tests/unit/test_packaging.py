@@ -1,4 +1,4 @@
-"""How the package lies on disk once installed, editable or from a wheel."""
+"""The files of the installed package, editable or from a wheel."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from importlib import resources
 
 import pytest
 
-# Isolated from the current directory and the environment: only what is installed can be imported.
+# Isolated from the current directory and the environment, so that only installed packages can be imported.
 PROBE = """
 import importlib.util
 import glidemq_async, glidemq_async.functions, glidemq_async.executors, glidemq_async.demo

@@ -1,4 +1,4 @@
-"""Rates: bounds are checked where they are made, and kept in thousandths and milliseconds."""
+"""Rates: bounds are checked on construction and stored in thousandths and milliseconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from glidemq_async import RateLimit, TokenBucket
 
 
-def test_a_window() -> None:
+def test_a_window_is_normalized() -> None:
     limit = RateLimit(5, 1.5)
     assert (limit.max, limit.duration, limit.duration_ms) == (5, 1.5, 1_500)
     assert limit.to_wire() == "5 1500"
@@ -38,12 +38,12 @@ def test_a_window() -> None:
         (5, timedelta(0), ValueError, "duration"),
     ],
 )
-def test_bad_windows(most: Any, duration: Any, error: type[Exception], words: str) -> None:
+def test_bad_windows_are_refused(most: Any, duration: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         RateLimit(most, duration)
 
 
-def test_a_bucket() -> None:
+def test_a_bucket_is_normalized() -> None:
     bucket = TokenBucket(10, 0.25)
     assert (bucket.capacity, bucket.refill_rate) == (10, 0.25)
     assert bucket.to_wire() == "10000 250"
@@ -68,7 +68,7 @@ def test_a_bucket() -> None:
         (None, TypeError),
     ],
 )
-def test_bad_buckets(name: str, value: Any, error: type[Exception]) -> None:
+def test_bad_buckets_are_refused(name: str, value: Any, error: type[Exception]) -> None:
     given: dict[str, Any] = {"capacity": 1, "refill_rate": 1, name: value}
     with pytest.raises(error, match=name):
         TokenBucket(**given)

@@ -34,7 +34,7 @@ def test_a_repeated_message_is_written_once_a_period_with_its_count(caplog: pyte
     assert caplog.messages[-1] == "refused: NOPERM"
 
 
-def test_messages_without_end_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+def test_many_different_messages_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     log = RepeatedLog(LOGGER, level=logging.ERROR)
     for number in range(3 * MAX_KEYS):
         log.write(number, "message %d", number)

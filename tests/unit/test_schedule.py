@@ -1,4 +1,4 @@
-"""Schedules: their slots and bounds, what is refused, and what becomes of missed slots."""
+"""Schedules: their fire times and bounds, refusals, and the treatment of missed fire times."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_an_interval_with_start_begins_there() -> None:
     assert list(slots.between(0, T + 20_000)) == [T, T + 10_000, T + 20_000]
 
 
-def test_start_and_end_are_slots_themselves() -> None:
+def test_start_and_end_are_fire_times_themselves() -> None:
     schedule = Schedule(cron="0 * * * *", start=NOON, end=NOON + timedelta(hours=2))
     slots = Slots(schedule, 0)
     assert list(slots.between(0, T + 10 * HOUR)) == [T, T + HOUR, T + 2 * HOUR]
@@ -51,46 +51,46 @@ def test_start_and_end_are_slots_themselves() -> None:
 
 
 @pytest.mark.parametrize("schedule", [Schedule(cron="*/7 * * * *"), Schedule(every=420)])
-def test_the_newest_slots_are_the_last_of_all(schedule: Schedule) -> None:
+def test_the_latest_fire_times_are_the_last_ones(schedule: Schedule) -> None:
     slots = Slots(schedule, T)
     everything = list(slots.between(T, T + 5 * HOUR))
     assert slots.newest(T, T + 5 * HOUR, 10) == everything[-10:]
     assert slots.newest(T, T + 5 * HOUR, 10**6) == everything
 
 
-def test_what_is_due_on_time_is_fired_whatever_the_policy() -> None:
+def test_a_fire_time_that_is_due_on_time_fires_with_every_policy() -> None:
     for missed in ("skip", "fire-once", "fire-all"):
         slots = Slots(Schedule(every=1, missed=missed), T)
         assert slots.plan(T + 1_000, T + 1_000) == ((T + 1_000,), 0, T + 2_000)
         assert slots.plan(T + 1_000, T + 3_100) == ((T + 1_000, T + 2_000, T + 3_000), 0, T + 4_000)
 
 
-def test_slots_that_came_while_a_process_was_present_are_on_time_however_late_it_is() -> None:
+def test_fire_times_during_the_presence_of_a_process_are_on_time() -> None:
     slots = Slots(Schedule(every=60), T)
     late = T + 10 * 60_000
     assert slots.plan(T + 480_000, late, T + 480_000) == ((T + 480_000, T + 540_000, T + 600_000), 0, T + 660_000)
-    # What was missed is judged by the instant at which a process came, and the rest is left for the next plan.
+    # Missed fire times depend on the time at which a process came. The rest is left for the next plan.
     assert slots.plan(T + 60_000, late, T + 430_000) == ((T + 420_000,), 6, T + 480_000)
     assert slots.plan(T + 480_000, late, T + 430_000).skipped == 0
 
 
-def test_skip_passes_over_all_but_the_newest_slot() -> None:
+def test_skip_ignores_all_but_the_latest_fire_time() -> None:
     assert Slots(Schedule(every=10), T).plan(T + 10_000, T + 64_000) == ((T + 60_000,), 5, T + 70_000)
 
 
-def test_skip_passes_over_the_newest_slot_too_when_it_is_long_gone() -> None:
+def test_skip_ignores_the_latest_fire_time_too_when_it_is_long_past() -> None:
     slots = Slots(Schedule(cron="0 * * * *"), T)
     assert slots.plan(T + HOUR, T + HOUR + 90_000) == ((T + HOUR,), 0, T + 2 * HOUR)
     assert slots.plan(T + HOUR, T + HOUR + 90_001) == ((), 1, T + 2 * HOUR)
     assert slots.plan(T + HOUR, T + 5 * HOUR + 90_001) == ((), 5, T + 6 * HOUR)
 
 
-def test_fire_once_fires_the_newest_slot() -> None:
+def test_fire_once_fires_the_latest_time() -> None:
     slots = Slots(Schedule(cron="0 * * * *", missed="fire-once"), T)
     assert slots.plan(T + HOUR, T + 5 * HOUR + 1_800_000) == ((T + 5 * HOUR,), 4, T + 6 * HOUR)
 
 
-def test_fire_all_fires_every_slot_up_to_its_cap() -> None:
+def test_fire_all_fires_every_time_up_to_its_cap() -> None:
     late = T + 5 * HOUR + 1_800_000
     hours = tuple(T + n * HOUR for n in range(1, 6))
     slots = Slots(Schedule(cron="0 * * * *", missed="fire-all"), T)
@@ -114,7 +114,7 @@ def test_a_plan_is_bounded_after_years_of_seconds() -> None:
 
 @settings(deadline=None)
 @given(st.sampled_from(["skip", "fire-once", "fire-all"]), st.integers(0, 10**8), st.integers(1, 1_000))
-def test_a_plan_accounts_for_every_slot(missed: Any, late: int, catch_up: int) -> None:
+def test_a_plan_covers_every_fire_time(missed: Any, late: int, catch_up: int) -> None:
     slots = Slots(Schedule(every=0.7, missed=missed, catch_up=catch_up if missed == "fire-all" else None), T)
     due = T + 700
     plan = slots.plan(due, due + late)
@@ -134,22 +134,22 @@ SCHEDULES = [
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_stored_schedule_is_read_as_it_was(schedule: Schedule) -> None:
+def test_a_stored_schedule_is_read_back(schedule: Schedule) -> None:
     assert Schedule.from_wire(schedule.to_wire(42)) == (schedule, 42)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc0", b"\x80", b"\x81\xa1a\x01", b"\xff", b"\x93\x01\x02\x03"])
-def test_what_is_no_stored_schedule_is_refused(data: bytes) -> None:
+def test_an_invalid_stored_schedule_is_refused(data: bytes) -> None:
     with pytest.raises(SerializationError, match="stored schedule"):
         Schedule.from_wire(data)
 
 
-def test_what_was_stored_with_options_that_meant_nothing_can_be_read() -> None:
+def test_a_schedule_stored_with_meaningless_options_can_be_read() -> None:
     stored = msgpack.packb({"a": 1, "m": "skip", "u": 100, "o": "allow", "e": 5_000, "z": "UTC"})
     assert Schedule.from_wire(stored) == (Schedule(every=5), 1)
 
 
-def test_the_same_slots() -> None:
+def test_equal_schedules_have_equal_fire_times() -> None:
     hourly = Schedule(cron="0 * * * *")
     assert hourly.same_slots(Schedule(cron="0 * * * *", limit=3, missed="fire-all", overlap="skip"))
     assert not hourly.same_slots(Schedule(cron="0 * * * *", tz="Europe/Madrid"))
@@ -159,7 +159,7 @@ def test_the_same_slots() -> None:
     assert not hourly.same_slots(Schedule(every=3600))
 
 
-def test_the_next_slot_for_users() -> None:
+def test_the_next_fire_time_is_shown_to_users() -> None:
     assert Schedule(cron="30 * * * *").next_after(NOON) == NOON + timedelta(minutes=30)
     assert Schedule(every=10).next_after(NOON) == NOON + timedelta(seconds=10)
     assert Schedule(every=10).next_after(NOON, NOON - timedelta(seconds=3)) == NOON + timedelta(seconds=7)
@@ -198,6 +198,6 @@ def test_the_next_slot_for_users() -> None:
         ({"every": 5, "catch_up": 1_001}, ValueError, "catch_up must be from 1 to 1000"),
     ],
 )
-def test_what_is_no_schedule_is_refused(options: dict[str, Any], error: type[Exception], said: str) -> None:
+def test_invalid_schedules_are_refused(options: dict[str, Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         Schedule(**options)

@@ -1,4 +1,4 @@
-"""What payloads come back as, and what an error says about a value that cannot be sent."""
+"""The round trip of payloads, and the errors for values that cannot be sent."""
 
 import contextlib
 import json
@@ -79,12 +79,12 @@ class Pair(NamedTuple):
 
 @pytest.mark.smoke
 @given(nested(scalars, keys))
-def test_native_values_come_back_through_msgpack(value: object) -> None:
+def test_native_values_return_unchanged_through_msgpack(value: object) -> None:
     assert MSGPACK.loads(MSGPACK.dumps(value)) == value
 
 
 @given(nested(json_scalars, text))
-def test_json_values_come_back_through_json(value: object) -> None:
+def test_json_values_return_unchanged_through_json(value: object) -> None:
     assert JSON.loads(JSON.dumps(value)) == value
 
 
@@ -93,11 +93,11 @@ def test_json_is_compact_and_readable() -> None:
 
 
 @BOTH
-def test_tuples_come_back_as_lists(serializer: Serializer) -> None:
+def test_tuples_return_as_lists(serializer: Serializer) -> None:
     assert serializer.loads(serializer.dumps((1, (2,), {"a": Pair(3, 4)}))) == [1, [2], {"a": [3, 4]}]
 
 
-def test_subclasses_come_back_as_their_base() -> None:
+def test_subclasses_return_as_their_base() -> None:
     class Text(str):
         __slots__ = ()
 
@@ -137,20 +137,20 @@ extended = (
 
 @settings(deadline=None)
 @given(nested(scalars | extended, keys | extended))
-def test_dates_decimals_and_uuids_come_back_through_msgpack(value: object) -> None:
+def test_dates_decimals_and_uuids_return_through_msgpack(value: object) -> None:
     found = MSGPACK.loads(MSGPACK.dumps(value))
     assert found == value
-    assert repr(found) == repr(value)  # 1.50 is equal to 1.5, and a time of one zone to that of another
+    assert repr(found) == repr(value)  # 1.50 is equal to 1.5, and a time of one zone to a time of another one
 
 
-def test_a_zone_comes_back_as_its_offset() -> None:
+def test_a_zone_returns_as_its_offset() -> None:
     summer = datetime(2030, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
     found = MSGPACK.loads(MSGPACK.dumps(summer))
     assert found == summer
     assert repr(found) == repr(summer.astimezone(timezone(timedelta(hours=2))))
 
 
-def test_subclasses_of_dates_come_back_as_their_base() -> None:
+def test_subclasses_of_dates_return_as_their_base() -> None:
     class Moment(datetime):
         def isoformat(self, sep: str = "T", timespec: str = "auto") -> str:
             return "not me"
@@ -159,7 +159,7 @@ def test_subclasses_of_dates_come_back_as_their_base() -> None:
     assert (type(found), found) == (datetime, datetime(2030, 1, 1, tzinfo=UTC))
 
 
-def test_an_enum_comes_back_as_its_value_through_msgpack() -> None:
+def test_an_enum_returns_as_its_value_through_msgpack() -> None:
     value = {Colour.RED: [Colour.RED, Word.HELLO, Level.LOW, Span.DAY, Span.BOTH]}
     assert MSGPACK.loads(MSGPACK.dumps(value)) == {"red": ["red", "hello", 1, timedelta(days=1), [1, 2]]}
     with pytest.raises(SerializationError, match="more than 64") as caught:
@@ -182,7 +182,7 @@ def test_an_enum_comes_back_as_its_value_through_msgpack() -> None:
         b"\xd4\x06x",
     ],
 )
-def test_extensions_that_are_no_values_are_told(data: bytes) -> None:
+def test_invalid_extensions_are_reported(data: bytes) -> None:
     with pytest.raises(SerializationError, match="not valid msgpack"):
         MSGPACK.loads(data)
 
@@ -198,7 +198,7 @@ def test_extensions_that_are_no_values_are_told(data: bytes) -> None:
         (Colour.RED, "Colour", "value.value"),
     ],
 )
-def test_what_would_not_come_back_is_refused_by_json(value: object, name: str, hint: str) -> None:
+def test_json_refuses_values_that_would_change(value: object, name: str, hint: str) -> None:
     with pytest.raises(SerializationError, match=name) as caught:
         JSON.dumps({"at": [value]})
     assert caught.value.path == "$.at[0]"
@@ -218,7 +218,7 @@ def test_what_would_not_come_back_is_refused_by_json(value: object, name: str, h
         (object, "type", "plain values"),
     ],
 )
-def test_other_types_are_refused_with_place_type_and_way_out(
+def test_other_types_are_refused_with_location_type_and_remedy(
     serializer: Serializer, value: object, name: str, hint: str
 ) -> None:
     payload = {"first": 1, "items": [0, 1, (2, 3), {"when": value}], "last": value}
@@ -245,13 +245,13 @@ MISPLACED: list[tuple[object, str]] = [
 
 @BOTH
 @pytest.mark.parametrize(("payload", "path"), MISPLACED)
-def test_the_path_leads_to_the_fault(serializer: Serializer, payload: object, path: str) -> None:
+def test_the_path_locates_the_value(serializer: Serializer, payload: object, path: str) -> None:
     with pytest.raises(SerializationError) as caught:
         serializer.dumps(payload)
     assert caught.value.path == path
 
 
-def test_a_tuple_as_a_key_is_refused_although_msgpack_would_take_it() -> None:
+def test_a_tuple_as_a_key_is_refused_although_msgpack_accepts_it() -> None:
     with pytest.raises(SerializationError, match=r"\$\[0\] cannot .* the key \(\), a tuple; use one of"):
         MSGPACK.dumps([{(): 1}])
     assert MSGPACK.loads(MSGPACK.dumps({"a": ({"b": 1},)})) == {"a": [{"b": 1}]}
@@ -265,7 +265,7 @@ def test_ints_beyond_64_bits_are_refused_by_msgpack(value: int) -> None:
     assert JSON.loads(JSON.dumps(value)) == value
 
 
-def test_what_json_lacks_is_refused() -> None:
+def test_json_refuses_values_without_a_json_form() -> None:
     with pytest.raises(SerializationError, match="base64") as caught:
         JSON.dumps({"raw": b"1"})
     assert caught.value.path == "$.raw"
@@ -275,7 +275,7 @@ def test_what_json_lacks_is_refused() -> None:
 
 
 @BOTH
-def test_a_value_that_contains_itself_or_is_endless_is_refused(serializer: Serializer) -> None:
+def test_a_recursive_or_endless_value_is_refused(serializer: Serializer) -> None:
     endless: list[object] = []
     endless.append(endless)
     for value in (endless, deep(100_000)):
@@ -284,13 +284,13 @@ def test_a_value_that_contains_itself_or_is_endless_is_refused(serializer: Seria
 
 
 @BOTH
-def test_the_serializer_works_on_after_a_failure(serializer: Serializer) -> None:
+def test_the_serializer_continues_after_a_failure(serializer: Serializer) -> None:
     with pytest.raises(SerializationError):
         serializer.dumps([1, 2, {3}])
     assert serializer.loads(serializer.dumps({"a": 1})) == {"a": 1}
 
 
-def test_a_huge_value_leaves_the_next_one_alone() -> None:
+def test_a_huge_value_does_not_affect_the_next_one() -> None:
     huge = b"a" * 3_000_000
     assert MSGPACK.loads(MSGPACK.dumps(huge)) == huge
     assert MSGPACK.loads(MSGPACK.dumps([1])) == [1]
@@ -330,26 +330,26 @@ def test_threads_do_not_disturb_each_other() -> None:
         b"\x91" * 5000,
     ],
 )
-def test_malformed_msgpack_is_told(data: bytes) -> None:
+def test_malformed_msgpack_is_reported(data: bytes) -> None:
     with pytest.raises(SerializationError, match=f"^{len(data)} bytes are not valid msgpack: .+"):
         MSGPACK.loads(data)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[1] 2", b"[" * 100_000])
-def test_malformed_json_is_told(data: bytes) -> None:
+def test_malformed_json_is_reported(data: bytes) -> None:
     with pytest.raises(SerializationError, match=f"^{len(data)} bytes are not valid JSON: .+"):
         JSON.loads(data)
 
 
 @BOTH
 @given(data=st.binary())
-def test_no_bytes_raise_anything_else(serializer: Serializer, data: bytes) -> None:
-    # What is well-formed loads, what is not is told: a third outcome fails the test.
+def test_no_bytes_raise_another_error(serializer: Serializer, data: bytes) -> None:
+    # Valid bytes load and invalid bytes raise this error. Any other outcome fails the test.
     with contextlib.suppress(SerializationError):
         serializer.loads(data)
 
 
-def test_the_limit_is_on_encoded_bytes() -> None:
+def test_the_limit_applies_to_encoded_bytes() -> None:
     payloads = Payloads("glide:{q}", MSGPACK, (), 10)
     assert payloads.encode("a" * 9, "data", "n", "") == b"\xa9" + b"a" * 9
     with pytest.raises(PayloadTooLarge, match="data is 11 bytes when encoded, but the limit is 10") as caught:
@@ -357,7 +357,7 @@ def test_the_limit_is_on_encoded_bytes() -> None:
     assert (caught.value.size, caught.value.limit) == (11, 10)
 
 
-def test_a_serializer_of_ones_own_is_told_apart_from_the_library() -> None:
+def test_errors_of_a_custom_serializer_name_it() -> None:
     class Own:
         def dumps(self, obj: object, /) -> bytes:
             return json.dumps(obj).encode()

@@ -1,4 +1,4 @@
-"""Versions: of the package, and of the functions, whose released texts never change."""
+"""Versions of the package and of the functions. The text of released functions never changes."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def test_a_release_is_noted_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         release.main()
 
 
-def test_the_package_tells_its_version() -> None:
+def test_the_package_has_its_version() -> None:
     assert glidemq_async.__version__ == version("glidemq-async")

@@ -1,4 +1,4 @@
-"""WorkerOptions: one statement of the options, for Worker, for the worker of an app, and for the command line."""
+"""WorkerOptions: one statement of the options for Worker, for the worker of an app, and for the command line."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_the_fields_the_table_and_the_keywords_agree() -> None:
     assert [name for name in names if f"`{name}`:" not in described] == []
 
 
-def test_defaults_in_seconds() -> None:
+def test_defaults_are_in_seconds() -> None:
     options = WorkerOptions()
     assert (options.lock_duration, options.poll_interval, options.shutdown_timeout) == (30.0, 5.0, 30.0)
     assert (options.concurrency, options.max_stalled, options.handle_signals) == (None, 3, True)
     assert WorkerOptions(lock_duration=timedelta(minutes=2)).lock_duration == 120.0
 
 
-def test_options_are_values() -> None:
+def test_options_compare_by_value() -> None:
     options = WorkerOptions(concurrency=3, retry_on=ValueError, backoff_strategies={"a": lambda made, error: 1.0})
     assert replace(options, name="w") == WorkerOptions(
         concurrency=3, retry_on=ValueError, backoff_strategies=options.backoff_strategies, name="w"
@@ -67,12 +67,12 @@ def test_options_are_values() -> None:
         ({"give_up_on": "ValueError"}, TypeError, "give_up_on must be an exception type"),
     ],
 )
-def test_bad_options(wrong: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_bad_options_are_refused(wrong: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         WorkerOptions(**wrong)
 
 
-def test_a_worker_takes_options_and_a_keyword_replaces_one() -> None:
+def test_a_keyword_of_a_worker_overrides_its_options() -> None:
     options = WorkerOptions(concurrency=5, name="first")
     assert concurrency_of(Worker("q", handler, "memory://", options=options)) == "5"
     changed = Worker("q", handler, "memory://", options=options, concurrency=7, prefix="p")

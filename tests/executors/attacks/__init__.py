@@ -1,8 +1,8 @@
-"""Attempts to escape from permissions, as plain functions of a target: what a hostile job could do.
+"""Attempts to escape from permissions, as plain functions of a target: the possible actions of a hostile job.
 
-Each returns something true when it got what it wanted, and else raises or returns something false. They aim at what the
-test made for them (files, a victim process, servers on the loopback) and are bounded, so that they can be run without
-any permissions too: that they work there is what makes "refused" mean something.
+Each one returns something true when it succeeded, and otherwise raises or returns something false. They attack only
+objects of the test (files, a victim process, servers on the loopback) and are bounded. So they can also run without
+any permissions. Their success there gives "refused" its meaning.
 """
 
 from __future__ import annotations

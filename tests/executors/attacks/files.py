@@ -1,4 +1,4 @@
-"""Attacks on files: reading, changing, moving and describing what was not granted."""
+"""Attacks on files: reading, changing, moving and describing files without permission."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def ask_for_mercy(target: Target) -> object:
 
 @attack()
 def lease_a_readable_file(target: Target) -> object:
-    """Who opens a leased file waits for the holder."""
+    """Opening a leased file waits for the holder of the lease."""
     import fcntl
 
     fcntl.fcntl(os.open(target.readable, os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_WRLCK)
@@ -328,7 +328,7 @@ def make_a_program_that_runs_as_its_group(target: Target) -> object:
 
 @attack(write=True, read=True)
 def open_a_setting_of_the_kernel(target: Target) -> object:
-    """As root no capability is needed for that. Nothing is written."""
+    """Root needs no capability for that. Nothing is written."""
     return os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY) > 0
 
 

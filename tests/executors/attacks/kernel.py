@@ -1,4 +1,4 @@
-"""Attacks on the kernel's wider surface: namespaces, keys, queues, and ways around the filter itself."""
+"""Attacks on other parts of the kernel: namespaces, keys, queues, and ways around the filter itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Greedy jobs: bounded bombs."""
+"""Bounded attacks on limits of resources."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def memory_bomb_in_files_without_a_path(target: Target) -> object:
 
 @attack(cpu=1)
 def cpu_spin(target: Target) -> object:
-    """Spins for 3.2 s of processor time, deaf to the signal that asks it to end.
+    """Use 3.2 s of processor time and ignore the signal that asks it to end.
 
-    The kernel counts whole seconds: one that has begun, the one that is granted, and one after the signal.
+    The kernel counts whole seconds: one that has begun, one that is granted, and one after the signal.
     """
     signal.signal(signal.SIGXCPU, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGXCPU])
@@ -67,7 +67,7 @@ def lift_the_limit(target: Target) -> object:
 
 @attack(memory="512MiB")
 def fill_a_large_socket_buffer(target: Target) -> object:
-    """Fill what the kernel holds for one pair, after asking it to hold more than by default."""
+    """Fill the kernel's buffers for one pair of sockets, after asking for larger ones."""
     ours, _theirs = socket.socketpair()
     usual = ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * usual)

@@ -1,4 +1,4 @@
-"""Attacks over the network: getting words out to servers on the loopback."""
+"""Attacks over the network: sending data to servers on the loopback."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def send_udp(target: Target) -> object:
 
 @attack()
 def ask_dns(target: Target) -> object:
-    """A question to a name server on the loopback: how words leave where only DNS is open."""
+    """A question to a name server on the loopback: it carries data out where only DNS is permitted."""
     question = struct.pack(">6H", 7, 0x100, 1, 0, 0, 0) + b"\x05words\x07example\x00" + struct.pack(">2H", 16, 1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as resolver:
         resolver.settimeout(2)

@@ -1,4 +1,4 @@
-"""Attacks on other processes, and on the rule that a job starts none."""
+"""Attacks on other processes, and on the rule that a job starts no process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SEIZE = 0x4206
 
 
 def gone(pid: int) -> bool:
-    """Whether a process ended, within two seconds."""
+    """Return whether a process ended within two seconds."""
     deadline = time.monotonic() + 2
     while time.monotonic() < deadline:
         if _state(pid) in ("Z", "X", ""):
@@ -33,7 +33,7 @@ def _state(pid: int) -> str:
     except FileNotFoundError:
         return ""
     except PermissionError:
-        # Not seen is not gone: what became of the victim is looked at from outside too.
+        # A process that the job cannot see may still exist, so the test also checks the victim from outside.
         return "?"
 
 
@@ -94,7 +94,7 @@ def kill_by_descriptor(target: Target) -> object:
 
 @attack()
 def kill_by_input(target: Target) -> object:
-    """Ask the kernel to signal the victim whenever a pipe has input, and give it some."""
+    """Ask the kernel to signal the victim whenever a pipe has input, and write to the pipe."""
     import fcntl
 
     reading, writing = os.pipe()
@@ -217,7 +217,7 @@ def become_a_program(target: Target) -> object:
 def become_a_script_of_its_own(target: Target) -> object:
     script = Path(target.work, "script")
     script.write_text(f"#!/bin/sh\nexit {WON}\n")
-    # Its mode comes from creating it: chmod is an attack of its own.
+    # Its mode is set at its creation, because chmod is a separate attack.
     runnable = os.open(f"{script}-x", os.O_CREAT | os.O_WRONLY, 0o755)
     os.write(runnable, script.read_bytes())
     os.close(runnable)
@@ -233,7 +233,7 @@ def become_a_program_without_a_file(target: Target) -> object:
 
 @attack(subprocess=True)
 def start_a_foreign_program(target: Target) -> object:
-    """Starting programs is granted, not those of a directory that is not."""
+    """Starting programs is granted, but not programs of a directory that is not granted."""
     return subprocess.run([f"{target.outside}/program"], check=False).returncode == WON
 
 
@@ -258,7 +258,7 @@ def leave_the_group_in_a_child(target: Target) -> object:
 
 @attack(subprocess=True)
 def become_a_child_of_the_worker(target: Target) -> object:
-    """A sibling instead of a child: nobody but the worker would wait for it."""
+    """A sibling instead of a child: only the worker would wait for it."""
     pid = syscall("clone", 0x8000 | int(signal.SIGCHLD), 0, 0, 0, 0)
     if pid == 0:
         os._exit(0)

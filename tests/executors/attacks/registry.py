@@ -1,4 +1,4 @@
-"""The list of attacks, what each may do, and what they aim at."""
+"""The list of attacks, their permissions, and their targets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, TypeAlias
 from glidemq_async.executors.sandbox.kernel import machine
 from glidemq_async.executors.sandbox.numbers import NUMBERS
 
-SECRET = "the words that must not get out"
+SECRET = "the text that must not get out"
 WON = 42
 """Exit status of an attack that replaces or ends its own process."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a test made to be attacked; `work` is the one directory that is granted for writing."""
+    """The objects that a test made as targets. `work` is the one directory that is granted for writing."""
 
     secret: str
     readable: str
@@ -42,7 +42,7 @@ Function: TypeAlias = Callable[[Target], object]
 
 @dataclass(frozen=True)
 class Attack:
-    """A function and the permissions it is tried under, beside those of the test."""
+    """A function and its permissions in addition to the permissions of the test."""
 
     name: str
     function: Function
@@ -54,7 +54,7 @@ ATTACKS: dict[str, Attack] = {}
 
 
 def attack(*, unprivileged: bool = False, **permissions: Any) -> Callable[[Function], Function]:
-    """Register an attack; `unprivileged`: it is not meant for root, whom some limits do not hold."""
+    """Register an attack. `unprivileged`: skip it for root, to whom some limits do not apply."""
 
     def register(function: Function) -> Function:
         ATTACKS[function.__name__] = Attack(function.__name__, function, permissions, unprivileged)
@@ -64,7 +64,7 @@ def attack(*, unprivileged: bool = False, **permissions: Any) -> Callable[[Funct
 
 
 def syscall(name: str, *arguments: object) -> int:
-    """Make a system call by its name, past everything that Python does around it; raises OSError."""
+    """Make a system call by its name, without Python's own checks; raises OSError."""
     call: Any = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
     number = NUMBERS[machine()].get(name, _MORE.get(machine(), {}).get(name, -1))
