@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from glidemq_async import Backoff, JobOptions, Queue, QueueEvents
+from glidemq_async._internal.waits import task_group
 from glidemq_async.cli.loops import until_one
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.demo.jobs.audit import Figures, audit
@@ -79,16 +80,14 @@ class _Show:
 
     async def run(self) -> Outcome:
         events = QueueEvents(self._queue.name, self._queue.storage, after="0")
-        reader = asyncio.create_task(self._tally.follow(events))
-        try:
+        async with task_group() as tasks:
+            reader = tasks.create_task(self._tally.follow(events))
             with self._display:
                 async with Crew(self._plan.workers, self._settings(), self._display.note) as crew:
                     acknowledged = await self._add()
                     await self._until_done(crew, reader)
                 await self._last_events(reader)
-        finally:
             reader.cancel()
-            await asyncio.wait([reader])
         return Outcome(await audit(self._queue, acknowledged, self._tally), crew.started)
 
     def _settings(self) -> Settings:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from glidemq_async import Queue, RateLimit
+from glidemq_async._internal.waits import task_group
 from glidemq_async.cli.exits import CommandError
 from glidemq_async.demo.spark.crew import Member
 from glidemq_async.demo.spark.driver import Result
@@ -100,21 +101,19 @@ class _Show:
             driver = await Member.start(
                 "driver", {"url": self._url, "folder": str(self._plan.folder), "files": self._plan.files}
             )
-            tasks = [asyncio.create_task(work) for work in (self._listen(driver), self._read_errors(driver))]
             try:
-                while not tasks[0].done():
-                    await self._look(queue)
-                    if self._is_half_way() and not self._killed:
-                        await self._kill_worker(queue)
-                    if self._is_half_way() and len(self._killed) == 1 and self._state.ingested:
-                        await self._kill_driver(driver, queue)
-                await asyncio.gather(*tasks)
+                async with task_group() as tasks:
+                    listening = tasks.create_task(self._listen(driver))
+                    tasks.create_task(self._read_errors(driver))
+                    while not listening.done():
+                        await self._look(queue)
+                        if self._is_half_way() and not self._killed:
+                            await self._kill_worker(queue)
+                        if self._is_half_way() and len(self._killed) == 1 and self._state.ingested:
+                            await self._kill_driver(driver, queue)
             finally:
                 driver.kill()
                 await driver.process.wait()
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
             if not driver.was_killed:
                 return
 

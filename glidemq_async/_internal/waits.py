@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
+
+
+# asyncio's task group and not anyio's. A cancelled scope of anyio cancels every further `await` of its tasks, so a task
+# that closes a queue or waits for a process in its `finally` would have to shield each of these steps. asyncio cancels
+# a task once.
+@asynccontextmanager
+async def task_group() -> AsyncGenerator[asyncio.TaskGroup]:
+    """Own tasks until all have ended. Raises the first error itself, where `asyncio.TaskGroup` raises a group."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except BaseExceptionGroup as errors:
+        first = errors.exceptions[0]
+    else:
+        return
+    raise first
 
 
 async def first_of(*events: asyncio.Event) -> None:
     """Wait until one of the events is set."""
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    try:
+    async with asyncio.TaskGroup() as group:
+        waits = [group.create_task(event.wait()) for event in events]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
         for wait in waits:
             wait.cancel()
 
 
 async def together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run all coroutines concurrently. The first failure cancels the others and is raised after they have ended."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for work in works:
-                group.create_task(work)
-    except BaseExceptionGroup as errors:
-        first = errors.exceptions[0]
-    else:
-        return
-    raise first
+    async with task_group() as group:
+        for work in works:
+            group.create_task(work)

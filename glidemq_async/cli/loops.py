@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import importlib.util
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from glidemq_async._internal.waits import task_group
 from glidemq_async.cli.exits import USAGE, CommandError
 from glidemq_async.worker.signals import stop_on_signals
 
@@ -18,12 +20,17 @@ T = TypeVar("T")
 def run_in_loop(work: Coroutine[Any, Any, T], kind: str = "auto") -> T:
     """Run a coroutine in uvloop ("uvloop"), in asyncio's loop ("asyncio"), or in uvloop if it is installed."""
     try:
-        factory = _loop_factory(kind)
+        use_uvloop = _use_uvloop(kind)
     except CommandError:
         work.close()
         raise
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(work)
+    # Imported here, because the options of a command are checked before anything else is loaded.
+    import anyio
+
+    async def main() -> T:
+        return await work
+
+    return anyio.run(main, backend_options={"use_uvloop": use_uvloop})
 
 
 def run_interruptible(work: Coroutine[Any, Any, T]) -> T | None:
@@ -31,21 +38,20 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T | None:
     return run_in_loop(_interruptible(work))
 
 
+# The work is cancelled as a task and not by a cancel scope of anyio; `waits.task_group` says why.
 async def _interruptible(work: Coroutine[Any, Any, T]) -> T | None:
-    task = asyncio.create_task(work)
-    interrupted = asyncio.Event()
+    interrupted = False
 
     def stop() -> None:
-        interrupted.set()
+        nonlocal interrupted
+        interrupted = True
         task.cancel()
 
-    with stop_on_signals(stop):
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if interrupted.is_set():
-                return None
-            raise
+    async with task_group() as group:
+        task = group.create_task(work)
+        with stop_on_signals(stop):
+            await asyncio.wait([task])
+    return None if interrupted and task.cancelled() else task.result()
 
 
 async def run_until_stdin_ends(worker: Worker[Any, Any]) -> None:
@@ -64,29 +70,19 @@ async def until_one(
     goals: Sequence[Coroutine[Any, Any, object]], beside: Sequence[Coroutine[Any, Any, object]]
 ) -> None:
     """Run all coroutines until one of the goals has ended, then cancel the others. Raises their first error."""
-    reaching = {asyncio.create_task(goal) for goal in goals}
-    tasks = reaching | {asyncio.create_task(work) for work in beside}
-    waiting = tasks
-    try:
-        while not any(task.done() for task in reaching):
-            ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()
-    finally:
-        for task in tasks:
+    async with task_group() as group:
+        others = [group.create_task(work) for work in beside]
+        reaching = [group.create_task(goal) for goal in goals]
+        await asyncio.wait(reaching, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*others, *reaching):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _loop_factory(kind: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _use_uvloop(kind: str) -> bool:
     if kind == "asyncio":
-        return None
-    try:
-        import uvloop
-    except ImportError:
+        return False
+    if importlib.util.find_spec("uvloop") is None:
         if kind == "uvloop":
-            raise CommandError(
-                "--loop uvloop: uvloop is not installed; install it or use --loop asyncio", USAGE
-            ) from None
-        return None
-    return uvloop.new_event_loop
+            raise CommandError("--loop uvloop: uvloop is not installed; install it or use --loop asyncio", USAGE)
+        return False
+    return True

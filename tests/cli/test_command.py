@@ -42,7 +42,7 @@ def test_help_names_the_commands(tmp_path: Path) -> None:
     ("module", "unwanted"),
     [
         ("glidemq_async", {"asyncio", "msgpack", "glidemq_async.errors"}),
-        ("glidemq_async.cli.worker.process", {"redis", "croniter", "typer", "rich", "watchfiles", "anyio"}),
+        ("glidemq_async.cli.worker.process", {"redis", "croniter", "typer", "rich", "watchfiles", "anyio._backends"}),
         ("glidemq_async.cli.app", {"redis", "asyncio", "http", "importlib.metadata", "rich.console", "watchfiles"}),
         (
             "glidemq_async.cli.worker.supervised",
@@ -50,7 +50,13 @@ def test_help_names_the_commands(tmp_path: Path) -> None:
         ),
         (
             "glidemq_async.tasks.app",
-            {"redis", "croniter", "anyio", "glidemq_async.storage.redis.cluster", "glidemq_async.executors.subprocess"},
+            {
+                "redis",
+                "croniter",
+                "anyio._backends",
+                "glidemq_async.storage.redis.cluster",
+                "glidemq_async.executors.subprocess",
+            },
         ),
     ],
 )

@@ -39,6 +39,7 @@ class Child:
         process: asyncio.subprocess.Process,
         channel: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         ports: PortKeeper,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         self.number = number
         self.pid = process.pid
@@ -56,10 +57,11 @@ class Child:
         self._is_told = False
         self._since = asyncio.get_running_loop().time()
         self._ready_since: float | None = None
-        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._wait())]
+        tasks.create_task(self._listen())
+        tasks.create_task(self._wait())
 
     @classmethod
-    async def start(cls, settings: Settings, number: int, ports: PortKeeper) -> Child:
+    async def start(cls, settings: Settings, number: int, ports: PortKeeper, tasks: asyncio.TaskGroup) -> Child:
         """Start a new process in a new session, so that Ctrl-C in a terminal reaches only the supervisor."""
         ours, theirs = socket.socketpair()
         try:
@@ -71,7 +73,7 @@ class Child:
             raise
         finally:
             theirs.close()
-        return cls(number, process, channel, ports)
+        return cls(number, process, channel, ports, tasks)
 
     async def _listen(self) -> None:
         with suppress(OSError, ValueError):  # ValueError: a line longer than any of our pages

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 from glidemq_async.cli.exits import CommandError
+from glidemq_async.cli.loops import run_in_loop
 from glidemq_async.cli.worker.logs import say_error, set_up_logging
 from glidemq_async.cli.worker.reloading import watch
 from glidemq_async.cli.worker.settings import Settings
@@ -23,7 +23,7 @@ def run_supervised(settings: Settings, count: int, most_restarts: int, watched: 
 
     # The children do the work, and the standard loop starts faster than uvloop.
     try:
-        return asyncio.run(supervise())
+        return run_in_loop(supervise(), "asyncio")
     except CommandError as error:
         say_error(error, settings.log_format)
         return error.code

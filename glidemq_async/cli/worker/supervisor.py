@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from glidemq_async._internal.http_endpoint import port_problem
-from glidemq_async._internal.waits import first_of
+from glidemq_async._internal.waits import first_of, task_group, together
 from glidemq_async.cli.exits import FAILED, GAVE_UP, HANDED_BACK, UNAVAILABLE, USAGE, CommandError
 from glidemq_async.cli.worker.children import Child
 from glidemq_async.cli.worker.hangup import listen_to_hangup
@@ -52,6 +52,7 @@ class Supervisor:
         self._code = 0
         self._was_ready = False
         self._killer: asyncio.TimerHandle | None = None
+        self._tasks: asyncio.TaskGroup  # from `_supervise`
 
     async def run(self) -> int:
         """Supervise until the end, and return the exit code. Raises CommandError if the health port is in use."""
@@ -59,21 +60,25 @@ class Supervisor:
             await self._listen(self._settings.health_port)
         with stop_on_signals(self._stop_asked, self._hurry):
             listen_to_hangup(self._restart_asked, self._stop_asked)
-            watching = asyncio.create_task(self._watch()) if self._changes is not None else None
             try:
-                await asyncio.gather(*(self._keep(slot) for slot in self._slots))
-                while self._children:
-                    await asyncio.gather(*(child.ended.wait() for child in tuple(self._children)))
+                await self._supervise()
             finally:
                 self._kill()
-                if watching is not None:
-                    watching.cancel()
-                    await asyncio.wait([watching])
                 if self._killer is not None:
                     self._killer.cancel()
                 await self._ports.close()
         _say("ended", f"all worker processes have ended: exit code {self._code}", exit_code=self._code)
         return self._code
+
+    async def _supervise(self) -> None:
+        """Run until each process has ended and is not started again. Every task of the supervisor belongs to here."""
+        async with task_group() as self._tasks:
+            watching = self._tasks.create_task(self._watch()) if self._changes is not None else None
+            await together(self._keep(slot) for slot in self._slots)
+            for child in tuple(self._children):
+                await child.ended.wait()
+            if watching is not None:
+                watching.cancel()
 
     async def _listen(self, port: int) -> None:
         """Serve probes before the first process has started."""
@@ -137,11 +142,12 @@ class Supervisor:
             child = await self._start(slot)
 
     async def _start(self, slot: _Slot, instead_of: Child | None = None) -> Child:
-        child = await Child.start(replace(self._settings, number=slot.number), slot.number, self._ports)
+        settings = replace(self._settings, number=slot.number)
+        child = await Child.start(settings, slot.number, self._ports, self._tasks)
         self._children[child] = None
         why = "" if instead_of is None else f", to replace pid {instead_of.pid}"
         _say("started", f"worker {child.number} started, pid {child.pid}{why}", child)
-        slot.follow(child, asyncio.create_task(self._follow(child)))
+        slot.follow(child, self._tasks.create_task(self._follow(child)))
         if self._stopping.is_set():  # stopped during its start
             child.stop()
         return child
