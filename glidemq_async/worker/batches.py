@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 from glidemq_async._internal.generics import Data, Result
+from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.durations import to_ms
 from glidemq_async.executors.protocol import ChecksHandlers, Executor, Handler
 from glidemq_async.executors.sharing import Hold
@@ -57,7 +58,7 @@ class BatchOptions:
         return cast("float", self.wait)
 
 
-def batcher_of(batch: BatchOptions | None, processor: Any, executor: Executor) -> Batcher | None:
+def batcher_of(batch: BatchOptions | None, processor: Any, executor: Executor, tasks: TaskScope) -> Batcher | None:
     """Return the batcher for `processor`, or None without `batch`. Raises TypeError unless `batch` is a BatchOptions,
     and for an executor that cannot run batches."""
     if batch is None:
@@ -68,7 +69,7 @@ def batcher_of(batch: BatchOptions | None, processor: Any, executor: Executor) -
         raise TypeError(
             f'{type(executor).__name__} runs one job at a time; leave out batch=, or use executor="inline" or "thread"'
         )
-    return Batcher(processor, executor, batch)
+    return Batcher(processor, executor, batch, tasks)
 
 
 _UNANSWERED: Final = object()
@@ -121,7 +122,14 @@ class Batcher:
     cancelled when no member is left. A batch occupies all its slots until its call has ended.
     """
 
-    def __init__(self, processor: Callable[[list[Job[Any, Any]]], Any], inner: Executor, options: BatchOptions) -> None:
+    def __init__(
+        self,
+        processor: Callable[[list[Job[Any, Any]]], Any],
+        inner: Executor,
+        options: BatchOptions,
+        tasks: TaskScope,
+    ) -> None:
+        self._tasks = tasks
         self._processor = processor
         self._inner = inner
         self._held = Hold(inner)
@@ -201,7 +209,7 @@ class Batcher:
         # Use the worker's own context. The context of a run would attribute the whole batch to one job in logs and
         # spans.
         jobs = [member.job for member in batch.members]
-        batch.task = asyncio.create_task(self._call(jobs), context=self._context.copy())
+        batch.task = self._tasks.start(self._call(jobs), self._context.copy())
         batch.task.add_done_callback(partial(self._over, batch))
         for member in batch.members:
             if member.timeout is not None:

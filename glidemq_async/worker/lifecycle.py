@@ -6,9 +6,11 @@ import asyncio
 from abc import abstractmethod
 from functools import partial
 
+import anyio
 from typing_extensions import override
 
 from glidemq_async._internal.background import Background
+from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.errors import QueueClosed
 from glidemq_async.worker.signals import stop_on_signals
 
@@ -20,6 +22,8 @@ class Runs(Background):
         self._handle_signals = handle_signals
         self._stop_requested = asyncio.Event()
         self._starting = asyncio.Lock()
+        self._tasks = TaskScope()
+        """The group of all tasks of this service, from the start until the end of the close."""
         self._cuts: set[asyncio.Timeout] = set()
         self._stop_cuts: set[asyncio.Timeout] = set()
         self._started = False
@@ -44,7 +48,7 @@ class Runs(Background):
                 if await self._start_unless_stopped():
                     await (self._run_until_empty() if until_empty else self._stop_requested.wait())
             finally:
-                await asyncio.shield(self.close())
+                await self.close()
         if self.broken is not None:
             raise self.broken
 
@@ -83,20 +87,30 @@ class Runs(Background):
             self._refuse_closed()
             if self._started:
                 return
-            # This scope lets `close` cancel a start that is in progress, whatever it awaits. Without it the start would
-            # continue after `close` has returned, and nothing would stop the jobs that it starts.
-            bound = asyncio.timeout(None)
-            self._cuts.add(bound)
             try:
-                async with bound:
-                    await self._start()
-            except TimeoutError:
-                if not bound.expired():
-                    raise
+                await self._tasks.open()
                 self._refuse_closed()
+                await self._start_until_cut()
+                self._started = True
             finally:
-                self._cuts.discard(bound)
-            self._started = True
+                if not self._started and self._closing is None:
+                    self._tasks.end()
+
+    async def _start_until_cut(self) -> None:
+        # `bound` lets `close` cancel a start that is in progress, whatever it awaits. Without it the start would
+        # continue after `close` has returned, and nothing would stop the jobs that it starts. It is a timeout of
+        # asyncio, because a failed start awaits the undoing of its steps. A scope of anyio would cancel these too.
+        bound = asyncio.timeout(None)
+        self._cuts.add(bound)
+        try:
+            async with bound:
+                await self._start()
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            self._refuse_closed()
+        finally:
+            self._cuts.discard(bound)
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -134,8 +148,15 @@ class Runs(Background):
 
         Cancels a start that is in progress, which then raises QueueClosed.
         """
-        # Concurrent callers wait for the same close. Cancelling one of them does not cancel the close.
-        await asyncio.shield(self._begin_closing())
+        # Concurrent callers wait for the same close. Cancelling one of them does not cancel the close, and it stops
+        # only that caller's wait. A cancelled scope of anyio is different: it cancels every further await of the task,
+        # so a caller that is in one would return before the jobs are released. The shield makes it wait. The close
+        # ends by itself, after `shutdown_timeout` at the latest.
+        with anyio.CancelScope(shield=True):
+            # A start that fails during this `open` ends the group again.
+            while self._closing is None and not self._tasks.is_open:
+                await self._tasks.open()
+            await asyncio.shield(self._begin_closing())
 
     def _begin_closing(self) -> asyncio.Task[None]:
         if self._closing is None:
@@ -144,13 +165,16 @@ class Runs(Background):
             # Cancel the start of `run` first: `run` then returns normally. A start outside of `run` raises.
             _expire(self._stop_cuts)
             _expire(self._cuts)
-            self._closing = asyncio.create_task(self._close_started())
+            self._closing = self._tasks.start(self._close_started())
         return self._closing
 
     async def _close_started(self) -> None:
-        # The cancelled start undoes its work before it releases the lock. Later starts are refused.
-        async with self._starting:
-            await self._close()
+        try:
+            # The cancelled start undoes its work before it releases the lock. Later starts are refused.
+            async with self._starting:
+                await self._close()
+        finally:
+            self._tasks.end()
 
     @abstractmethod
     async def _close(self) -> None:

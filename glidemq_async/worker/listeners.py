@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal, TypeAlias, cast, get_args
 
+from glidemq_async._internal.task_scope import TaskScope
+
 WorkerEvent: TypeAlias = Literal[
     "active",
     "completed",
@@ -29,9 +31,9 @@ _log = logging.getLogger(__name__)
 class Listeners:
     """The listeners of a worker by event: plain or coroutine functions."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: TaskScope) -> None:
         self._by_event: dict[str, list[Listener]] = {}
-        self._tasks: set[asyncio.Future[object]] = set()
+        self._tasks = tasks
 
     def add(self, event: str, listener: Listener) -> None:
         """Register a listener. Raises ValueError for an unknown event."""
@@ -52,11 +54,11 @@ class Listeners:
                 _log.exception("a listener of the worker event %r raised an exception", event)
                 continue
             if asyncio.iscoroutine(answer):
-                task = asyncio.ensure_future(cast("Awaitable[object]", answer))
-                self._tasks.add(task)
-                task.add_done_callback(self._ended)
+                self._tasks.start(_listen(event, cast("Awaitable[object]", answer)))
 
-    def _ended(self, task: asyncio.Future[object]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a listener of a worker event raised an exception", exc_info=error)
+
+async def _listen(event: WorkerEvent, answer: Awaitable[object]) -> None:
+    try:
+        await answer
+    except Exception:  # noqa: BLE001 - a listener must not stop the worker
+        _log.exception("a listener of the worker event %r raised an exception", event)

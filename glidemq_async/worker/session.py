@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import anyio
 
 from glidemq_async._internal import failpoints
+from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError, LeaseLost
 from glidemq_async.jobs.job import Job
@@ -31,6 +35,14 @@ RELEASE_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
+class Service(Protocol):
+    """A part of a session that runs in a separate task until it is cancelled or finished."""
+
+    async def run(self) -> None:
+        """Do the work of the service."""
+        ...
+
+
 class Session:
     """Claims jobs for the slots of one worker, runs them with `run`, and renews their leases; see Worker.
 
@@ -49,6 +61,8 @@ class Session:
         reports: Reports,
         listeners: Listeners,
         run: RunFunction,
+        tasks: TaskScope,
+        on_defect: Callable[[Exception], None],
     ) -> None:
         self._client = client
         client.functions.consumer = worker
@@ -58,6 +72,8 @@ class Session:
         self._reports = reports
         self._listeners = listeners
         self._run = run
+        self._tasks = tasks
+        self._on_defect = on_defect
         lock_ms = round(options.lock_duration * 1000)
         self.loop = ClaimLoop(
             client, worker, slots, reports, self, lock_ms=lock_ms, poll_interval=options.poll_interval
@@ -69,7 +85,8 @@ class Session:
         )
         self._subscription: Subscription | None = None
         self._watch: LoopWatch | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._services: list[asyncio.Task[None]] = []
+        """The task of the claim loop, and those of the other services."""
 
     async def start(self) -> None:
         """Subscribe, then start the claim loop. Raises StorageUnavailable; only the subscription calls the server.
@@ -85,8 +102,15 @@ class Session:
         self.renewer.start()
         self._watch = watch_of_this_loop()
         self._watch.enter(self._slots.runs)
-        self._tasks = [asyncio.create_task(part.run()) for part in (self.loop, self._sweeper, self._relay)]
+        self._services = [self._tasks.start(self._serve(part)) for part in (self.loop, self._sweeper, self._relay)]
         self.loop.wake()
+
+    async def _serve(self, service: Service) -> None:
+        """Run a service. After an unexpected exception the worker closes and releases its jobs."""
+        try:
+            await service.run()
+        except Exception as error:  # noqa: BLE001 - a defect of this library
+            self._on_defect(error)
 
     # -- messages from the store ----------------------------------------------------------------------------------
 
@@ -128,7 +152,7 @@ class Session:
         self._slots.take(run)
         if lease is not None:
             self.renewer.shorten(lease)
-        run.task = asyncio.create_task(self._run_job(run))
+        run.task = self._tasks.start(self._run_job(run))
         if self._listeners.wants("active"):
             self._listeners.notify("active", job)
 
@@ -225,11 +249,11 @@ class Session:
         All runs have ended.
         """
         self.loop.finish()
-        claiming, *others = self._tasks
+        claiming, *others = self._services
         for task in others:
             task.cancel()
         try:
-            async with asyncio.timeout(RELEASE_SECONDS):
+            with anyio.fail_after(RELEASE_SECONDS):
                 await asyncio.shield(claiming)
                 await asyncio.gather(*others, return_exceptions=True)
                 # Relay the entries of the last outcomes. If this fails, the next worker of the queue relays them.
@@ -242,7 +266,7 @@ class Session:
                 "worker %s: could not sign off; others reclaim its jobs when the leases expire: %r", self._worker, error
             )
         claiming.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._services, return_exceptions=True)
         await self.renewer.stop()
         if self._watch is not None:
             await self._watch.leave(self._slots.runs)

@@ -11,6 +11,7 @@ import uuid
 from contextlib import suppress
 from typing import Any, Final, Generic, Unpack, cast
 
+import anyio
 import msgpack
 from typing_extensions import override
 
@@ -86,7 +87,7 @@ class Worker(Runs, Generic[Data, Result]):
         self._client = _client_of(queue, storage, self._options, rest)
         self._batcher, self._executor = self._open_executor(processor, batch)
         self._held = Hold(self._executor)
-        self._listeners = Listeners()
+        self._listeners = Listeners(self._tasks)
         self._slots = Slots(self._concurrency * (batch.size if batch else 1), self._executor)
         self._reports = Reports(self.name, self._listeners, self._instruments)
         self._run = self._make_run(cast("Handler", processor))
@@ -101,7 +102,7 @@ class Worker(Runs, Generic[Data, Result]):
         chosen = open_executor(self._options.executor, processor, self._concurrency)
         if isinstance(chosen, MayBreak):
             chosen.when_broken(self._break)
-        batcher = batcher_of(batch, processor, chosen)
+        batcher = batcher_of(batch, processor, chosen, self._tasks)
         return batcher, batcher or chosen
 
     def _make_run(self, handler: Handler) -> RunFunction:
@@ -202,9 +203,8 @@ class Worker(Runs, Generic[Data, Result]):
         _log.info("worker %s works on queue %s of %s", self.name, self.queue, self.storage.url)
 
     async def _sign_off(self) -> None:
-        with suppress(TimeoutError, GlideMQError):
-            async with asyncio.timeout(SIGN_OFF_SECONDS):
-                await self._client.functions.close_worker(self.name)
+        with suppress(GlideMQError), anyio.move_on_after(SIGN_OFF_SECONDS, shield=True):
+            await self._client.functions.close_worker(self.name)
 
     async def _start_instruments(self) -> None:
         if not self._instruments or self._instrumented:
@@ -227,8 +227,10 @@ class Worker(Runs, Generic[Data, Result]):
     def _break(self, error: Exception) -> None:
         if self.broken is None:
             self.break_off(error)
-            self._reports.error(error)
-            self._begin_closing()
+            self._closed = True
+            if self._tasks.is_open:  # otherwise nothing has started, and nothing must be closed
+                self._reports.error(error)
+                self._begin_closing()
 
     def _wake(self) -> None:
         if self._session is not None:
@@ -244,6 +246,8 @@ class Worker(Runs, Generic[Data, Result]):
             reports=self._reports,
             listeners=self._listeners,
             run=self._run,
+            tasks=self._tasks,
+            on_defect=self._break,
         )
 
     def _info(self) -> bytes:
@@ -306,11 +310,8 @@ class Worker(Runs, Generic[Data, Result]):
         if self._batcher is not None:
             self._slots.stop_entries(self._batcher.gathered, "shutdown")
             self._batcher.flush()
-        try:
-            async with asyncio.timeout(self._options.shutdown_timeout):
-                await first_of(self._slots.all_free, self._stop_now)
-        except TimeoutError:
-            pass
+        with anyio.move_on_after(self._options.shutdown_timeout):
+            await first_of(self._slots.all_free, self._stop_now)
         left = self._slots.runs()
         if not left:
             return
