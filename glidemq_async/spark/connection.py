@@ -43,6 +43,8 @@ class Connection:
         return self._runner.run(self._connected(work, retries))
 
     async def _connected(self, work: Coroutine[Any, Any, T], retries: int) -> T:
+        # Connect first, so that `work` starts with a working connection. If connecting fails, `work` has not started;
+        # closing it avoids a warning about a coroutine that was never awaited.
         try:
             await retry_while_unavailable(self.storage.connect, retries)
         except BaseException:

@@ -78,6 +78,7 @@ class ClassicEngine:
 
     def stages(self, label: Label) -> Iterable[StageCount]:
         """Count the tasks of the group's jobs. A job that has ended is counted one more time, and then not again."""
+        # Several threads use the engine, one per run. A tag belongs to one run, so only the dict needs the lock.
         with self._lock:
             counted = self._counted.setdefault(label.tag, set())
         tracker = self._context.statusTracker()

@@ -151,6 +151,8 @@ class SparkExecutor:
         function = self._bind_session(handler)
         # Create the abort signal here. It is created on first use, which is not thread-safe, and the thread uses it.
         _ = job.abort
+        # The function sees the context variables of the worker, for example the current trace, although it runs in a
+        # thread that is not created by asyncio.
         context = contextvars.copy_context()
         run = SparkRun(self._engine, self._label(job), lambda: context.run(_call, function, job))
         run.start()
@@ -223,6 +225,8 @@ class SparkExecutor:
             return
         if not ended.cancelled():
             ended.exception()  # retrieve it, so that asyncio does not log it
+        # The function has ended, but executors may still run its Python code. The lease is held until they are quiet.
+        # Otherwise the next attempt of this job could run at the same time as the rest of this one.
         quiet = False
         with suppress(Exception):
             quiet = await self._in_thread(partial(run.wait_until_quiet, max(0.0, deadline - loop.time())))
@@ -230,6 +234,8 @@ class SparkExecutor:
             _log.warning("job %s was cancelled, but Spark executors may still work for it", job.id)
 
     def _abandon(self, run: SparkRun, ended: asyncio.Future[object], job: Job[Any, Any]) -> None:
+        # The thread cannot be killed. The run keeps its slot, so that a handler that never ends cannot fill the process
+        # with threads, and `run.cancel` continues to cancel its Spark work.
         self._abandoned.add(run)
         # The thread may end after the event loop. Without this it would call into the closed loop.
         ended.cancel()

@@ -103,6 +103,9 @@ class BatchJobs:
         inputs = [] if found is None else list(found)
         if not inputs:
             return
+        # Spark runs a batch again if the driver dies before it has recorded the end, even days later. The job id alone
+        # is not enough then: it is free again once the job was removed. The deduplication of `_input` remembers it for
+        # `remember`.
         key = self._key or _query_id(frame)
         base = f"{key}:{batch_id}"
         jobs = [self._input(each, base if k == 0 else f"{base}:{k}") for k, each in enumerate(inputs)]
@@ -118,6 +121,8 @@ class BatchJobs:
         _last_batches[ids] = batch_id, self.mark
 
     def _refuse_another(self, ids: tuple[str, ...], batch_id: int) -> None:
+        # Two functions with the same id prefix would silently lose jobs: the ids of the second function exist already,
+        # so its jobs count as duplicates. A repeated batch of one function has the same mark and is allowed.
         batch, mark = _last_batches.get(ids, (-1, ""))
         if batch == batch_id and mark != self.mark:
             raise ValueError(

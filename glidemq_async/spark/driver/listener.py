@@ -135,6 +135,8 @@ class QueryListener(StreamingQueryListener):
         if "progress" not in self._on:
             return 0
         try:
+            # Only batches within `remember`: an older batch may have had a job whose deduplication has expired, and it
+            # would get a second one.
             query_id, batches = _committed(spark, checkpoint, self._remember)
         except AnalysisException as error:
             _log.info("nothing to reconcile in %s: %s", checkpoint, error.getCondition())
@@ -210,6 +212,8 @@ class QueryListener(StreamingQueryListener):
                 left_out += 1
             else:
                 inputs.append((f"{self._name}.{event.kind}", data, self._options_of(event)))
+        # If the server is unreachable, this raises StorageUnavailable and the handoff repeats the entire batch. That is
+        # safe, because ids and deduplication make a second add of the same event a duplicate.
         jobs = self._queue.sync.add_bulk(inputs)
         added = sum(1 for job in jobs if job.outcome == "added")
         return Delivered(added, len(jobs) - added, left_out)

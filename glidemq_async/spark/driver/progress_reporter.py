@@ -44,6 +44,8 @@ class ProgressReporter:
         job = self._job
         try:
             found = await self._read_progress()
+            # Compare before each report. If the value is not the one that was written last, the function has reported
+            # progress itself, and the two would overwrite each other.
             if self._current() != self._last:  # the function reports progress itself
                 return False
             if found is not None:

@@ -111,6 +111,8 @@ class SparkRun:
             wrapped = RuntimeError(f"the handler raised {type(error).__name__}")
             wrapped.__cause__ = error
             return wrapped
+        # Check the session before the error is classified. If the JVM has died, py4j raises a network error in the
+        # middle of the function, which looks like an ordinary failure of the job.
         failure = failure_in_thread(error)
         try:
             self._engine.check()

@@ -80,6 +80,7 @@ def backfill(
     options of `enqueue_frame`. A task that waits for longer than `backpressure_timeout` fails. `progress` is called
     about once per second with the counts of the server.
     """
+    # Repartitioning by id and not round-robin: a task that is retried must get the same rows again.
     if partitions is not None:
         frame = frame.repartition(partitions, "id")
     given: dict[str, Option] = {

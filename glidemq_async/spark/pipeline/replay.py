@@ -132,7 +132,10 @@ def replay(
     """
     check_name("campaign", campaign)
     chosen = failed_jobs(jobs, selection).select("job_id", "error_class", F.col("name").alias("event_name"))
+    # A job may be in the queue and in the dead-letter queue. The two payloads are the same.
     kept = payloads.dropDuplicates(["job_id"])
+    # The rows are cached, because they are counted and then written. Between two reads of the queue, jobs could be
+    # removed, and the report would contradict itself.
     both = chosen.join(kept, "job_id", "left").cache()
     try:
         counts = both.groupBy(F.coalesce("error_class", F.lit("")).alias("error")).agg(

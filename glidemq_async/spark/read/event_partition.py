@@ -62,12 +62,16 @@ def read_events(partition: InputPartition, options: ReadOptions, schema: StructT
     begin = following = partition.first
     for entry, fields in _entries(connection, partition, options):
         seq, n = int(fields[b"seq"]), int(fields[b"n"])
+        # The first entry of a partition usually begins before its first event, because an entry contains several
+        # events.
         if seq + n <= following:
             continue
         # `EventColumns.take` computes the numbers of the events, so a batch must not contain a gap.
         if begin < following and (seq != following or following - begin >= ROWS):
             yield columns.take(begin, following)
             begin = following
+        # Events are numbered without gaps, so a jump means that entries were trimmed between the planning and this
+        # read. The loss is reported with its exact range; the rest of the partition is still read.
         if seq > following:
             _handle_loss(connection, partition, options, following, min(seq, partition.upto))
             begin = following = min(seq, partition.upto)
@@ -93,6 +97,8 @@ def _entries(connection: Connection, partition: EventPartition, options: ReadOpt
         if not found:
             return
         after = found[-1][0].decode()
+        # Entries after `last` belong to the next batch, even if their numbers fit:
+        # after a failover a number may have been assigned a second time.
         if _parse_entry_id(after) > last:
             yield from (entry for entry in found if _parse_entry_id(entry[0].decode()) <= last)
             return

@@ -140,6 +140,9 @@ class EventPlanner:
         if known is None:
             bounds, _ = await self.locate(queue)
             return bounds, offsets.earliest(bounds), []
+        # One call reads the bounds and the entry of the event before the position, so both describe the same instant.
+        # The entry is the proof that the position is still valid: after a failover to a replica that lacks events, the
+        # numbers continue from a smaller value, and the same number may belong to another entry.
         bounds, (found,) = await self.locate(queue, [("n", max(0, known.n - 1))])
         before = found.entry if found.entry and found.seq < known.n else ""
         if offsets.is_gone(known, bounds):

@@ -91,6 +91,8 @@ class EventStream(DataSourceStreamReader):
         """Return the end of the batch that begins at `start`, or `start` itself if there is nothing to read."""
         known = offsets.ends_of(start)
         names = dict.fromkeys([*known, *await planner.queue_names()])
+        # A run with availableNow ends at its targets. A queue that was created later has no target, and reading it
+        # would prolong the run.
         if self._targets is not None:
             names = {queue: None for queue in names if queue in known or queue in self._targets}
         found = await planner.for_each_queue(names, lambda queue: planner.resume_position(queue, known.get(queue)))
@@ -98,10 +100,14 @@ class EventStream(DataSourceStreamReader):
         upto = {queue: self._upto(queue, begins[queue], bounds) for queue, (bounds, _, _) in found.items()}
         lags = {queue: upto[queue] - begin.n for queue, begin in begins.items()}
         lost = {queue: losses for queue, (_, _, losses) in found.items() if losses}
+        # Spark starts a batch for every offset that differs from the start. Returning `start` itself is the only way to
+        # report that there is nothing to read.
         if not any(lags.values()) and not lost:
             return start
         if self._is_too_little(sum(lags.values())):
             return start
+        # A queue with losses must be part of the batch even if its share of the limit is 0: its end records the losses,
+        # and they must be stored before reading continues behind them.
         parts = lags if limit is None else offsets.share(limit, lags)
         ends = dict(known)
         for queue, (bounds, begin, _) in found.items():

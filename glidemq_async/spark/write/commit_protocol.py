@@ -130,6 +130,8 @@ async def abort_labelled(connection: Connection, options: WriteOptions, label: s
     """Abort the open writes with this label, among the newest 100 of each queue."""
     for queue in options.queues:
         functions = functions_of(connection, options, queue)
+        # The micro-batch was opened moments ago, so it is among the newest writes. If it is not, it stays open, and the
+        # next run of the query fences its tasks when it opens the same write.
         _, ids = await functions.list_writes("", _NEWEST)
         for write_id, found in zip(ids, await functions.get_writes(ids), strict=True):
             if found.get(b"state") == b"open" and found.get(b"label") == label.encode():

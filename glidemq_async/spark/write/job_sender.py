@@ -66,6 +66,9 @@ class JobSender:
     def __init__(self, connection: Connection, plan: WritePlan, queue: str) -> None:
         self._plan, self._options, self._queue = plan, plan.options, queue
         self._functions = functions_of(connection, plan.options, queue)
+        # Each call passes the incarnation that the queue had when the write was opened. If the queue is obliterated and
+        # created again during the write, the server refuses the call. Without it a late task would add half of its jobs
+        # to a new queue that knows nothing of this write.
         self._functions.incarnation = plan.queues[queue]
         self._duplicates: Duplicates = _DUPLICATES[plan.options.on_duplicate]
         self._probing = False
@@ -79,6 +82,9 @@ class JobSender:
     async def send(self, buffer: JobBuffer) -> Counter[str]:
         """Add the jobs of a buffer, wait as the limits of the write require, and return the counts."""
         counts, flat, marks = Counter(rejected=len(buffer.marks)), buffer.flat, buffer.marks
+        # A probe is an extra round trip, so it is worth it only if most jobs exist. The replies of adds and probes
+        # switch it on and off. Both paths give the same counts: the server treats a probed row exactly like one that
+        # was sent.
         if self._probing and flat and buffer.may_be_probed:
             flat = await self._probe(flat, counts)
         # One buffer becomes several calls of `batch_size` rows, because the server serves no other client during a
@@ -101,6 +107,7 @@ class JobSender:
         )
         counts.update(replayed=reply.replayed, duplicate=reply.duplicate)
         self._probing = _are_most(reply.replayed + reply.duplicate, len(ids))
+        # The reply contains positions and not ids, because a chunk may contain an id twice.
         missing: list[Arg] = []
         for at in reply.missing:
             missing += flat[at * FIELDS : (at + 1) * FIELDS]
@@ -127,6 +134,8 @@ class JobSender:
         """Make a call, and repeat it while the server is out of memory."""
         options, full_since = self._options, None
         loop = asyncio.get_running_loop()
+        # The server refuses adds while its memory is full (QueueFull), before it changes anything. The call is
+        # therefore repeated with a new number: a refused call had no effect, so it cannot take effect twice.
         while True:
             try:
                 return await call()

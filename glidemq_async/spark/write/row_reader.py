@@ -162,6 +162,8 @@ class RowReader:
                 yield EncodedRows(queue, [job_id, name, payload, wire, extra], [size])
 
     def _name(self, name: Any) -> str:
+        # Frames have few distinct names, so each is checked once. The limit protects the task from a frame that has a
+        # different name in every row.
         if name not in self._names:
             if name is None:
                 raise ValueError("the name of the job is null")
@@ -182,9 +184,13 @@ class RowReader:
         if options.id_mode == "hash":
             if all(value is None for value in hashed):
                 raise ValueError(f"idMode=hash, but all of idColumns={','.join(options.id_columns)} are null")
+            # The digest must be the same in every run, on every executor and in every time zone, because a rerun finds
+            # its jobs by id. Msgpack distinguishes 1 from "1", and the text of a value does not.
             return options.id_prefix + blake2b(MsgpackSerializer().dumps(_in_utc(hashed)), digest_size=16).hexdigest()
         if given is None or given == "":
             raise ValueError("the row has no id: the column `id` is null or empty")
+        # Some sources deliver integers as decimals of scale 0. Other decimals are refused, because 1.0 and
+        # 1.00 are equal and would be two ids.
         if isinstance(given, Decimal) and given.as_tuple().exponent == 0:
             given = int(given)
         if isinstance(given, int) and not isinstance(given, bool):

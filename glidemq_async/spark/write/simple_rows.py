@@ -34,6 +34,8 @@ class SimpleRows:
         self, ids: Sequence[Any], names: Sequence[Any], data: Sequence[Any]
     ) -> tuple[Sequence[str], list[bytes]] | None:
         """Return the ids and the payloads, or None if a row must be read one by one."""
+        # Every shortcut below must give the same bytes as RowReader for a valid row, and None for a row that RowReader
+        # refuses. If it accepted such a row, the error would depend on the other rows of its chunk.
         try:
             return self._read(ids, names, data)
         except Exception:  # noqa: BLE001 - the reader of single rows raises a precise error
