@@ -1,1 +1,1 @@
-"""The Spark side without Spark."""
+"""Tests of the Spark integration that need no Spark session."""

@@ -1,4 +1,4 @@
-"""What needs pyspark or pyarrow is left out where these are not installed; `make test` says so."""
+"""Skip tests that need pyspark or pyarrow if these are not installed. `make test` reports this."""
 
 from importlib.util import find_spec
 

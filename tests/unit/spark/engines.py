@@ -1,4 +1,4 @@
-"""A stand-in for Spark: what a run asks of a session, as a test wants it answered."""
+"""A fake engine: it replaces a Spark session, and a test controls its replies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from glidemq_async.spark.driver.progress import StageCount
 
 
 class StandIn:
-    """An engine without Spark. Work is `act`: it lasts until it is cancelled, and raises then."""
+    """An engine without Spark. Its work is `act`, which blocks until it is cancelled and then raises."""
 
     def __init__(self) -> None:
         self.session: Any = object()
@@ -37,7 +37,7 @@ class StandIn:
         yield
 
     def act(self) -> None:
-        """Do work in Spark; what is cancelled before it began is not heeded, as in Spark."""
+        """Do work until a cancellation. As in Spark, a cancellation before the begin has no effect."""
         self._cancelled.clear()
         self.submitted.set()
         if not self._cancelled.wait(20):

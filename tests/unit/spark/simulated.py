@@ -1,4 +1,4 @@
-"""A server's event streams and Spark's way with a stream, both simulated, so that any order of events can be tried."""
+"""Simulations of a server's event streams and of Spark's calls of a stream, for tests of any order of steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = tuple[str, str, int]
 
 @dataclass
 class SimulatedQueue:
-    """What a server holds of one queue's events."""
+    """The stored events of one queue."""
 
     incarnation: str
     total: int = 0
@@ -34,7 +34,7 @@ class SimulatedQueue:
 
 @dataclass
 class World:
-    """A server with queues."""
+    """A simulated server with queues."""
 
     queues: dict[str, SimulatedQueue] = field(default_factory=dict)
     clock: int = 0
@@ -42,7 +42,7 @@ class World:
     written: set[Row] = field(default_factory=set)
 
     def add(self, queue: str, n: int) -> None:
-        """Write an entry of n events; the queue begins if there is none."""
+        """Write an entry of n events. Create the queue if it does not exist."""
         if queue not in self.queues:
             self.begun += 1
             self.queues[queue] = SimulatedQueue(f"i{self.begun}")
@@ -63,7 +63,7 @@ class World:
         self.queues.pop(queue, None)
 
     def locate(self, queue: str, sought: Sequence[Sought]) -> tuple[Bounds, list[Located]]:
-        """Answer as the function of that name does."""
+        """Return the same reply as the server function."""
         one = self.queues.get(queue, SimulatedQueue(""))
         first = one.entries[0] if one.entries else ("", one.total, 0)
         bounds = Bounds(one.incarnation, one.total, first[0], first[1], one.entries[-1][0] if one.entries else "0-0")
@@ -76,7 +76,7 @@ class World:
         return bounds, found
 
     def read(self, part: EventPartition) -> tuple[list[Row], list[Loss]]:
-        """Read as a task does."""
+        """Read a partition like a task."""
         one = self.queues.get(part.queue, SimulatedQueue(""))
         same = one.incarnation == part.incarnation
         first = max(part.first, one.entries[0][1]) if same and one.entries else part.upto
@@ -91,7 +91,7 @@ class World:
 
 
 class SimulatedPlanner(EventPlanner):
-    """Plans against a world."""
+    """Planner of the simulated server."""
 
     def __init__(self, options: ReadOptions, world: World, noted: dict[tuple[str, str, int], int | None]) -> None:
         self.options = options
@@ -118,7 +118,7 @@ class SimulatedPlanner(EventPlanner):
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing; an event loop for each would take most of the time."""
+    """Run a coroutine that never waits. An event loop for each call would take most of the time."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -128,7 +128,7 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Crash(Exception):
-    """The driver ends here."""
+    """The driver is killed here."""
 
 
 @dataclass
@@ -138,9 +138,9 @@ class Query:
     world: World
     options: dict[str, str]
     old: bool = False
-    """Whether Spark is older than 4.2."""
+    """True if Spark is older than 4.2."""
     learns: bool = True
-    """Whether such a one plans its last batch again at a restart."""
+    """True if this older version plans its last batch again after a restart."""
     log: list[Offset] = field(default_factory=list)
     committed: int = 0
     sink: dict[int, list[Row]] = field(default_factory=dict)
@@ -148,16 +148,16 @@ class Query:
     _stream: EventStream | None = None
 
     def planner(self) -> EventPlanner:
-        """What plans against this world."""
+        """Return a planner of the simulated server."""
         return SimulatedPlanner(read_options(self.options, streaming=True), self.world, self.losses)
 
     def restart(self, **options: str) -> None:
-        """Begin another run, with other options."""
+        """Start another run with other options."""
         self.options |= options
         self._stream = None
 
     def stream(self) -> EventStream:
-        """The reader of this run; a restart makes another."""
+        """The reader of this run. A restart creates another one."""
         if self._stream is None:
             kind = UnlimitedEventStream if self.old else LimitedEventStream
             self._stream = kind(read_options(self.options, streaming=True), StructType(), planner=self.planner)
@@ -167,7 +167,7 @@ class Query:
         return self._stream
 
     def step(self, limit: int | None = None, crash: str = "") -> bool:
-        """Run one batch, or what is left of one; answers whether there was any."""
+        """Run one batch or the rest of one. Return True if there was one."""
         try:
             return self._step(limit, crash)
         except Crash:
@@ -214,12 +214,12 @@ class Query:
             raise Crash
 
     def drain(self) -> None:
-        """Read all that is left."""
+        """Read all unread events."""
         for _ in range(1_000):
             if not self.step():
                 return
         raise AssertionError("the query never comes to an end")
 
     def rows(self) -> list[Row]:
-        """All rows that the sink holds, one for each time."""
+        """Return all rows of the sink, including repetitions."""
         return [row for rows in self.sink.values() for row in rows]

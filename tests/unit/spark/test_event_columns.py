@@ -1,4 +1,4 @@
-"""A range of events as record batches, without Spark: each event with what its entry says, gaps told to the event."""
+"""Ranges of events as record batches: each event has the values of its entry, and gaps are reported exactly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORDS = st.text("ab :é\U0001f600 0", max_size=4)
 
 
 def event_of(kind: str) -> st.SearchStrategy[Event]:
-    """An event of this kind, with a detail if it has one."""
+    """Return an event of this kind, with a detail if the kind has one."""
     return st.tuples(st.just(kind), WORDS, WORDS if kind in WITH_DETAIL else st.none())
 
 
@@ -40,7 +40,7 @@ ENTRIES = st.lists(st.lists(st.sampled_from(KINDS).flatmap(event_of), min_size=1
 
 
 def text_of(entry: list[Event]) -> str:
-    """The events as an entry holds them: a line for those that follow each other and are of one kind."""
+    """Return the text of an entry: one line for consecutive events of one kind."""
     lines: list[str] = []
     former = ""
     for kind, job, detail in entry:
@@ -52,7 +52,7 @@ def text_of(entry: list[Event]) -> str:
 
 
 @given(ENTRIES, st.data())
-def test_any_range_of_events_says_what_its_entries_say(entries: list[list[Event]], data: st.DataObject) -> None:
+def test_any_range_of_events_has_the_values_of_its_entries(entries: list[list[Event]], data: st.DataObject) -> None:
     columns = EventColumns("q", "i", (), arrow_schema(SCHEMA))
     begin = total = data.draw(st.integers(0, 10**12))
     expected: list[tuple[object, ...]] = []
@@ -70,7 +70,7 @@ def test_any_range_of_events_says_what_its_entries_say(entries: list[list[Event]
     assert {(row["queue"], row["incarnation"], row["v"]) for row in rows} == {("q", "i", 1)}
 
 
-def test_a_detail_is_told_as_what_it_means() -> None:
+def test_a_detail_fills_the_columns_of_its_kind() -> None:
     entry: list[Event] = [
         ("added", "1", f"mail{KEY_SEP}k"), ("added", "2", "mail"), ("retrying", "3", "250 ValueError: no: 1"),
         ("limited", "4", "40"), ("failed", "5", "KeyError: 'a'"), ("removed", "6", "completed"),
@@ -89,7 +89,7 @@ def test_a_detail_is_told_as_what_it_means() -> None:
 
 @pytest.fixture
 def url(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server, emptied and left by every connection afterwards."""
+    """A server. Its data is removed and all connections are closed afterwards."""
     monkeypatch.setattr(connections, "_connections", {})
     monkeypatch.setattr(event_partition, "ROWS", 4)
     yield place.url
@@ -114,7 +114,7 @@ async def fill(place: Place, name: str, *entries: tuple[int, int]) -> list[tuple
 
 
 def read(url: str, name: str, first: int, upto: int, last: str, **more: str) -> list[list[str]]:
-    """The jobs of each record batch of a range; checks that every row stands beside its number."""
+    """Return the jobs of each record batch of a range, and check the number of each row."""
     options: ReadOptions = read_options({"url": url, "subscribe": name, "fetchsize": "3", **more}, streaming=False)
     batches = [
         batch.to_pydict() for batch in read_events(EventPartition(name, "i", "0-0", first, upto, last), options, SCHEMA)
@@ -128,13 +128,13 @@ def test_a_range_is_read_to_the_event_and_no_further_than_its_last_entry(url: st
     asyncio.run(fill(place, name, (0, 1), (1, 1), (2, 3), (5, 1), (6, 2), (8, 2)))
     assert read(url, name, 0, 10, "1-6") == [["0", "1", "2", "3", "4"], ["5", "6", "7", "8", "9"]]
     assert read(url, name, 3, 7, "1-5") == [["3", "4", "5", "6"]]
-    assert read(url, name, 0, 4, "1-6") == [["0", "1", "2", "3"]], "others come behind the entry that is cut"
+    assert read(url, name, 0, 4, "1-6") == [["0", "1", "2", "3"]], "the other events of the entry are not read"
     with pytest.raises(EventsLostError, match=r"exactly 2 events .* from number 8 on"):
         read(url, name, 6, 10, "1-5")
 
 
 @pytest.mark.only_on("unix")
-def test_a_gap_is_noted_to_the_event_and_parts_two_batches(url: str, place: Place, name: str) -> None:
+def test_a_gap_is_recorded_exactly_and_separates_two_batches(url: str, place: Place, name: str) -> None:
     asyncio.run(fill(place, name, (2, 1), (3, 2), (8, 1), (9, 1), (0, 4), (12, 3)))
     assert read(url, name, 0, 20, "1-6", failondataloss="false") == [["2", "3", "4"], ["8", "9"], ["12", "13", "14"]]
     assert asyncio.run(fill(place, name)) == [(0, 2), (5, 8), (10, 12), (15, 20)]

@@ -1,4 +1,4 @@
-"""The Spark executor with a stand-in for Spark: how a run is stopped, given up, and what a broken session means."""
+"""The Spark executor with a fake engine: stopped runs, abandoned runs and broken sessions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_revoked_run_is_cancelled_in_spark(queue: AnyQueue, engine: Stan
     assert (job.state, job.failed_reason, job.fence, reasons) == ("failed", "revoked", 1, ["revoked"])
 
 
-async def test_a_run_that_swallows_cancellations_is_cancelled_again_and_again(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_run_that_ignores_cancellations_is_cancelled_repeatedly(queue: AnyQueue, engine: StandIn) -> None:
     def work(spark: object, job: AnyJob) -> str:
         for _ in range(3):
             try:
@@ -118,7 +118,7 @@ async def test_a_timeout_cancels_and_counts_as_a_failure(queue: AnyQueue, engine
     assert (job.failed_reason or "").startswith("TimeoutError: the run took longer than its timeout of 0.1 s")
 
 
-async def test_a_worker_that_stops_hands_the_job_back(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_worker_that_stops_releases_the_job(queue: AnyQueue, engine: StandIn) -> None:
     def work(spark: object, job: AnyJob) -> str:
         try:
             engine.act()
@@ -165,7 +165,7 @@ async def test_a_stopped_run_keeps_its_slot_until_no_executor_works_for_it(queue
         assert (await ended(job)).failed_reason == "revoked"
 
 
-async def test_a_function_that_does_not_end_is_given_up_and_keeps_its_slot(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_function_that_does_not_end_is_abandoned_and_keeps_its_slot(queue: AnyQueue, engine: StandIn) -> None:
     release, begun = threading.Event(), threading.Event()
     on = executor(engine, grace=0.2, threads=1)
 
@@ -222,7 +222,7 @@ async def test_a_worker_does_not_start_on_a_session_that_was_stopped(queue: AnyQ
         await worker_of(queue, nothing, executor(engine)).run()
 
 
-async def test_an_apps_worker_stops_too(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_worker_of_an_app_stops_too(queue: AnyQueue, engine: StandIn) -> None:
     mq = GlideMQ(queue.storage)
     on = executor(engine)
 
@@ -237,7 +237,7 @@ async def test_an_apps_worker_stops_too(queue: AnyQueue, engine: StandIn) -> Non
             await soon(mq.worker(handle_signals=False).run())
 
 
-async def test_what_a_function_raises_that_no_future_can_carry(queue: AnyQueue, engine: StandIn) -> None:
+async def test_exceptions_that_no_future_can_carry_are_wrapped(queue: AnyQueue, engine: StandIn) -> None:
     def work(spark: object, job: AnyJob) -> None:
         raise StopIteration
 
@@ -246,12 +246,12 @@ async def test_what_a_function_raises_that_no_future_can_carry(queue: AnyQueue, 
     assert "StopIteration" in (job.failed_reason or "")
 
 
-def test_progress_never_falls() -> None:
+def test_progress_never_decreases() -> None:
     progress = StageProgress()
     assert progress.fold([]) is None
     assert progress.fold([StageCount(1, 3, 4, 1)]) == {"done": 3, "known": 4, "stages": 1, "percent": 75}
     assert progress.fold([StageCount(1, 3, 4, 1)]) is None
-    # A stage that Spark has forgotten or repeats, and one that was not known.
+    # A stage that Spark has forgotten or repeats, and a new one.
     found = progress.fold([StageCount(1, 1, 4, 2), StageCount(2, 0, 8, 0)])
     assert found == {"done": 3, "known": 12, "stages": 2, "percent": 75}
     assert progress.fold([StageCount(2, 8, 8, 0)]) == {"done": 11, "known": 12, "stages": 2, "percent": 91}

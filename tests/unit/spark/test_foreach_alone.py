@@ -1,4 +1,4 @@
-"""Ids of `foreach_batch`, without Spark: none stands for two jobs."""
+"""Ids of `foreach_batch`: no two jobs have the same id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from glidemq_async.spark import BatchJobs, foreach_batch
 
 
 class Frame:
-    """A micro-batch of a query, as far as `foreach_batch` asks."""
+    """A fake micro-batch with the attributes that `foreach_batch` uses."""
 
     def __init__(self, query: str = "q", run: str = "r") -> None:
         self.sparkSession = self.sparkContext = self
@@ -27,7 +27,7 @@ class Frame:
 
 
 class Sink:
-    """A queue that keeps the ids of what it is given."""
+    """A fake queue that stores the ids of its jobs."""
 
     def __init__(self, name: str = "alerts") -> None:
         self.name, self.prefix = name, "glide"
@@ -39,7 +39,7 @@ class Sink:
 
 
 def of(sink: Sink, *ids: str | None, key: str | None = None) -> BatchJobs:
-    """A function that adds a job for each id, None for one that it makes."""
+    """Return a function that adds a job for each id. None means a generated id."""
     jobs = [("n", 1, JobOptions(job_id=id_)) if id_ else ("n", 1) for id_ in ids]
     return foreach_batch(cast("Queue[Any, Any]", sink), lambda _frame, _batch: jobs, key=key)
 
@@ -48,20 +48,20 @@ def frame(query: str = "q", run: str = "r") -> Any:
     return Frame(query, run)
 
 
-def test_ids_are_of_key_batch_and_place() -> None:
+def test_ids_consist_of_key_batch_and_position() -> None:
     sink = Sink()
     of(sink, None, None, key="orders")(frame(run="ids"), 3)
     of(sink, None)(frame("query", "ids"), 4)
     assert sink.ids == ["orders:3", "orders:3:1", "query:4"]
 
 
-def test_a_key_that_another_key_and_batch_could_spell_is_refused() -> None:
+def test_an_ambiguous_key_is_refused() -> None:
     with pytest.raises(ValueError, match="key must not contain ':'"):
         of(Sink(), key="a:1")
 
 
 @pytest.mark.parametrize("key", [None, "same"])
-def test_two_that_would_make_the_same_ids_are_refused(key: str | None) -> None:
+def test_two_functions_with_the_same_ids_are_refused(key: str | None) -> None:
     sink = Sink()
     one, two = of(sink, None, key=key), of(sink, None, key=key)
     one(frame(run=f"two {key}"), 0)
@@ -70,7 +70,7 @@ def test_two_that_would_make_the_same_ids_are_refused(key: str | None) -> None:
     assert len(sink.ids) == 1
 
 
-def test_two_in_one_line_are_refused() -> None:
+def test_two_functions_in_one_expression_are_refused() -> None:
     sink, micro_batch = Sink(), frame(run="line")
     of(sink, None)(micro_batch, 0)
     gc.collect()
@@ -78,9 +78,9 @@ def test_two_in_one_line_are_refused() -> None:
         of(sink, None)(micro_batch, 0)
 
 
-def test_what_makes_other_ids_is_not_refused() -> None:
+def test_functions_with_other_ids_are_accepted() -> None:
     sink, other = Sink(), Sink("others")
-    for batch in range(3):  # made anew for each batch, and for each queue
+    for batch in range(3):  # a new function for each batch and each queue
         of(sink, None)(frame(), batch)
         of(other, None)(frame(), batch)
         of(sink, None, key="mine")(frame(), batch)

@@ -1,4 +1,4 @@
-"""The hand-off from callbacks to jobs: bounded, in order, patient with a store that is away, and gone in a fork."""
+"""The handoff from callbacks to jobs: bounded, in order, with retries, and closed in a fork."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from glidemq_async.spark.driver.handoff import Delivered, Handoff, HandoffStats
 
 
 class Store:
-    """What is delivered; the test says when it may be."""
+    """A receiver that delivers when the test permits it."""
 
     def __init__(self) -> None:
         self.got: list[Any] = []
@@ -46,7 +46,7 @@ def test_everything_arrives_in_order_and_close_waits_for_it() -> None:
     assert handoff.stats.dropped == 1
 
 
-def test_what_finds_no_room_is_dropped_and_counted() -> None:
+def test_items_for_a_full_buffer_are_dropped_and_counted() -> None:
     store = Store()
     handoff: Handoff[int] = Handoff(store.deliver, 2, "drop", "test")
     assert [handoff.put(number) for number in range(4)] == [True, True, False, False]
@@ -56,7 +56,7 @@ def test_what_finds_no_room_is_dropped_and_counted() -> None:
     assert handoff.stats == HandoffStats(4, added=2, dropped=2)
 
 
-def test_what_finds_no_room_may_wait_for_it() -> None:
+def test_items_for_a_full_buffer_may_wait() -> None:
     store = Store()
     handoff: Handoff[int] = Handoff(store.deliver, 1, "block", "test")
     assert handoff.put(0)
@@ -76,7 +76,7 @@ def test_what_finds_no_room_may_wait_for_it() -> None:
     assert store.got == [0, 1]
 
 
-def test_who_waits_for_room_is_let_go_when_it_closes() -> None:
+def test_close_ends_the_wait_for_room() -> None:
     store = Store()
     handoff: Handoff[int] = Handoff(store.deliver, 1, "block", "test")
     handoff.put(0)
@@ -87,11 +87,11 @@ def test_who_waits_for_room_is_let_go_when_it_closes() -> None:
     threading.Timer(0.2, store.open.set).start()
     assert handoff.close(5)
     thread.join(5)
-    # It was let go by the end or found room just before; either way it is told the truth.
+    # `close` ended the wait, or there was room just before it. The result is right in both cases.
     assert (answers, len(store.got)) in [([False], 1), ([True], 2)]
 
 
-def test_a_store_that_is_away_is_waited_for() -> None:
+def test_an_unreachable_server_is_retried() -> None:
     store = Store()
     store.errors = [StorageUnavailable("away"), StorageUnavailable("still away")]
     store.open.set()
@@ -101,7 +101,7 @@ def test_a_store_that_is_away_is_waited_for() -> None:
     assert store.got == [1]
 
 
-def test_close_gives_up_in_time() -> None:
+def test_close_ends_after_its_timeout() -> None:
     store = Store()
     store.errors = [StorageUnavailable("away")] * 1000
     store.open.set()
@@ -111,7 +111,7 @@ def test_close_gives_up_in_time() -> None:
     assert handoff.stats == HandoffStats(1, pending=1)
 
 
-def test_what_cannot_be_added_is_counted_and_keeps_nothing_else_from_it() -> None:
+def test_a_failed_item_is_counted_and_does_not_stop_others() -> None:
     store = Store()
     store.errors = [ValueError("too long")]
     handoff: Handoff[int] = Handoff(store.deliver, 10, "drop", "test")
@@ -124,7 +124,7 @@ def test_what_cannot_be_added_is_counted_and_keeps_nothing_else_from_it() -> Non
     assert handoff.stats == HandoffStats(2, added=1, failed=1)
 
 
-def test_one_of_many_that_cannot_be_added_fails_alone() -> None:
+def test_one_bad_item_of_a_batch_fails_alone() -> None:
     got: list[int] = []
     held = threading.Event()
 
@@ -144,7 +144,7 @@ def test_one_of_many_that_cannot_be_added_fails_alone() -> None:
     assert handoff.stats == HandoffStats(5, added=4, failed=1)
 
 
-def test_what_was_left_out_on_purpose_did_not_fail() -> None:
+def test_skipped_items_do_not_count_as_failed() -> None:
     held = threading.Event()
 
     def deliver(things: Sequence[int]) -> Delivered:
@@ -159,8 +159,8 @@ def test_what_was_left_out_on_purpose_did_not_fail() -> None:
     assert handoff.stats == HandoffStats(7, added=1, duplicates=2, left_out=3, failed=1)
 
 
-def test_nothing_counts_twice_when_the_end_comes_in_the_middle() -> None:
-    """What was delivered alone, after all at once could not be, no longer waits when the store goes away."""
+def test_no_item_counts_twice_when_the_timeout_expires_during_a_batch() -> None:
+    """Items that were delivered alone after their batch failed are not pending during a later outage."""
     held = threading.Event()
 
     def deliver(things: Sequence[int]) -> Delivered:
@@ -179,7 +179,7 @@ def test_nothing_counts_twice_when_the_end_comes_in_the_middle() -> None:
     assert handoff.stats == HandoffStats(6, added=3, pending=3)
 
 
-def test_a_forked_child_has_nothing_to_hand_off() -> None:
+def test_a_forked_child_has_an_empty_handoff() -> None:
     store = Store()
     handoff: Handoff[int] = Handoff(store.deliver, 10, "drop", "test")
     handoff.put(1)

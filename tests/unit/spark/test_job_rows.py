@@ -1,4 +1,4 @@
-"""Jobs as rows of a table: which of them an option chooses."""
+"""Rows of jobs: the selection by options."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from glidemq_async.storage import MemoryStorage
 from glidemq_async.testing import MovableClock
 
 
-async def test_a_job_of_the_very_millisecond_is_created_after_it() -> None:
-    """From 2038 on, seconds as a float times a thousand are now and then less than the milliseconds were."""
+async def test_created_after_includes_its_own_millisecond() -> None:
+    """From 2038 on, float seconds times a thousand are sometimes less than the original milliseconds."""
     async with MemoryStorage(testing=True) as storage, Queue[Any, Any]("q", storage) as queue:
         client, clock = QueueClient("q", storage, prefix="glide", mode=None), MovableClock(storage)
         await clock.move_to(from_ms(2_150_000_000_000))

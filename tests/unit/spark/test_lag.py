@@ -1,4 +1,4 @@
-"""The lag of a streaming query, from the offsets that sources tell."""
+"""The lag of a streaming query, computed from the offsets of its sources."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from glidemq_async.spark.driver.streams import lag_of
         ("3", "10", 7),
         (3, 10, 7),
         ('{"events":{"0":23,"1":5}}', '{"events":{"0":25,"1":9}}', 6),
-        # Ours: ids are no numbers, "b" is where the batch began.
+        # Offsets of format("glidemq"): ids are strings, and "b" contains the begins.
         (
             '{"b":{"q":{"id":"1-0","n":1}},"s":{"q":{"id":"5-0","n":40}},"v":1}',
             '{"b":{"q":{"id":"9-0","n":90}},"s":{"q":{"id":"9-9","n":50}},"v":1}',
             10,
         ),
-        # A partition, a topic, a queue that came later is read from its beginning.
+        # A new partition, topic or queue counts from its beginning.
         ('{"events":{"0":23}}', '{"events":{"0":25,"1":9},"more":{"0":4}}', 15),
         ('{"b":{},"s":{},"v":1}', '{"b":{"q":{"n":90}},"s":{"q":{"id":"9-9","n":50}},"v":1}', 50),
         ("null", '{"events":{"0":3}}', 3),
-        # One that has gone holds nothing to read.
+        # A removed one has no unread rows.
         ('{"events":{"0":23,"1":5}}', '{"events":{"0":25}}', 2),
         ('{"events":{}}', '{"events":{"0":"new"}}', None),
         ('{"logOffset":4}', '{"logOffset":2}', 0),

@@ -1,4 +1,4 @@
-"""Tasks of a stream's micro-batch that begin when a newer run of the query has begun: without a session of Spark."""
+"""Tasks of a micro-batch that begin after a newer run of the query has begun."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA = StructType([StructField("id", StringType()), StructField("name", String
 
 
 class Context:
-    """What a task knows of itself."""
+    """A fake task context."""
 
     def __init__(self, run: str) -> None:
         self._properties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7", "spark.jobGroup.id": run}
@@ -39,7 +39,7 @@ class Context:
 
 @pytest.fixture
 def url(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server, emptied and left by every connection afterwards."""
+    """A server. Its data is removed and all connections are closed afterwards."""
     monkeypatch.setattr(connections, "_connections", {})
     yield place.url
     connection_to(place.url).close()
@@ -51,13 +51,15 @@ async def _flush(place: Place) -> None:
 
 
 def begin(monkeypatch: pytest.MonkeyPatch, run: str, writer: RowStreamWriter, *ids: str) -> Any:
-    """Begin a task of a run, in another process as far as the writer knows."""
+    """Begin a task of a run, with connections of a new process."""
     monkeypatch.setattr(TaskContext, "get", lambda: Context(run))
     there: RowStreamWriter = pickle.loads(pickle.dumps(writer))
     return there.write(iter([(id_, "n") for id_ in ids]))
 
 
-def test_a_late_task_of_an_older_run_takes_nothing_back(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_task_of_an_older_run_cannot_take_the_write_over(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = WriteOptions.parse({"url": url, "queue": name})
     older, newer = RowStreamWriter(options, SCHEMA), RowStreamWriter(options, SCHEMA)
     begin(monkeypatch, "older", older, "a")

@@ -1,4 +1,4 @@
-"""The algebra of offsets: whatever happens in whatever order, nothing is lost unsaid and nothing comes twice."""
+"""Offsets under any order of steps: every event is read once or reported as lost."""
 
 from __future__ import annotations
 
@@ -82,15 +82,15 @@ def run(actions: list[Action], query: Query) -> None:
 
 
 def lost_rows(query: Query) -> tuple[list[Row], set[tuple[str, str]]]:
-    """The events whose loss was told, once for each time; and the incarnations of which nobody knows how many."""
-    told: list[Row] = []
+    """Return the events that were reported as lost, including repetitions, and the incarnations with unknown losses."""
+    reported: list[Row] = []
     unknown: set[tuple[str, str]] = set()
     for (queue, incarnation, first), upto in query.losses.items():
         if upto is None:
             unknown.add((queue, incarnation))
         else:
-            told += [(queue, incarnation, number) for number in range(first, upto)]
-    return told, unknown
+            reported += [(queue, incarnation, number) for number in range(first, upto)]
+    return reported, unknown
 
 
 def nothing_twice(rows: list[Row]) -> None:
@@ -99,31 +99,31 @@ def nothing_twice(rows: list[Row]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(ways, st.sampled_from(["1", "3"]))
-def test_every_event_is_read_once_or_told_to_be_lost(actions: list[Action], parts: str) -> None:
+def test_every_event_is_read_once_or_reported_as_lost(actions: list[Action], parts: str) -> None:
     world = World()
     query = Query(world, options(minPartitions=parts))
     query.step()  # the query exists before the first event
     run(actions, query)
-    told, unknown = lost_rows(query)
+    reported, unknown = lost_rows(query)
     assert unknown == set()
-    nothing_twice(query.rows() + told)
-    assert set(query.rows()) | set(told) == world.written
+    nothing_twice(query.rows() + reported)
+    assert set(query.rows()) | set(reported) == world.written
 
 
 @settings(max_examples=200, deadline=None)
 @given(rough_ways)
-def test_what_an_obliteration_took_is_told_of(actions: list[Action]) -> None:
+def test_losses_by_an_obliteration_are_reported(actions: list[Action]) -> None:
     world = World()
     query = Query(world, options())
     query.step()
     run(actions, query)
-    told, unknown = lost_rows(query)
+    reported, unknown = lost_rows(query)
     nothing_twice(query.rows())
-    missed = world.written - set(query.rows()) - set(told)
+    missed = world.written - set(query.rows()) - set(reported)
     now = {(queue, one.incarnation) for queue, one in world.queues.items()}
     gone = {(queue, incarnation) for queue, incarnation, _ in missed}
-    assert not gone & now, "of a queue that is there every event is read or told of"
-    # Of those that nobody had read from there is nothing to tell; a queue that is gone is told of when it begins again.
+    assert not gone & now, "every event of an existing queue is read or reported"
+    # A queue without reads has no losses. A missing queue is reported when it is created again.
     known = {(queue, incarnation) for queue, incarnation, _ in query.rows()}
     assert {one for one in gone & known if one[0] in world.queues} <= unknown
 
@@ -144,14 +144,14 @@ def test_a_query_that_starts_from_now_misses_nothing_of_a_first_batch_that_fails
         act(world, query, action)
     query.step(None, crash)
     run(actions, query)
-    told, _ = lost_rows(query)
-    nothing_twice(query.rows() + told)
-    assert set(query.rows()) | set(told) == world.written - before
+    reported, _ = lost_rows(query)
+    nothing_twice(query.rows() + reported)
+    assert set(query.rows()) | set(reported) == world.written - before
 
 
 @settings(max_examples=150, deadline=None)
 @given(ways, st.booleans())
-def test_older_sparks_miss_and_repeat_nothing_either(actions: list[Action], learns: bool) -> None:
+def test_older_versions_of_spark_miss_and_repeat_nothing(actions: list[Action], learns: bool) -> None:
     actions = [action for action in actions if not isinstance(action, Trim)]
     world = World()
     query = Query(world, options(), old=True, learns=learns)
@@ -162,7 +162,7 @@ def test_older_sparks_miss_and_repeat_nothing_either(actions: list[Action], lear
     assert query.losses == {}
 
 
-def test_a_loss_ends_the_query_unless_it_is_put_up_with() -> None:
+def test_a_loss_ends_the_query_unless_it_is_permitted() -> None:
     world = World()
     query = Query(world, options(failOnDataLoss="true"))
     world.add("a", 2)
@@ -180,7 +180,7 @@ def test_a_loss_ends_the_query_unless_it_is_put_up_with() -> None:
     assert query.losses == {("a", "i1", 2): 5}
 
 
-def test_a_queue_that_is_obliterated_and_begins_again_is_told_of() -> None:
+def test_a_recreated_queue_is_reported() -> None:
     world = World()
     query = Query(world, options(failOnDataLoss="true"))
     world.add("a", 2)
@@ -199,14 +199,14 @@ def test_a_queue_that_is_obliterated_and_begins_again_is_told_of() -> None:
     assert query.losses == {("a", "i1", 2): None}
 
 
-def test_events_that_went_back_are_told_of_and_none_is_read_again() -> None:
+def test_lost_newest_events_are_reported_and_no_number_is_read_again() -> None:
     world = World()
     query = Query(world, options(subscribe="a"))
     for _ in range(3):
         world.add("a", 2)
     query.drain()
     one = world.queues["a"]
-    one.total, one.entries = 4, one.entries[:2]  # a replica took over that had not heard of the last entry
+    one.total, one.entries = 4, one.entries[:2]  # a failover to a replica without the last entry
     world.clock += 1
     query.drain()
     assert query.losses == {("a", "i1", 6): None}
@@ -215,7 +215,7 @@ def test_events_that_went_back_are_told_of_and_none_is_read_again() -> None:
     assert [number for _, _, number in query.rows()][6:] == [4, 5, 6, 7, 8]
 
 
-def test_a_queue_that_a_pattern_finds_later_is_read_from_its_start() -> None:
+def test_a_new_queue_of_a_pattern_is_read_from_its_start() -> None:
     world = World()
     given = options(startingOffsets="latest") | {"subscribePattern": "*"}
     del given["subscribe"]
@@ -230,7 +230,7 @@ def test_a_queue_that_a_pattern_finds_later_is_read_from_its_start() -> None:
     assert query.rows() == [("b", "i1", 3), ("a", "i2", 0), ("a", "i2", 1)]
 
 
-def test_a_run_of_all_that_is_there_ends_although_more_comes() -> None:
+def test_a_run_with_available_now_ends_although_events_are_added() -> None:
     world = World()
     query = Query(world, options(maxOffsetsPerTrigger="3", minOffsetsPerTrigger="100"))
     world.add("a", 5)
@@ -247,7 +247,7 @@ def test_a_run_of_all_that_is_there_ends_although_more_comes() -> None:
     assert sorted(query.rows()) == [("a", "i1", number) for number in range(5)] + [("b", "i2", 0), ("b", "i2", 1)]
 
 
-def test_a_batch_waits_for_enough_events_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_waits_for_enough_events_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [5.0]
     monkeypatch.setattr("glidemq_async.spark.read.event_stream.monotonic", lambda: clock[0])
     world = World()

@@ -1,4 +1,4 @@
-"""What the pipeline computes without Spark: objectives, the lake's versions, the report's words, the demo's jobs."""
+"""The parts of the pipeline that need no Spark: objectives, versions of the lake, texts of the report, demo jobs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_burn_is_the_share_of_bad_jobs_in_a_window_by_the_budget() -> None:
 def test_an_alert_needs_both_windows() -> None:
     slo = Slo(objective=0.99)
     sudden = {minute: Count(100, 100 if minute >= 55 else 0) for minute in range(60)}
-    # The last five minutes burn at 100, the hour at 8.3: too little for the pair of 14.4, enough for that of 6.
+    # Burn rates: 100 in the last five minutes, 8.3 in the hour. The limits are 14.4 and 6.
     assert [pair.name for pair in slo.alerts(sudden, 59)] == ["slow"]
     assert [pair.name for pair in slo.alerts(dict.fromkeys(range(60), Count(100, 20)), 59)] == ["fast", "slow"]
     over = {minute: Count(100, 100 if minute < 20 else 0) for minute in range(60)}
@@ -67,10 +67,10 @@ def test_an_objective_that_makes_no_sense_is_refused(objective: float, latency: 
         Slo(objective=objective, latency_ms=latency)
 
 
-def test_the_progress_of_a_backfill_goes_on_after_a_server_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_progress_of_a_backfill_continues_after_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     made = report_of("w", {b"state": b"open", b"inserted": b"7"})
     answers: list[Exception | WriteReport] = [LookupError("not yet"), StorageUnavailable("away"), made]
-    told: list[WriteReport] = []
+    reported: list[WriteReport] = []
     heard = threading.Event()
 
     def ask(*_: object, **__: object) -> WriteReport:
@@ -80,7 +80,7 @@ def test_the_progress_of_a_backfill_goes_on_after_a_server_was_away(monkeypatch:
         return answer
 
     def tell(so_far: WriteReport) -> None:
-        told.append(so_far)
+        reported.append(so_far)
         heard.set()
 
     def write(*_: object, **__: object) -> WriteReport:
@@ -92,10 +92,10 @@ def test_the_progress_of_a_backfill_goes_on_after_a_server_was_away(monkeypatch:
     monkeypatch.setattr(backfill, "enqueue_frame", write)
     frame = cast("DataFrame", None)
     assert backfill.backfill(frame, "q", url="redis://h", campaign="c", progress=tell) == made
-    assert told[0].inserted == 7
+    assert reported[0].inserted == 7
 
 
-def test_an_audit_tells_gaps_and_doubles() -> None:
+def test_an_audit_counts_gaps_and_duplicates() -> None:
     assert Audit("q", "i", 0, 9, 10, 10).clean
     missing = Audit("q", "i", 0, 9, 8, 8)
     assert (missing.gap, missing.doubled, missing.clean) == (2, 0, False)
@@ -103,7 +103,7 @@ def test_an_audit_tells_gaps_and_doubles() -> None:
     assert (both.gap, both.doubled, both.clean) == (1, 1, False)
 
 
-def test_a_lake_keeps_the_version_before_and_no_other(tmp_path: Path) -> None:
+def test_a_lake_keeps_the_previous_version_only(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     assert lake.current == {}
     for _ in range(3):
@@ -112,7 +112,7 @@ def test_a_lake_keeps_the_version_before_and_no_other(tmp_path: Path) -> None:
         lake.publish(version, {"rows": {}})
     assert lake.current["version"] == "000003"
     assert sorted(path.name for path in (lake.root / "tables").iterdir()) == ["000002", "000003"]
-    # What a refresh that was cut off left is gone when the next one begins.
+    # The next refresh removes the files of an interrupted one.
     left = lake.folder(lake.begin()) / "attempts"
     left.mkdir(parents=True)
     assert lake.begin() == "000004"
@@ -137,7 +137,7 @@ def test_a_lake_is_a_folder() -> None:
     ("ms", "said"),
     [(None, "-"), (0, "0 ms"), (840, "840 ms"), (1_234, "1.23 s"), (90_000, "1.5 min"), (7_200_000, "2 h")],
 )
-def test_durations_are_said_as_people_do(ms: int | None, said: str) -> None:
+def test_durations_have_readable_units(ms: int | None, said: str) -> None:
     assert duration(ms) == said
 
 
@@ -173,7 +173,7 @@ def test_a_report_is_one_file_that_needs_no_network(tmp_path: Path, empty: bool)
     assert "src=" in page
     assert page.count("data:image/png;base64,") == page.count("src=") == len(made.pictures) == 4
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in made.pictures)
-    # What users named is text there.
+    # Names of users are escaped.
     assert "&lt;b&gt;mail" in page
     assert "<b>mail" not in page
     assert "1,200" in page
@@ -181,12 +181,12 @@ def test_a_report_is_one_file_that_needs_no_network(tmp_path: Path, empty: bool)
     assert ("smtp-is-back" in page) is not empty
 
 
-def test_a_report_says_what_is_missing(tmp_path: Path) -> None:
+def test_a_report_counts_missing_events(tmp_path: Path) -> None:
     made = save_report(figures(), tmp_path, [Audit("work", "i", 0, 9, 8, 8)])
     assert "2 events are missing and 0 are duplicated" in made.page.read_text(encoding="utf-8")
 
 
-def test_the_jobs_of_the_demonstration_fail_as_was_told_before() -> None:
+def test_the_jobs_of_the_demonstration_fail_as_computed_before() -> None:
     files = find_files(400)
     assert files == find_files(400)
     completed = failed = retries = 0
@@ -209,14 +209,14 @@ def test_the_jobs_of_the_demonstration_fail_as_was_told_before() -> None:
     assert failed > 0
 
 
-def test_files_of_batches_that_were_cut_off_are_removed(tmp_path: Path) -> None:
+def test_files_of_interrupted_batches_are_removed(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "a lake")
     day = lake.bronze / "dt=2026-05-01"
     day.mkdir(parents=True)
     for name in ("part-0-kept.parquet", "part-1-old.parquet", "part-2-cut.parquet", "part-3-again.parquet"):
         (day / name).write_bytes(b"")
         (day / f".{name}.crc").write_bytes(b"")
-    assert remove_incomplete_files(lake) == []  # without a log nothing says what belongs to the lake
+    assert remove_incomplete_files(lake) == []  # without a log no file is removed
     log = lake.bronze / "_spark_metadata"
     log.mkdir()
 

@@ -1,4 +1,4 @@
-"""What the commands of the pipeline refuse before Spark is started."""
+"""Errors of the pipeline commands before Spark is started."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from pyspark.errors import PySparkRuntimeError
 
 @pytest.fixture(autouse=True)
 def java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let these tests run where Spark could not be started: none of them starts it."""
+    """Pretend that Java exists. No test here starts Spark."""
     monkeypatch.setattr("glidemq_async.spark.requirements.require_java", lambda: None)
 
 
 @pytest.fixture
 def builder(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
-    """A stand-in for what makes sessions, which notes whether one was asked for."""
+    """A fake session builder that records calls."""
     made = MagicMock()
     made.appName.return_value = made.config.return_value = made.master.return_value = made
     monkeypatch.setattr("pyspark.sql.SparkSession.Builder", lambda: made)
@@ -64,7 +64,7 @@ def test_the_group_names_its_commands() -> None:
         ["backfill", "/nowhere/rows.parquet", "emails", "--campaign", "c", "--job-name", "n", "--id-column", "u"],
     ],
 )
-def test_what_was_typed_wrongly_is_exit_code_2(words: list[str]) -> None:
+def test_wrong_arguments_are_exit_code_2(words: list[str]) -> None:
     assert CliRunner().invoke(build(), ["pipeline", *words]).exit_code == USAGE
 
 
@@ -76,7 +76,7 @@ def test_an_objective_that_makes_no_sense_is_a_usage_error(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("builder")
 @pytest.mark.parametrize(("words", "fails"), [([], True), (["--allow-data-loss"], False)])
-def test_a_run_may_go_on_after_a_loss(
+def test_a_run_may_continue_after_a_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], fails: bool
 ) -> None:
     pipeline = MagicMock()
@@ -92,7 +92,7 @@ def test_a_run_may_go_on_after_a_loss(
     assert pipeline.return_value.ingest.call_args.kwargs["fail_on_data_loss"] is fails
 
 
-def test_what_the_rows_do_not_have_is_a_usage_error(tmp_path: Path, builder: MagicMock) -> None:
+def test_missing_columns_are_a_usage_error(tmp_path: Path, builder: MagicMock) -> None:
     session = builder.getOrCreate.return_value
     session.read.csv.return_value.columns = ["user"]
     rows = tmp_path / "rows.csv"
@@ -105,7 +105,7 @@ def test_what_the_rows_do_not_have_is_a_usage_error(tmp_path: Path, builder: Mag
 
 
 @pytest.mark.parametrize("words", [["report"], ["replay", "q", "--campaign", "c"]])
-def test_a_lake_that_is_not_there_is_exit_code_4_before_spark_starts(
+def test_a_missing_lake_is_exit_code_4_before_spark_starts(
     tmp_path: Path, builder: MagicMock, words: list[str]
 ) -> None:
     lake = tmp_path / "lake"
@@ -116,7 +116,7 @@ def test_a_lake_that_is_not_there_is_exit_code_4_before_spark_starts(
     assert not lake.exists()
 
 
-def test_a_queue_that_is_not_there_is_exit_code_4_before_spark_starts(tmp_path: Path, builder: MagicMock) -> None:
+def test_a_missing_queue_is_exit_code_4_before_spark_starts(tmp_path: Path, builder: MagicMock) -> None:
     lake, store = tmp_path / "lake", tmp_path / "store"
     words = ["run", "emials", "--lake", str(lake), "--url", store.as_uri()]
     assert "there are no queues" in str(refused(*words))
@@ -132,7 +132,7 @@ def test_a_queue_that_is_not_there_is_exit_code_4_before_spark_starts(tmp_path: 
     assert not lake.exists()
 
 
-def test_a_queue_that_the_lake_knows_may_have_gone(tmp_path: Path, builder: MagicMock) -> None:
+def test_a_queue_with_events_in_the_lake_may_be_missing(tmp_path: Path, builder: MagicMock) -> None:
     lake, store = tmp_path / "lake", tmp_path / "store"
     store.mkdir()
     asyncio.run(add_one(store, "orders"))
@@ -150,7 +150,7 @@ async def add_one(store: Path, name: str) -> None:
 
 @pytest.mark.parametrize("home", ["", "/nowhere"])
 @pytest.mark.parametrize("command", ["backfill", "demo"])
-def test_without_java_one_line_says_which_one(tmp_path: Path, command: str, home: str) -> None:
+def test_without_java_the_error_is_one_line(tmp_path: Path, command: str, home: str) -> None:
     rows = tmp_path / "rows.csv"
     rows.touch()
     given = [str(rows), "emails", "--campaign", "c", "--job-name", "n", "--id-column", "u"]
@@ -171,7 +171,7 @@ def test_without_java_one_line_says_which_one(tmp_path: Path, command: str, home
     assert (f"JAVA_HOME={home} has no bin/java" if home else "the PATH has no java") in line
 
 
-def test_a_java_that_is_too_old_is_told_of(tmp_path: Path, builder: MagicMock) -> None:
+def test_a_java_that_is_too_old_is_reported(tmp_path: Path, builder: MagicMock) -> None:
     rows = tmp_path / "rows.csv"
     rows.touch()
     builder.getOrCreate.side_effect = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
@@ -200,7 +200,7 @@ def test_without_pyspark_the_error_names_what_to_install(program: str) -> None:
     assert "pip install 'glidemq-async[spark]'" in ended.stderr.splitlines()[-1]
 
 
-def test_the_demonstration_tells_what_it_leaves_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demonstration_prints_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = Figures(jobs=1, completed=1, failed=0, retries=0)
     result = Result(figures=figures, stalls=0, events=3, clean=True, page=str(tmp_path / "report" / "report.html"))
 

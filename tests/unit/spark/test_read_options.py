@@ -1,4 +1,4 @@
-"""What readers are told, and what is refused before anything is read."""
+"""Options of readers, and errors before anything is read."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def test_names_of_options_ignore_case() -> None:
     assert found.queues == ("a", "b")
 
 
-def test_defaults_are_those_of_what_is_read() -> None:
+def test_defaults_depend_on_the_kind_of_read() -> None:
     assert (options(True).starting, options(False).starting) == ("latest", "earliest")
     assert options(True).fail_on_loss
 
 
-def test_what_is_named_twice_is_read_once() -> None:
+def test_repeated_names_count_once() -> None:
     found = read_options({"url": "x", "kind": "jobs", "subscribe": "a, a", "ids": '["1", "2", "1"]'}, streaming=False)
     assert (found.queues, found.ids) == (("a",), ("1", "2"))
 
 
-def test_an_instant_before_all_clocks_is_their_beginning() -> None:
+def test_an_instant_before_1970_becomes_0() -> None:
     assert options(startingTimestamp="1960-01-01").starting == (0,)
 
 
@@ -65,13 +65,13 @@ def test_positions_are_numbers_offsets_and_words(text: str, found: object) -> No
 @pytest.mark.parametrize(
     ("text", "signs"), [(".*", r"\.\*"), ("mail.+", r"\.\+"), ("^mail", r"\^"), ("a$", r"\$"), ("a\\d", r"\\")]
 )
-def test_a_regular_expression_is_no_pattern(text: str, signs: str) -> None:
+def test_a_regular_expression_is_refused_as_pattern(text: str, signs: str) -> None:
     with pytest.raises(ValueError, match=rf"looks like a regular expression \({signs}\).*mail\[\.\]\*"):
         read_options({"url": "x", "subscribePattern": text}, streaming=False)
 
 
 @pytest.mark.parametrize("text", ["*", "mail-*", "mail.eu", "mail[.]*", "a[$^]?", "[!ab]*"])
-def test_a_pattern_is_as_file_names_have_it(text: str) -> None:
+def test_a_file_name_pattern_is_accepted(text: str) -> None:
     assert read_options({"url": "x", "subscribePattern": text}, streaming=True).pattern == text
 
 
@@ -114,7 +114,7 @@ def test_times_are_milliseconds_or_have_a_zone() -> None:
         ({"colour": "blue"}, "the options are .*subscribePattern"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(more: dict[str, str], words: str) -> None:
+def test_wrong_options_are_refused(more: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         read_options(GIVEN | more, streaming=False)
 
@@ -128,7 +128,7 @@ def test_what_cannot_be_meant_is_refused(more: dict[str, str], words: str) -> No
         ({"retainUncommitted": "true"}, "set publishPosition"),
     ],
 )
-def test_what_a_stream_cannot_mean_is_refused(more: dict[str, str], words: str) -> None:
+def test_wrong_options_of_a_stream_are_refused(more: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         read_options(GIVEN | more, streaming=True)
 
@@ -153,14 +153,14 @@ def test_the_reader_of_a_stream_fits_the_version(monkeypatch: pytest.MonkeyPatch
     assert isinstance(source.streamReader(schema_of("events")), UnlimitedEventStream)
 
 
-def test_a_reader_takes_filters_only_if_it_is_asked_to() -> None:
+def test_a_reader_takes_filters_only_with_pushdown() -> None:
     plain = GlideMQDataSource(GIVEN | {"kind": "jobs"}).reader(schema_of("jobs"))
     assert type(plain) is TableReader
     asked = GlideMQDataSource(GIVEN | {"kind": "jobs", "pushdown": "true"}).reader(schema_of("jobs"))
     assert type(asked) is FilteringTableReader
 
 
-def test_filters_that_are_taken_over_narrow_what_is_read() -> None:
+def test_pushed_filters_narrow_the_read() -> None:
     from pyspark.sql.datasource import EqualTo, GreaterThan, In
 
     reader = FilteringTableReader(options(kind="jobs", states="failed"), schema_of("jobs"))
@@ -178,7 +178,7 @@ def test_passwords_stay_out_of_messages() -> None:
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_readers_travel_to_tasks(kind: str) -> None:
+def test_readers_can_be_pickled(kind: str) -> None:
     source = GlideMQDataSource(GIVEN | {"kind": kind})
     assert source.schema() == schema_of(kind)
     assert pickle.loads(pickle.dumps(source.reader(schema_of(kind))))
@@ -187,7 +187,7 @@ def test_readers_travel_to_tasks(kind: str) -> None:
         assert pickle.loads(pickle.dumps(source.streamReader(schema_of(kind))))
 
 
-def test_the_stand_in_for_an_empty_plan_is_read_as_nothing() -> None:
+def test_the_placeholder_of_an_empty_plan_has_no_rows() -> None:
     from pyspark.sql.datasource import InputPartition
 
     assert list(read_events(InputPartition(None), options(), StructType())) == []

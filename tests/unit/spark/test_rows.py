@@ -1,4 +1,4 @@
-"""Rows as jobs: what is stored of them, and why some are none."""
+"""Rows as jobs: the stored values, and invalid rows."""
 
 # pyarrow comes without annotations.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -33,7 +33,7 @@ from glidemq_async.spark.write.row_reader import FIELDS, InvalidRow, RowReader
 
 
 class Prepared(NamedTuple):
-    """A row that is a job."""
+    """Return a valid row."""
 
     queue: str
     values: tuple[Any, ...]
@@ -65,7 +65,7 @@ def reason(options: dict[str, str] | None = None, **values: Any) -> str:
     return row.reason
 
 
-def test_a_plain_row_is_a_plain_add() -> None:
+def test_a_simple_row_is_a_simple_add() -> None:
     assert job(data='{"x": 1}') == Prepared("q", ("a", "n", msgpack.packb({"x": 1}), b"", b""), 6)
 
 
@@ -84,7 +84,7 @@ def test_data_are_stored_as_an_add_stores_them(given: Any, seen: Any) -> None:
     assert MsgpackSerializer().loads(job(data=given).values[2]) == seen
 
 
-def test_what_codecs_sealed_is_stored_as_it_is() -> None:
+def test_sealed_bytes_are_stored_unchanged() -> None:
     assert job(data=b"\xc1sealed").values[2] == b"\xc1sealed"
 
 
@@ -94,7 +94,7 @@ def test_a_queue_with_json_gets_json() -> None:
     assert row.values[2] == b'{"x":1}'
 
 
-def test_opaque_bytes_are_not_looked_into() -> None:
+def test_opaque_bytes_are_not_checked() -> None:
     (row,) = read({"id": ["a"], "name": ["n"], "data": [b"\x00any"]}, serializer="opaque")
     assert isinstance(row, Prepared)
     assert row.values[2] == b"\x00any"
@@ -121,12 +121,12 @@ def test_opaque_bytes_are_not_looked_into() -> None:
         ({"opts": '{"backoff": {"kind": "wild"}}'}, "kind of a backoff"),
     ],
 )
-def test_rows_that_are_no_jobs(values: dict[str, Any], why: str) -> None:
+def test_invalid_rows_have_a_reason(values: dict[str, Any], why: str) -> None:
     assert why in reason(**values)
 
 
 @pytest.mark.parametrize("column", ["data", "opts"])
-def test_a_json_text_that_is_too_deep_is_a_row_that_is_no_job(column: str) -> None:
+def test_a_json_text_that_is_nested_too_deeply_is_invalid(column: str) -> None:
     deep = "[" * 100_000 + "]" * 100_000
     given: dict[str, Any] = {column: deep}
     assert "deep" in reason(None, **given)
@@ -138,7 +138,7 @@ def test_a_payload_has_a_limit() -> None:
     assert "limit" in reason({"payloadLimit": "10"}, data='"12345678901"')
 
 
-def test_options_of_a_row_go_before_those_of_the_write() -> None:
+def test_options_of_a_row_take_precedence_over_the_write() -> None:
     rows = read(
         {"id": ["a", "b", "c"], "name": ["n"] * 3, "attempts": [None, 5, None], "key": [None, None, "k"]},
         opts='{"attempts": 2}',
@@ -161,7 +161,7 @@ def test_every_option_of_json_is_read() -> None:
     assert extra == {"at": 1767225600000, "dedup": {"id": "d", "mode": "throttle", "ttl": 5000}}
 
 
-def test_hashed_ids_follow_the_values_and_nothing_else() -> None:
+def test_hashed_ids_depend_on_the_values_only() -> None:
     columns: dict[str, list[Any]] = {"name": ["n"] * 3, "a": [1, 1, None], "b": ["x", "x", None]}
     rows = read(columns, idMode="hash", idColumns="A,b", idPrefix="p-")
     first, second, third = rows
@@ -207,7 +207,7 @@ def test_decimals_are_numbers() -> None:
         ),
     ],
 )
-def test_an_error_tells_which_row_it_was_and_not_what_it_said(
+def test_an_error_identifies_the_row_without_its_contents(
     columns: dict[str, Any], options: dict[str, str], label: str
 ) -> None:
     (row,) = read({name: [value] for name, value in columns.items()}, **options)
@@ -223,7 +223,7 @@ def test_the_id_of_one_row_is_not_in_the_label_of_the_next() -> None:
     assert row.label.startswith("a row without an id")
 
 
-def test_two_refused_rows_differ_by_what_they_say() -> None:
+def test_two_invalid_rows_have_different_digests() -> None:
     rows = read({"id": [None, None, ""], "name": ["a", "b", "a"]})
     assert len({row.digest for row in rows if isinstance(row, InvalidRow)}) == 3
 
@@ -305,7 +305,7 @@ def test_months_are_refused_before_anything_is_written(inner: DataType) -> None:
         ("data", f'"{"x" * 100}"'),
     ],
 )
-def test_one_row_that_is_none_leaves_those_around_it_as_they_are(column: str, odd: object) -> None:
+def test_an_invalid_row_does_not_change_the_rows_around_it(column: str, odd: object) -> None:
     columns: dict[str, list[Any]] = {"id": [f"é{i}" for i in range(600)], "name": ["n"] * 600, "data": [" [1]"] * 600}
     columns["id"][:300], columns["data"][:300] = [f"a{i}" for i in range(300)], ["[1]"] * 300
     columns[column][100] = odd

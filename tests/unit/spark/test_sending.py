@@ -1,4 +1,4 @@
-"""The sending side of a write, without Spark: ids first, splitting, and patience with a server that is away."""
+"""The sender of a write: probes, batches, and retries while the server is unreachable."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.only_on("memory")
 
 
 class Here(Connection):
-    """A connection in the test's own loop."""
+    """A connection in the event loop of the test."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
 
 
 class Write:
-    """A write to one queue whose calls are noted, with the ids that each carried."""
+    """A write to one queue that records its calls and their ids."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self.relay = Relay(storage)
@@ -50,12 +50,12 @@ class Write:
             self.sent.append((function, cast("int", args[7 if function == "addToWrite" else 5])))
 
     async def open(self, write_id: str = "w", token: str = "t", **more: str) -> JobSender:
-        """Open the write; returns what sends its rows."""
+        """Open the write and return its sender."""
         self.plan = await open_write(self.connection, self.options(**more), write_id, token)
         return JobSender(self.connection, self.plan, self.name)
 
     async def counters(self) -> dict[str, int]:
-        """What the server counted."""
+        """Return the counts of the server."""
         (found,) = await functions_of(self.connection, self.plan.options, self.name).get_writes([self.plan.write_id])
         names = ("inserted", "replayed", "duplicate", "rejected")
         return {name: int(found[name.encode()]) for name in names if found[name.encode()] != b"0"}
@@ -82,7 +82,7 @@ def buffer(*numbers: int, extra: bytes = b"", marks: int = 0) -> JobBuffer:
 
 
 async def send(sender: JobSender, numbers: Sequence[int]) -> Counter[str]:
-    """Send rows in buffers as large as the sender asks for."""
+    """Send rows in buffers of the size that the sender requests."""
     counts, left = Counter[str](), list(numbers)
     while left:
         size = sender.most_rows
@@ -91,14 +91,14 @@ async def send(sender: JobSender, numbers: Sequence[int]) -> Counter[str]:
     return counts
 
 
-async def test_what_is_new_goes_out_at_once(write: Write) -> None:
+async def test_new_rows_are_sent_without_a_probe(write: Write) -> None:
     counts = await send(await write.open(), range(30))
     assert counts == {"inserted": 30}
     assert write.sent == [("addToWrite", 10)] * 3
 
 
 @pytest.mark.parametrize(("write_id", "word"), [("w", "replayed"), ("another", "duplicate")])
-async def test_a_rerun_sends_ids_once_it_has_met_duplicates(write: Write, write_id: str, word: str) -> None:
+async def test_a_rerun_probes_after_its_first_duplicates(write: Write, write_id: str, word: str) -> None:
     await send(await write.open(), range(110))
     write.sent.clear()
     assert await send(await write.open(write_id, "u"), range(110)) == {word: 110}
@@ -106,12 +106,12 @@ async def test_a_rerun_sends_ids_once_it_has_met_duplicates(write: Write, write_
     assert (await write.counters())[word] == 110
 
 
-async def test_only_what_is_missing_is_sent_and_in_order(write: Write, queue: AnyQueue) -> None:
+async def test_only_missing_rows_are_sent_and_in_order(write: Write, queue: AnyQueue) -> None:
     await send(await write.open(), range(40))
     write.sent.clear()
     counts = await send(await write.open("again", "u"), [*range(40), *range(100, 170)])
     assert counts == {"duplicate": 40, "inserted": 70}
-    # The probe of 50 found 30; of the next 50 it found none, and asking was over.
+    # The first probe of 50 found 30 jobs. The second one found none, and probing ended.
     assert write.sent == [
         ("addToWrite", 10),
         ("probeWrite", 50),
@@ -143,7 +143,7 @@ async def test_each_row_counts_once_when_another_writer_is_faster(write: Write, 
     assert await other.counters() == {"inserted": 5}
 
 
-async def test_a_row_that_may_replace_a_job_is_never_asked_for_first(write: Write, queue: AnyQueue) -> None:
+async def test_a_row_that_may_replace_a_job_is_never_probed(write: Write, queue: AnyQueue) -> None:
     extra = msgpack.packb({"dedup": {"id": "d", "mode": "debounce", "ttl": 60_000}, "delay": 60_000})
     for write_id in ("w", "x", "y"):
         sender = await write.open(write_id)
@@ -152,7 +152,7 @@ async def test_a_row_that_may_replace_a_job_is_never_asked_for_first(write: Writ
     assert {function for function, _ in write.sent} == {"addToWrite"}
 
 
-async def test_refused_rows_count_when_nothing_else_is_sent(write: Write) -> None:
+async def test_invalid_rows_count_without_valid_rows(write: Write) -> None:
     await send(await write.open(), range(20))
     sender = await write.open("again", "u")
     await sender.send(buffer(*range(10)))
@@ -160,7 +160,7 @@ async def test_refused_rows_count_when_nothing_else_is_sent(write: Write) -> Non
     assert await write.counters() == {"duplicate": 20, "rejected": 2}
 
 
-async def test_a_duplicate_that_is_to_end_the_write_ends_it(write: Write, queue: AnyQueue) -> None:
+async def test_a_duplicate_ends_the_write_with_on_duplicate_fail(write: Write, queue: AnyQueue) -> None:
     sender = await write.open(onDuplicate="fail")
     await send(sender, range(20))
     await queue.add("n", 1, job_id="j30")
@@ -185,7 +185,7 @@ async def test_a_task_of_an_older_run_begins_too_late(write: Write) -> None:
         await open_write(write.connection, options, "w", "old", orders=older)
 
 
-async def test_dead_rows_of_a_write_with_a_long_name_have_ids_that_can_be_asked_for(
+async def test_invalid_rows_of_a_write_with_a_long_name_have_valid_ids(
     write: Write, storage: Storage, name: str, queue: AnyQueue
 ) -> None:
     await queue.set_dead_letter_queue(f"{name}-dead")
@@ -209,14 +209,14 @@ async def test_a_call_is_full_by_rows_or_by_the_row_that_makes_it_too_large(writ
     columns = {**rows, "name": ["n"] * len(lengths)}
     await TaskWriter(write.connection, write.plan, 0).write([(columns, len(lengths))])
     calls = [n for _, n in write.sent]
-    # An id and a name are 4 bytes, what stands before a text in MessagePack 1 or, if it is long, 2: the second call is
+    # An id and a name take 4 bytes, and the prefix of a MessagePack text 1 or, for long texts, 2. The second call is
     # full with 6 + 55 + 53 bytes, the third with 55 + 54, and a text of 120 bytes alone.
     assert calls == [4, 3, 2, 1, 1, *[4] * 75]
     assert [job.id for job in await queue.get_jobs("waiting", 0, 400)] == rows["id"]
 
 
 class Away:
-    """Lets calls of functions fail: before the server hears of them, and after it has."""
+    """A relay that makes calls fail before or after the server has executed them."""
 
     def __init__(self, write: Write, times: int) -> None:
         self.left: Counter[tuple[str, str]] = Counter()
@@ -236,7 +236,7 @@ class Away:
             raise StorageUnavailable(f"{function} {when}")
 
 
-async def test_every_call_is_made_again_and_happens_once(write: Write, queue: AnyQueue) -> None:
+async def test_each_call_is_retried_and_takes_effect_once(write: Write, queue: AnyQueue) -> None:
     away = Away(write, 2)
     sender = await write.open(maxRetries="4", maxQueueDepth="15", resumeQueueDepth="15")
     await sender.send(buffer(*range(10)))
@@ -247,7 +247,7 @@ async def test_every_call_is_made_again_and_happens_once(write: Write, queue: An
     assert await write.counters() == {"inserted": 10, "replayed": 20}
 
 
-async def test_waiting_for_room_is_as_patient(write: Write, queue: AnyQueue) -> None:
+async def test_waiting_for_room_retries_too(write: Write, queue: AnyQueue) -> None:
     sender = await write.open(maxRetries="2", maxQueueDepth="5", resumeQueueDepth="5", backpressureTimeout="10")
     away = Away(write, 1)
 
@@ -261,7 +261,7 @@ async def test_waiting_for_room_is_as_patient(write: Write, queue: AnyQueue) -> 
     assert away.failed["getDepth"] == away.failed["getWrites"] == 2
 
 
-async def test_rows_without_ids_are_added_once_though_a_call_is_made_again(write: Write, queue: AnyQueue) -> None:
+async def test_rows_without_ids_are_added_once_when_a_call_is_retried(write: Write, queue: AnyQueue) -> None:
     sender = await write.open(idMode="none")
     Away(write, 2)
     made = buffer(1, 2, 3)
@@ -270,13 +270,13 @@ async def test_rows_without_ids_are_added_once_though_a_call_is_made_again(write
     assert await queue.count() == 3
 
 
-async def test_patience_ends(write: Write) -> None:
+async def test_retries_end(write: Write) -> None:
     Away(write, 3)
     with pytest.raises(StorageUnavailable, match="openQueue"):
         await write.open(maxRetries="2")
 
 
-async def test_each_call_has_the_time_that_the_options_give(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_call_has_the_timeout_of_the_options(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[float | None] = set()
     call = write.relay.call
 

@@ -1,4 +1,4 @@
-"""What a write may say about itself, and how what it may not is told."""
+"""Options of writes, and their errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def parse(**options: str) -> WriteOptions:
     return WriteOptions.parse({**LEAST, **options})
 
 
-def test_the_defaults_are_those_of_the_guide() -> None:
+def test_the_defaults_match_the_documentation() -> None:
     found = parse()
     assert (found.id_mode, found.on_duplicate, found.on_invalid) == ("column", "skip", "fail")
     assert (found.batch_size, found.max_batch_bytes, found.pipeline_depth) == (50, 1024**2, 1)
@@ -30,7 +30,7 @@ def test_duplicates_may_end_a_write_or_only_be_counted() -> None:
         parse(onDuplicate="replace")
 
 
-def test_names_are_read_in_any_case() -> None:
+def test_names_are_case_insensitive() -> None:
     assert parse(BATCHSIZE="7", maxqueuedepth="100").batch_size == 7
     assert parse(maxqueuedepth="100").resume_queue_depth == 80
 
@@ -84,7 +84,7 @@ def test_sizes_and_rates() -> None:
         ({"ignoreExtraColumns": "yes"}, "must be one of false, true"),
     ],
 )
-def test_what_an_option_cannot_be(options: dict[str, str], why: str) -> None:
+def test_wrong_values_of_options_are_refused(options: dict[str, str], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse(**options)
 
@@ -99,13 +99,13 @@ def test_what_an_option_cannot_be(options: dict[str, str], why: str) -> None:
         (["name"], {"idMode": "hash", "idColumns": "a"}, "column `a` is missing"),
     ],
 )
-def test_columns_that_make_no_jobs(columns: list[str], options: dict[str, str], why: str) -> None:
+def test_wrong_columns_are_refused(columns: list[str], options: dict[str, str], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         check_columns(columns, parse(**options))
 
 
-def test_columns_that_make_jobs() -> None:
-    """Nothing is raised: these are taken as they are."""
+def test_valid_columns_are_accepted() -> None:
+    """These raise no error."""
     check_columns(["ID", "Name", "data", "priority"], parse())
     check_columns(["id"], parse(name="n"))
     check_columns(["name"], parse(idMode="none"))
@@ -117,7 +117,7 @@ def test_a_name_with_a_comma_is_given_as_json() -> None:
     assert parse(idMode="hash", idColumns='["a,b", "c"]').id_columns == ("a,b", "c")
 
 
-def test_options_travel_and_show_no_password() -> None:
+def test_options_can_be_pickled_and_show_no_password() -> None:
     options = WriteOptions.parse({"url": "redis://u:s3cret@h", "queue": "q"})
     assert pickle.loads(pickle.dumps(options)) == options
     assert "s3cret" not in repr(options)
