@@ -1,6 +1,6 @@
 """A program whose JVM is killed during a job. It prints the end of the worker and the state of the job."""
 
-# py4j has no annotations, those of pyspark are incomplete.
+# py4j has no annotations, and the annotations of pyspark are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportPrivateUsage=false
 

@@ -157,6 +157,6 @@ async def test_the_slot_is_kept_until_the_python_of_the_executors_is_gone(
                 await asyncio.sleep(0.05)
         await job.revoke()
         assert (await ended(job)).failed_reason == "revoked"
-        told = time.time()
+        stopped_at = time.time()
     await asyncio.sleep(0.3)
-    assert all(last < told + 0.1 for last in written())
+    assert all(last < stopped_at + 0.1 for last in written())

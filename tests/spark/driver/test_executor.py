@@ -129,23 +129,23 @@ async def test_writes_and_stream_writes_work_in_the_executors_thread(
 
 
 async def test_progress_grows_with_the_stages(queue: AnyQueue, spark: SparkSession) -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
     known = 0
 
     def work(spark: SparkSession, job: AnyJob) -> None:
         nonlocal known
-        for tasks in (6, 10):  # Spark tells of tasks a moment after their end
+        for tasks in (6, 10):  # Spark reports tasks with a delay after their end
             sleeping(spark, tasks=tasks, ms=150).collect()
         known = 16
 
     async with spark_worker(queue, work, spark, on={"progress_interval": 0.05}):
         job = await queue.add("n")
         while await job.get_state() not in ("completed", "failed"):
-            told.append(job.progress)
+            reported.append(job.progress)
             await asyncio.sleep(0.02)
-        told.append(job.progress)
+        reported.append(job.progress)
         assert job.state == "completed", job.failed_reason
-    seen = [progress for progress in told if progress]
+    seen = [progress for progress in reported if progress]
     assert len({progress["done"] for progress in seen}) >= 3
     for before, after in itertools.pairwise(seen):
         assert all(before[name] <= after[name] for name in ("done", "known", "stages", "percent"))

@@ -108,14 +108,14 @@ async def test_unreported_batches_are_reported_at_the_next_start(
 ) -> None:
     """The driver has died after the commit of the second batch, with its event in the buffer."""
     query_id = await asyncio.to_thread(files.run)
-    told = f"{query_id}:progress:0"
+    expected = f"{query_id}:progress:0"
     first = QueryListener(queue)
     first._handoff.put(QueryEvent("progress", query_id, "", {"batch_id": 0}))
     with pytest.raises(RuntimeError, match="to_thread"):
         first.close()
     assert await asyncio.to_thread(first.close)
     (job,) = await queue.get_jobs("waiting")
-    assert job.id == told
+    assert job.id == expected
     await job.remove()  # it has ended and is forgotten
     listener = QueryListener(queue, checkpoints=[files.checkpoint, f"{files.checkpoint}-not-yet"])
     await asyncio.to_thread(listener.attach, spark)

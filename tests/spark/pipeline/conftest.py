@@ -12,7 +12,7 @@ from tests.support.stores import Place, Places
 
 @pytest.fixture
 def server(spark: SparkSession, places: Places) -> Place:
-    """Spark's tasks need a server: what is in memory is seen by one process alone."""
+    """Only servers that Spark's tasks can reach: memory storage belongs to one process."""
     place = places.get("unix")
     asyncio.run(place.command("FLUSHALL"))
     return place

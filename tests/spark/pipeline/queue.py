@@ -1,4 +1,4 @@
-"""A real queue for the pipeline: jobs whose fate is told by their data."""
+"""A real queue for the pipeline, with jobs whose data determines their end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RETRIES = JobOptions(attempts=3, backoff=Backoff.fixed(0))
 
 
 async def handle(job: Job[Any, Any]) -> str:
-    """Do as the data say: fail for good ("fail"), at the first run ("retry"), or not at all."""
+    """Fail permanently ("fail"), in the first run only ("retry"), or not at all, as the data requires."""
     if job.data == "fail":
         raise UnrecoverableError("never")
     if job.data == "retry" and job.attempts_made == 0:
@@ -19,12 +19,12 @@ async def handle(job: Job[Any, Any]) -> str:
 
 
 async def drain(url: str, queue: str, *, dead: str | None = None) -> None:
-    """Run all that waits, at once and in this process."""
+    """Run all waiting jobs in this process."""
     await Worker(queue, handle, url, concurrency=20, dead_letter_queue=dead, handle_signals=False).run(until_empty=True)
 
 
 async def fill(url: str, queue: str, fates: list[str], *, start: int = 0) -> None:
-    """Add jobs j<number> of these fates, by turns under two names."""
+    """Add jobs j<number> with these ends, alternately under two names."""
     async with Queue[Any, Any](queue, url, default_options=RETRIES) as opened:
         await opened.add_bulk(
             [

@@ -1,4 +1,4 @@
-"""A backfill waits for the workers, and one that was cut off goes on."""
+"""Backfills wait for workers, and continue after an interruption."""
 
 # pyright: reportUnknownMemberType=false
 
@@ -37,7 +37,7 @@ def fill(frame: DataFrame, url: str, timeout: str = "1h") -> WriteReport:
 
 
 def consume(url: str) -> list[int]:
-    """Run a worker until it has seen a job per row; the users in their order."""
+    """Run a worker until it has run a job for each row, and return the users in order."""
     seen: list[int] = []
 
     async def work() -> None:
@@ -56,9 +56,9 @@ def consume(url: str) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_backfill_never_fills_the_queue_and_goes_on_where_it_was_cut_off(spark: SparkSession, server: Place) -> None:
+def test_a_backfill_limits_the_depth_and_continues_after_an_interruption(spark: SparkSession, server: Place) -> None:
     url, frame = server.url, rows(spark)
-    # Nobody works: it stops at the mark and gives up.
+    # Without a worker it stops at the limit and fails.
     with pytest.raises(PySparkException, match="backpressureTimeout"):
         fill(frame, url, timeout="500ms")
     seen: list[int] = []
@@ -75,12 +75,12 @@ def test_a_backfill_never_fills_the_queue_and_goes_on_where_it_was_cut_off(spark
         waiting += {"added": 1, "active": -1}.get(event["event"], 0)
         most = max(most, waiting)
     assert DEPTH / 2 < most <= DEPTH + TASKS * BATCH
-    # Finished, it does nothing more.
+    # A finished backfill does nothing.
     assert fill(frame, url).inserted == ROWS
     assert len([event for event in events if event["event"] == "added"]) == ROWS
 
 
-def test_ids_are_made_of_the_columns_that_make_a_row(spark: SparkSession) -> None:
+def test_ids_derive_from_the_id_columns(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("a", 1, "x"), ("a", 1, "y"), ("a", None, "z")], "user string, day int, text string")
     found = job_rows(frame, name="n", id_columns=["user", "day"]).collect()
     assert [row["data"] for row in found][2] == '{"user":"a","day":null,"text":"z"}'
@@ -89,8 +89,8 @@ def test_ids_are_made_of_the_columns_that_make_a_row(spark: SparkSession) -> Non
         job_rows(frame, name="n", id_columns=["nobody"])
 
 
-def test_ids_are_the_same_in_every_time_zone_and_tell_instants_apart(spark: SparkSession) -> None:
-    # Two instants an hour apart that the clocks in Berlin show as the same time.
+def test_ids_do_not_depend_on_the_time_zone_and_distinguish_instants(spark: SparkSession) -> None:
+    # Two instants one hour apart with the same local time in Berlin.
     frame = spark.sql(
         "SELECT timestamp_seconds(1792891800 + 3600 * id) AS at, binary(chr(int(200 + id))) AS mark FROM range(2)"
     )
@@ -108,6 +108,6 @@ def test_ids_are_the_same_in_every_time_zone_and_tell_instants_apart(spark: Spar
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def test_columns_with_dots_in_their_names_are_columns(spark: SparkSession) -> None:
+def test_names_of_columns_may_contain_dots(spark: SparkSession) -> None:
     (row,) = job_rows(spark.createDataFrame([("a",)], ["user.id"]), name="n", id_columns=["user.id"]).collect()
     assert row["data"] == '{"user.id":"a"}'

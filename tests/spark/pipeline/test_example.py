@@ -1,4 +1,4 @@
-"""The example runs as a program of its own and prints what it should."""
+"""The example runs as a program and prints the expected text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report tells of jobs that did not come to an end of their own, or were not seen from their beginning on."""
+"""Figures of a report for jobs that were obliterated, revoked, or added before the first stored event."""
 
 # pyright: reportUnknownMemberType=false
 
@@ -15,13 +15,13 @@ from glidemq_async.spark.pipeline.slo import Slo
 from tests.spark.pipeline.truth import Truth, instant
 
 
-def told(spark: SparkSession, *histories: tuple[str, list[tuple[int, str, str]]]) -> DataFrame:
-    """The events of queues: incarnation, and of each event its second, its kind and its job."""
+def events_of(spark: SparkSession, *histories: tuple[str, list[tuple[int, str, str]]]) -> DataFrame:
+    """Return events from histories: an incarnation, and for each event its second, kind and job."""
     rows = list[dict[str, object]]()
     for incarnation, events in histories:
         truth = Truth("work", incarnation)
         for number, (second, kind, job_id) in enumerate(events):
-            truth.tell(second * 1000, number, kind, job_id, **({"name": "n"} if kind == "added" else {}))
+            truth.record(second * 1000, number, kind, job_id, **({"name": "n"} if kind == "added" else {}))
         rows += truth.rows()
     return spark.createDataFrame(rows, EVENT_SCHEMA)
 
@@ -31,24 +31,24 @@ def computed(events: DataFrame) -> Figures:
 
 
 @pytest.mark.slow
-def test_open_jobs_are_those_that_were_there_and_had_not_gone(spark: SparkSession) -> None:
+def test_open_jobs_include_earlier_jobs_and_exclude_obliterated_ones(spark: SparkSession) -> None:
     before = [(0, "added", "a"), (1, "added", "b"), (3, "removed", "b")]
     after = [(6, "active", "old"), (7, "added", "c"), (8, "completed", "old")]
-    found = computed(told(spark, ("i1", before), ("i2", after)))
-    # "a" went with its queue, and "old" was there before its queue was looked at: it is open from the first point on.
+    found = computed(events_of(spark, ("i1", before), ("i2", after)))
+    # "a" was obliterated with its queue. "old" was added before the first event, so it is open from the first point on.
     assert [point.open for point in found.points] == [2, 3, 3, 1, 1, 1, 1, 2, 1]
     assert (found.total.open, found.points[-1].open) == (1, 1)
 
 
 @pytest.mark.slow
-def test_jobs_whose_beginning_was_not_seen_are_not_counted_as_added(spark: SparkSession) -> None:
-    found = computed(told(spark, ("i1", [(0, "active", "old"), (1, "added", "a"), (2, "completed", "old")])))
+def test_jobs_without_an_added_event_are_not_counted_as_added(spark: SparkSession) -> None:
+    found = computed(events_of(spark, ("i1", [(0, "active", "old"), (1, "added", "a"), (2, "completed", "old")])))
     assert (found.total.added, found.total.completed, found.total.open) == (1, 1, 1)
     assert sum(point.added for point in found.points) == 1
     assert (found.first - instant(0)).total_seconds() == 0
 
 
-def test_revoked_jobs_burn_no_budget(spark: SparkSession) -> None:
+def test_revoked_jobs_do_not_count_against_the_budget(spark: SparkSession) -> None:
     truth = Truth("work", "i1")
     endings: list[tuple[str, str, dict[str, str]]] = [
         ("a", "completed", {}),
@@ -56,8 +56,8 @@ def test_revoked_jobs_burn_no_budget(spark: SparkSession) -> None:
         ("c", "failed", {"reason": "KeyError", "error_class": "KeyError"}),
     ]
     for number, (job_id, kind, more) in enumerate(endings):
-        truth.tell(0, 2 * number, "added", job_id, name="n")
-        truth.tell(1000, 2 * number + 1, kind, job_id, **more)
+        truth.record(0, 2 * number, "added", job_id, name="n")
+        truth.record(1000, 2 * number + 1, kind, job_id, **more)
     events = spark.createDataFrame(truth.rows(), EVENT_SCHEMA)
     jobs = silver.jobs(events)
     assert {row["job_id"]: row["state"] for row in jobs.collect()} == {"a": "completed", "b": "revoked", "c": "failed"}
@@ -66,6 +66,6 @@ def test_revoked_jobs_burn_no_budget(spark: SparkSession) -> None:
     assert (found.total.completed, found.total.failed, found.total.open) == (1, 1, 0)
 
 
-def test_there_is_no_report_of_nothing(spark: SparkSession) -> None:
+def test_a_report_needs_a_job(spark: SparkSession) -> None:
     with pytest.raises(LookupError, match="no job to report on"):
         computed(spark.createDataFrame([], EVENT_SCHEMA))

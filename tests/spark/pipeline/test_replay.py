@@ -1,4 +1,4 @@
-"""Failed jobs go back into the queue, each once per campaign, and what comes of them is told."""
+"""Replays add failed jobs to the queue again, each once per campaign, and their outcomes are counted."""
 
 # pyright: reportUnknownMemberType=false
 
@@ -57,7 +57,7 @@ def test_a_campaign_replays_each_failed_job_once(
     assert replay() == (8, 8, 8)
     expected = sorted(f"replay:fix-1:j{number}" for number, fate in enumerate(FATES) if fate == "fail")
     assert asyncio.run(ids(url)) == expected
-    # The same transaction tells the same report; another version finds every id taken.
+    # The same transaction has the same report. Another version finds that all ids exist.
     assert replay() == (8, 8, 8)
     assert replay(version=2) == (8, 8, 0)
     assert asyncio.run(ids(url)) == expected
@@ -75,12 +75,12 @@ def test_a_campaign_replays_each_failed_job_once(
     }
     (campaign,) = pipeline.figures().campaigns
     assert campaign == ("fix-1", 8, 8, 0, 0)
-    # What a replay has mended is no longer to be replayed.
+    # A job with a completed replay is not replayed again.
     assert failed_jobs(pipeline.table("jobs"), chosen).count() == 0
 
 
 @pytest.mark.slow
-def test_a_selection_names_jobs_errors_and_times(spark: SparkSession) -> None:
+def test_a_selection_filters_names_errors_and_times(spark: SparkSession) -> None:
     def job(job_id: str, name: str, error: str | None, minute: int, state: str = "failed") -> tuple[object, ...]:
         return "work", job_id, 1, name, state, error, datetime(2026, 1, 1, 12, minute, tzinfo=UTC), None
 
@@ -110,11 +110,11 @@ def test_a_selection_names_jobs_errors_and_times(spark: SparkSession) -> None:
     assert chosen(Selection("work", until=at)) == {"a"}
 
 
-def test_a_replay_mends_the_job_that_it_comes_from(spark: SparkSession) -> None:
+def test_a_completed_replay_belongs_to_its_original_job(spark: SparkSession) -> None:
     long = "x" * 500
     digest = sha256(long.encode()).hexdigest()
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    told = [
+    states = [
         ("work", "both", "failed"),
         ("other", "both", "failed"),
         ("other", "replay:c:both", "completed"),
@@ -128,15 +128,15 @@ def test_a_replay_mends_the_job_that_it_comes_from(spark: SparkSession) -> None:
         ("work", "replay:c:again", "failed"),
     ]
     jobs = spark.createDataFrame(
-        [(queue, job_id, 1, state, at, at) for queue, job_id, state in told],
+        [(queue, job_id, 1, state, at, at) for queue, job_id, state in states],
         "queue string, job_id string, life int, state string, finished timestamp, added timestamp",
     )
     assert {row["job_id"] for row in failed_jobs(jobs, Selection("work")).collect()} == {"both", "again"}
     assert {row["job_id"] for row in failed_jobs(jobs, Selection("other")).collect()} == set()
 
 
-def test_a_replay_stores_what_was_stored(spark: SparkSession, server: Place, tmp_path: Path) -> None:
-    """JSON has no bytes and no instants: a payload does not go through it."""
+def test_a_replay_stores_the_same_bytes(spark: SparkSession, server: Place, tmp_path: Path) -> None:
+    """A payload is not converted to JSON, which has neither bytes nor instants."""
     url, data = server.url, {"raw": b"\x00\xff", "at": datetime(2026, 1, 1, tzinfo=UTC)}
 
     async def fail() -> str:

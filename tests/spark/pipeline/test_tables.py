@@ -1,4 +1,4 @@
-"""Silver and gold against a simulated truth: equal, percentiles included."""
+"""Silver and gold equal a simulation, including percentiles."""
 
 # pyright: reportUnknownMemberType=false
 
@@ -38,7 +38,7 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def local(at: datetime) -> datetime:
-    """An instant as Spark hands it out: in the machine's zone, without saying so."""
+    """Return an instant as Spark returns it: as local time without a time zone."""
     return at.astimezone().replace(tzinfo=None)
 
 
@@ -46,7 +46,7 @@ def naive(at: int | None) -> datetime | None:
     return None if at is None else local(instant(at))
 
 
-def test_attempts_are_those_that_were(tables: Tables) -> None:
+def test_attempts_equal_the_simulation(tables: Tables) -> None:
     found = {
         (row["job_id"], row["life"], row["attempt"]): (
             *(row[name] for name in ("name", "key", "added", "ready", "started", "finished")),
@@ -64,7 +64,7 @@ def test_attempts_are_those_that_were(tables: Tables) -> None:
     assert {outcome for *_, outcome, _ in found.values()} >= {"completed", "failed", "retrying", "stalled", "returned"}
 
 
-def test_jobs_are_those_that_were(tables: Tables) -> None:
+def test_jobs_equal_the_simulation(tables: Tables) -> None:
     names = ("name", "key", "state", "end_to_end_ms", "attempts", "retries", "stalls", "error_class", "dead_letter")
     found = {(row["job_id"], row["life"]): tuple(row[name] for name in names) for row in rows(tables.jobs)}
     assert found == {
@@ -112,7 +112,7 @@ def test_minutes_count_and_rank_exactly(tables: Tables) -> None:
 
 
 @pytest.mark.slow
-def test_rates_of_a_minute_are_shares_of_what_ended_in_it(tables: Tables) -> None:
+def test_rates_of_a_minute_are_shares_of_ended_jobs_and_attempts(tables: Tables) -> None:
     for row in rows(gold.minutes(tables.attempts, tables.jobs)):
         ended = row["completed"] + row["failed"]
         assert row["failure_rate"] == (row["failed"] / ended if ended else None)
@@ -121,7 +121,7 @@ def test_rates_of_a_minute_are_shares_of_what_ended_in_it(tables: Tables) -> Non
 
 
 @pytest.mark.parametrize("seconds", [HOUR, DAY])
-def test_percentiles_add_up_from_minutes(tables: Tables, seconds: int) -> None:
+def test_percentiles_are_computed_from_minutes(tables: Tables, seconds: int) -> None:
     histograms = gold.histograms(tables.attempts, tables.jobs)
     found = {(row["start"], row["measure"]): row for row in rows(roll_up(histograms, seconds, by=["queue"]))}
     expected: dict[Any, list[int]] = {}
@@ -139,12 +139,12 @@ def test_percentiles_add_up_from_minutes(tables: Tables, seconds: int) -> None:
     for cell, values in expected.items():
         assert found[cell]["n"] == len(values)
         for percent in PERCENTS:
-            true, told = percentile(values, percent), found[cell][f"p{percent}"]
+            true, reported = percentile(values, percent), found[cell][f"p{percent}"]
             assert true is not None
             if true < 4096:
-                assert told == true
+                assert reported == true
             else:
-                assert true <= told <= true * (1 + 1 / 2048)
+                assert true <= reported <= true * (1 + 1 / 2048)
 
 
 def test_causes_and_heat_count_every_failure_retry_and_stall(tables: Tables) -> None:
@@ -170,7 +170,7 @@ def test_causes_and_heat_count_every_failure_retry_and_stall(tables: Tables) -> 
 
 
 @pytest.mark.parametrize("latency_ms", [None, 2_000])
-def test_burn_is_that_of_the_windows(tables: Tables, latency_ms: int | None) -> None:
+def test_burn_rates_equal_the_simulation(tables: Tables, latency_ms: int | None) -> None:
     slo = Slo("jobs", 0.995, latency_ms)
     counts: dict[int, Count] = {}
     for job in tables.truth.jobs:
@@ -197,12 +197,12 @@ Told = tuple[str, dict[str, str]]
 def one_job(*kinds: Told, incarnation: str = "i1") -> list[dict[str, Any]]:
     truth = Truth("work", incarnation)
     for number, (kind, fields) in enumerate(kinds):
-        truth.tell(number * 1000, 0, kind, "a", **fields)
+        truth.record(number * 1000, 0, kind, "a", **fields)
     return truth.rows()
 
 
 @pytest.mark.slow
-def test_a_job_that_was_told_of_only_in_part_has_no_name_and_no_wait(spark: SparkSession) -> None:
+def test_a_job_without_an_added_event_has_no_name_and_no_wait(spark: SparkSession) -> None:
     events = spark.createDataFrame(one_job(("active", {}), ("completed", {})), EVENT_SCHEMA)
     (attempt,) = rows(silver.attempts(events))
     assert (attempt["life"], attempt["name"], attempt["wait_ms"], attempt["run_ms"]) == (0, None, None, 1000)
@@ -228,7 +228,7 @@ def test_a_failed_job_that_was_retried_by_hand_is_one_job(spark: SparkSession) -
     assert (job["state"], job["error_class"], job["attempts"], job["end_to_end_ms"]) == ("completed", None, 2, 5000)
 
 
-def test_a_job_that_was_put_off_by_hand_waits_for_its_time_until_that_has_come(spark: SparkSession) -> None:
+def test_a_job_whose_delay_was_changed_waits_until_it_is_due(spark: SparkSession) -> None:
     kinds: list[Told] = [("added", {"name": "n"}), ("changed", {"detail": "priority 5"})]
     put_off: Told = ("changed", {"detail": "delay 5000"})
 
@@ -239,13 +239,13 @@ def test_a_job_that_was_put_off_by_hand_waits_for_its_time_until_that_has_come(s
     assert [state(), state(put_off), state(put_off, ("waiting", {"detail": ""}))] == ["waiting", "delayed", "waiting"]
 
 
-def test_a_job_of_which_only_its_removal_was_read_is_what_that_says(spark: SparkSession) -> None:
+def test_a_job_with_a_removal_only_has_the_state_of_the_removal(spark: SparkSession) -> None:
     for detail, state in (("completed", "completed"), ("delayed", "removed")):
         (job,) = rows(silver.jobs(spark.createDataFrame(one_job(("removed", {"detail": detail})), EVENT_SCHEMA)))
         assert (job["state"], job["finished"], job["closed"]) == (state, None, naive(0))
 
 
-def test_jobs_of_a_queue_that_began_again_are_obliterated_unless_they_had_ended(spark: SparkSession) -> None:
+def test_jobs_of_a_recreated_queue_are_obliterated_unless_they_had_ended(spark: SparkSession) -> None:
     old = [*one_job(("added", {"name": "n"}), ("active", {})), *one_job(("added", {"name": "n"}), incarnation="i2")]
     for row in old:
         if row["incarnation"] == "i2":
@@ -254,8 +254,8 @@ def test_jobs_of_a_queue_that_began_again_are_obliterated_unless_they_had_ended(
     assert found == {"i1": "obliterated", "i2": "waiting"}
 
 
-def test_the_clock_that_goes_back_makes_no_negative_time(spark: SparkSession) -> None:
-    told = one_job(("added", {"name": "n"}), ("active", {}), ("completed", {}))
-    told[2]["ts"] = instant(-5_000)
-    (attempt,) = rows(silver.attempts(spark.createDataFrame(told, EVENT_SCHEMA)))
+def test_a_clock_that_is_set_back_gives_no_negative_durations(spark: SparkSession) -> None:
+    reported = one_job(("added", {"name": "n"}), ("active", {}), ("completed", {}))
+    reported[2]["ts"] = instant(-5_000)
+    (attempt,) = rows(silver.attempts(spark.createDataFrame(reported, EVENT_SCHEMA)))
     assert (attempt["outcome"], attempt["run_ms"]) == ("completed", 0)

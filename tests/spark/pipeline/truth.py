@@ -1,4 +1,4 @@
-"""A queue that is only told of: its events, and what really happened, each made on its own."""
+"""A simulated queue: its jobs and attempts, and independently of them its events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START_MS = 1_790_000_000_000
 
 @dataclass
 class Attempt:
-    """One attempt as it was; instants in milliseconds since the start."""
+    """A simulated attempt. Instants are milliseconds since the start."""
 
     job_id: str
     life: int
@@ -41,7 +41,7 @@ class Attempt:
 
 @dataclass
 class TrueJob:
-    """One job as it was."""
+    """A simulated job."""
 
     job_id: str
     life: int
@@ -63,22 +63,24 @@ class TrueJob:
 
 @dataclass
 class Truth:
-    """What happened in a queue, and the rows that tell of it."""
+    """The simulated jobs of a queue, and the rows of their events."""
 
     queue: str
     incarnation: str
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     jobs: list[TrueJob] = field(default_factory=list[TrueJob])
-    told: list[tuple[int, int, int, dict[str, Any]]] = field(default_factory=list[tuple[int, int, int, dict[str, Any]]])
+    events: list[tuple[int, int, int, dict[str, Any]]] = field(
+        default_factory=list[tuple[int, int, int, dict[str, Any]]]
+    )
 
-    def tell(self, at: int, number: int, kind: str, job_id: str, **more: object) -> None:
-        """Note an event of the job of this number."""
-        self.told.append((at, number, len(self.told), {"event": kind, "job_id": job_id, **more}))
+    def record(self, at: int, number: int, kind: str, job_id: str, **more: object) -> None:
+        """Record an event of the job with this number."""
+        self.events.append((at, number, len(self.events), {"event": kind, "job_id": job_id, **more}))
 
     def rows(self) -> list[dict[str, Any]]:
-        """The events as rows of the reader, in the order of the queue."""
+        """Return the events as rows of the reader, in the order of the queue."""
         found: list[dict[str, Any]] = []
-        for seq, (at, _, _, fields) in enumerate(sorted(self.told, key=lambda each: each[:3])):
+        for seq, (at, _, _, fields) in enumerate(sorted(self.events, key=lambda each: each[:3])):
             found.append(
                 {
                     **dict.fromkeys(("name", "key", "detail", "delay_ms", "reason", "error_class")),
@@ -95,18 +97,18 @@ class Truth:
 
 
 def instant(at: int) -> datetime:
-    """The instant of so many milliseconds since the start."""
+    """Return the instant `at` milliseconds after the start."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=START_MS + at)
 
 
 def percentile(values: Iterable[int | None], percent: int) -> int | None:
-    """The smallest value that at least so many percent do not exceed."""
+    """Return a percentile by nearest rank."""
     ordered = sorted(value for value in values if value is not None)
     return ordered[math.ceil(len(ordered) * percent / 100) - 1] if ordered else None
 
 
 def simulate(count: int, *, seed: int = 1, queue: str = "work", incarnation: str = "i1", hours: float = 2) -> Truth:
-    """Make so many jobs: some delayed, retried, stalled, put off; one in twenty again under its old id."""
+    """Simulate jobs: some are delayed, retried or stalled, and one in twenty is added again under its old id."""
     chance = random.Random(seed)
     truth = Truth(queue, incarnation)
     for number in range(count):
@@ -114,23 +116,23 @@ def simulate(count: int, *, seed: int = 1, queue: str = "work", incarnation: str
         job = TrueJob(f"j{number}", 1, NAMES[number % 3], f"k{number % 4}" if number % 2 else None, added)
         end = _live(truth, job, number, chance)
         if end is not None and chance.random() < 0.05:
-            truth.tell(end + 5, number, "removed", job.job_id, detail=job.state)
+            truth.record(end + 5, number, "removed", job.job_id, detail=job.state)
             again = TrueJob(job.job_id, 2, NAMES[(number + 1) % 3], None, end + 10)
             _live(truth, again, number, chance)
     return truth
 
 
 def _live(truth: Truth, job: TrueJob, number: int, chance: random.Random) -> int | None:
-    """One job from `added` to its end; answers when it ended."""
+    """Simulate a job from its add to its end, and return the instant of its end."""
     truth.jobs.append(job)
-    truth.tell(job.added, number, "added", job.job_id, name=job.name, key=job.key, detail=job.name)
+    truth.record(job.added, number, "added", job.job_id, name=job.name, key=job.key, detail=job.name)
     ready = job.added
     if chance.random() < 0.1:
-        truth.tell(job.added, number, "delayed", job.job_id)
+        truth.record(job.added, number, "delayed", job.job_id)
         job.state, ready = "delayed", job.added + chance.randrange(1, 60_000)
         if chance.random() < 0.05:
             return None
-        truth.tell(ready, number, "waiting", job.job_id, detail="")
+        truth.record(ready, number, "waiting", job.job_id, detail="")
     for attempt in range(1, 5):
         ready_again = _run(truth, job, attempt, ready, number, chance)
         if ready_again is None:
@@ -140,55 +142,55 @@ def _live(truth: Truth, job: TrueJob, number: int, chance: random.Random) -> int
 
 
 def _run(truth: Truth, job: TrueJob, number: int, ready: int, order: int, chance: random.Random) -> int | None:
-    """One attempt; answers when the next one may start, or None."""
+    """Simulate an attempt, and return the instant at which the next one may start, or None."""
     started = ready + int(chance.expovariate(1 / 800))
     run = Attempt(job.job_id, job.life, number, job.name, job.key, job.added, ready, started)
     truth.attempts.append(run)
-    truth.tell(started, order, "active", job.job_id)
+    truth.record(started, order, "active", job.job_id)
     job.attempts, job.state = number, "active"
     if chance.random() < 0.01:
         return None
     finished = started + 1 + int(chance.lognormvariate(5, 1.5))
     run.finished = finished
     dice, error = chance.random(), ERRORS[chance.randrange(3)]
-    truth.tell(started, order, "progress", job.job_id)
+    truth.record(started, order, "progress", job.job_id)
     if dice < 0.02:
         run.outcome, run.error_class, job.state = "stalled", "stalled", "waiting"
         job.stalls += 1
-        truth.tell(finished, order, "stalled", job.job_id, detail=str(job.stalls))
+        truth.record(finished, order, "stalled", job.job_id, detail=str(job.stalls))
         return finished
     if dice < 0.12 and number < 3:
         delay = chance.choice((0, 0, 2_000))
         run.outcome, run.error_class = "retrying", error
         job.retries, job.state = job.retries + 1, "delayed" if delay else "waiting"
-        told = {"detail": f"{delay} {error}: no", "delay_ms": delay, "reason": f"{error}: no", "error_class": error}
-        truth.tell(finished, order, "retrying", job.job_id, **told)
+        events = {"detail": f"{delay} {error}: no", "delay_ms": delay, "reason": f"{error}: no", "error_class": error}
+        truth.record(finished, order, "retrying", job.job_id, **events)
         if delay:
-            truth.tell(finished + delay, order, "waiting", job.job_id, detail="")
+            truth.record(finished + delay, order, "waiting", job.job_id, detail="")
         return finished + delay
     if dice < 0.14:
         run.outcome, job.state = "returned", "waiting"
-        truth.tell(finished, order, "returned", job.job_id)
+        truth.record(finished, order, "returned", job.job_id)
         return finished
     if dice < 0.16:
         run.outcome, job.state = "limited", "waiting"
-        truth.tell(finished, order, "limited", job.job_id, detail="50", delay_ms=50)
+        truth.record(finished, order, "limited", job.job_id, detail="50", delay_ms=50)
         return finished + 50
     job.finished = finished
     if dice < 0.2:
         run.outcome, run.error_class, job.state = "failed", error, "failed"
         job.error_class, job.dead_letter = error, "dead"
         reason = f"{error}: at last"
-        truth.tell(finished, order, "failed", job.job_id, detail=reason, reason=reason, error_class=error)
-        truth.tell(finished, order, "dead-lettered", job.job_id, detail="dead")
+        truth.record(finished, order, "failed", job.job_id, detail=reason, reason=reason, error_class=error)
+        truth.record(finished, order, "dead-lettered", job.job_id, detail="dead")
     else:
         run.outcome, job.state = "completed", "completed"
-        truth.tell(finished, order, "completed", job.job_id)
+        truth.record(finished, order, "completed", job.job_id)
     return None
 
 
 def by_minute(values: Sequence[tuple[int | None, int | None]]) -> dict[datetime, list[int]]:
-    """Values by the minute of their instant."""
+    """Group values by the minute of their instant."""
     found: dict[datetime, list[int]] = {}
     for at, value in values:
         if at is not None and value is not None:

@@ -1,1 +1,1 @@
-"""What Spark reads: events, jobs and what else a queue holds."""
+"""Tests of reading queues with Spark: events, jobs and other tables."""

@@ -1,4 +1,4 @@
-"""A queue that a test fills and Spark reads."""
+"""A queue that tests fill and Spark reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.stores import Place, Places
 
 @dataclass
 class Source:
-    """Reads one queue."""
+    """Reader of one queue."""
 
     spark: SparkSession
     url: str
@@ -31,21 +31,21 @@ class Source:
         return reader.options(**{name: str(value) for name, value in options.items()}).load()
 
     def stream(self, folder: Path, **options: object) -> Stream:
-        """Return a query of the queue's events that keeps what it read."""
+        """Return a query of the queue's events that stores its rows."""
         given = {"url": self.url, "subscribe": self.queue, **{name: str(value) for name, value in options.items()}}
         return Stream(self.spark, folder, {key: value for key, value in given.items() if value})
 
 
 @pytest.fixture
 def server(spark: SparkSession, places: Places) -> Place:
-    """A server of the tests' own that other processes can reach."""
+    """A separate server that other processes can reach."""
     register(spark)
     return places.get("unix")
 
 
 @pytest.fixture
 async def queue(server: Place) -> AsyncIterator[AnyQueue]:
-    """A queue on it."""
+    """A queue on this server."""
     async with Queue[object, object](f"spark-{uuid.uuid4().hex[:8]}", server.url) as opened:
         yield opened
         await opened.obliterate(force=True)
@@ -53,5 +53,5 @@ async def queue(server: Place) -> AsyncIterator[AnyQueue]:
 
 @pytest.fixture
 def source(spark: SparkSession, server: Place, queue: AnyQueue) -> Source:
-    """What reads that queue."""
+    """The reader of this queue."""
     return Source(spark, server.url, queue.name)

@@ -1,4 +1,4 @@
-"""A streaming query that is run, broken and run again on one checkpoint, and what its sink holds."""
+"""A streaming query that tests run, break and run again on one checkpoint, and the rows of its sink."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PATIENCE = 60
 
 
 class BrokenError(Exception):
-    """The fault that was asked for."""
+    """The requested fault."""
 
 
 @dataclass
 class Stream:
-    """Queries of one checkpoint whose sink keeps each batch by its number."""
+    """Queries on one checkpoint, with a sink that stores each batch by its number."""
 
     spark: SparkSession
     folder: Path
@@ -48,7 +48,7 @@ class Stream:
         return trigger.start()
 
     def run(self, **options: object) -> None:
-        """Read all there is, and end."""
+        """Read the stored events, and end."""
         query = self.start(all_available=True, **options)
         try:
             query.awaitTermination()
@@ -58,10 +58,10 @@ class Stream:
 
     @contextmanager
     def live(self, fault: str = "") -> Generator[StreamingQuery]:
-        """Keep a query running that has read all there is when the block begins; it may break in the block."""
+        """Run a query during the block. It has read all events when the block begins, and may break in the block."""
         query = self.start()
         try:
-            # A query that begins at the end has an empty batch first, now and then: that is not to break.
+            # A query that starts at "latest" sometimes has an empty first batch, which must not break.
             until(lambda: query.status["message"] == "Waiting for data to arrive")
             self.fault = fault
             yield query
@@ -70,7 +70,7 @@ class Stream:
             self.fault = ""
 
     def break_down(self, query: StreamingQuery) -> None:
-        """Wait for the fault that was asked for to end the query; or let it be as if it had come then."""
+        """Wait until the requested fault ends the query, or stop the query as if the fault had come."""
         fault = self.fault
         if fault in ("in read", "after sink"):
             try:
@@ -85,24 +85,24 @@ class Stream:
             shutil.rmtree(self.folder / "out" / f"batch={last}")
 
     def rows(self) -> list[Row]:
-        """What the sink holds, by the number of the event."""
+        """Return the rows of the sink, by event number."""
         return self.spark.read.parquet(str(self.folder / "out")).orderBy("queue", "incarnation", "seq").collect()
 
     def numbers(self) -> list[int]:
-        """The numbers of the events that the sink holds."""
+        """Return the event numbers of the sink."""
         return [row.seq for row in self.rows()]
 
     def offsets(self) -> list[dict[str, object]]:
-        """What the checkpoint says, batch by batch."""
+        """Return the offsets in the checkpoint, by batch."""
         files = sorted((self.folder / "check" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
         return [json.loads(path.read_text().splitlines()[-1]) for path in files]
 
     def commits(self) -> list[int]:
-        """The batches that are committed."""
+        """Return the committed batches."""
         return sorted(int(path.name) for path in (self.folder / "check" / "commits").glob("[0-9]*"))
 
     def forget_last_commit(self) -> int:
-        """Make the last batch one that was written and not committed; answers its number."""
+        """Remove the commit of the last batch, and return its number."""
         last = self.folder / "check" / "commits" / str(self.commits()[-1])
         last.unlink()
         last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
@@ -110,7 +110,7 @@ class Stream:
 
 
 def until(condition: object) -> None:
-    """Wait for what Spark does not announce to Python."""
+    """Poll until a condition is true that Spark does not announce."""
     assert callable(condition)
     end = time.monotonic() + PATIENCE
     while not condition():

@@ -14,7 +14,7 @@ from tests.support.helpers import AnyQueue
 from tests.support.stores import Place
 
 
-async def test_all_events_that_are_kept_are_a_table(queue: AnyQueue, source: Source) -> None:
+async def test_the_stored_events_are_a_table(queue: AnyQueue, source: Source) -> None:
     await queue.add("mail", {"to": 1})
     job = await queue.add("mail", {"to": 2}, key="k", delay=60)
     rows = source.read().orderBy("seq").collect()
@@ -29,7 +29,7 @@ async def test_all_events_that_are_kept_are_a_table(queue: AnyQueue, source: Sou
 
 
 @needs_admission
-async def test_a_stream_reads_on_where_it_stopped(queue: AnyQueue, source: Source, tmp_path: Path) -> None:
+async def test_a_stream_continues_where_it_stopped(queue: AnyQueue, source: Source, tmp_path: Path) -> None:
     stream = source.stream(tmp_path, startingOffsets="earliest")
     await queue.add_bulk([("n", i) for i in range(250)])
     stream.run(maxOffsetsPerTrigger=100)
@@ -39,7 +39,7 @@ async def test_a_stream_reads_on_where_it_stopped(queue: AnyQueue, source: Sourc
     assert stream.numbers() == list(range(280))
 
 
-async def test_a_range_is_chosen_by_numbers_offsets_and_times(queue: AnyQueue, source: Source) -> None:
+async def test_a_range_is_selected_by_numbers_offsets_and_times(queue: AnyQueue, source: Source) -> None:
     await queue.add_bulk([("n", i) for i in range(10)])
     await queue.add_bulk([("n", i) for i in range(10)])
     rows = source.read().orderBy("seq").collect()
@@ -68,7 +68,7 @@ async def test_an_unknown_queue_is_an_error(queue: AnyQueue, source: Source) -> 
 
 
 @pytest.mark.slow
-async def test_a_pattern_finds_queues_that_come_later(
+async def test_a_pattern_finds_queues_that_are_created_later(
     queue: AnyQueue, source: Source, server: Place, tmp_path: Path
 ) -> None:
     await queue.add("n")
@@ -97,6 +97,6 @@ async def test_a_pattern_finds_queues_that_come_later(
         ({"failOnDataLoss": "perhaps"}, "true or false"),
     ],
 )
-async def test_a_wish_that_cannot_be_met_is_refused(source: Source, options: dict[str, object], words: str) -> None:
+async def test_wrong_options_are_refused(source: Source, options: dict[str, object], words: str) -> None:
     with pytest.raises(PySparkException, match=words):
         source.read(**options).collect()

@@ -1,4 +1,4 @@
-"""A stream of events under faults: nothing is lost unsaid, nothing comes twice."""
+"""A stream of events under faults: each event is read once or reported as lost."""
 
 from __future__ import annotations
 
@@ -50,9 +50,7 @@ async def test_a_first_batch_that_failed_anywhere_is_read_once(
 
 
 @needs_admission
-async def test_a_batch_that_is_not_committed_is_read_again_as_it_was(
-    queue: AnyQueue, source: Source, tmp_path: Path
-) -> None:
+async def test_an_uncommitted_batch_is_read_again_unchanged(queue: AnyQueue, source: Source, tmp_path: Path) -> None:
     await add(queue, 25)
     stream = source.stream(tmp_path, startingOffsets="earliest")
     stream.run(maxOffsetsPerTrigger=10)
@@ -63,13 +61,13 @@ async def test_a_batch_that_is_not_committed_is_read_again_as_it_was(
     assert stream.numbers() == list(range(35))
 
 
-async def test_trimming_unread_events_is_told_with_their_number(
+async def test_trimming_unread_events_is_reported_with_their_number(
     queue: AnyQueue, source: Source, server: Place, tmp_path: Path
 ) -> None:
     stream = source.stream(tmp_path, startingOffsets="earliest", publishPosition="lake")
     await add(queue, 30)
     stream.run()
-    await server.ask("XTRIM", key_of(queue), "MAXLEN", 1)  # up to what was read: nobody minds
+    await server.ask("XTRIM", key_of(queue), "MAXLEN", 1)  # only events that were read
     stream.run()
     await add(queue, 50)
     await server.ask("XTRIM", key_of(queue), "MAXLEN", 2)
@@ -86,7 +84,7 @@ async def test_trimming_unread_events_is_told_with_their_number(
 
 
 @pytest.mark.slow
-async def test_trimming_what_a_planned_batch_was_to_read_is_told_with_its_number(
+async def test_trimming_events_of_a_planned_batch_is_reported_with_their_number(
     queue: AnyQueue, source: Source, server: Place, tmp_path: Path
 ) -> None:
     await add(queue, 40)
@@ -105,7 +103,7 @@ async def test_trimming_what_a_planned_batch_was_to_read_is_told_with_its_number
 
 
 @pytest.mark.slow
-async def test_a_queue_that_begins_again_is_told_and_read_from_its_start(
+async def test_a_recreated_queue_is_reported_and_read_from_its_start(
     queue: AnyQueue, source: Source, tmp_path: Path
 ) -> None:
     await add(queue, 20)

@@ -27,7 +27,7 @@ async def work(job: AnyJob) -> Any:
 
 
 async def fill(queue: AnyQueue) -> None:
-    """Leave 12 completed jobs, 3 failed ones, 4 waiting ones, a delayed and a keyed one."""
+    """Create 12 completed jobs, 3 failed ones, 4 waiting ones, a delayed one and one with a key."""
     jobs = [await queue.add("good", {"n": n}) for n in range(12)] + [await queue.add("bad", n) for n in range(3)]
     async with worker_of(queue, work, concurrency=4):
         for job in jobs:
@@ -55,7 +55,7 @@ async def test_jobs_are_a_table_by_state(queue: AnyQueue, source: Source) -> Non
 
 
 @pytest.mark.parametrize("kind", ["jobs", "dlq", "queues"])
-async def test_a_queue_that_is_not_there_is_warned_of(
+async def test_a_missing_queue_is_logged(
     queue: AnyQueue, source: Source, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     await queue.add("n", 1)
@@ -72,7 +72,7 @@ async def test_a_queue_that_is_not_there_is_warned_of(
     ]
 
 
-async def test_jobs_are_chosen_by_options(queue: AnyQueue, source: Source) -> None:
+async def test_jobs_are_selected_by_options(queue: AnyQueue, source: Source) -> None:
     await fill(queue)
     ids = [row.id for row in source.read("jobs", states="waiting,delayed", names="later").collect()]
     assert len(ids) == 4
@@ -81,12 +81,12 @@ async def test_jobs_are_chosen_by_options(queue: AnyQueue, source: Source) -> No
     assert after is not None
     late = {row.id for row in source.read("jobs", createdAfter=after.isoformat()).collect()}
     created = {job.id: job.created_at for state in STATES for job in await queue.get_jobs(state)}
-    # Any job may have been added within the same millisecond.
+    # Several jobs may have been added within one millisecond.
     assert late == {job_id for job_id, at in created.items() if at and at >= after}
 
 
 @needs_pushdown
-async def test_jobs_are_chosen_by_filters(queue: AnyQueue, source: Source, spark: SparkSession) -> None:
+async def test_jobs_are_selected_by_filters(queue: AnyQueue, source: Source, spark: SparkSession) -> None:
     await fill(queue)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
@@ -99,11 +99,11 @@ async def test_jobs_are_chosen_by_filters(queue: AnyQueue, source: Source, spark
 
 
 def explained(frame: Any) -> str:
-    """What Spark itself is going to do."""
+    """Return the plan of Spark."""
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
-async def test_payloads_come_as_json_when_they_are_asked_for(queue: AnyQueue, source: Source) -> None:
+async def test_payloads_are_json_with_include_data(queue: AnyQueue, source: Source) -> None:
     await fill(queue)
     rows = source.read("jobs", includeData="true").collect()
     good = [row for row in rows if row.name == "good"]
@@ -121,7 +121,7 @@ async def test_payloads_come_as_json_when_they_are_asked_for(queue: AnyQueue, so
     }
 
 
-async def test_a_payload_that_cannot_be_read_is_told_and_ends_nothing(queue: AnyQueue, source: Source) -> None:
+async def test_an_unreadable_payload_is_reported_in_its_row(queue: AnyQueue, source: Source) -> None:
     await queue.add("n", 1)
     job = await queue.add("n", 2)
     await queue.storage.call("updateJob", f"glide:{{{queue.name}}}", ["lane", 1, job.id, "", "data", b"\xc1\xff"])
@@ -139,7 +139,7 @@ async def test_dead_letters_are_a_table(queue: AnyQueue, source: Source) -> None
     ]
 
 
-async def test_jobs_that_are_named_are_dead_letters_only_if_they_are(queue: AnyQueue, source: Source) -> None:
+async def test_ids_select_dead_letters_only(queue: AnyQueue, source: Source) -> None:
     await fill(queue)
     [one, *_] = [row.id for row in source.read("dlq").collect()]
     [other, *_] = [row.id for row in source.read("jobs", states="completed").collect()]
@@ -163,7 +163,7 @@ async def test_a_queue_is_a_row(queue: AnyQueue, source: Source) -> None:
     assert worker.last_seen - worker.started_at < timedelta(minutes=1)
 
 
-async def test_reading_a_queue_that_is_not_there_makes_none(source: Source, queue: AnyQueue) -> None:
+async def test_reading_a_missing_queue_does_not_create_it(source: Source, queue: AnyQueue) -> None:
     await queue.obliterate()
     for kind in ("jobs", "queues", "dlq", "losses"):
         assert source.read(kind).collect() == []
@@ -180,7 +180,7 @@ async def test_the_newest_row_of_each_job_is_kept(spark: SparkSession, source: S
     assert [row.state for row in latest(older.unionByName(frame)).collect()] == ["waiting"]
 
 
-async def test_a_schema_chooses_columns_by_name(source: Source, queue: AnyQueue, spark: SparkSession) -> None:
+async def test_a_schema_selects_columns_by_name(source: Source, queue: AnyQueue, spark: SparkSession) -> None:
     await queue.add("n")
     reader = spark.read.format("glidemq").options(url=source.url, subscribe=source.queue)
     (row,) = reader.schema("seq bigint, queue string, ts timestamp").load().collect()

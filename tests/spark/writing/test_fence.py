@@ -78,9 +78,9 @@ def nothing_came_after(queue: Written) -> None:
         return "addToWrite" in names[names.index("endWrite") :]
 
     until(went_on, "a task went on")
-    told = re.findall(rb"aborted (\d+) w", repr(queue.ask("XREVRANGE", EVENTS, "+", "-", "COUNT", 1000)).encode())
-    assert len(told) == 1
-    at_the_abort = int(told[0])
+    reported = re.findall(rb"aborted (\d+) w", repr(queue.ask("XREVRANGE", EVENTS, "+", "-", "COUNT", 1000)).encode())
+    assert len(reported) == 1
+    at_the_abort = int(reported[0])
     assert 20 <= at_the_abort < ROWS
     assert queue.counts() == {"waiting": at_the_abort}
     assert queue.report("w").inserted == at_the_abort
