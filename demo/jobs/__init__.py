@@ -1,5 +1,10 @@
-"""`glidemq demo`: measure every Python file of a tree as a job, kill a worker half way, and count what was lost.
+"""`glidemq demo`: run one job for each Python file of a directory, kill a worker half way, and count lost jobs.
 
-command.py is the command, measure.py the job, worker_process.py what a worker process runs, crew.py starts and kills
-those, show.py leads the whole, tally.py counts live, audit.py from the stored data, display.py and report.py draw.
+- `command`: the options of the command.
+- `demonstration`: the course of a run. It adds the jobs, starts the workers, kills one and audits the result.
+- `measure`: the job, which parses and measures one file. `sources` finds the files.
+- `worker_process`: the program of a worker process. `worker_processes` starts and kills these processes.
+- `demo_store`: the server of the run, and the deletion of its data.
+- `event_counts` counts ended jobs by the queue's events, and `audit` by the stored jobs.
+- `display` shows the progress, and `report` the result.
 """

@@ -1,4 +1,4 @@
-"""The figures of a demonstration, computed from the stored jobs, the events and the ids that were acknowledged."""
+"""The figures of a demonstration, computed from the stored jobs, the events and the ids of acknowledged adds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from glidemq_async import Finding, Job, Queue
+from glidemq_async.demo.jobs.event_counts import EventCounts
 from glidemq_async.demo.jobs.measure import Measure, SourceFile
-from glidemq_async.demo.jobs.tally import Tally
 
 DemoJob = Job[SourceFile, Measure]
 
@@ -25,7 +25,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Figures:
-    """What came of a demonstration. Durations are seconds, by the server's clock."""
+    """The figures of a demonstration. Durations are seconds by the server's clock."""
 
     jobs: int
     completed: int
@@ -33,32 +33,32 @@ class Figures:
     seconds: float
     rate: float
     latency: Spread
-    """From added to finished."""
+    """Time from the add to the end of the job."""
     run: Spread
-    """From the start of the last run to finished."""
+    """Time from the start of the last run to its end."""
     retries: int
     stalls: int
     recovered: int
-    """Jobs whose run was cut off and that completed nevertheless."""
+    """Completed jobs with a run that a killed worker did not finish."""
     lost: int
-    """Acknowledged adds whose job is in no final state."""
+    """Acknowledged jobs that have not ended."""
     duplicates: int
     """Jobs with more than one final event, or in both final states."""
     strangers: int
-    """Ended jobs that no acknowledged add accounts for."""
+    """Ended jobs without an acknowledged add."""
     events_missed: int
-    """Events that nobody could count because they were trimmed; duplicates may hide among them."""
+    """Events that were trimmed before they were read. They may include duplicates."""
     findings: list[Finding]
     results: list[Measure] = field(repr=False)
 
     @property
     def clean(self) -> bool:
-        """Whether everything that was promised holds."""
+        """True if no guarantee was broken."""
         return not (self.lost or self.duplicates or self.strangers or self.findings)
 
 
-async def audit(queue: Queue[SourceFile, Measure], acknowledged: Iterable[str], tally: Tally) -> Figures:
-    """Read everything that is stored and compute the figures. The workers must have been stopped."""
+async def audit(queue: Queue[SourceFile, Measure], acknowledged: Iterable[str], tally: EventCounts) -> Figures:
+    """Read all stored jobs and compute the figures. The workers must have ended."""
     completed = [job async for job in queue.iter_jobs("completed")]
     failed = [job async for job in queue.iter_jobs("failed")]
     return compute(completed, failed, set(acknowledged), tally, await queue.check())
@@ -68,10 +68,10 @@ def compute(
     completed: Sequence[DemoJob],
     failed: Sequence[DemoJob],
     acknowledged: set[str],
-    tally: Tally,
+    tally: EventCounts,
     findings: list[Finding],
 ) -> Figures:
-    """Compute the figures from what was read."""
+    """Compute the figures from the given jobs and counts."""
     ended = [*completed, *failed]
     final_states = Counter(job.id for job in ended)
     doubled = {job_id for count in (final_states, tally.endings) for job_id, times in count.items() if times > 1}
@@ -116,5 +116,5 @@ def _spread(durations: Sequence[float]) -> Spread:
 
 
 def _percentile(ordered: Sequence[float], percent: int) -> float:
-    """The smallest value that at least so many percent do not exceed."""
+    """Return the smallest value that at least `percent` of the values do not exceed."""
     return ordered[math.ceil(len(ordered) * percent / 100) - 1] if ordered else 0.0

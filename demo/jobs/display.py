@@ -1,4 +1,4 @@
-"""What is seen while the demonstration runs: a progress bar on a terminal, lines elsewhere, or nothing."""
+"""The progress of the demonstration: a bar on a terminal, lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rich.text import Text
 
 LINE_SECONDS: Final = 1.0
 FRAMES: Final = 8
-"""Frames per second; more would take from the workers' processors."""
+"""Frames per second. More frames would take processor time from the workers."""
 
 
 class Snapshot(NamedTuple):
-    """The state of the run at one moment; `rate` is ended jobs per second, `seconds` how long it runs."""
+    """The state of the run at one moment. `rate` is the number of ended jobs per second, `seconds` the elapsed time."""
 
     total: int
     done: int
@@ -36,14 +36,14 @@ class Snapshot(NamedTuple):
 
 
 class Display(Protocol):
-    """Shows a run while it goes on; used as a context manager around it."""
+    """Shows the progress of a run. It is a context manager around the run."""
 
     def update(self, now: Snapshot) -> None:
-        """Show how far the run is."""
+        """Show the current state."""
         ...
 
     def note(self, text: str) -> None:
-        """Tell something that happened."""
+        """Show a message."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -70,18 +70,18 @@ class SilentDisplay(_Plain):
         """Show nothing."""
 
     def note(self, text: str) -> None:
-        """Tell nothing."""
+        """Show nothing."""
 
 
 class LineDisplay(_Plain):
-    """One line each second, for a log or a pipe."""
+    """Prints one line a second, for a log or a pipe."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._next = 0.0
 
     def update(self, now: Snapshot) -> None:
-        """Print a line if the last one is old enough, and one at the end."""
+        """Print a line if the last one is older than a second, and one at the end."""
         if now.seconds < self._next and now.done < now.total:
             return
         self._next = now.seconds + LINE_SECONDS
@@ -96,7 +96,7 @@ class LineDisplay(_Plain):
 
 
 class _TwoLines(Progress):
-    """A bar, and the counts below it: both fit in 80 columns."""
+    """A bar and a line of counts, which both fit into 80 columns."""
 
     counts = ""
 

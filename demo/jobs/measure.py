@@ -1,4 +1,4 @@
-"""The demonstration's job: parse one Python file and measure it. Knows nothing of processes."""
+"""The job of the demonstration: parse one Python file and measure it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLAKY_PERCENT: Final = 8
 
 
 class SourceFile(TypedDict):
-    """The payload of a job: a tree, and a file below it."""
+    """The payload of a job: a directory, and the relative path of a file in it."""
 
     root: str
     file: str
@@ -51,8 +51,9 @@ def is_flaky(file: str) -> bool:
 async def process(job: Job[SourceFile, Measure]) -> Measure:
     """Handle one job.
 
-    It runs in the worker's event loop, although it computes: threads would take turns at it anyway, and two that parse
-    at once disturb each other in CPython 3.11 (SystemError). Leases are renewed from elsewhere, so none is lost.
+    This is a coroutine function although it computes. Threads would not be faster, because the interpreter runs one of
+    them at a time, and CPython 3.11 raises SystemError if two threads parse at the same time. The worker renews leases
+    in a separate thread, so a blocked event loop loses none.
     """
     file = job.data["file"]
     if job.attempts_made == 0 and is_flaky(file):
@@ -171,7 +172,7 @@ class _Walk:
     def _push_children(
         self, stack: list[tuple[ast.AST, int, _Function]], node: ast.AST, depth: int, inside: _Function
     ) -> None:
-        # An `elif` is an If alone in the orelse of another one; it stands no deeper than that one.
+        # An `elif` is an If alone in the orelse of another one; it has the same depth as the first one.
         chained = node.orelse[0] if isinstance(node, ast.If) and len(node.orelse) == 1 else None
         for name in node._fields:
             value: Any = getattr(node, name, None)

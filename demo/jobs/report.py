@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from glidemq_async.demo.jobs.audit import Figures
+from glidemq_async.demo.jobs.demonstration import Outcome
 from glidemq_async.demo.jobs.measure import Measure
-from glidemq_async.demo.jobs.show import Outcome
 
 TOP: Final = 10
 SHOWN_PROBLEMS: Final = 5
@@ -113,7 +113,7 @@ def _print_problems(console: Console, results: list[Measure]) -> None:
     odd = [result for result in results if result["status"] != "measured"]
     if not odd:
         return
-    console.print(f"{len(odd)} files hold no Python that this interpreter can parse, which is a result too:")
+    console.print(f"{len(odd)} files cannot be parsed by this interpreter. Their jobs completed with this result:")
     for result in odd[:SHOWN_PROBLEMS]:
         console.print(f"  {escape(result['file'])}: {escape(result['problem'])}", soft_wrap=True)
     if len(odd) > SHOWN_PROBLEMS:
@@ -123,7 +123,7 @@ def _print_problems(console: Console, results: list[Measure]) -> None:
 def _summary(found: Figures) -> str:
     check = "clean" if not found.findings else f"{len(found.findings)} findings"
     failed = f", {found.failed} failed" if found.failed else ""
-    strangers = f", {found.strangers} that nobody added" if found.strangers else ""
+    strangers = f", {found.strangers} without an add" if found.strangers else ""
     mark = "green" if found.clean else "red"
     return (
         f"[{mark}]{found.jobs:,} jobs in {found.seconds:.1f} s: {found.rate:,.0f} jobs/s[/], "

@@ -11,7 +11,7 @@ _SKIPPED: Final = frozenset({"site-packages", "dist-packages", "__pycache__"})
 
 
 class Sources(NamedTuple):
-    """A tree, its Python files relative to it, and how many were left out because their names are not text."""
+    """A directory, the relative paths of its Python files, and the number of files whose names are not valid UTF-8."""
 
     root: Path
     files: list[str]
@@ -19,14 +19,14 @@ class Sources(NamedTuple):
 
 
 def standard_library() -> Path:
-    """The directory of the running interpreter's own library."""
+    """Return the directory of the interpreter's standard library."""
     return Path(sysconfig.get_path("stdlib"))
 
 
 def find_sources(path: Path) -> Sources:
     """Find every `.py` file below a directory, or take one file.
 
-    Installed packages and hidden directories are left out, links to directories are not followed.
+    Installed packages and hidden directories are left out. Links to directories are not followed.
     """
     path = path.resolve()
     if path.is_file():
@@ -40,7 +40,7 @@ def find_sources(path: Path) -> Sources:
 
 
 def _sources(root: Path, found: list[str]) -> Sources:
-    # A name that is not UTF-8 cannot be a payload, nor be shown.
+    # A name that is not valid UTF-8 can neither be part of a payload nor be printed.
     files = [file for file in found if _is_text(f"{root}{file}")]
     return Sources(root, files, len(found) - len(files))
 

@@ -1,7 +1,7 @@
-"""What a worker process of the demonstration runs: one Worker, until its standard input ends.
+"""The program of a worker process of the demonstration. It runs one Worker until its standard input ends.
 
-Its settings come as one JSON line on standard input (a URL may hold a password, which a command line would show).
-The pipe ends however the parent ends, so no worker outlives it.
+The settings arrive as one JSON line on standard input, because other users can read a command line and a URL may
+contain a password. The pipe closes when the parent ends for any reason, so no worker outlives its parent.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from glidemq_async.demo.jobs.measure import Measure, SourceFile, process
 
 SHUTDOWN_SECONDS: Final = 5.0
 WORKING: Final = "working"
-"""The line that says that the first job has been claimed."""
+"""The line that reports the first claimed job."""
 
 
 class Settings(TypedDict):
-    """What a worker process is told; `lock_duration` is in seconds."""
+    """The settings of a worker process. `lock_duration` is in seconds."""
 
     url: str
     queue: str
@@ -32,7 +32,7 @@ class Settings(TypedDict):
 
 
 async def serve(settings: Settings) -> None:
-    """Work until standard input ends, or SIGTERM."""
+    """Run jobs until standard input ends or SIGTERM arrives."""
     worker = Worker[SourceFile, Measure](
         settings["queue"],
         process,
@@ -42,26 +42,26 @@ async def serve(settings: Settings) -> None:
         shutdown_timeout=SHUTDOWN_SECONDS,
         name=settings["name"],
     )
-    worker.on("active", _tell_once())
+    worker.on("active", _report_first_job())
     await run_until_stdin_ends(worker)
 
 
-def _tell_once() -> Callable[[Job[SourceFile, Measure]], None]:
-    told = False
+def _report_first_job() -> Callable[[Job[SourceFile, Measure]], None]:
+    is_reported = False
 
-    def tell(_job: Job[SourceFile, Measure]) -> None:
-        nonlocal told
-        if not told:
-            told = True
+    def report(_job: Job[SourceFile, Measure]) -> None:
+        nonlocal is_reported
+        if not is_reported:
+            is_reported = True
             sys.stdout.write(f"{WORKING}\n")
             sys.stdout.flush()
 
-    return tell
+    return report
 
 
 def main() -> None:
-    """Read the settings and serve."""
-    # Old sources are full of what a newer parser warns about.
+    """Read the settings and run the worker."""
+    # The parser warns about old source files, for example about invalid escape sequences.
     warnings.simplefilter("ignore")
     settings: Settings = json.loads(sys.stdin.readline())
     run_in_loop(serve(settings))

@@ -1,5 +1,8 @@
-"""`glidemq pipeline demo`: a file of the interpreter is a job; Spark enqueues them all and tells what became of them.
+"""`glidemq pipeline demo`: Spark adds one job for each file of the interpreter and reports on the jobs by their events.
 
-command.py is the command, files.py the jobs and what must come of them, worker_process.py what a worker process runs,
-driver.py what the process with Spark does, crew.py starts and kills them all, show.py leads the whole.
+- `command`: the options of the command.
+- `demonstration`: the course of a run. It starts the processes, kills some of them, and compares the figures.
+- `files`: the jobs, and the figures that they must have.
+- `worker_process`: the program of a worker process. `driver`: the program of the process with Spark.
+- `child_process` starts and kills these processes.
 """

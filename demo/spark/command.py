@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from glidemq_async.demo.spark.show import Draw, Outcome, State
+    from glidemq_async.demo.spark.demonstration import Draw, Outcome, State
 
-Files = Annotated[int, typer.Option("--files", "-n", min=10, max=100_000, help="How many files, one job each.")]
-Workers = Annotated[int, typer.Option("--workers", "-w", min=1, max=16, help="Worker processes.")]
-Rate = Annotated[int, typer.Option("--rate", min=1, help="Jobs that may start in a second, all workers together.")]
-Kill = Annotated[bool, typer.Option("--kill/--no-kill", help="SIGKILL Spark and a worker half way.")]
+Files = Annotated[int, typer.Option("--files", "-n", min=10, max=100_000, help="Number of files. Each is one job.")]
+Workers = Annotated[int, typer.Option("--workers", "-w", min=1, max=16, help="Number of worker processes.")]
+Rate = Annotated[
+    int, typer.Option("--rate", min=1, help="Maximum number of jobs that start in a second, of all workers together.")
+]
+Kill = Annotated[bool, typer.Option("--kill/--no-kill", help="Kill Spark and a worker half way.")]
 Folder = Annotated[
     Path | None,
-    typer.Option("--folder", file_okay=False, show_default="a new one", help="Where the lake and the report go."),
+    typer.Option("--folder", file_okay=False, show_default="a new one", help="Folder of the lake and the report."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON and nothing else.")]
 
@@ -32,14 +34,14 @@ def demo(
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hash files of this interpreter as jobs that Spark enqueues, and let the pipeline tell what became of them.
+    """Add a job with Spark for each file of this interpreter, and report on the jobs by their events.
 
-    Some fail on purpose. With --kill the process with Spark and a worker are killed half way and started again. Exit
-    code 1 means that a figure is not what it had to be. Needs Java 17 and no server.
+    Some jobs fail on purpose. With --kill, the process with Spark and a worker are killed half way and started again.
+    Exit code 1 means that a figure differs from the expected one. Needs Java 17 and no server.
     """
     from glidemq_async.cli.exits import INTERRUPTED, UNAVAILABLE, CommandError
     from glidemq_async.cli.loops import run_interruptible
-    from glidemq_async.demo.spark.show import Plan, show
+    from glidemq_async.demo.spark.demonstration import Plan, run_demonstration
     from glidemq_async.spark.requirements import require_java, require_pyspark
 
     try:
@@ -47,19 +49,19 @@ def demo(
         require_java()
     except (ImportError, FileNotFoundError) as error:
         raise CommandError(str(error), UNAVAILABLE) from None
-    place = folder or Path(tempfile.mkdtemp(prefix="glidemq-spark-"))
+    kept = folder or Path(tempfile.mkdtemp(prefix="glidemq-spark-"))
     with _display(silent=as_json) as draw:
-        outcome = run_interruptible(show(Plan(place.absolute(), files, workers, rate, kill), draw))
+        outcome = run_interruptible(run_demonstration(Plan(kept.absolute(), files, workers, rate, kill), draw))
     if outcome is None:
         raise typer.Exit(INTERRUPTED)
-    _print(outcome, place, as_json)
+    _print(outcome, kept, as_json)
     if not outcome.as_expected:
         raise typer.Exit(1)
 
 
 @contextmanager
 def _display(*, silent: bool) -> Generator[Draw]:
-    """Give what draws the state: bars on a terminal, a line per change elsewhere."""
+    """Yield a function that draws the state: bars on a terminal, a line per step elsewhere."""
     from rich.console import Console
 
     out = Console(highlight=False)
@@ -90,7 +92,7 @@ class _Lines:
         self._last = ""
 
     def draw(self, state: State) -> None:
-        """Print a line for each step, and the notes."""
+        """Print a line for each new step, and the notes."""
         while state.notes:
             typer.echo(state.notes.pop(0))
         if state.step != self._last:
@@ -102,16 +104,16 @@ class _Lines:
 def _print(outcome: Outcome, folder: Path, as_json: bool) -> None:
     from glidemq_async.cli import output
 
-    told, wanted = outcome.result["figures"], outcome.expected
+    found, wanted = outcome.result["figures"], outcome.expected
     if as_json:
         result = {**outcome.result, "expected": wanted, "as_expected": outcome.as_expected}
         output.print_json({**result, "killed": outcome.killed, "seconds": round(outcome.seconds, 1)})
         return
-    rows = [(name, told[name], wanted[name]) for name in ("jobs", "completed", "failed", "retries")]
-    output.print_table(("", "told by the pipeline", "had to be"), rows, empty="")
+    rows = [(name, found[name], wanted[name]) for name in ("jobs", "completed", "failed", "retries")]
+    output.print_table(("", "found by the pipeline", "expected"), rows, empty="")
     events, stalls = outcome.result["events"], outcome.result["stalls"]
-    once = "each exactly once" if outcome.result["clean"] else "and some are missing or doubled"
-    typer.echo(f"{events:,} events, {once}; {stalls} runs were cut off and run again; {outcome.seconds:.0f} s")
-    typer.echo("as it had to be" if outcome.as_expected else "NOT as it had to be")
+    once = "each exactly once" if outcome.result["clean"] else "and some are missing or repeated"
+    typer.echo(f"{events:,} events, {once}; {stalls} runs were interrupted and repeated; {outcome.seconds:.0f} s")
+    typer.echo("all figures are as expected" if outcome.as_expected else "the figures are NOT as expected")
     typer.echo(f"report: {outcome.result['page']}")
-    typer.echo(f"kept, with the lake and the queue: {folder}; remove it when you have seen it")
+    typer.echo(f"the lake and the queue are kept in {folder}; remove the folder when you no longer need it")

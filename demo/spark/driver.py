@@ -1,7 +1,7 @@
-"""The process with Spark: enqueue all files, read what happens to them until all have ended, compute, report.
+"""The process with Spark. It adds a job for each file, reads events until all jobs have ended, and writes the report.
 
-It may be killed at any time and started again: the same write adds what is missing, the stream goes on at its
-checkpoint, and tables are complete or not there. It tells its steps as JSON lines on standard output.
+It can be killed at any time and started again. The same write adds the missing jobs, the stream resumes at its
+checkpoint, and a table is either complete or missing. The process reports its steps as JSON lines on standard output.
 """
 
 # pyspark's own annotations are incomplete.
@@ -28,7 +28,7 @@ CAMPAIGN: Final = "demo-spark"
 
 
 class Settings(TypedDict):
-    """What the process is told, as one JSON line on its standard input."""
+    """The settings of the process, which arrive as one JSON line on standard input."""
 
     url: str
     folder: str
@@ -36,7 +36,7 @@ class Settings(TypedDict):
 
 
 class Result(TypedDict):
-    """What it found, as the last line it tells."""
+    """The result, which is the last reported line."""
 
     figures: Figures
     stalls: int
@@ -45,18 +45,18 @@ class Result(TypedDict):
     page: str
 
 
-def tell(step: str, **more: object) -> None:
-    """Tell the parent."""
+def report_step(step: str, **more: object) -> None:
+    """Report a step to the parent process."""
     sys.stdout.write(json.dumps({"step": step, **more}) + "\n")
     sys.stdout.flush()
 
 
 def open_session() -> SparkSession:
-    """Start Spark as a small, short-lived program needs it."""
+    """Start Spark with settings for a small program that runs for a minute."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Compiling well costs more than a program of a minute gets back.
+    # A program of a minute gains less from optimized code than the optimization costs.
     java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
     session = (
         SparkSession.Builder()
@@ -76,18 +76,18 @@ def open_session() -> SparkSession:
 
 
 def enqueue(spark: SparkSession, url: str, most: int) -> None:
-    """Add a job for each file; run again, it adds those that are missing."""
+    """Add a job for each file. A repeated call adds only the missing jobs."""
     from glidemq_async.spark import enqueue_frame
 
     files = find_files(most)
     rows = [(job_id(file["path"]), job_name(file["path"]), json.dumps(file)) for file in files]
     frame = spark.createDataFrame(rows, "id string, name string, data string").repartition(4)
-    # All are kept, for the count that is shown meanwhile.
+    # All ended jobs are kept, because the display counts them.
     kept = {"keep_completed": True, "keep_failed": True}
     backoff = {"kind": "fixed", "delay": BACKOFF_SECONDS}
     opts: dict[str, Any] = {"attempts": ATTEMPTS, "backoff": backoff, **kept}
     report = enqueue_frame(frame, QUEUE, url=url, txn_app_id=CAMPAIGN, txn_version=1, opts=opts)
-    tell("enqueued", jobs=report.inserted + report.duplicate)
+    report_step("enqueued", jobs=report.inserted + report.duplicate)
 
 
 def follow(pipeline: Pipeline, url: str, jobs: int) -> None:
@@ -96,7 +96,7 @@ def follow(pipeline: Pipeline, url: str, jobs: int) -> None:
     while True:
         events += pipeline.ingest(url, [QUEUE])
         ended = _ended(pipeline.lake.events(pipeline.spark))
-        tell("ingested", events=events, ended=ended)
+        report_step("ingested", events=events, ended=ended)
         if ended >= jobs:
             return
         time.sleep(PAUSE_SECONDS)
@@ -107,19 +107,19 @@ def _ended(events: DataFrame) -> int:
 
 
 def run(settings: Settings) -> Result:
-    """Do it all."""
-    tell("starting Spark")
+    """Run all steps and return the result."""
+    report_step("starting Spark")
     spark = open_session()
     from glidemq_async.spark.pipeline import Pipeline
 
-    tell("enqueuing")
+    report_step("enqueuing")
     enqueue(spark, settings["url"], settings["files"])
     folder = Path(settings["folder"])
     pipeline = Pipeline(spark, folder / "lake")
     follow(pipeline, settings["url"], len(find_files(settings["files"])))
-    tell("computing")
-    refresh = pipeline.refresh(progress=lambda name, _: tell("computing", table=name))
-    tell("drawing")
+    report_step("computing")
+    refresh = pipeline.refresh(progress=lambda name, _: report_step("computing", table=name))
+    report_step("drawing")
     figures = pipeline.figures()
     report = pipeline.report(folder / "report", title="Every file of this interpreter, hashed")
     total = figures.total
@@ -133,9 +133,9 @@ def run(settings: Settings) -> Result:
 
 
 def main() -> None:
-    """Read the settings, run, and tell the result."""
+    """Read the settings, run all steps, and report the result."""
     settings: Settings = json.loads(sys.stdin.readline())
-    tell("done", **run(settings))
+    report_step("done", **run(settings))
 
 
 if __name__ == "__main__":

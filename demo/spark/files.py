@@ -1,4 +1,4 @@
-"""The jobs of the demonstration: files to be hashed, some of which fail on purpose, always the same ones."""
+"""The jobs of the demonstration. Each hashes a file; the same ones fail on purpose in every run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class File(TypedDict):
 
 
 class Figures(TypedDict):
-    """What can be told before anything has run, and is told again by the pipeline afterwards."""
+    """Figures that are known before the run. The pipeline must find the same ones."""
 
     jobs: int
     completed: int
@@ -34,13 +34,13 @@ class Figures(TypedDict):
 
 
 def find_files(most: int) -> list[File]:
-    """Return files of the running interpreter and its packages in the order of their paths, at most so many."""
+    """Return files of the running interpreter and its packages in the order of their paths, at most `most`."""
     found: dict[Path, int] = {}
-    places = (sysconfig.get_paths()[place] for place in ("stdlib", "platstdlib", "purelib", "platlib", "include"))
-    for path in (path for place in places for path in sorted(Path(place).rglob("*"))):
+    folders = (sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "include"))
+    for path in (path for folder in folders for path in sorted(Path(folder).rglob("*"))):
         if len(found) == most:
             break
-        # What the interpreter writes while it runs may be another file a moment later.
+        # The interpreter may write files of __pycache__ during the run.
         if "__pycache__" not in path.parts and path.is_file() and not path.is_symlink():
             found[path] = path.stat().st_size
     return [File(path=str(path), size=size) for path, size in sorted(found.items())]
@@ -52,31 +52,31 @@ def job_id(path: str) -> str:
 
 
 def job_name(path: str) -> str:
-    """Return the name of a file's job: what kind of file it is."""
+    """Return the name of a file's job, which is the kind of the file."""
     suffix = Path(path).suffix
     return f"hash {suffix}" if suffix in _SUFFIXES else "hash other"
 
 
 def runs_that_fail(path: str) -> int:
-    """Return how many runs of a file's job fail, from the first on: all of one in 60, the first of one in 10."""
+    """Return how many runs of a file's job fail: all runs of one job in 60, the first run of one in 10."""
     number = int(job_id(path)[:6], 16)
     return ATTEMPTS if number % 60 == 0 else 1 if number % 10 == 1 else 0
 
 
 def expected(files: Iterable[File]) -> Figures:
-    """Return what must come of the jobs, whoever is killed meanwhile."""
+    """Return the figures of the jobs, which are the same whichever process is killed."""
     fates = Counter(runs_that_fail(file["path"]) for file in files)
     jobs, failed = fates.total(), fates[ATTEMPTS]
     return Figures(jobs=jobs, completed=jobs - failed, failed=failed, retries=fates[1] + failed * (ATTEMPTS - 1))
 
 
 def is_slow(path: str) -> bool:
-    """Return whether a file's job takes its time, as one in 20 does: there is something to be killed in at any time."""
+    """Return True for one job in 20. Such a job is slow, so a killed worker always has a running job."""
     return int(job_id(path)[6:12], 16) % 20 == 0
 
 
 def hash_file(file: File, failures: int) -> str:
-    """Return the SHA-256 of a file. Raises what its job is to fail with, so long as it is to."""
+    """Return the SHA-256 of a file. Raises an error on purpose in the first runs of some jobs."""
     if failures < runs_that_fail(file["path"]):
         kind = int(job_id(file["path"])[6:8], 16) % 3
         raise (TimeoutError, ConnectionError, ValueError)[kind]("on purpose")

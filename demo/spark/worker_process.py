@@ -1,4 +1,4 @@
-"""What a worker process of the demonstration runs: one async Worker, until its standard input ends."""
+"""The program of a worker process of the demonstration. It runs one Worker until its standard input ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOCK_SECONDS: Final = 3.0
 
 
 class Settings(TypedDict):
-    """What a worker process is told, as one JSON line on its standard input."""
+    """The settings of a worker process, which arrive as one JSON line on standard input."""
 
     url: str
     name: str
@@ -24,12 +24,12 @@ class Settings(TypedDict):
 
 
 async def process(job: Job[File, str]) -> str:
-    """Hash a file; large ones must not keep the others waiting."""
+    """Hash a file in a thread, so that a large file does not delay other jobs."""
     return await asyncio.to_thread(hash_file, job.data, job.attempts_made)
 
 
 async def serve(settings: Settings) -> None:
-    """Work until standard input ends, or SIGTERM."""
+    """Run jobs until standard input ends or SIGTERM arrives."""
     worker = Worker[File, str](
         QUEUE,
         process,
@@ -42,8 +42,8 @@ async def serve(settings: Settings) -> None:
 
 
 def main() -> None:
-    """Read the settings and serve."""
-    # Every job that fails on purpose would be told with its traceback.
+    """Read the settings and run the worker."""
+    # Otherwise the traceback of every failure on purpose would be logged.
     logging.disable(logging.CRITICAL)
     settings: Settings = json.loads(sys.stdin.readline())
     run_in_loop(serve(settings))

@@ -18,7 +18,7 @@ from typing_extensions import override
 from glidemq_async._internal.background import Background
 from glidemq_async.options.validation import whole_number
 
-__all__ = ["HttpEndpoint", "Page", "Pages", "PortError", "PortOwner", "lend_ports_to", "page_of", "port_problem"]
+__all__ = ["HttpEndpoint", "Page", "Pages", "PortError", "PortOwner", "delegate_ports_to", "page_of", "port_problem"]
 
 _PATIENCE_SECONDS: Final = 10.0
 """Time limit for one connection, from the request to the end of the response."""
@@ -57,7 +57,7 @@ class PortOwner(Protocol):
 _owner: PortOwner | None = None
 
 
-def lend_ports_to(owner: PortOwner | None) -> None:
+def delegate_ports_to(owner: PortOwner | None) -> None:
     """Let another process listen for the endpoints of this process from now on, except for those with port 0."""
     global _owner  # noqa: PLW0603 - ports belong to the process
     _owner = owner

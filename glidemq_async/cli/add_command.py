@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 async def add_job(store: Store, queue: str, name: str, payload: object, options: Mapping[str, Any]) -> Job[Any, Any]:
     """Add a job.
 
-    Raises CommandError before anything is sent if the arguments fit no task of the app, or if the store would end with
+    Raises CommandError before anything is sent: if the arguments do not fit the task, or if the store would end with
     this command.
     """
     refuse_private(store.storage, "and the job would be lost at the end of this command")
@@ -56,7 +56,7 @@ def _call(task: TaskDefinition, payload: object) -> dict[str, Any]:
     try:
         positional, keywords = cast("tuple[object, object]", arguments.split(payload))
         if not isinstance(positional, list) or not isinstance(keywords, dict):
-            raise SerializationError(f"{payload!r} is no call of task {task.name!r}")
+            raise SerializationError(f"{payload!r} does not contain the arguments of task {task.name!r}")
         values, named = arguments.read(payload)
         return arguments.stored(tuple(values), named)
     except (SerializationError, TypeError) as error:

@@ -46,12 +46,14 @@ def load(spec: str, directory: Path) -> object:
     module_name, _, path = spec.partition(":")
     if not module_name or module_name.endswith(".py") or "/" in module_name:
         raise _bad(spec, "write it as module:name, as in myapp.jobs:mq")
-    if (place := str(directory)) not in sys.path[:1]:
-        sys.path.insert(0, place)
+    if (folder := str(directory)) not in sys.path[:1]:
+        sys.path.insert(0, folder)
     module = _import(spec, module_name, directory)
     names = [path] if path else [name for name in USUAL_NAMES if hasattr(module, name)][:1]
     if not names:
-        raise _bad(spec, f"module {module_name!r} has none of {', '.join(USUAL_NAMES)}: say which, as in {spec}:name")
+        raise _bad(
+            spec, f"module {module_name!r} has none of {', '.join(USUAL_NAMES)}; name the object, as in {spec}:name"
+        )
     found: object = module
     for part in names[0].split("."):
         if not hasattr(found, part):
@@ -65,7 +67,9 @@ def _import(spec: str, name: str, directory: Path) -> object:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise _bad(spec, f"there is no module {error.name!r} in {directory} or on the path (--app-dir?)") from None
+            raise _bad(
+                spec, f"module {error.name!r} was not found in {directory} or on the path; check --app-dir"
+            ) from None
         raise _bad(spec, f"it imports {error.name!r}, which is not installed") from error
     except SyntaxError as error:
         raise _bad(spec, f"{error.filename}, line {error.lineno}: {error.msg}") from error
@@ -117,9 +121,9 @@ async def runnable_of(spec: str, found: object, *, queues: Sequence[str], **opti
     names = [*(["queue"] if queues else []), *given]
     if names:
         kind = type(found).__name__
-        told = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise CommandError(
-            f"{told} cannot be used with {spec}; use a GlideMQ app, or set it where this {kind} is created",
+            f"{named} cannot be used with {spec}; use a GlideMQ app, or set it where this {kind} is created",
             USAGE,
         )
     return found

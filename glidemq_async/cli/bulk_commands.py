@@ -1,4 +1,4 @@
-"""The commands that remove many jobs, or let go of what a job holds: clean and release."""
+"""The commands clean, which removes many jobs, and release, which releases a deduplication id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from glidemq_async.cli.command_runner import answer
-from glidemq_async.cli.options import AsJson, Place, QueueName, placed
+from glidemq_async.cli.options import AsJson, QueueName, Target, with_target
 
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
@@ -16,9 +16,9 @@ CleanState: TypeAlias = Literal["completed", "failed", "waiting", "prioritized",
 MOST_CLEANED = 1_000
 
 
-@placed
+@with_target
 def clean(
-    place: Place,
+    target: Target,
     queue: QueueName,
     state: Annotated[CleanState, typer.Option("--state", "-s", help="The state of the jobs to remove.")],
     grace: Annotated[float, typer.Option("--grace", min=0, help="Minimum age in seconds.")] = 0,
@@ -27,30 +27,30 @@ def clean(
 ) -> None:
     """Remove jobs in one state. Ended jobs count their age from their end, the others from their add.
 
-    The oldest ended jobs go first, of the others those that would start next.
+    Ended jobs are removed from the oldest on, other jobs from the one that would start next.
     """
     from glidemq_async.cli import targets
 
     async def do() -> Document:
-        async with targets.open_queue(queue, place) as opened:
+        async with targets.open_queue(queue, target) as opened:
             return {"queue": queue, "removed": len(await opened.clean(grace, limit, state))}
 
     answer(do(), lambda done: typer.echo(f"removed {done['removed']}"), as_json=as_json)
 
 
-@placed
+@with_target
 def release(
-    place: Place,
+    target: Target,
     queue: QueueName,
     deduplication_id: Annotated[str, typer.Argument(metavar="DEDUPLICATION_ID", help="The id to release.")],
     as_json: AsJson = False,
 ) -> None:
-    """Release a deduplication id, so that the next add with it makes a new job. The job that owns it goes on."""
+    """Release a deduplication id, so that the next add with it creates a new job. The owner of the id continues."""
     from glidemq_async.cli import targets
     from glidemq_async.cli.exits import NOT_FOUND, CommandError
 
     async def do() -> Document:
-        async with targets.open_queue(queue, place) as opened:
+        async with targets.open_queue(queue, target) as opened:
             if not await opened.release_deduplication(deduplication_id):
                 raise CommandError(f"no job of queue {queue!r} owns deduplication id {deduplication_id!r}", NOT_FOUND)
             return {"queue": queue, "released": deduplication_id}

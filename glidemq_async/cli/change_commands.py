@@ -1,5 +1,4 @@
-"""The commands that change something: add, pause and resume, retry, remove, revoke, promote, and dlq, which shows dead
-letters and replays them."""
+"""The commands that change jobs and queues: add, pause, resume, retry, remove, revoke, promote, and dlq."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import typer
 
 from glidemq_async.cli.command_runner import LETTER, answer, hint_at_more, show_jobs
 from glidemq_async.cli.option_flags import with_flags
-from glidemq_async.cli.options import AsJson, Place, QueueName, parse_json, placed
+from glidemq_async.cli.options import AsJson, QueueName, Target, parse_json, with_target
 from glidemq_async.options.table import JOB_OPTIONS
 
 if TYPE_CHECKING:
@@ -34,12 +33,12 @@ Kwargs = Annotated[
 Wait = Annotated[float | None, typer.Option("--wait", min=0, help="Wait so many seconds for its result.")]
 
 
-@placed
+@with_target
 @with_flags(
     {name: (option.flag, None) for name, option in JOB_OPTIONS.items() if option.flag is not None}, after="kwargs"
 )
 def add(
-    place: Place,
+    target: Target,
     queue: QueueName,
     name: Name,
     data: DataArgument = None,
@@ -61,7 +60,7 @@ def add(
     from glidemq_async.cli.add_command import add_job
 
     async def do() -> Document:
-        async with targets.open_store(place, make=True) as store:
+        async with targets.open_store(target, make=True) as store:
             job = await add_job(store, queue, name, payload, options)
             document: Document = {"id": job.id, "queue": queue, "outcome": job.outcome}
             if wait is not None:
@@ -87,7 +86,7 @@ def _payload(data: str | None, args: str | None, kwargs: str | None) -> Any:
             data = _given()
         return None if data is None else parse_json("DATA", data)
     if data is not None:
-        raise typer.BadParameter("a task has arguments and no DATA", param_hint="--args")
+        raise typer.BadParameter("a task takes --args and --kwargs, but not DATA", param_hint="--args")
     positional: object = parse_json("--args", args or "[]")
     keywords: object = parse_json("--kwargs", kwargs or "{}")
     if not isinstance(positional, list):
@@ -101,7 +100,7 @@ def _given() -> str:
     try:
         return typer.get_text_stream("stdin").read()
     except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"it is no text: {error}", param_hint="DATA") from None
+        raise typer.BadParameter(f"standard input is not valid text: {error}", param_hint="DATA") from None
 
 
 def _instant(text: str) -> datetime:
@@ -110,7 +109,7 @@ def _instant(text: str) -> datetime:
         if found.tzinfo is None:
             raise ValueError(f"{text!r} has no time zone")
     except ValueError as error:
-        raise typer.BadParameter(f"{error}: write it as 2030-01-31T12:00:00+01:00", param_hint="--at") from None
+        raise typer.BadParameter(f"{error}; write it as 2030-01-31T12:00:00+01:00", param_hint="--at") from None
     return found
 
 
@@ -122,32 +121,32 @@ def _headers(found: list[str]) -> dict[str, str]:
     return {name: text for name, _, text in pairs}
 
 
-@placed
-def pause(place: Place, queue: QueueName, as_json: AsJson = False) -> None:
-    """Let no worker claim jobs of a queue; those that run go on."""
-    _set_paused(queue, place, as_json, paused=True)
+@with_target
+def pause(target: Target, queue: QueueName, as_json: AsJson = False) -> None:
+    """Stop claims of a queue. Running jobs continue."""
+    _set_paused(queue, target, as_json, paused=True)
 
 
-@placed
-def resume(place: Place, queue: QueueName, as_json: AsJson = False) -> None:
+@with_target
+def resume(target: Target, queue: QueueName, as_json: AsJson = False) -> None:
     """End the pause of a queue."""
-    _set_paused(queue, place, as_json, paused=False)
+    _set_paused(queue, target, as_json, paused=False)
 
 
-def _set_paused(queue: str, place: Place, as_json: bool, *, paused: bool) -> None:
+def _set_paused(queue: str, target: Target, as_json: bool, *, paused: bool) -> None:
     from glidemq_async.cli import targets
 
     async def do() -> Document:
-        async with targets.open_queue(queue, place) as opened:
+        async with targets.open_queue(queue, target) as opened:
             await (opened.pause() if paused else opened.resume())
         return {"queue": queue, "paused": paused}
 
     answer(do(), lambda _: typer.echo(f"{queue} is {'paused' if paused else 'running'}"), as_json=as_json)
 
 
-@placed
+@with_target
 def retry(
-    place: Place,
+    target: Target,
     queue: QueueName,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to run again.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All jobs in --state.")] = False,
@@ -157,7 +156,7 @@ def retry(
     ] = "failed",
     as_json: AsJson = False,
 ) -> None:
-    """Run failed jobs again, with fresh attempts: those named, or --all, or --count of them.
+    """Run failed jobs again, with fresh attempts: the named ones, --all, or --count of them.
 
     A completed job runs again only with --state completed. If a named job is in another state, no job is retried.
     """
@@ -166,7 +165,7 @@ def retry(
     _require_one_choice(job_ids, everything, count)
 
     async def do() -> Document:
-        async with targets.open_queue(queue, place) as opened:
+        async with targets.open_queue(queue, target) as opened:
             if not job_ids:
                 return {"queue": queue, "retried": await opened.retry_jobs(state, count)}
             jobs = [await _existing(opened, job_id, "retried") for job_id in job_ids]
@@ -189,43 +188,45 @@ def _require_state(job: Job[Any, Any], state: str) -> None:
         )
 
 
-@placed
-def remove(place: Place, queue: QueueName, job_ids: JobIds, as_json: AsJson = False) -> None:
-    """Delete jobs and all that belongs to them; a running one is told to stop, and its outcome is refused."""
+@with_target
+def remove(target: Target, queue: QueueName, job_ids: JobIds, as_json: AsJson = False) -> None:
+    """Delete jobs with all of their data. A running job is stopped, and its outcome is refused."""
 
     async def do(job: Job[Any, Any]) -> str:
         await job.remove()
         return "removed"
 
-    _change(place, queue, job_ids, do, ("removed",), as_json=as_json)
+    _change(target, queue, job_ids, do, ("removed",), as_json=as_json)
 
 
-@placed
+@with_target
 def revoke(
-    place: Place,
+    target: Target,
     queue: QueueName,
     job_ids: JobIds,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why, in one line: stored with the job.")] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="The reason, in one line. It is stored with the job.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Keep jobs from running to their end: they fail as revoked; a running one is cancelled by its worker."""
+    """Revoke jobs: they fail with the cause `revoked`. The worker of a running job cancels it."""
 
     async def do(job: Job[Any, Any]) -> str:
         return "revoked" if await job.revoke(reason) else "stopping"
 
-    _change(place, queue, job_ids, do, ("revoked", "stopping"), as_json=as_json)
+    _change(target, queue, job_ids, do, ("revoked", "stopping"), as_json=as_json)
 
 
-@placed
+@with_target
 def promote(
-    place: Place,
+    target: Target,
     queue: QueueName,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to start now.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All delayed jobs.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="The jobs that are due next.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let delayed jobs start now: those named, or --all, or --count of them."""
+    """Start delayed jobs now: the named ones, --all, or --count of them."""
     from glidemq_async.cli import targets
 
     _require_one_choice(job_ids, everything, count)
@@ -235,22 +236,22 @@ def promote(
         return "promoted"
 
     async def do_many() -> Document:
-        async with targets.open_queue(queue, place) as opened:
+        async with targets.open_queue(queue, target) as opened:
             return {"queue": queue, "promoted": await opened.promote_jobs(count)}
 
     if job_ids:
-        _change(place, queue, job_ids, do, ("promoted",), as_json=as_json)
+        _change(target, queue, job_ids, do, ("promoted",), as_json=as_json)
     else:
         answer(do_many(), lambda done: typer.echo(f"promoted {done['promoted']}"), as_json=as_json)
 
 
 def _require_one_choice(job_ids: list[str] | None, everything: bool, count: int | None) -> None:
     if bool(job_ids) + everything + (count is not None) != 1:
-        raise typer.BadParameter("name jobs, or give --all, or --count", param_hint="JOB_ID")
+        raise typer.BadParameter("name jobs, or use --all or --count", param_hint="JOB_ID")
 
 
 def _change(
-    place: Place,
+    target: Target,
     queue: str,
     job_ids: list[str],
     do: Callable[[Job[Any, Any]], Awaitable[str]],
@@ -258,11 +259,11 @@ def _change(
     *,
     as_json: bool,
 ) -> None:
-    """Do something to each of these jobs, if all are there, and count by the word that comes of it."""
+    """Change each of these jobs if all of them exist, and count the results by their name."""
     from glidemq_async.cli import targets
 
     async def work() -> Document:
-        async with targets.open_queue(queue, place) as opened:
+        async with targets.open_queue(queue, target) as opened:
             done = [await do(job) for job in [await _existing(opened, job_id, words[0]) for job_id in job_ids]]
         return {"queue": queue, **{word: done.count(word) for word in words}}
 
@@ -290,24 +291,26 @@ _LISTED: Final = 20
 _LIMITS: Final = "20; with --replay all"
 
 
-@placed
+@with_target
 def dlq(
-    place: Place,
+    target: Target,
     queue: QueueName,
-    cause: Annotated[Cause | None, typer.Option("--cause", help="Only those.", show_default="all")] = None,
+    cause: Annotated[
+        Cause | None, typer.Option("--cause", help="Only dead letters with this cause.", show_default="all")
+    ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of dead letters.", show_default=_LIMITS)
     ] = None,
-    replay: Annotated[bool, typer.Option("--replay", help="Run them again instead, the oldest first.")] = False,
+    replay: Annotated[bool, typer.Option("--replay", help="Run them again, the oldest first.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the dead letters of a queue, the jobs that failed for good; or replay them."""
+    """List the dead letters of a queue (jobs that failed for good), or replay them."""
     from glidemq_async.cli import documents, targets
 
     listed = limit or _LISTED
 
     async def do() -> Document:
-        async with targets.open_queue(queue, place) as opened:
+        async with targets.open_queue(queue, target) as opened:
             if replay:
                 replayed = await opened.replay_dead_letter_jobs(limit, cause=cause)
                 more = limit is not None and bool(await opened.get_dead_letter_jobs(0, 0, cause=cause))
@@ -322,7 +325,7 @@ def dlq(
             hint_at_more(done, "more dead letters: without --limit all are replayed")
             return
         shown = [documents.letter_row(one) for one in done["dead_letters"]]
-        show_jobs(shown, LETTER, place, empty="no dead letters")
+        show_jobs(shown, LETTER, target, empty="no dead letters")
         hint_at_more(done, "more of them: --limit")
 
     answer(do(), show, as_json=as_json)

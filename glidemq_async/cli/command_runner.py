@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 if TYPE_CHECKING:
-    from glidemq_async.cli.options import Place
+    from glidemq_async.cli.options import Target
     from glidemq_async.cli.output import Document
 
 JOB: Final[Mapping[str, str]] = {
@@ -43,13 +43,13 @@ def answer(work: Coroutine[Any, Any, Document], show: Callable[[Document], None]
         show(found)
 
 
-def show_jobs(found: list[Document], columns: Mapping[str, str], place: Place, *, empty: str) -> None:
+def show_jobs(found: list[Document], columns: Mapping[str, str], target: Target, *, empty: str) -> None:
     """Print a table of jobs with the given fields and headings."""
     from glidemq_async.cli import documents, output
 
-    rows = [[documents.told(one, field) for field in columns.values()] for one in found]
+    rows = [[documents.cell_value(one, field) for field in columns.values()] for one in found]
     output.print_table(list(columns), rows, empty=empty)
-    hint_at_app(found, place)
+    hint_at_app(found, target)
 
 
 def hint_at_more(document: Document, hint: str) -> None:
@@ -58,7 +58,7 @@ def hint_at_more(document: Document, hint: str) -> None:
         typer.echo(f"there are {hint}", err=True)
 
 
-def hint_at_app(found: list[Document], place: Place) -> None:
+def hint_at_app(found: list[Document], target: Target) -> None:
     """Print how to read sealed payloads, if there are any and no app was given."""
-    if place.spec is None and any(one["sealed"] for one in found):
+    if target.spec is None and any(one["sealed"] for one in found):
         typer.echo("sealed: only the codecs of the app can read these payloads; pass --app module:name", err=True)

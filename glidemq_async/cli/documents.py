@@ -14,7 +14,7 @@ from glidemq_async.queues.schedulers import JobScheduler
 from glidemq_async.stored.dead_letter import DeadLetter
 
 
-def told(document: Document, column: str) -> object:
+def cell_value(document: Document, column: str) -> object:
     """Return a field of a job's document for a table. An empty value differs from an unreadable one."""
     if column in document["sealed"]:
         return "(sealed)"
@@ -24,7 +24,8 @@ def told(document: Document, column: str) -> object:
 def job_document(job: Job[Any, Any]) -> Document:
     """Return a job as a document.
 
-    A payload that cannot be decoded is null. `unreadable` has the reason, and `sealed` names those that codecs refused.
+    A payload that cannot be decoded is null. `unreadable` has the reason, and `sealed` names the payloads that codecs
+    refused.
     """
     unreadable: dict[str, str] = {}
     sealed: list[str] = []

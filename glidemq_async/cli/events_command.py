@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from glidemq_async.cli.options import AsJson, Place, QueueName, placed
+from glidemq_async.cli.options import AsJson, QueueName, Target, with_target
 
 if TYPE_CHECKING:
     from glidemq_async.queues.events import EventGap, QueueEvent
@@ -20,7 +20,7 @@ After = Annotated[
 Follow = Annotated[
     bool, typer.Option("--follow/--no-follow", help="Wait for new events, or end after the existing ones.")
 ]
-Count = Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")]
+Count = Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after this number of events.")]
 
 
 def _kinds() -> tuple[str, ...]:
@@ -48,9 +48,9 @@ Kinds = Annotated[
 ]
 
 
-@placed
+@with_target
 def events(
-    place: Place,
+    target: Target,
     queue: QueueName,
     after: After = None,
     follow: Follow = True,
@@ -70,7 +70,7 @@ def events(
     async def listen() -> None:
         from glidemq_async.queues.events import QueueEvents
 
-        async with targets.open_store(place) as store, store.existing(queue):
+        async with targets.open_store(target) as store, store.existing(queue):
             end = None
             if not follow:
                 async with QueueEvents(queue, store.storage, prefix=store.prefix) as last:

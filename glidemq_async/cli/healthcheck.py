@@ -15,7 +15,7 @@ Document: TypeAlias = "dict[str, Any]"
 Port = Annotated[
     int, typer.Option("--port", "-p", min=1, max=65535, envvar="GLIDEMQ_HEALTH_PORT", help="The worker's health port.")
 ]
-Host = Annotated[str, typer.Option("--host", help="Where the worker runs.")]
+Host = Annotated[str, typer.Option("--host", help="The host of the worker.")]
 Ready = Annotated[
     bool, typer.Option("--ready", help="Check that the workers claim jobs, not only that they are alive.")
 ]
@@ -37,7 +37,7 @@ def healthcheck(
         response = connection.getresponse()
         well, found = response.status == http.HTTPStatus.OK, _read(response.read())
     except (OSError, http.client.HTTPException) as error:
-        well, found = False, _none(f"no answer from {host}:{port} within {timeout:g} s: {error!r}")
+        well, found = False, _none(f"no reply from {host}:{port} within {timeout:g} s: {error!r}")
     finally:
         connection.close()
     if as_json:

@@ -1,4 +1,4 @@
-"""The commands that look and change nothing: queues, jobs, job, workers, schedulers (which can trigger one)."""
+"""The commands that inspect: queues, jobs, job, workers and schedulers, which can also change a scheduler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from glidemq_async.cli.command_runner import JOB, answer, hint_at_app, hint_at_more, show_jobs
-from glidemq_async.cli.options import AsJson, JobId, Limit, Place, QueueName, parse_json, placed
+from glidemq_async.cli.options import AsJson, JobId, Limit, QueueName, Target, parse_json, with_target
 
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class StateName(StrEnum):
-    """The states, in a form of which typer takes several."""
+    """The states of jobs, as an enumeration for typer."""
 
     WAITING = "waiting"
     ACTIVE = "active"
@@ -33,7 +33,7 @@ class StateName(StrEnum):
 
 StateOption = Annotated[
     list[StateName] | None,
-    typer.Option("--state", "-s", help="Only jobs in this state. Repeat it for several.", show_default="all"),
+    typer.Option("--state", "-s", help="Only jobs in this state. Can be repeated.", show_default="all"),
 ]
 NewestFirst = Annotated[
     bool | None,
@@ -48,13 +48,13 @@ OneQueue = Annotated[
 ]
 
 
-@placed
-def queues(place: Place, as_json: AsJson = False) -> None:
+@with_target
+def queues(target: Target, as_json: AsJson = False) -> None:
     """List the queues, with the number of jobs in each state."""
     from glidemq_async.cli import targets
 
     async def look() -> Document:
-        async with targets.open_store(place) as store:
+        async with targets.open_store(target) as store:
             names = await targets.queue_names(store.storage, store.prefix)
             return {"queues": [await _queue(store, name) for name in names]}
 
@@ -89,35 +89,37 @@ async def _queue(store: Store, name: str) -> Document:
         return {"name": name, "paused": False, "counts": {}, "workers": 0, "problem": str(error)}
 
 
-@placed
+@with_target
 def jobs(
-    place: Place,
+    target: Target,
     queue: QueueName,
     state: StateOption = None,
     name: JobName = None,
     data: Data = None,
     newest_first: NewestFirst = None,
     limit: Limit = 20,
-    offset: Annotated[int, typer.Option("--offset", min=0, help="Leave out so many; with --state only.")] = 0,
+    offset: Annotated[int, typer.Option("--offset", min=0, help="Number of jobs to skip. Only with --state.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs of a queue, in the order in which they will start; ended ones the newest first."""
+    """List jobs of a queue in the order in which they will start. Ended jobs are listed from the newest on."""
     from glidemq_async.cli import documents, targets
 
     wanted = None if data is None else parse_json("--data", data)
     states: list[State] | None = None if not state else [one.value for one in state]
     if offset and (states is None or name is not None or data is not None):
-        raise typer.BadParameter("it goes with --state alone", param_hint="--offset")
+        raise typer.BadParameter(
+            "it can only be used with --state, and without --name and --data", param_hint="--offset"
+        )
 
     async def look() -> Document:
-        async with targets.open_queue(queue, place) as opened:
-            # One more than is shown tells whether there are more.
+        async with targets.open_queue(queue, target) as opened:
+            # One job more than is shown, to learn if there are others.
             found = await _jobs(opened, states, name, wanted, newest_first, limit + 1, offset)
             shown = [documents.job_document(job) for job in found[:limit]]
             return {"jobs": shown, "more": len(found) > limit}
 
     def show(found: Document) -> None:
-        show_jobs(found["jobs"], JOB, place, empty="no jobs")
+        show_jobs(found["jobs"], JOB, target, empty="no jobs")
         hint_at_more(found, "more of them: --limit, or --offset with --state; glidemq queues counts them")
 
     answer(look(), show, as_json=as_json)
@@ -137,25 +139,25 @@ async def _jobs(
     return await queue.search_jobs(states, name, data, limit, newest_first=newest_first)
 
 
-@placed
-def job(place: Place, queue: QueueName, job_id: JobId, as_json: AsJson = False) -> None:
+@with_target
+def job(target: Target, queue: QueueName, job_id: JobId, as_json: AsJson = False) -> None:
     """Show everything about one job: its data, its result or failure, and its log."""
     from glidemq_async.cli import documents, targets
     from glidemq_async.cli.exits import NOT_FOUND, CommandError
 
     async def look() -> Document:
-        async with targets.open_queue(queue, place) as opened:
+        async with targets.open_queue(queue, target) as opened:
             found = await opened.get_job(job_id)
             if found is None:
                 raise CommandError(
-                    f"no job {job_id!r} is in queue {queue!r}: it never was, was removed, or its retention is over",
+                    f"queue {queue!r} has no job {job_id!r}; it was never added, was removed, or its retention is over",
                     NOT_FOUND,
                 )
             return {**documents.job_document(found), "logs": await opened.get_job_logs(job_id)}
 
     def show(found: Document) -> None:
         _show_job(found)
-        hint_at_app([found], place)
+        hint_at_app([found], target)
 
     answer(look(), show, as_json=as_json)
 
@@ -164,7 +166,7 @@ def _show_job(document: Document) -> None:
     from glidemq_async.cli import documents, output
 
     apart = {"logs", "stacktrace", "sealed", "unreadable"}
-    shown = {name: documents.told(document, name) for name in document if name not in apart}
+    shown = {name: documents.cell_value(document, name) for name in document if name not in apart}
     why = {f"why no {name}": reason for name, reason in document["unreadable"].items()}
     output.print_fields({name: value for name, value in shown.items() if value is not False and value != 0} | why)
     trace = document["stacktrace"]
@@ -174,14 +176,14 @@ def _show_job(document: Document) -> None:
             typer.echo("\n".join(f"  {output.text(line)}" for each in lines for line in each.splitlines()))
 
 
-@placed
-def workers(place: Place, queue: OneQueue = None, as_json: AsJson = False) -> None:
-    """List the workers that have given a sign of life within a minute."""
+@with_target
+def workers(target: Target, queue: OneQueue = None, as_json: AsJson = False) -> None:
+    """List the workers that were seen within the last minute."""
     from glidemq_async.cli import documents, targets
 
     async def look() -> Document:
         found: list[Document] = []
-        async with targets.open_store(place) as store:
+        async with targets.open_store(target) as store:
             if queue is not None:
                 async with store.existing(queue) as opened:
                     return {"workers": [documents.worker_document(queue, one) for one in await opened.get_workers()]}
@@ -201,27 +203,33 @@ def _show_workers(document: Document) -> None:
     output.print_table(headings, rows, empty="no workers")
 
 
-@placed
+@with_target
 def schedulers(
-    place: Place,
+    target: Target,
     queue: QueueName,
-    trigger: Annotated[str | None, typer.Option("--trigger", metavar="ID", help="Add a job of this one now.")] = None,
-    remove: Annotated[str | None, typer.Option("--remove", metavar="ID", help="Delete this one.")] = None,
-    pause: Annotated[str | None, typer.Option("--pause", metavar="ID", help="Let this one add no jobs.")] = None,
-    resume: Annotated[str | None, typer.Option("--resume", metavar="ID", help="End the pause of this one.")] = None,
+    trigger: Annotated[
+        str | None, typer.Option("--trigger", metavar="ID", help="Add a job of this scheduler now.")
+    ] = None,
+    remove: Annotated[str | None, typer.Option("--remove", metavar="ID", help="Delete this scheduler.")] = None,
+    pause: Annotated[
+        str | None, typer.Option("--pause", metavar="ID", help="Pause this scheduler: it adds no jobs.")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="ID", help="End the pause of this scheduler.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the job schedulers of a queue; or trigger, remove, pause or resume one of them."""
+    """List the job schedulers of a queue, or trigger, remove, pause or resume one of them."""
     from glidemq_async.cli import documents, targets
     from glidemq_async.cli.exits import NOT_FOUND, CommandError
 
     given = {"--trigger": trigger, "--remove": remove, "--pause": pause, "--resume": resume}
     chosen = [option for option, scheduler_id in given.items() if scheduler_id is not None]
     if len(chosen) > 1:
-        raise typer.BadParameter(f"it excludes {chosen[1]}", param_hint=chosen[0])
+        raise typer.BadParameter(f"it cannot be combined with {chosen[1]}", param_hint=chosen[0])
 
     async def look() -> Document:
-        async with targets.open_queue(queue, place) as opened:
+        async with targets.open_queue(queue, target) as opened:
             if trigger is not None:
                 return {"triggered": trigger, "job_id": (await opened.trigger_job_scheduler(trigger)).id}
             for word, scheduler_id, change in (

@@ -19,13 +19,15 @@ Url = Annotated[
     typer.Option(
         "--url",
         "-u",
-        show_default="that of --app, else $GLIDEMQ_URL, else the embedded default",
-        help="Where the queues live: redis://host:port, file:///directory, …",
+        show_default="the server of --app, else $GLIDEMQ_URL, else the embedded server",
+        help="The server of the queues: redis://host:port, file:///directory, …",
     ),
 ]
 Prefix = Annotated[
     str | None,
-    typer.Option("--prefix", help="What the keys of the queues start with.", show_default="that of --app, else glide"),
+    typer.Option(
+        "--prefix", help="The prefix of the store keys of the queues.", show_default="the prefix of --app, else glide"
+    ),
 ]
 App = Annotated[
     str | None,
@@ -37,14 +39,14 @@ App = Annotated[
         help="module:name of the GlideMQ app of the queues: its storage, prefix, codecs and serializer are used.",
     ),
 ]
-AppDir = Annotated[Path, typer.Option("--app-dir", help="Where the app's module is looked for first.")]
+AppDir = Annotated[Path, typer.Option("--app-dir", help="Directory that is searched first for the app's module.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of rows.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a command looks, as it was typed. `app` is what was loaded of `spec`, both None without one."""
+class Target:
+    """The server or app that a command works on, as typed. `app` is the object that `spec` names; both can be None."""
 
     url: str | None
     prefix: str | None
@@ -52,13 +54,13 @@ class Place:
     app: object = None
 
 
-def placed(command: Callable[Concatenate[Place, ...], None]) -> Callable[..., None]:
-    """Give a command the options that say where it looks, as its first argument. They stand before --json."""
+def with_target(command: Callable[Concatenate[Target, ...], None]) -> Callable[..., None]:
+    """Add the options that choose the target to a command, before --json. It gets the target as its first argument."""
 
     @wraps(command)
     def run(**typed: Any) -> None:
-        place = _place(*(typed.pop(name) for name, _, _ in _SHARED))
-        command(place, **typed)
+        target = _target(*(typed.pop(name) for name, _, _ in _SHARED))
+        command(target, **typed)
 
     signature = inspect.signature(command, eval_str=True)
     own = list(signature.parameters.values())[1:]
@@ -76,26 +78,28 @@ def placed(command: Callable[Concatenate[Place, ...], None]) -> Callable[..., No
 _SHARED: Final = (("url", Url, None), ("prefix", Prefix, None), ("app", App, None), ("app_dir", AppDir, Path()))
 
 
-def _place(url: str | None, prefix: str | None, app: str | None, directory: Path) -> Place:
-    if not app:  # "" is for those who have $GLIDEMQ_APP set and want none
-        return Place(url, prefix)
+def _target(url: str | None, prefix: str | None, app: str | None, directory: Path) -> Target:
+    if not app:  # --app "" ignores $GLIDEMQ_APP
+        return Target(url, prefix)
     from glidemq_async.cli.apps import load
 
     if prefix is not None:
-        raise typer.BadParameter("an app has its own: leave it out, or give --app ''", param_hint="--prefix")
-    return Place(url, None, app, load(app, directory.resolve()))
+        raise typer.BadParameter(
+            "an app has its own prefix; omit --prefix, or ignore the app with --app ''", param_hint="--prefix"
+        )
+    return Target(url, None, app, load(app, directory.resolve()))
 
 
 def parse_json(option: str, text: str) -> Any:
-    """Return the value of JSON that was typed. Raises BadParameter, which names the option."""
+    """Return the value of JSON text. Raises BadParameter, which names the option."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except ValueError as error:
-        raise typer.BadParameter(f"it is no JSON: {error} (a text needs quotes)", param_hint=option) from None
+        raise typer.BadParameter(f"invalid JSON: {error} (a text needs quotes)", param_hint=option) from None
     except RecursionError:
-        raise typer.BadParameter("it is no JSON: it is nested too deeply", param_hint=option) from None
+        raise typer.BadParameter("invalid JSON: it is nested too deeply", param_hint=option) from None
 
 
 def _refuse(constant: str) -> NoReturn:
-    # Python takes them for numbers, and nobody else does.
+    # Python's parser accepts NaN and Infinity, which are not JSON.
     raise ValueError(constant)

@@ -70,7 +70,7 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
-    """Print rows below their headings, with numbers aligned to the right. `empty` is printed if there are no rows.
+    """Print rows below their headings, with numbers aligned to the right. Without rows, `empty` is printed.
 
     Each row is one line. The first column is never shortened, because users copy it. In a terminal the headings are
     bold, and the last column is cut at the width of the line.
@@ -100,7 +100,7 @@ def in_terminal() -> bool:
 
 
 def say(shown: str, *, bold: bool = False, color: str | None = None) -> None:
-    """Print a line, without style if there is no terminal or $NO_COLOR is set."""
+    """Print a line. It has a style only on a terminal and without $NO_COLOR."""
     plain = not (bold or color) or not in_terminal() or bool(os.environ.get("NO_COLOR"))
     typer.echo(shown if plain else typer.style(shown, bold=bold, fg=color))
 

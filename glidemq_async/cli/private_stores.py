@@ -21,5 +21,5 @@ def refuse_private_stores(running: object, processes: int) -> None:
     """Raise CommandError if each of several processes would have a separate store."""
     if processes > 1:
         for worker in cast("Iterable[object]", getattr(running, "workers", [running])):
-            why = f"and each of {processes} would work on a store of its own"
+            why = f"and each of {processes} would have a separate store"
             refuse_private(getattr(worker, "storage", None), why)

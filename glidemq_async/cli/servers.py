@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glidemq_async.cli.command_runner import answer
-from glidemq_async.cli.options import AsJson, Place, placed
+from glidemq_async.cli.options import AsJson, Target, with_target
 
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 Load = Annotated[bool, typer.Option("--load", help="Load the library on servers where it is missing or older.")]
 
 
-@placed
-def functions(place: Place, load: Load = False, as_json: AsJson = False) -> None:
+@with_target
+def functions(target: Target, load: Load = False, as_json: AsJson = False) -> None:
     """Show the version of the function library in this package and on each server.
 
     Without --load nothing is loaded. Other commands and all clients load a missing library themselves.
@@ -25,7 +25,7 @@ def functions(place: Place, load: Load = False, as_json: AsJson = False) -> None
     from glidemq_async.cli.doctor.library import loaded_libraries, shipped_document
 
     async def look() -> Document:
-        async with targets.open_store(place, make=load) as store:
+        async with targets.open_store(target, make=load) as store:
             if load:
                 await store.storage.connect()
             async with targets.open_wires(store.storage) as wires:

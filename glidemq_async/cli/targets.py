@@ -14,7 +14,7 @@ import typer
 from glidemq_async.cli.apps import app_of
 from glidemq_async.cli.exits import INTERRUPTED, NOT_FOUND, UNAVAILABLE, USAGE, CommandError
 from glidemq_async.cli.loops import run_interruptible
-from glidemq_async.cli.options import Place
+from glidemq_async.cli.options import Target
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.errors import GlideMQError, StorageUnavailable
 from glidemq_async.queues.queue import Queue
@@ -79,16 +79,16 @@ class Store:
 
 
 @asynccontextmanager
-async def open_store(place: Place, *, make: bool = False) -> AsyncGenerator[Store]:
+async def open_store(target: Target, *, make: bool = False) -> AsyncGenerator[Store]:
     """Provide the target. With `make` it may not exist yet. Raises NoStore, CommandError, ValueError."""
-    app = None if place.spec is None else await app_of(place.spec, place.app)
-    if app is not None and place.url is not None:
-        _relocate(app, place.url)
-    storage = open_storage(place.url) if app is None else app.storage
+    app = None if target.spec is None else await app_of(target.spec, target.app)
+    if app is not None and target.url is not None:
+        _relocate(app, target.url)
+    storage = open_storage(target.url) if app is None else app.storage
     if not isinstance(storage, ServerStorage):
         raise CommandError(f"{storage.url} is not a server, so this command does not apply to it", USAGE)
     own = DEFAULT_PREFIX if app is None else _prefix_of(app)
-    prefix = own if place.prefix is None else place.prefix
+    prefix = own if target.prefix is None else target.prefix
     try:
         if not make:
             _check_made(storage)
@@ -124,9 +124,9 @@ def _check_made(storage: ServerStorage) -> None:
 
 
 @asynccontextmanager
-async def open_queue(name: str, place: Place) -> AsyncGenerator[Queue[Any, Any]]:
+async def open_queue(name: str, target: Target) -> AsyncGenerator[Queue[Any, Any]]:
     """Provide an open queue that already exists. Raises CommandError."""
-    async with open_store(place) as store, store.existing(name) as queue:
+    async with open_store(target) as store, store.existing(name) as queue:
         yield queue
 
 

@@ -221,4 +221,4 @@ async def test_the_exit_code_of_the_command_is_the_status() -> None:
         await becomes(port, "/readyz", 200)
         assert await asyncio.to_thread(healthcheck, port, "--ready") == (0, f"{worker.name} (q): ok\n")
         code, said = await queue.add_and_wait("n", wait_timeout=20)
-        assert (code, "no answer" in said) == (1, True)
+        assert (code, "no reply" in said) == (1, True)

@@ -154,7 +154,7 @@ async def test_what_is_no_app(shell: Shell, app: str) -> None:
     code, said = await shell.fails("queues", "--app", "shop_of_test:other", "--app-dir", app)
     assert (code, "it is of type int; use a GlideMQ app" in said) == (2, True)
     code, said = await shell.fails("queues", "--app", "nowhere_at_all:mq", "--app-dir", app)
-    assert (code, "there is no module 'nowhere_at_all'" in said) == (2, True)
+    assert (code, "module 'nowhere_at_all' was not found" in said) == (2, True)
     code, said = await shell.fails("queues", *options(app), "--prefix", "mine")
     assert (code, "--prefix" in said) == (2, True)
 

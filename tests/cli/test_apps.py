@@ -75,7 +75,7 @@ def test_what_is_no_spec(tmp_path: Path, spec: str) -> None:
 
 
 def test_a_module_that_is_not_there(tmp_path: Path) -> None:
-    assert "there is no module 'nowhere_at_all'" in why("nowhere_at_all.jobs:mq", tmp_path)
+    assert "module 'nowhere_at_all' was not found" in why("nowhere_at_all.jobs:mq", tmp_path)
 
 
 async def make(found: object, **options: Any) -> Runnable:
@@ -173,7 +173,7 @@ async def test_a_process_tells_what_it_runs_to_hand_back(tmp_path: Path) -> None
     inner = Inner(None, {})
 
     process = Process(Settings(app="m:x", directory=str(tmp_path)))
-    inner.on_run = process.hurry
+    inner.on_run = process.release_jobs
     with patch("glidemq_async.cli.worker.process.load", return_value=lambda: inner):
         assert await asyncio.to_thread(process.run) == HANDED_BACK
     assert inner.stopped == [True]

@@ -42,7 +42,7 @@ async def test_promoting_many(shell: Shell, q: AnyQueue) -> None:
     assert await counts(q) == {"waiting": 5}
     for wrong in (("promote", "q"), ("promote", "q", "1", "--all"), ("promote", "q", "--all", "--count", "1")):
         code, said = await shell.fails(*wrong)
-        assert (code, "name jobs, or give --all, or --count" in said) == (2, True)
+        assert (code, "name jobs, or use --all or --count" in said) == (2, True)
 
 
 async def test_cleaning(shell: Shell, q: AnyQueue) -> None:

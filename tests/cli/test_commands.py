@@ -88,7 +88,7 @@ async def test_what_is_no_text_on_standard_input_is_refused(server: Server, tmp_
         env=environment(tmp_path / "t") | {"GLIDEMQ_URL": server.url, "PYTHONUTF8": "1"},
     )
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"it is no text" in done.stderr
+    assert b"is not valid text" in done.stderr
     assert b"Traceback" not in done.stderr
 
 
@@ -133,20 +133,20 @@ async def test_waiting_for_the_result(shell: Shell, q: AnyQueue) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("add", "q", "n", "{"), "it is no JSON"),
-        (("add", "q", "n", "[NaN]"), "it is no JSON: NaN"),
-        (("add", "q", "n", "[" * 5_000 + "]" * 5_000), "it is no JSON: it is nested too deeply"),
-        (("add", "q", "n", "1", "--args", "[]"), "a task has arguments and no DATA"),
+        (("add", "q", "n", "{"), "invalid JSON"),
+        (("add", "q", "n", "[NaN]"), "invalid JSON: NaN"),
+        (("add", "q", "n", "[" * 5_000 + "]" * 5_000), "invalid JSON: it is nested too deeply"),
+        (("add", "q", "n", "1", "--args", "[]"), "but not DATA"),
         (("add", "q", "n", "--args", "{}"), "must be a JSON list"),
         (("add", "q", "n", "--header", "a"), "is not NAME=TEXT"),
         (("add", "q", "n", "--at", "tomorrow"), "2030-01-31T12:00:00+01:00"),
         (("add", "q", "n", "--at", "2030-01-31"), "'2030-01-31' has no time zone"),
-        (("retry", "q"), "name jobs, or give --all, or --count"),
-        (("jobs", "q", "--offset", "3"), "it goes with --state alone"),
+        (("retry", "q"), "name jobs, or use --all or --count"),
+        (("jobs", "q", "--offset", "3"), "it can only be used with --state"),
         (("jobs", "q", "--state", "gone"), "'gone' is not one of 'waiting', 'active', 'delayed'"),
         (("dlq", "q", "--cause", "gone"), "'gone' is not one of 'retries_exhausted', 'unrecoverable'"),
         (("events", "q", "--kind", "gone"), "'gone' is not one of added, delayed"),
-        (("schedulers", "q", "--trigger", "a", "--remove", "b"), "it excludes --remove"),
+        (("schedulers", "q", "--trigger", "a", "--remove", "b"), "it cannot be combined with --remove"),
     ],
 )
 async def test_what_makes_no_sense_is_said_before_anything_is_sent(
@@ -280,7 +280,7 @@ async def _loads(server: Server) -> bool:
 
 async def test_what_is_not_there(shell: Shell, q: AnyQueue) -> None:
     code, said = await shell.fails("job", "q", "77")
-    assert (code, said.startswith("glidemq: no job '77' is in queue 'q'")) == (4, True)
+    assert (code, said.startswith("glidemq: queue 'q' has no job '77'")) == (4, True)
     code, said = await shell.fails("jobs", "qq")
     assert (code, said.endswith("did you mean 'q'?")) == (4, True)
     assert (await shell.fails("schedulers", "q", "--trigger", "no"))[0] == 4

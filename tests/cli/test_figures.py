@@ -10,8 +10,8 @@ import pytest
 
 from glidemq_async import EventGap, Queue, QueueEvent, Worker
 from glidemq_async.demo.jobs.audit import Figures, audit
+from glidemq_async.demo.jobs.event_counts import EventCounts
 from glidemq_async.demo.jobs.measure import FLAKY_PERCENT, Measure, SourceFile, is_flaky, measure, process
-from glidemq_async.demo.jobs.tally import Tally
 
 SOURCE = """\
 import os
@@ -39,24 +39,24 @@ def event(kind: str, job_id: str) -> QueueEvent:
     return QueueEvent(kind, job_id, datetime.now(UTC), "", "0")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-async def tally_of(*events: QueueEvent | EventGap) -> Tally:
+async def tally_of(*events: QueueEvent | EventGap) -> EventCounts:
     async def stream() -> AsyncIterator[QueueEvent | EventGap]:
         for one in events:
             yield one
 
-    tally = Tally()
+    tally = EventCounts()
     await tally.follow(stream())
     return tally
 
 
-async def figures_of(root: Path, *, acknowledged: list[str] | None = None, tally: Tally | None = None) -> Figures:
+async def figures_of(root: Path, *, acknowledged: list[str] | None = None, tally: EventCounts | None = None) -> Figures:
     """Measure three files, and audit them with something planted."""
     for n in range(3):
         (root / f"file_{n}.py").write_text(SOURCE)
     async with Queue[SourceFile, Measure]("audited", "memory://") as queue:
         jobs = await queue.add_bulk([("measure", SourceFile(root=str(root), file=f"file_{n}.py")) for n in range(3)])
         await Worker("audited", process, queue.storage, handle_signals=False).run(until_empty=True)
-        return await audit(queue, acknowledged or [job.id for job in jobs], tally or Tally())
+        return await audit(queue, acknowledged or [job.id for job in jobs], tally or EventCounts())
 
 
 async def test_a_sound_run_is_clean(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ async def test_one_port_tells_of_all_processes(server: Server, app: Path) -> Non
         os.kill(first, signal.SIGSTOP)
         status, found = await probe(port, "/healthz")
         assert status == 503
-        assert min(str(one["problems"]) for one in found.values()) == "['it gave no answer within 2.5 s']"
+        assert min(str(one["problems"]) for one in found.values()) == "['it did not reply within 2.5 s']"
         os.kill(first, signal.SIGCONT)
         assert (await probe(port, "/healthz"))[0] == 200
 
@@ -158,7 +158,7 @@ async def test_a_process_alone_has_the_port_itself(server: Server, app: Path) ->
     done = await asyncio.to_thread(partial(glidemq, *asked, temporary=app / "t"))
     found = json.loads(done.stdout)
     assert (done.returncode, found["status"], found["workers"]) == (1, "failing", {})
-    assert f"no answer from 127.0.0.1:{port}" in found["problem"]
+    assert f"no reply from 127.0.0.1:{port}" in found["problem"]
 
 
 async def test_ports_that_the_app_asks_for_are_shared_too(server: Server, app: Path) -> None:

@@ -25,6 +25,6 @@ async def test_job_schedulers(server: Server, jobs: AnyQueue, tmp_path: Path) ->
     assert [one["paused"] for one in (await shell.json("schedulers", "q"))["schedulers"]] == [True]
     assert (await shell.run("schedulers", "q", "--resume", "nightly")).stdout == "resumed nightly\n"
     refused = await shell.run("schedulers", "q", "--pause", "a", "--resume", "b")
-    assert (refused.returncode, "it excludes --resume" in refused.stderr) == (2, True)
+    assert (refused.returncode, "it cannot be combined with --resume" in refused.stderr) == (2, True)
     assert (await shell.run("schedulers", "q", "--remove", "nightly")).stdout == "removed nightly\n"
     assert await q.get_job_schedulers() == []

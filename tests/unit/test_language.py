@@ -10,10 +10,12 @@ from tests.support import idioms
 
 CODE = (
     "benchmarks",
+    "demo",
     "examples",
     "executors",
     "functions",
     "glidemq_async/_internal",
+    "glidemq_async/cli",
     "glidemq_async/client",
     "glidemq_async/integrations",
     "glidemq_async/jobs",
@@ -22,6 +24,7 @@ CODE = (
     "glidemq_async/queues",
     "glidemq_async/schedules",
     "glidemq_async/spark",
+    "glidemq_async/storage",
     "glidemq_async/stored",
     "glidemq_async/tasks",
     "glidemq_async/telemetry",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from glidemq_async.cli.options import AsJson, Place, placed
+from glidemq_async.cli.options import AsJson, Target, with_target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,8 +20,8 @@ Deep = Annotated[bool, typer.Option("--deep", help="Also verify the stored data 
 _SHOWN_FINDINGS: Final = 5
 
 
-@placed
-def doctor(place: Place, deep: Deep = False, as_json: AsJson = False) -> None:
+@with_target
+def doctor(target: Target, deep: Deep = False, as_json: AsJson = False) -> None:
     """Check this machine and its servers: versions, settings that lose jobs, the function library, clock, latency.
 
     Changes nothing; --deep reads every job. Exit code 1 when a check fails, 3 when the server cannot be reached.
@@ -32,7 +32,7 @@ def doctor(place: Place, deep: Deep = False, as_json: AsJson = False) -> None:
     async def examine() -> tuple[list[Check], bool]:
         checks: list[Check] = []
         reached = True
-        async for check in _checks(place, deep=deep):
+        async for check in _checks(target, deep=deep):
             checks.append(check)
             reached = reached and (check.name, check.status) != ("server", "fail")
         return checks, reached
@@ -49,7 +49,7 @@ def doctor(place: Place, deep: Deep = False, as_json: AsJson = False) -> None:
         raise typer.Exit(1 if reached else UNAVAILABLE)
 
 
-async def _checks(place: Place, *, deep: bool) -> AsyncIterator[Check]:
+async def _checks(target: Target, *, deep: bool) -> AsyncIterator[Check]:
     from glidemq_async.cli import targets
     from glidemq_async.cli.doctor.check import fail, ok, warn
     from glidemq_async.cli.doctor.machine import check_machine
@@ -60,7 +60,7 @@ async def _checks(place: Place, *, deep: bool) -> AsyncIterator[Check]:
     for check in check_machine():
         yield check
     try:
-        async with targets.open_store(place) as store:
+        async with targets.open_store(target) as store:
             ephemeral = store.storage.url.startswith("memory://")
             async with targets.open_wires(store.storage) as wires:
                 yield ok("server", store.storage.url)

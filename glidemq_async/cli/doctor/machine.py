@@ -25,11 +25,11 @@ def check_machine() -> Iterator[Check]:
     yield ok("package", f"glidemq-async {version('glidemq-async')}")
     found = {name: _version(name) for name in (*NEEDED, *USEFUL)}
     missing = [name for name in NEEDED if found[name] is None]
-    told = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
+    named = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
     yield (
         fail("libraries", f"missing: {', '.join(missing)}", "install the package again")
         if missing
-        else ok("libraries", told)
+        else ok("libraries", named)
     )
     for name, why in USEFUL.items():
         if found[name] is None:

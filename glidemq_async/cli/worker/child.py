@@ -1,8 +1,8 @@
 """A worker process that a supervisor started.
 
 Standard input is a socket to the supervisor that carries JSON lines. The supervisor sends the settings, requests for
-pages of the lent ports, and the order to release running jobs. The process reports that it claims jobs and which ports
-it lends. It ends when the supervisor ends, for whatever reason, because the socket closes then.
+pages of the delegated ports, and the order to release running jobs. The process reports that it claims jobs, and the
+ports that it delegates. It ends when the supervisor ends, for whatever reason, because the socket closes then.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ def main() -> None:
     lines = channel.makefile("rb")
     settings = Settings.from_line(lines.readline())
     # Imported after the first line, so that a slow import does not delay it.
-    from glidemq_async._internal.http_endpoint import lend_ports_to
-    from glidemq_async.cli.worker.lent_ports import LentPorts
+    from glidemq_async._internal.http_endpoint import delegate_ports_to
+    from glidemq_async.cli.worker.delegated_ports import DelegatedPorts
     from glidemq_async.cli.worker.process import Process
 
     sending = threading.Lock()
 
-    def say(words: dict[str, object]) -> None:
+    def say(message: dict[str, object]) -> None:
         with sending, suppress(OSError):  # the end of the supervisor is noticed below
-            channel.sendall(json.dumps(words).encode() + b"\n")
+            channel.sendall(json.dumps(message).encode() + b"\n")
 
-    ports = LentPorts(say)
-    lend_ports_to(ports)
+    ports = DelegatedPorts(say)
+    delegate_ports_to(ports)
     process = Process(settings, ready=lambda: say({"say": "ready"}))
 
     def watch() -> None:
         for line in lines:
-            words = json.loads(line)
-            if words["do"] != "hurry":
-                ports.hear(words)
-            elif not process.hurry_from_thread():
+            message = json.loads(line)
+            if message["do"] != "release":
+                ports.hear(message)
+            elif not process.release_jobs_from_thread():
                 os._exit(_ORPHANED)
-        if process.hurry_from_thread():
+        if process.release_jobs_from_thread():
             # A blocked loop, or a blocked exit of the interpreter, is tolerated for this long.
             time.sleep(ORPHAN_SECONDS)
         os._exit(_ORPHANED)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from glidemq_async._internal.http_endpoint import Page
-from glidemq_async.cli.worker.lent_ports import Where, Words, from_words
+from glidemq_async.cli.worker.delegated_ports import Message, Where, page_from_message
 from glidemq_async.cli.worker.settings import Settings
 
 _COMMAND: Final = (sys.executable, "-m", "glidemq_async.cli.worker.child")
@@ -45,8 +45,8 @@ class Child:
         self.pid = process.pid
         self.ready = asyncio.Event()
         self.ended = asyncio.Event()
-        self.lent: set[Where] = set()
-        """The ports that it lent to the supervisor."""
+        self.delegated: set[Where] = set()
+        """The ports that it delegated to the supervisor."""
         self.lacks_port = False
         """True if a port that it needs could not be opened. A new process would not get it either."""
         self._process = process
@@ -54,7 +54,7 @@ class Child:
         self._ports = ports
         self._asked: dict[int, asyncio.Future[Page | None]] = {}
         self._numbers = itertools.count(1)
-        self._is_told = False
+        self._stop_sent = False
         self._since = asyncio.get_running_loop().time()
         self._ready_since: float | None = None
         tasks.create_task(self._listen())
@@ -83,36 +83,36 @@ class Child:
             if not answer.done():
                 answer.set_result(None)
 
-    async def _hear(self, words: Words) -> None:
-        if words["say"] == "ready":
+    async def _hear(self, message: Message) -> None:
+        if message["say"] == "ready":
             self._ready_since = asyncio.get_running_loop().time()
             self.ready.set()
-        elif words["say"] == "page":
-            answer = self._asked.get(words["id"])
+        elif message["say"] == "page":
+            answer = self._asked.get(message["id"])
             if answer is not None and not answer.done():
-                answer.set_result(from_words(words))
+                answer.set_result(page_from_message(message))
         else:
-            await self._lend(words["say"], words["host"], words["port"])
+            await self._delegate(message["say"], message["host"], message["port"])
 
-    async def _lend(self, word: str, host: str | None, port: int) -> None:
-        if word == "close":
-            self.lent.discard((host, port))
+    async def _delegate(self, request: str, host: str | None, port: int) -> None:
+        if request == "close":
+            self.delegated.discard((host, port))
             return
         problem: tuple[int, str] | None = None
         try:
             await self._ports.open((host, port))
-            self.lent.add((host, port))
+            self.delegated.add((host, port))
         except OSError as error:
             problem = (error.errno or errno.EINVAL, error.strerror or str(error))
             self.lacks_port = True
-        self._tell({"do": "opened", "host": host, "port": port, "problem": problem})
+        self._send({"do": "opened", "host": host, "port": port, "problem": problem})
 
     async def ask(self, where: Where, path: str, seconds: float) -> Page | None:
         """Return a page of one of its ports, or None if it does not reply in time."""
         number = next(self._numbers)
         answer: asyncio.Future[Page | None] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
-        self._tell({"do": "page", "id": number, "host": where[0], "port": where[1], "path": path})
+        self._send({"do": "page", "id": number, "host": where[0], "port": where[1], "path": path})
         try:
             async with asyncio.timeout(seconds):
                 return await answer
@@ -121,9 +121,9 @@ class Child:
         finally:
             del self._asked[number]
 
-    def _tell(self, words: dict[str, object]) -> None:
+    def _send(self, message: dict[str, object]) -> None:
         if not self._writer.is_closing():
-            self._writer.write(json.dumps(words).encode() + b"\n")
+            self._writer.write(json.dumps(message).encode() + b"\n")
 
     async def _wait(self) -> None:
         await self._process.wait()
@@ -158,13 +158,13 @@ class Child:
 
     def stop(self) -> None:
         """Ask it to end after its running jobs. The signal is sent once, because a second one releases the jobs."""
-        if not self._is_told:
-            self._is_told = True
+        if not self._stop_sent:
+            self._stop_sent = True
             self.send(signal.SIGTERM)
 
-    def hurry(self) -> None:
+    def release_jobs(self) -> None:
         """Ask it to release its running jobs. Not by a signal, because two signals of a kind can merge into one."""
-        self._tell({"do": "hurry"})
+        self._send({"do": "release"})
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal if it still runs."""

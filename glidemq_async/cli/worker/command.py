@@ -36,7 +36,7 @@ Processes = Annotated[
 ]
 UntilEmpty = Annotated[
     bool,
-    typer.Option("--until-empty", help="End when no job waits any more, nor may come back from a worker that died."),
+    typer.Option("--until-empty", help="End when no job waits, and no job can come back from a worker that died."),
 ]
 Reload = Annotated[bool, typer.Option("--reload", help="Replace the processes when a Python file changes.")]
 ReloadDirs = Annotated[

@@ -32,7 +32,7 @@ class Process:
         self._starting: asyncio.Timeout | None = None
         self._running: Runnable | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping = self._hurried = False
+        self._stopping = self._released = False
         self.restart = False
         """True if SIGHUP requested a new process."""
 
@@ -54,7 +54,7 @@ class Process:
         except Exception:  # noqa: BLE001 - the app may raise anything, and its author needs the traceback
             _log.exception("the worker ended with an error")
             return FAILED
-        return HANDED_BACK if self._hurried else 0
+        return HANDED_BACK if self._released else 0
 
     def _say(self, error: Exception) -> None:
         say_error(error, self._settings.log_format, self._settings.number)
@@ -62,7 +62,7 @@ class Process:
     async def _work(self, found: object) -> None:
         settings = self._settings
         self._loop = asyncio.get_running_loop()
-        with stop_on_signals(self._stop_asked, self.hurry):
+        with stop_on_signals(self._stop_asked, self.release_jobs):
             listen_to_hangup(self._restart_asked, self._stop_asked)
             async with AsyncExitStack() as opened:
                 running = await self._start(found, opened)
@@ -91,16 +91,16 @@ class Process:
     def _restart_asked(self) -> None:
         if not self._stopping:
             self.restart = True
-            self._tell("restarting", "SIGHUP: waiting for running jobs, then restarting this process")
+            self._log_request("restarting", "SIGHUP: waiting for running jobs, then restarting this process")
         self.stop()
 
     def _stop_asked(self) -> None:
         if not self._stopping or self.restart:  # a stop overrides a restart
             self.restart = False
-            self._tell("stopping", "stopping: waiting for running jobs; a second signal releases them")
+            self._log_request("stopping", "stopping: waiting for running jobs; a second signal releases them")
         self.stop()
 
-    def _tell(self, event: str, text: str) -> None:
+    def _log_request(self, event: str, text: str) -> None:
         if self._settings.number is None:  # a supervisor logs it once for all processes
             _log.info(text, extra={"event": event})
 
@@ -111,9 +111,9 @@ class Process:
         if self._running is not None:
             self._running.stop()
 
-    def hurry(self) -> None:
+    def release_jobs(self) -> None:
         """Release the running jobs and stop."""
-        self._stopping = self._hurried = True
+        self._stopping = self._released = True
         self._give_up_start()
         if self._running is not None:
             self._running.stop(at_once=True)
@@ -123,10 +123,10 @@ class Process:
             self._starting.reschedule(asyncio.get_running_loop().time())
             self._starting = None
 
-    def hurry_from_thread(self) -> bool:
-        """Call `hurry` from another thread. Return False if nothing runs yet."""
+    def release_jobs_from_thread(self) -> bool:
+        """Call `release_jobs` from another thread. Return False if nothing runs yet."""
         if self._loop is None:
             return False
         with suppress(RuntimeError):  # the loop has ended, and the process is about to end
-            self._loop.call_soon_threadsafe(self.hurry)
+            self._loop.call_soon_threadsafe(self.release_jobs)
         return True

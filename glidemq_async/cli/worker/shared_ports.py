@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from typing_extensions import override
 
 from glidemq_async._internal.http_endpoint import HttpEndpoint, Page
-from glidemq_async.cli.worker.lent_ports import Where
+from glidemq_async.cli.worker.delegated_ports import Where
 from glidemq_async.cli.worker.metrics import is_metrics, merged
 
 PAGE_SECONDS: Final = 5.0
@@ -28,7 +28,7 @@ class Process(Protocol):
     number: int
     pid: int
     ready: asyncio.Event
-    lent: set[Where]
+    delegated: set[Where]
 
     async def ask(self, where: Where, path: str, seconds: float) -> Page | None:
         """Return a page, or None if the process does not reply in time."""
@@ -36,7 +36,7 @@ class Process(Protocol):
 
 
 class SharedPorts:
-    """Listens on every port that one of the processes lends. `numbers` are the numbers of the expected processes.
+    """Listens on every port that one of the processes delegates. `numbers` are the numbers of the expected processes.
 
     A probe asks the newest process of each number that claims jobs, and succeeds if all succeed. A process that starts
     or restarts is alive but not ready. The metrics page contains all processes, distinguished by a label.
@@ -64,7 +64,7 @@ class SharedPorts:
     async def _page(self, where: Where, path: str) -> Page:
         if path in _PROBES and (page := await self._probe(where, path)) is not None:
             return page
-        asked = [process for process in self._processes() if where in process.lent]
+        asked = [process for process in self._processes() if where in process.delegated]
         pages = dict(zip(asked, await self._ask(asked, where, path, PAGE_SECONDS), strict=True))
         metrics = {process: page for process, page in pages.items() if page is not None and is_metrics(page)}
         if metrics:
@@ -72,7 +72,7 @@ class SharedPorts:
             bodies = {process.pid: metrics[process].body if process in metrics else None for process in pages}
             return Page(merged(bodies), first.content_type)
         answered = sorted((page for page in pages.values() if page is not None), key=lambda page: page.status)
-        return answered[0] if answered else Page(b"no process answers\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        return answered[0] if answered else Page(b"no process replied\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _ask(self, asked: Sequence[Process], where: Where, path: str, seconds: float) -> list[Page | None]:
         return await asyncio.gather(*(process.ask(where, path, seconds) for process in asked))
@@ -89,9 +89,9 @@ class SharedPorts:
         workers: dict[str, Any] = {}
         for number, process in chosen.items():
             if process is None:
-                workers |= _told(number, "it is not running", alive=True)
+                workers |= _missing(number, "it is not running", alive=True)
             elif (page := pages[process]) is None:
-                workers |= _told(number, f"it gave no answer within {PROBE_SECONDS:g} s", alive=False)
+                workers |= _missing(number, f"it did not reply within {PROBE_SECONDS:g} s", alive=False)
             else:
                 workers |= json.loads(page.body)["workers"]
         well = all(each["ready" if path == "/readyz" else "alive"] for each in workers.values())
@@ -100,12 +100,12 @@ class SharedPorts:
         return Page(json.dumps(body).encode() + b"\n", "application/json", status)
 
     def _newest(self, where: Where, number: int) -> Process | None:
-        """Return the processes to ask. A successor replaces its predecessor when it claims jobs."""
-        there = [each for each in self._processes() if each.number == number and where in each.lent]
+        """Return the process to ask. A successor replaces its predecessor when it claims jobs."""
+        there = [each for each in self._processes() if each.number == number and where in each.delegated]
         return next((each for each in reversed(there) if each.ready.is_set()), there[-1] if there else None)
 
 
-def _told(number: int, problem: str, *, alive: bool) -> dict[str, Any]:
+def _missing(number: int, problem: str, *, alive: bool) -> dict[str, Any]:
     about = {"queue": None, "alive": alive, "ready": False, "running": 0, "problems": [problem]}
     return {f"process {number}": about}
 

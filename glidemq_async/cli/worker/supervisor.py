@@ -58,7 +58,7 @@ class Supervisor:
         """Supervise until the end, and return the exit code. Raises CommandError if the health port is in use."""
         if self._settings.health_port is not None:
             await self._listen(self._settings.health_port)
-        with stop_on_signals(self._stop_asked, self._hurry):
+        with stop_on_signals(self._stop_asked, self._release_jobs):
             listen_to_hangup(self._restart_asked, self._stop_asked)
             try:
                 await self._supervise()
@@ -98,12 +98,12 @@ class Supervisor:
         for child in self._children:
             child.stop()
 
-    def _hurry(self) -> None:
+    def _release_jobs(self) -> None:
         _say("stopping", "stopping immediately: running jobs are released")
         self._code = self._code or HANDED_BACK
         self._stop()
         for child in self._children:
-            child.hurry()
+            child.release_jobs()
         if self._killer is None:
             self._killer = asyncio.get_running_loop().call_later(KILL_SECONDS, self._kill)
 
@@ -181,7 +181,7 @@ class Supervisor:
 
     async def _again(self, slot: _Slot, child: Child) -> bool:
         """Wait until an ended process should be restarted. Return False if it should not."""
-        await slot.told_of(child)
+        await slot.until_logged(child)
         if self._stopping.is_set() or (self._settings.until_empty and child.code == 0):
             return False
         slot.deaths = 0 if child.worked_for >= STABLE_SECONDS else slot.deaths + 1
@@ -235,7 +235,7 @@ class _Slot:
         self._following[child] = task
         task.add_done_callback(lambda _: self._following.pop(child))
 
-    async def told_of(self, child: Child) -> None:
+    async def until_logged(self, child: Child) -> None:
         """Wait until the end of a process was logged, so that later lines follow it."""
         if (task := self._following.get(child)) is not None:
             await task

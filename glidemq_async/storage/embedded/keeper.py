@@ -1,8 +1,24 @@
 """The keeper of a `file://` directory: a small process that owns its server, apart from every client.
 
-It is started by path with the standard library alone, so that it is up within milliseconds; it must not
-import the package. Exit status: 0 done, 3 another keeper has the directory, 4 the server does not start.
+It is started by path and imports only the standard library, so that it starts within milliseconds. It must not import
+the package. Exit status: 0 done, 3 another keeper has the directory, 4 the server does not start.
 """
+
+# Why a keeper? Several processes share the server of a directory, so no client can own it: a client may end or be
+# killed while others still need the server. Four rules keep exactly one server per directory:
+#
+# 1. Two locks. The keeper holds `keeper.lock` for its whole life, so only one keeper acts on a directory. The server
+#    itself holds `server.lock`: it inherits the descriptor, and the keeper closes its own copy after the fork. The
+#    kernel releases the lock when the server ends, however it ends. A new keeper therefore waits for the server of a
+#    killed keeper. Two servers that append to one file would destroy it.
+# 2. The socket is deleted before a start, and only under `server.lock`. No living server can lose its socket this way.
+# 3. The server gets SIGTERM when its keeper dies (Linux). The keeper may die between the fork and the request for this
+#    signal, so the child compares its parent id afterwards. On other systems the next keeper asks the server to end.
+# 4. A client that cannot connect starts a keeper. If it finds `keeper.lock` taken, it exits with status 3, and the
+#    client tries the socket again. So any number of clients may start keepers at the same time.
+#
+# The keeper counts clients with INFO on its own connection. It stops the server after `linger` seconds with no other
+# client. A client that connects during the stop loses its connection, and its next attempt starts a new keeper.
 
 # pathlib would take longer to import than all the rest.
 # ruff: noqa: PTH105, PTH108, PTH116, PTH123
@@ -74,7 +90,7 @@ class Link:
             raise
 
     def ask(self, line: str) -> str:
-        """Send one inline command and return what came back; raises `OSError` when the link is dead."""
+        """Send one inline command and return the reply. Raises `OSError` if the connection is lost."""
         self._socket.sendall(line.encode() + b"\r\n")
         data = self._receive()
         if data.startswith(b"$"):
@@ -91,7 +107,7 @@ class Link:
         return data
 
     def wait(self, seconds: float) -> None:
-        """Wait, but no longer than the server lives."""
+        """Wait for some seconds, or until the server ends."""
         select.select([self._socket], [], [], seconds)
 
     def close(self) -> None:
@@ -111,19 +127,19 @@ class Keeper:
         self._socket: os.stat_result | None = None
 
     def run(self) -> None:
-        """Start the server and stay until it has been unused for the linger time."""
+        """Start the server, and stop it when it had no client for the linger time."""
         pause = _FIRST_PAUSE
         while True:
             self._start(self._take_server_lock())
             began = time.monotonic()
             if self._attend():
                 return
-            # The server died under us. It is restarted immediately, and after a growing pause if it keeps dying.
+            # The server died. It is restarted immediately, or after a growing pause if it dies repeatedly.
             pause = _FIRST_PAUSE if time.monotonic() - began > _STABLE_SECONDS else min(pause * 2, _LONGEST_PAUSE)
             time.sleep(pause)
 
     def _attend(self) -> bool:
-        """Stay with the running server; true when it was stopped, false when it died."""
+        """Watch the running server. Return true when it was stopped, and false when it died."""
         link = self._await_ready()
         while True:
             try:
@@ -133,22 +149,22 @@ class Keeper:
             if finished:
                 self._stop()
                 return True
-            # A lost connection is the end of the server, or somebody has closed just the connection.
+            # Either the server has ended, or a user has closed this connection with CLIENT KILL.
             if self._reap(_EXIT_SECONDS):
                 return False
             link = self._await_ready()
 
     def _take_server_lock(self) -> int:
-        """Wait until no server runs in this directory; the server itself holds this lock while it lives."""
+        """Wait until no server runs in this directory, and return the locked descriptor for the next one."""
         held = os.open(SERVER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + _TAKEOVER_SECONDS
         asked = 0.0
         while not _locked(held):
             now = time.monotonic()
             if now > deadline:
-                raise Failed("a server of an earlier keeper runs in this directory and does not end")
+                raise Failed("the server of an earlier keeper still runs in this directory; end its process")
             if now - asked > 1.0:
-                # Its keeper is gone. Where no signal told it so, it is asked to end: nothing is lost by that.
+                # Its keeper is gone. Without a death signal it must be asked to end. It writes its data first.
                 asked = now
                 with contextlib.suppress(OSError):
                     Link(self._path).ask("SHUTDOWN NOSAVE")
@@ -178,7 +194,7 @@ class Keeper:
                 os.execv(self._server, self._command())  # noqa: S606
             finally:
                 os._exit(127)
-        # From here on only the server holds the lock, and for as long as it lives.
+        # From here on only the server holds the lock, until it ends.
         os.close(held)
 
     def _command(self) -> list[str]:
@@ -200,7 +216,7 @@ class Keeper:
                 time.sleep(0.003)
                 continue
             try:
-                # While the data is read from disk the answer is an error, and that is an answer too.
+                # A server that still reads its data replies with an error, which is a reply too.
                 link.ask("PING")
             except OSError:
                 link.close()
@@ -209,7 +225,7 @@ class Keeper:
             return link
 
     def _watch(self, link: Link) -> bool:
-        """Return true when the server is to be stopped, false when it died."""
+        """Return true when the server should be stopped, and false when it died."""
         tick = max(0.02, min(1.0, self._linger / 4))
         used = time.monotonic()
         while True:
@@ -227,7 +243,7 @@ class Keeper:
             if not self._still_there():
                 return True
             if not self._serves_socket():
-                # Nobody else can connect any more, and a server cannot make its socket again: it has to start anew.
+                # No client can connect any more, and a server cannot create its socket again. Restart it.
                 self._stop()
                 return False
             link.wait(tick)
@@ -259,7 +275,7 @@ class Keeper:
         return True
 
     def _stop(self) -> None:
-        """End the server cleanly, by force if that takes too long."""
+        """Ask the server to end, and kill it if that takes too long."""
         if self._pid:
             os.kill(self._pid, signal.SIGTERM)
             if not self._reap(_STOP_SECONDS):
@@ -269,7 +285,7 @@ class Keeper:
             os.unlink(self._path)
 
     def end(self) -> None:
-        """End the server, whatever state the keeper is in."""
+        """End the server, in any state of the keeper."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._stop()
 
@@ -283,7 +299,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _prctl() -> Callable[..., int] | None:
-    """The call that ends the server with its keeper, prepared before the fork; Linux only."""
+    """Return `prctl`, which requests the death signal, or None if this is not Linux. Called before the fork."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -313,7 +329,7 @@ def _log_tail() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Keep one directory; see the module."""
+    """Run the server of one directory."""
     parser = argparse.ArgumentParser(prog="keeper", description="Run the server of a file:// directory.")
     parser.add_argument("directory")
     parser.add_argument("--server", required=True, help="the server binary")

@@ -1,7 +1,7 @@
-"""`memory://`: a private server without persistence that lives no longer than the process that uses it.
+"""`memory://`: a private server without persistence that ends with the process that uses it.
 
-A shell holds the server and waits on a pipe from the owner: however the owner ends, the pipe closes, the
-shell ends the server and removes its directory.
+A shell is the parent of the server and reads from a pipe of the owner. The pipe closes when the owner ends for any
+reason. Then the shell kills the server and removes its directory.
 """
 
 from __future__ import annotations

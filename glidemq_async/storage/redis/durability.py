@@ -1,7 +1,7 @@
 """Calls that count as done only when a replica or the disk has them too.
 
-WAIT and WAITAOF look at the last write of their own connection, so the call, a small write and the wait
-travel together on a borrowed one. The small write is there for a replayed call, which writes nothing itself.
+WAIT and WAITAOF wait for the last write of the same connection. So the call, a small write and the wait are sent
+together over a borrowed connection. A repeated call writes nothing itself and therefore needs the small write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from glidemq_async.storage.redis.retry import TRY_SECONDS
 from glidemq_async.storage.redis.wire import Reply, ReplyError, Wire, as_list
 
 WAIT_SECONDS: Final = 5.0
-"""How long a replica or the disk may take to confirm a call."""
+"""Seconds that a replica or the disk may take to confirm a call."""
 
 
 async def call_confirmed(node: Node, packed: bytes, key: str, wait: Wait, deadline: float) -> Reply:
@@ -50,7 +50,7 @@ async def _require_aof(wire: Wire, deadline: float) -> None:
     reply = await wire.send(pack("WAITAOF", 1, 0, 1), deadline)
     if isinstance(reply, ReplyError):
         raise UnsupportedDurability(
-            f"durability='fsync' was asked for, but {wire.where} cannot confirm it: {reply}. "
+            f"durability='fsync' was requested, but {wire.where} cannot confirm it: {reply}. "
             "It needs Redis or Valkey >= 7.2 with appendonly yes. Nothing was stored."
         )
     if isinstance(reply, OSError):
@@ -65,8 +65,8 @@ def _check(mark: Reply, acks: Reply, wire: Wire, wait: Wait, patience: float) ->
     place = "any replica" if wait == "replicated" else "its append-only file"
     detail = f" ({acks})" if isinstance(acks, ReplyError) else ""
     raise StorageUnavailable(
-        f"durability={wait!r} was asked for: the change is stored on {wire.where}, but {place} did not "
+        f"durability={wait!r} was requested: the change is stored on {wire.where}, but {place} did not "
         f"confirm it within {patience:.1f} s{detail}. It may be lost if that server fails now. Check the "
-        "replicas and the disk. A job may be there already: add it again with the same job_id, and it is there once; "
+        "replicas and the disk. A job may be stored already: another add with the same job_id does not store it twice; "
         "without a job_id it would be another job."
     )

@@ -114,7 +114,7 @@ async def ensure_library(library: Library, wire: Wire, deadline: float) -> None:
             return
         if _is(reply, f"ERR Library '{library.name}' already exists"):
             if not await _has_stamp(library, wire, deadline):
-                # Loaded by other means than this module, so nobody knows its version.
+                # It was not loaded by this module, so its version is unknown.
                 await _load_over(library, wire, deadline)
                 return
             continue

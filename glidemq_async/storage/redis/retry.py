@@ -1,7 +1,19 @@
-"""Which failures of a call are worth another try, and how long to wait before it.
+"""The decision about a failed call: send it again or not, on which connection, and after which pause.
 
-The decision is about one reply or one lost connection; the loop that re-sends is in `server`.
+`server` contains the loop that sends it again.
 """
+
+# Sending a call again is safe only because of its number. A lost connection does not show if the server has executed
+# the call. Every call that changes something carries a request channel and a number, and the function stores the last
+# number and its reply. If the server executed the first attempt and only the reply was lost, the second attempt finds
+# its number and gets the stored reply. It has no second effect. Three rules follow:
+#
+# 1. A retry sends the same bytes. A call that is built anew would have a new number, and would be executed twice.
+# 2. The next call of a channel is sent after the reply to the current one, because a channel stores only its last
+#    reply.
+# 3. No other layer may retry. redis-py is therefore used without retries: it would repeat commands without numbers.
+#
+# A call that gave up may or may not have been executed, and its error says so. A `job_id` makes the next add safe.
 
 from __future__ import annotations
 
@@ -22,25 +34,25 @@ TRY_SECONDS: Final = 5.0
 
 
 class Verdict(enum.Enum):
-    """What to do about a failed try."""
+    """The next step after a failed attempt."""
 
     AGAIN = "again"
     """Wait, then send the same request on the same connection."""
     ELSEWHERE = "elsewhere"
-    """The node may have changed its role: drop the connection, look up who is responsible, send again."""
+    """The node may have another role now: drop the connection, find the responsible node, and send again."""
     LOAD = "load"
     """The function library is missing: load it, then send again."""
     FAIL = "fail"
-    """No further try can help."""
+    """Another attempt cannot succeed."""
 
 
 _ELSEWHERE: Final = frozenset({"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "UNBLOCKED"})
-# ASK is waited out, never followed: while a slot moves key by key, the other node holds half of the queue.
+# ASK is not followed but waited out: while a cluster slot moves key by key, the other node has a part of the queue.
 _AGAIN: Final = frozenset({"TRYAGAIN", "ASK", "BUSY", "NOREPLICAS", "MISCONF"})
 
 
 def judge(problem: Exception) -> Verdict:
-    """Say what to do about an error reply or a failed connection."""
+    """Return the next step after an error reply or a lost connection."""
     if isinstance(problem, GlideMQError):
         return Verdict.FAIL
     if isinstance(problem, OSError | TimeoutError):
@@ -56,12 +68,12 @@ def judge(problem: Exception) -> Verdict:
     return Verdict.FAIL
 
 
-#: Where in the library an error was raised: some servers add it.
+# The position in the library at which an error was raised. Some servers append it.
 _WHERE: Final = re.compile(r" script: \S+, on \S+$")
 
 
 def failure(problem: Exception, function: str, where: str) -> GlideMQError:
-    """Turn an error reply that is final into the error the caller sees."""
+    """Return the exception for an error reply that is final."""
     if isinstance(problem, GlideMQError):
         return problem
     text = str(problem).rstrip(".")  # a sentence follows it

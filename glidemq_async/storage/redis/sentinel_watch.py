@@ -61,7 +61,7 @@ class SentinelWatch:
         ]
 
     async def wait_heard(self, seconds: float) -> None:
-        """Wait until each sentinel has said whether a failover is under way, or cannot be reached; at most so long."""
+        """Wait until each sentinel has reported on a failover or cannot be reached, but not longer than `seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 for heard in self._heard:

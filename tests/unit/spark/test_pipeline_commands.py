@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from glidemq_async import Queue
 from glidemq_async.cli.app import build
 from glidemq_async.cli.exits import NOT_FOUND, UNAVAILABLE, USAGE, CommandError
+from glidemq_async.demo.spark.demonstration import Draw, Outcome, Plan
 from glidemq_async.demo.spark.driver import Result
 from glidemq_async.demo.spark.files import Figures
-from glidemq_async.demo.spark.show import Draw, Outcome, Plan
 
 pytest.importorskip("pyspark")
 
@@ -207,7 +207,7 @@ def test_the_demonstration_prints_its_folder(tmp_path: Path, monkeypatch: pytest
     async def show(plan: Plan, draw: Draw) -> Outcome:
         return Outcome(result, figures, [], 1.0)
 
-    monkeypatch.setattr("glidemq_async.demo.spark.show.show", show)
+    monkeypatch.setattr("glidemq_async.demo.spark.demonstration.run_demonstration", show)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     done = CliRunner().invoke(build(), ["pipeline", "demo"])
     assert done.exit_code == 0, done.output

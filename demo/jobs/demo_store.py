@@ -1,4 +1,4 @@
-"""Where the demonstration's queue lives, and leaving nothing of it behind."""
+"""The server of the demonstration's queue, and the deletion of everything that the run stored."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _BATCH: Final = 1000
 
 
 def check_url(url: str) -> None:
-    """Refuse, with ValueError, a URL that worker processes could not share."""
+    """Raise ValueError for a URL that worker processes cannot share."""
     if isinstance(open_storage(url), MemoryStorage):
         # The value is wrong, not its type.
         raise ValueError(  # noqa: TRY004
-            f"{url!r} is private to one process, the workers are others: use file:// or a server"
+            f"{url!r} is private to one process, and the workers are separate processes; use file:// or a server"
         )
 
 
 @asynccontextmanager
-async def open_place(url: str | None) -> AsyncGenerator[str]:
-    """Give the URL to use: the given one, or that of an embedded server in a directory made for this run."""
+async def open_demo_store(url: str | None) -> AsyncGenerator[str]:
+    """Yield the given URL, or the URL of an embedded server in a temporary directory."""
     if url is not None:
         yield url
         return
@@ -52,7 +52,7 @@ def _make_directory() -> Path:
 
 
 async def _server_has_ended(directory: Path) -> None:
-    # It leaves by itself after its last user; nothing of ours is told, but its socket goes.
+    # The server ends by itself after its last client has disconnected. Then its socket disappears.
     deadline = asyncio.get_running_loop().time() + _END_SECONDS
     while _has_socket(directory) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
@@ -63,7 +63,7 @@ def _has_socket(directory: Path) -> bool:
 
 
 async def delete_queue(storage: Storage, keys: QueueKeys) -> None:
-    """Delete every key of a queue that nobody uses any more. Raises StorageUnavailable."""
+    """Delete every store key of a queue that has no clients any more. Raises StorageUnavailable."""
     if not isinstance(storage, ServerStorage):
         return
     found = [key async for key in storage.scan(f"{keys.base}:*")]
@@ -74,5 +74,6 @@ async def delete_queue(storage: Storage, keys: QueueKeys) -> None:
         reply = await wire.send(pack("UNLINK", *found[start : start + _BATCH]), deadline)
         if isinstance(reply, (ReplyError, OSError)):
             raise StorageUnavailable(
-                f"asked to delete what is left of queue {keys.queue!r} on {storage.url}, found {reply}"
+                f"the data of queue {keys.queue!r} on {storage.url} could not be deleted: {reply}; delete the keys "
+                f"{keys.base}:* yourself"
             )

@@ -1,4 +1,4 @@
-"""The demonstration from its start to its end: store, workers, Spark, and what is killed on the way."""
+"""The course of the demonstration with Spark: store, workers, the process with Spark, and the kills."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from glidemq_async import Queue, RateLimit
 from glidemq_async._internal.waits import task_group
 from glidemq_async.cli.exits import CommandError
-from glidemq_async.demo.spark.crew import Member
+from glidemq_async.demo.spark.child_process import ChildProcess
 from glidemq_async.demo.spark.driver import Result
 from glidemq_async.demo.spark.files import QUEUE, Figures, expected, find_files
 from glidemq_async.storage import FileStorage
@@ -25,7 +25,7 @@ LINES_KEPT: Final = 15
 
 @dataclass
 class Plan:
-    """What is to be shown. rate: jobs that may start in a second, so that there is something to see."""
+    """The options of a run. `rate` limits the jobs that start in a second, so that a run can be watched."""
 
     folder: Path
     files: int
@@ -36,7 +36,7 @@ class Plan:
 
 @dataclass
 class State:
-    """What is known at a moment, for whoever draws it."""
+    """The progress at one moment, for the display."""
 
     jobs: int
     step: str = ""
@@ -48,7 +48,7 @@ class State:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was found, and what had to be."""
+    """The figures of a run and the expected figures."""
 
     result: Result
     expected: Figures
@@ -57,19 +57,19 @@ class Outcome:
 
     @property
     def as_expected(self) -> bool:
-        """Whether the pipeline told exactly what had to happen, each event once."""
+        """True if the pipeline found the expected figures and each event exactly once."""
         return self.result["figures"] == self.expected and self.result["clean"]
 
 
 Draw = Callable[[State], None]
 
 
-async def show(plan: Plan, draw: Draw) -> Outcome:
-    """Show it. Raises CommandError when the process with Spark fails."""
-    return await _Show(plan, draw).run()
+async def run_demonstration(plan: Plan, draw: Draw) -> Outcome:
+    """Run the demonstration. Raises CommandError if the process with Spark fails."""
+    return await _Demonstration(plan, draw).run()
 
 
-class _Show:
+class _Demonstration:
     def __init__(self, plan: Plan, draw: Draw) -> None:
         self._plan = plan
         self._draw = draw
@@ -90,15 +90,15 @@ class _Show:
             await queue.set_global_rate_limit(RateLimit(self._plan.rate, 1))
             self._workers = [await self._start_worker(number) for number in range(self._plan.workers)]
             stack.push_async_callback(self._stop_workers)
-            await self._lead(queue)
+            await self._run_driver(queue)
         if self._result is None:
             raise CommandError("the process with Spark ended without a result:\n" + "\n".join(self._errors))
         return Outcome(self._result, self._expected, self._killed, time.monotonic() - began)
 
-    async def _lead(self, queue: Queue[Any, Any]) -> None:
-        """Run the process with Spark to its end, however often it is killed."""
+    async def _run_driver(self, queue: Queue[Any, Any]) -> None:
+        """Run the process with Spark until it has a result. Start it again each time it was killed."""
         while self._result is None:
-            driver = await Member.start(
+            driver = await ChildProcess.start(
                 "driver", {"url": self._url, "folder": str(self._plan.folder), "files": self._plan.files}
             )
             try:
@@ -121,7 +121,7 @@ class _Show:
         return self._plan.kill and 2 * self._state.ended >= self._state.jobs
 
     async def _kill_worker(self, queue: Queue[Any, Any]) -> None:
-        """Kill one in the middle of its jobs; on a slow machine, the others wait for Spark to come so far."""
+        """Kill a worker that runs jobs. On a slow machine, pause the queue until Spark has read the first events."""
         self._workers[0].kill()
         await self._workers[0].process.wait()
         self._workers[0] = await self._start_worker(len(self._workers))
@@ -129,7 +129,7 @@ class _Show:
         if not self._state.ingested:
             await queue.pause()
 
-    async def _kill_driver(self, driver: Member, queue: Queue[Any, Any]) -> None:
+    async def _kill_driver(self, driver: ChildProcess, queue: Queue[Any, Any]) -> None:
         driver.was_killed = True
         driver.kill()
         self._note("the process with Spark")
@@ -137,7 +137,7 @@ class _Show:
 
     def _note(self, who: str) -> None:
         self._killed.append(who)
-        self._state.notes.append(f"SIGKILL after {self._state.ended:,} jobs: {who}; another one is started")
+        self._state.notes.append(f"SIGKILL after {self._state.ended:,} jobs: {who}; starting another one")
         self._draw(self._state)
 
     async def _look(self, queue: Queue[Any, Any]) -> None:
@@ -147,24 +147,26 @@ class _Show:
         self._state.ended = counts["completed"] + counts["failed"]
         self._draw(self._state)
 
-    async def _listen(self, driver: Member) -> None:
-        """Read what the process with Spark tells."""
-        assert driver.process.stdout is not None  # noqa: S101 - it was asked for
+    async def _listen(self, driver: ChildProcess) -> None:
+        """Read the steps that the process with Spark reports."""
+        assert driver.process.stdout is not None  # noqa: S101 - requested at its start
         async for line in driver.process.stdout:
-            told = json.loads(line)
-            step = told.pop("step")
+            step_report = json.loads(line)
+            step = step_report.pop("step")
             if step == "done":
-                self._result = cast("Result", told)
-            self._state.ingested = max(self._state.ingested, told.get("events", 0))
-            self._state.step = f"{step} {told['table']}" if "table" in told else step
+                self._result = cast("Result", step_report)
+            self._state.ingested = max(self._state.ingested, step_report.get("events", 0))
+            self._state.step = f"{step} {step_report['table']}" if "table" in step_report else step
 
-    async def _read_errors(self, driver: Member) -> None:
-        assert driver.process.stderr is not None  # noqa: S101 - it was asked for
+    async def _read_errors(self, driver: ChildProcess) -> None:
+        assert driver.process.stderr is not None  # noqa: S101 - requested at its start
         async for line in driver.process.stderr:
             self._errors = [*self._errors[-LINES_KEPT:], line.decode(errors="replace").rstrip()]
 
-    async def _start_worker(self, number: int) -> Member:
-        return await Member.start("worker_process", {"url": self._url, "name": f"demo-{number}", "concurrency": 16})
+    async def _start_worker(self, number: int) -> ChildProcess:
+        return await ChildProcess.start(
+            "worker_process", {"url": self._url, "name": f"demo-{number}", "concurrency": 16}
+        )
 
     async def _stop_workers(self) -> None:
         await asyncio.gather(*(worker.stop() for worker in self._workers))

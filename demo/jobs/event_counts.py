@@ -1,4 +1,4 @@
-"""What the events of the queue tell while the demonstration runs: live counts, and how often each job ended."""
+"""Counts of the queue's events during the demonstration: events of each kind, and final events of each job."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import AsyncIterable
 from glidemq_async import EventGap, QueueEvent
 
 
-class Tally:
-    """Counts over the events of one queue, read from the first one on."""
+class EventCounts:
+    """Counts of the events of one queue, from the first event on."""
 
     def __init__(self) -> None:
         self.by_kind: Counter[str] = Counter()
         self.endings: Counter[str] = Counter()
-        """How many final events each job has: more than one would be a duplicate."""
+        """Number of final events of each job. More than one is a duplicate."""
         self.missed = 0
         """Events that were trimmed before they were read."""
         self._reached: list[tuple[int, asyncio.Event]] = []
 
     @property
     def done(self) -> int:
-        """How many jobs have reached a final state."""
+        """Number of jobs that have ended."""
         return len(self.endings)
 
     async def follow(self, events: AsyncIterable[QueueEvent | EventGap]) -> None:
-        """Count until the queue is paused, which marks the end."""
+        """Count events until the queue is paused."""
         async for event in events:
             if isinstance(event, EventGap):
                 self.missed += event.missed or 1
@@ -34,18 +34,18 @@ class Tally:
             self.by_kind[event.kind] += 1
             if event.kind in {"completed", "failed"}:
                 self.endings[event.job_id] += 1
-                self._tell()
+                self._wake_waiters()
             elif event.kind == "paused":
                 return
 
     async def reached(self, done: int) -> None:
-        """Wait until so many jobs have ended."""
+        """Wait until this number of jobs has ended."""
         event = asyncio.Event()
         self._reached.append((done, event))
-        self._tell()
+        self._wake_waiters()
         await event.wait()
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         for done, event in self._reached:
             if self.done >= done:
                 event.set()

@@ -10,13 +10,16 @@ from typing import Any, Final, TypeAlias
 from glidemq_async._internal.http_endpoint import Page, Pages, page_of
 
 Where: TypeAlias = "tuple[str | None, int]"
-Words: TypeAlias = "dict[str, Any]"
+Message: TypeAlias = "dict[str, Any]"
 _SHORT: Final = 16 * 1024
 """Bytes that fit into the buffer of a socket."""
 
 
-class LentPorts:
-    """The ports that this process lends. `say` sends messages to the supervisor, and `hear` receives its messages."""
+class DelegatedPorts:
+    """The ports that this process delegates to its supervisor.
+
+    `say` sends a message to the supervisor, and `hear` handles a message of the supervisor.
+    """
 
     def __init__(self, say: Callable[[dict[str, object]], None]) -> None:
         self._say = say
@@ -24,7 +27,7 @@ class LentPorts:
         self._opening: dict[Where, asyncio.Future[tuple[int, str] | None]] = {}
 
     async def open(self, host: str | None, port: int, pages: Pages) -> None:
-        """Lend a port to the supervisor. Raises OSError if it cannot listen, or if the port is already lent."""
+        """Delegate a port to the supervisor. Raises OSError if it cannot listen, or if it has the port already."""
         where, loop = (host, port), asyncio.get_running_loop()
         if where in self._pages:
             raise OSError(errno.EALREADY, f"this process listens on {host or '*'}:{port} already")
@@ -42,41 +45,41 @@ class LentPorts:
             del self._opening[where]
 
     async def close(self, host: str | None, port: int) -> None:
-        """Take the port back."""
+        """End the delegation of a port."""
         if self._pages.pop((host, port), None) is not None:
             self._say({"say": "close", "host": host, "port": port})
 
-    def hear(self, words: Words) -> None:
+    def hear(self, message: Message) -> None:
         """Handle a message of the supervisor about a port. Called in a separate thread."""
-        loop, _ = self._pages.get((words["host"], words["port"]), (None, None))
+        loop, _ = self._pages.get((message["host"], message["port"]), (None, None))
         if loop is None or loop.is_closed():
             return
-        if words["do"] == "opened":
-            loop.call_soon_threadsafe(self._opened, words)
+        if message["do"] == "opened":
+            loop.call_soon_threadsafe(self._opened, message)
         else:
-            asyncio.run_coroutine_threadsafe(self._answer(words), loop)
+            asyncio.run_coroutine_threadsafe(self._answer(message), loop)
 
-    def _opened(self, words: Words) -> None:
-        answer = self._opening.get((words["host"], words["port"]))
+    def _opened(self, message: Message) -> None:
+        answer = self._opening.get((message["host"], message["port"]))
         if answer is not None and not answer.done():
-            answer.set_result(None if words["problem"] is None else tuple(words["problem"]))
+            answer.set_result(None if message["problem"] is None else tuple(message["problem"]))
 
-    async def _answer(self, words: Words) -> None:
-        lent = self._pages.get((words["host"], words["port"]))
-        page = await page_of(lent[1] if lent is not None else {}, words["path"])
-        answer = {"say": "page", "id": words["id"], **to_words(page)}
+    async def _answer(self, message: Message) -> None:
+        delegated = self._pages.get((message["host"], message["port"]))
+        page = await page_of(delegated[1] if delegated is not None else {}, message["path"])
+        answer = {"say": "page", "id": message["id"], **message_of_page(page)}
         if len(page.body) < _SHORT:
             self._say(answer)
         else:  # outside of the loop, because it blocks while the supervisor is slow to read
             await asyncio.to_thread(self._say, answer)
 
 
-def to_words(page: Page) -> dict[str, object]:
+def message_of_page(page: Page) -> dict[str, object]:
     """Return the message form of a page."""
     body = page.body.decode("utf-8", "surrogateescape")
     return {"body": body, "type": page.content_type, "status": page.status}
 
 
-def from_words(words: Words) -> Page:
-    """Return the page that `to_words` encoded."""
-    return Page(words["body"].encode("utf-8", "surrogateescape"), words["type"], words["status"])
+def page_from_message(message: Message) -> Page:
+    """Return the page that `message_of_page` encoded."""
+    return Page(message["body"].encode("utf-8", "surrogateescape"), message["type"], message["status"])
