@@ -1,7 +1,8 @@
 """An aiohttp service that adds jobs, and the worker process that runs them.
 
-`python examples/aiohttp_service.py serve 8080` and `python examples/aiohttp_service.py worker` run one each; both find
-each other by $GLIDEMQ_URL, or in the embedded default. Started without a word, both run for a moment and are tried.
+Start the service with `python examples/aiohttp_service.py serve 8080`, and the worker in another terminal with
+`python examples/aiohttp_service.py worker`. Both use $GLIDEMQ_URL, or the embedded server if it is not set. Without an
+argument the program tries both: it sends requests with the test client of aiohttp.
 """
 
 import asyncio
@@ -9,7 +10,8 @@ import os
 import sys
 import tempfile
 
-from aiohttp import ClientSession, web
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
 from glidemq_async import Job, Queue, StorageUnavailable, Worker
 from glidemq_async.integrations.aiohttp import get_queue, queues_context
@@ -51,30 +53,22 @@ async def work() -> None:
     await Worker("orders", ship, concurrency=100).run()
 
 
-# -- trying it --------------------------------------------------------------------------------------------------------
-
-
 async def try_it() -> None:
     with tempfile.TemporaryDirectory() as directory:
         os.environ["GLIDEMQ_URL"] = f"file://{directory}?linger=0.2"
-        runner = web.AppRunner(make_app())
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        async with ClientSession(f"http://{host}:{port}") as client:
+        async with TestClient(TestServer(make_app())) as client:
             for _ in range(2):
-                async with client.post("/orders", json={"number": 7, "item": "tea"}) as answer:
-                    print(answer.status, await answer.json())
+                response = await client.post("/orders", json={"number": 7, "item": "tea"})
+                print(response.status, await response.json())
             worker = await asyncio.create_subprocess_exec(sys.executable, __file__, "worker")
             async with Queue[Payload, str]("orders") as orders:
                 job = await orders.get_job("order-7")
                 assert job is not None
                 await job.result(timeout=20)
-            async with client.get("/orders/order-7") as answer:
-                print(answer.status, await answer.json())
+            response = await client.get("/orders/order-7")
+            print(response.status, await response.json())
         worker.terminate()
         await worker.wait()
-        await runner.cleanup()
 
 
 def main(what: str = "", port: str = "8080") -> None:

@@ -21,9 +21,9 @@ async def main() -> None:
         jobs = await emails.add_bulk([("welcome", "ada"), ("welcome", "grace")])
         await Worker("emails", send, emails.storage, dead_letter_queue="emails-dead").run(until_empty=True)
 
-        for letter in await dead.get_dead_letter_jobs():
-            if origin := letter.dead_letter:
-                print(f"{letter.name} of {origin.queue}: {origin.cause}, {origin.reason}")
+        for job in await dead.get_dead_letter_jobs():
+            if origin := job.dead_letter:
+                print(f"{job.name} of {origin.queue}: {origin.cause}, {origin.reason}")
 
         addresses["grace"] = "grace@example.com"
         print("replayed:", await dead.replay_dead_letter_jobs(cause="unrecoverable"))

@@ -24,9 +24,9 @@ async def pool() -> AsyncGenerator[str]:
     print("disconnect")
 
 
-async def session(of: str = Depends(pool, scope="worker")) -> AsyncGenerator[str]:
+async def session(connections: str = Depends(pool, scope="worker")) -> AsyncGenerator[str]:
     """Provide one value per job. The code after the yield runs when the job has ended."""
-    yield f"session of {of}"
+    yield f"session of {connections}"
     print("commit")
 
 
@@ -46,7 +46,7 @@ async def main() -> None:
             job = await rename.add(3, "Eve")
             await mq.run_worker(until_empty=True)
             print(await job.result(timeout=10))
-    # Calling a task calls its function; dependencies are then ordinary arguments.
+    # Calling a task calls its function. Dependencies are then ordinary arguments.
     print(await rename(4, "Dan", db="mock"))
 
 

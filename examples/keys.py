@@ -8,11 +8,11 @@ running: list[str | None] = []
 
 
 async def book(job: Job[str]) -> None:
-    beside = running.count(job.key)
+    others = running.count(job.key)
     running.append(job.key)
     await asyncio.sleep(0.005)
     running.remove(job.key)
-    print(f"{job.key}: {job.data}, beside {beside} of the same account")
+    print(f"{job.key}: {job.data}, while {others} others of this account ran")
 
 
 async def main() -> None:

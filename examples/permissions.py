@@ -1,59 +1,62 @@
-"""Confine a job to the files and resources that were granted. Needs Linux 5.13."""
+"""Confine a task to the files and resources that were granted. Needs Linux 5.13."""
 
+import asyncio
 import socket
 import subprocess
-import sys
-import tempfile
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from glidemq_async.executors import Permissions, sandbox
+from glidemq_async import GlideMQ, Job, JobFailed, Permissions
 
+FOLDER = Path("/tmp/glidemq-permissions")
 
-def job(place: Path, permissions: Permissions) -> None:
-    """Try some operations as a job would; only some of them are granted."""
-
-    def attempt(what: str, action: Callable[[], object]) -> None:
-        try:
-            action()
-        except OSError as error:
-            refusal = sandbox.denied(error, permissions)
-            print(f"{what}: {type(refusal).__name__ if refusal else error}")
-        else:
-            print(f"{what}: granted")
-
-    attempt("write the result", lambda: (place / "out" / "result.txt").write_text("done"))
-    attempt("read the secret", (place / "secret.txt").read_text)
-    attempt("remove the secret", (place / "secret.txt").unlink)
-    attempt("open a socket", lambda: socket.create_connection(("127.0.0.1", 9)))
-    attempt("start a program", lambda: subprocess.run(["true"], check=True))
-    try:
-        bytearray(2**31)
-    except MemoryError:
-        print("take 2 GiB of memory: MemoryError")
+mq = GlideMQ("memory://")
+granted = Permissions(write=[FOLDER / "out"], memory="1GiB", cpu=10)
 
 
-def main() -> None:
-    # A worker does this automatically for tasks with executor="subprocess" and permissions=Permissions(...): it starts
-    # processes with the granted environment, applies the permissions, and runs jobs in them.
-    place = Path(sys.argv[1]) if len(sys.argv) > 1 else None
-    if place is not None:
-        permissions = Permissions(write=[place / "out"], memory="1GiB", cpu=10)
-        sandbox.apply(permissions)
-        job(place, permissions)
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        place = Path(directory)
-        (place / "out").mkdir()
-        (place / "secret.txt").write_text("a password")
-        permissions = Permissions(write=[place / "out"], memory="1GiB", cpu=10)
-        print("granted:", [name for name, value in asdict(permissions).items() if value])
-        environment = sandbox.child_environment(permissions, {"PATH": "/usr/bin:/bin", "DATABASE_PASSWORD": "secret"})
-        print("variables:", [name for name in environment if name != "TMPDIR"])
-        subprocess.run([sys.executable, __file__, directory], env=environment, check=True)
-        print((place / "out" / "result.txt").read_text(), (place / "secret.txt").exists())
+@mq.task(permissions=granted)
+def write_result(text: str) -> str:
+    (FOLDER / "out" / "result.txt").write_text(text)
+    return "written"
+
+
+@mq.task(permissions=granted)
+def read_secret() -> str:
+    return (FOLDER / "secret.txt").read_text()
+
+
+@mq.task(permissions=granted)
+def connect() -> None:
+    socket.create_connection(("127.0.0.1", 9))
+
+
+@mq.task(permissions=granted)
+def start_program() -> None:
+    subprocess.run(["true"], check=True)
+
+
+@mq.task(permissions=granted)
+def take_memory() -> int:
+    return len(bytearray(2**31))
+
+
+async def main() -> None:
+    (FOLDER / "out").mkdir(parents=True, exist_ok=True)
+    (FOLDER / "secret.txt").write_text("a password")
+    async with mq, mq.worker():
+        jobs: list[Job[Any, Any]] = [
+            await write_result.add("done"),
+            await read_secret.add(),
+            await connect.add(),
+            await start_program.add(),
+            await take_memory.add(),
+        ]
+        for job in jobs:
+            try:
+                print(f"{job.name}: {await job.result(timeout=20)}")
+            except JobFailed as error:
+                print(f"{job.name}: {error.error_type}")
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

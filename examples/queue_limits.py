@@ -5,12 +5,12 @@ import asyncio
 from glidemq_async import Job, Queue, RateLimit, Worker
 
 running: set[str] = set()
-most = [0]
+highest = [0]
 
 
 async def call(job: Job) -> None:
     running.add(job.id)
-    most[0] = max(most[0], len(running))
+    highest[0] = max(highest[0], len(running))
     await asyncio.sleep(0.01)
     running.remove(job.id)
 
@@ -28,7 +28,7 @@ async def main() -> None:
     ):
         await queue.set_global_concurrency(3)
         await run_eight(queue)
-        print("most at once:", most[0])
+        print("highest number of running jobs:", highest[0])
         await queue.set_global_concurrency(None)
         await queue.set_global_rate_limit(RateLimit(4, 0.2))
         begun = asyncio.get_running_loop().time()

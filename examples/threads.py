@@ -2,31 +2,35 @@
 
 import asyncio
 
-from glidemq_async import Job, Queue, QueueEvent, QueueEvents, Worker
+from glidemq_async import GlideMQ, QueueEvent, QueueEvents, current_job
 from glidemq_async.executors import ThreadExecutor
 
+mq = GlideMQ("memory://")
 
-def copy(job: Job[list[str], int]) -> int:
-    for number, name in enumerate(job.data, 1):
+
+@mq.task(queue="files")
+def copy(names: list[str]) -> int:
+    job = current_job()
+    for number, name in enumerate(names, 1):
         if job.abort.is_set():
             break
         job.sync.log(f"copied {name}")
-        job.sync.update_progress(100 * number // len(job.data))
-    return len(job.data)
+        job.sync.update_progress(100 * number // len(names))
+    return len(names)
 
 
 async def main() -> None:
     async with (
-        Queue[list[str], int]("files", "memory://") as queue,
-        QueueEvents("files", queue.storage) as events,
+        mq,
+        QueueEvents("files", mq.storage) as events,
         # The worker claims up to ten jobs, and two of them run at the same time.
-        Worker("files", copy, queue.storage, concurrency=10, executor=ThreadExecutor(2)),
+        mq.worker(concurrency=10, executor=ThreadExecutor(2)),
     ):
-        job = await queue.add("copy", ["a.txt", "b.txt"])
-        print(await job.result(timeout=10), "files,", await queue.get_job_logs(job.id))
+        job = await copy.add(["a.txt", "b.txt"])
+        print(await job.result(timeout=10), "files,", await mq.queue("files").get_job_logs(job.id))
         async for event in events:
             if isinstance(event, QueueEvent) and event.kind == "progress":
-                print("progress told")
+                print("the progress changed")
             if isinstance(event, QueueEvent) and event.kind == "completed":
                 break
 
