@@ -130,7 +130,7 @@ from app import mq
 background = mq.worker(handle_signals=False)
 await background.start()
 """,
-    ("services", 3): """
+    ("services", 4): """
 metrics = Prometheus()
 worker = Worker("emails", process, url, handle_signals=False, instrumentation=[metrics])
 asyncio.get_running_loop().call_later(0.3, worker.stop)
