@@ -17,6 +17,7 @@ from glidemq_async import Queue
 from glidemq_async.functions.callers import AddRequest, ClaimedJob, Functions, RequestChannel
 from glidemq_async.functions.outcomes import Completed
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict
+from glidemq_async.options.stored_options import pack_extra
 from glidemq_async.stored.record import route_of
 
 from . import kinds
@@ -56,7 +57,7 @@ class Driven:
             self.added += count
 
     def _request(self, number: int) -> AddRequest:
-        extra = JobOptions(**self._options_of(number)).pack_extra()
+        extra = pack_extra(JobOptions(**self._options_of(number)))
         return AddRequest("", "job", DATA, b"", extra)
 
     async def work(self, jobs: int) -> None:

@@ -13,7 +13,7 @@ class AbortSignal:
     "revoked", "timeout", "lease lost", "shutdown", "cancelled" (by other code), or "" while the signal is not set.
     """
 
-    __slots__ = ("_flag", "_waiters", "reason")
+    __slots__ = {"_flag": "", "_waiters": "", "reason": 'The cause of the stop, "" while the signal is not set.'}
 
     def __init__(self) -> None:
         self._flag = threading.Event()

@@ -17,7 +17,8 @@ from glidemq_async.functions.callers import Record
 from glidemq_async.jobs.abort import AbortSignal
 from glidemq_async.jobs.reply_codes import not_found
 from glidemq_async.options.budget import Meter
-from glidemq_async.options.job_options import JobOptions
+from glidemq_async.options.job_options import JobOptions, replaced
+from glidemq_async.options.stored_options import read_options
 from glidemq_async.stored.dead_letter import DeadLetter, FailureCause
 from glidemq_async.stored.failure import stored_failure
 from glidemq_async.stored.record import FINAL, PLAIN, Route, State, claim_of, created_ms, place_of, route_of, whole
@@ -196,7 +197,7 @@ class JobFields(Generic[Data, Result]):
         """
         if self._options is None:
             route, stored = self._route, self._run_options()
-            self._options = stored if route is PLAIN else stored.changed(**_given(route))
+            self._options = stored if route is PLAIN else replaced(stored, **_given(route))
         return self._options
 
     @property
@@ -207,7 +208,7 @@ class JobFields(Generic[Data, Result]):
     def _run_options(self) -> JobOptions:
         """Return the options without `priority`, `lifo`, `key` and `cost`, which the record has in another field."""
         if self._stored_options is None:
-            self._stored_options = JobOptions.from_wire(self._opts)
+            self._stored_options = read_options(self._opts)
         return self._stored_options
 
     def _metered(self) -> Meter | None:

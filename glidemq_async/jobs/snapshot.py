@@ -19,6 +19,7 @@ from glidemq_async.jobs.fields import NOT_ACTIVE
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.budget import Meter
 from glidemq_async.options.job_options import JobOptions
+from glidemq_async.options.stored_options import due_ms, is_placing
 from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.stored.dead_letter import FailureCause
 from glidemq_async.stored.record import PLAIN, Route, created_ms, route_of
@@ -139,10 +140,10 @@ def note_options(job: AnyJob, options: JobOptions, now: int, *, held: bool) -> N
     With `held` the job waits for the end of another job.
     """
     job._options = options
-    if not options.places:
+    if not is_placing(options):
         return
     job._route = Route(options.priority, options.lifo, options.key, options.cost)
-    due = options.due_ms(now)
+    due = due_ms(options, now)
     if held:
         job.state = "delayed"
     elif due > now:

@@ -1,6 +1,6 @@
-"""The options of a job: their checks, and the stored part that workers read.
+"""The options of a job as an object. All checks happen before anything is sent.
 
-Nothing here calls a server. All checks happen before anything is sent.
+table.py describes each option, and stored_options.py has their stored forms.
 """
 
 from __future__ import annotations
@@ -8,19 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, cast
+from typing import Literal, TypeAlias, TypedDict, Unpack, cast
 
-import msgpack
-
-from glidemq_async.durations import instant_to_ms
-from glidemq_async.errors import SerializationError
 from glidemq_async.functions.calling import Wait
 from glidemq_async.options import validation as checks
 from glidemq_async.options.backoff import Backoff
 from glidemq_async.options.deduplication import Deduplication
 from glidemq_async.options.retention import DEFAULT_KEEP_COMPLETED, DEFAULT_KEEP_FAILED, KeepJobs
-from glidemq_async.options.table import JOB_OPTIONS, WHOLE_COST
+from glidemq_async.options.table import JOB_OPTIONS
 
 __all__ = [
     "DEFAULT_KEEP_COMPLETED",
@@ -59,12 +54,6 @@ class JobOptionsDict(TypedDict, total=False):
     durability: Durability
 
 
-_SENT: Final = tuple((name, option) for name, option in JOB_OPTIONS.items() if option.sent)
-_STORED: Final = tuple((name, option) for name, option in JOB_OPTIONS.items() if option.stored)
-_PLACING: Final = frozenset({"delay", "at", "priority", "lifo", "key", "cost", "deduplication"})
-_BY_LETTER: Final = {option.stored: name for name, option in _STORED}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False)
 class JobOptions:
     """The options of one job. Each is also a keyword of `Queue.add`. Durations are in seconds.
@@ -91,6 +80,8 @@ class JobOptions:
     - `headers`: short texts that are sent along with the job.
     - `durability`: "replicated" waits for a replica, "fsync" waits for the disk.
 
+    `given` has the names of the options that were set, even if they were set to their default.
+
     Raises TypeError for an unknown option or a wrong type, ValueError for a bad value; both name the option.
     """
 
@@ -113,7 +104,6 @@ class JobOptions:
     headers: Mapping[str, str] = field(hash=False)
     durability: Durability
     given: frozenset[str] = field(compare=False, init=False)
-    """The names of the options that were set, even if they were set to their default."""
 
     def __init__(self, **options: Unpack[JobOptionsDict]) -> None:
         given = cast("dict[str, object]", options)
@@ -148,62 +138,7 @@ class JobOptions:
 
     def with_headers(self, headers: Mapping[str, str]) -> JobOptions:
         """Return a copy with other headers. Raises TypeError, ValueError or PayloadTooLarge for bad headers."""
-        return self if headers == self.headers else self.changed(headers=checks.headers("headers", headers))
-
-    def changed(self, **values: object) -> JobOptions:
-        """Return a copy with other values, which are not validated."""
-        changed = object.__new__(JobOptions)
-        put = object.__setattr__
-        for name in JOB_OPTIONS:
-            put(changed, name, values[name] if name in values else getattr(self, name))
-        put(changed, "given", self.given.union(values))
-        return changed
-
-    def to_extra(self) -> dict[str, object]:
-        """Return the part of the options that an add needs, in the form that functions/add.lua reads."""
-        extra: dict[str, object] = {}
-        given = self.given
-        for name, option in _SENT:
-            if name in given and (value := getattr(self, name)) != option.default:
-                extra[option.sent] = option.pack(value)
-        if self.key is None:
-            extra.pop("cost", None)
-        else:
-            extra.setdefault("cost", WHOLE_COST)
-        dedup = self.deduplication
-        if dedup is not None and dedup.mode == "debounce" and self.delay is None and self.at is None:
-            extra["delay"] = dedup.ttl_ms
-        return extra
-
-    @property
-    def places(self) -> bool:
-        """True if an option may decide where the job waits."""
-        return not _PLACING.isdisjoint(self.given)
-
-    def due_ms(self, now: int) -> int:
-        """Return the earliest start in milliseconds since 1970, for an add at `now`."""
-        if self.at is not None:
-            return instant_to_ms("at", self.at)
-        delay, dedup = self.delay, self.deduplication
-        if delay is None and dedup is not None and dedup.mode == "debounce":
-            return now + (dedup.ttl_ms or 0)
-        return now + round((delay or 0) * 1000)
-
-    def pack_extra(self, reply: bytes = b"") -> bytes:
-        """Return the encoded part for an add. `reply` is the channel on which the caller waits for the result."""
-        extra = self.to_extra()
-        if reply:
-            extra["reply"] = reply.decode()
-        if len(extra) == 2 and extra.get("cost") == WHOLE_COST and self.key is not None:
-            return b"k" + self.key.encode()
-        return msgpack.packb(extra) if extra else b""
-
-    @staticmethod
-    def unpack_extra(packed: bytes) -> dict[str, Any]:
-        """Decode the result of `pack_extra`."""
-        if packed[:1] == b"k":
-            return {"key": packed[1:].decode(), "cost": WHOLE_COST}
-        return cast("dict[str, Any]", msgpack.unpackb(packed)) if packed else {}
+        return self if headers == self.headers else replaced(self, headers=checks.headers("headers", headers))
 
     def retention(self, state: Literal["completed", "failed"]) -> KeepJobs:
         """Return the retention for jobs that end in `state`, or the default if the option is not set."""
@@ -211,31 +146,15 @@ class JobOptions:
             return self.keep_completed or DEFAULT_KEEP_COMPLETED
         return self.keep_failed or DEFAULT_KEEP_FAILED
 
-    def to_wire(self) -> bytes:
-        """Return the stored form, without default values; b"" if it has no other ones.
 
-        The id, the priority, `lifo`, the key and the cost are not in it, because the record has them in other fields.
-        """
-        wire: dict[str, object] = {}
-        given = self.given
-        for name, option in _STORED:
-            if name in given and (value := getattr(self, name)) and value != option.default:
-                wire[option.stored] = option.pack(value)
-        return msgpack.packb(wire) if wire else b""
-
-    @classmethod
-    def from_wire(cls, data: bytes) -> JobOptions:
-        """Decode the result of `to_wire`. Unknown fields of a newer client are ignored.
-
-        Raises SerializationError for other bytes.
-        """
-        # Cached, because most jobs of a queue have the same options. Only headers differ from job to job.
-        return _read_short(data) if len(data) <= _SHORT and _HEADERS not in data else _read(data)
-
-
-_SHORT: Final = 128
-# The encoded key of the headers.
-_HEADERS: Final = b"\xa1h"
+def replaced(options: JobOptions, **values: object) -> JobOptions:
+    """Return a copy of the options with other values, which are not validated."""
+    changed = object.__new__(JobOptions)
+    put = object.__setattr__
+    for name in JOB_OPTIONS:
+        put(changed, name, values[name] if name in values else getattr(options, name))
+    put(changed, "given", options.given.union(values))
+    return changed
 
 
 def merge(default: JobOptions, overrides: JobOptions | JobOptionsDict | Mapping[str, object]) -> JobOptions:
@@ -269,23 +188,3 @@ def layered(default: JobOptions, options: JobOptions | None, keywords: JobOption
 
 def _rebuild(options: JobOptionsDict) -> JobOptions:
     return JobOptions(**options)
-
-
-def _read(data: bytes) -> JobOptions:
-    if not data:
-        return JobOptions()
-    try:
-        found = msgpack.unpackb(data)
-        if not isinstance(found, dict):
-            raise TypeError(f"a map is required, not {type(found).__name__}")
-        return _rebuild(_from_map(cast("Mapping[str, Any]", found)))
-    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-        raise SerializationError(f"the stored job options {data[:40]!r} are invalid: {error}") from error
-
-
-def _from_map(wire: Mapping[str, Any]) -> JobOptionsDict:
-    known = ((_BY_LETTER[letter], value) for letter, value in wire.items() if letter in _BY_LETTER)
-    return cast("JobOptionsDict", {name: JOB_OPTIONS[name].unpack(value) for name, value in known})
-
-
-_read_short = lru_cache(maxsize=1024)(_read)

@@ -24,6 +24,7 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_add, job_of_gone, note_options, result_of
 from glidemq_async.options.ids import GeneratedIds, id_maker
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict, layered
+from glidemq_async.options.stored_options import pack_extra, stored_form
 from glidemq_async.options.validation import optional_seconds
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
@@ -293,7 +294,7 @@ class Queue(
         packed = self._client.encode(data, "data", name, options.job_id or "")
         if options is _NO_OPTIONS and not reply:
             return AddRequest("", name, packed, b"", b"")
-        return AddRequest(options.job_id or "", name, packed, options.to_wire(), options.pack_extra(reply))
+        return AddRequest(options.job_id or "", name, packed, stored_form(options), pack_extra(options, reply))
 
     def _named_request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
         request = Queue._request(self, name, data, options, reply)

@@ -22,6 +22,7 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_add
 from glidemq_async.options.deduplication import Deduplication
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict, merge
+from glidemq_async.options.stored_options import read_options, unpack_extra
 from glidemq_async.options.table import JOB_OPTIONS
 from glidemq_async.options.validation import refuse_unknown
 from glidemq_async.queues.base import QueuePart
@@ -303,7 +304,7 @@ def _stored_form(spec: bytes, schedule: Schedule, request: AddRequest, wait: Wai
     """Return the stored form of a schedule and of the jobs that it adds."""
     extra, after = request.extra, ""
     if schedule.jitter_ms:
-        extra = msgpack.packb({**JobOptions.unpack_extra(extra), "jitter": schedule.jitter_ms})
+        extra = msgpack.packb({**unpack_extra(extra), "jitter": schedule.jitter_ms})
     if schedule.after_completion:
         after = f"a{schedule.every_ms}"
         after += "" if schedule.end is None else f" {instant_to_ms('end', schedule.end)}"
@@ -338,8 +339,8 @@ def _fields(template: SchedulerTemplate) -> Record:
 def _options_of(record: Record) -> JobOptions:
     """Return the options of a scheduler's jobs, from the part for workers and the part for the add."""
     found: dict[str, Any] = {"durability": record[b"wait"].decode()} if record[b"wait"] != b"default" else {}
-    found |= _options_of_extra(JobOptions.unpack_extra(record[b"extra"]))
-    return merge(JobOptions.from_wire(record[b"opts"]), found)
+    found |= _options_of_extra(unpack_extra(record[b"extra"]))
+    return merge(read_options(record[b"opts"]), found)
 
 
 def _options_of_extra(extra: dict[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class AppWorker(Runs):
         self._workers = [self._worker(name, shared) for name in self._names]
         self._pool = WorkerPool(self._workers, handle_signals=False, health_port=options.health_port)
         for worker in self._workers:
-            worker.on("closing", partial(self.break_off_with, worker))
+            worker.on("closing", partial(self._break_off_with, worker))
         self._open = AsyncExitStack()
 
     def __repr__(self) -> str:

@@ -24,7 +24,15 @@ class Execution:
     Changes to them affect neither listeners nor the type of the stored error.
     """
 
-    __slots__ = ("error", "job", "message", "result", "result_ttl", "state", "traceback")
+    __slots__ = {
+        "error": "The exception of a failed job, None for a completed one.",
+        "job": "The job.",
+        "message": 'The text of the error, "" for a completed job.',
+        "result": "The return value of a completed job, None for a failed one.",
+        "result_ttl": "How long the record and the result are kept, in seconds. None means the queue's retention.",
+        "state": '"completed" or "failed".',
+        "traceback": 'The traceback of the error as text, "" for a completed job.',
+    }
 
     job: Job[Any, Any]
     state: Literal["completed", "failed"]
@@ -46,23 +54,22 @@ class Execution:
     def __repr__(self) -> str:
         return f"<Execution of job {self.job.id}, {self.state}>"
 
-    def checked_ttl(self) -> float | None:
-        """Return the validated time to live. Raises TypeError or ValueError. Used by workers."""
-        return optional_positive_seconds("result_ttl", self.result_ttl)
 
-    def changed(self, failure: Failure) -> Failure:
-        """Return the failure with the texts of this execution. Raises TypeError unless they are str.
+def changed_ttl(execution: Execution) -> float | None:
+    """Return the validated time to live. Raises TypeError or ValueError."""
+    return optional_positive_seconds("result_ttl", execution.result_ttl)
 
-        Used by workers.
-        """
-        for name in ("message", "traceback"):
-            if not isinstance(getattr(self, name), str):
-                raise TypeError(f"{name} must be a str, not {getattr(self, name)!r}")
-        trace = self.traceback
-        if trace == failure.traceback and failure.message:
-            trace = trace.replace(failure.message, self.message)
-        texts = [self.message[:MESSAGE_LIMIT], trace[:TRACEBACK_LIMIT]]
-        return Failure(failure.error_type, *(text.encode("utf-8", "replace").decode() for text in texts))
+
+def changed_failure(execution: Execution, failure: Failure) -> Failure:
+    """Return the failure with the texts of this execution. Raises TypeError unless they are str."""
+    for name in ("message", "traceback"):
+        if not isinstance(getattr(execution, name), str):
+            raise TypeError(f"{name} must be a str, not {getattr(execution, name)!r}")
+    trace = execution.traceback
+    if trace == failure.traceback and failure.message:
+        trace = trace.replace(failure.message, execution.message)
+    texts = [execution.message[:MESSAGE_LIMIT], trace[:TRACEBACK_LIMIT]]
+    return Failure(failure.error_type, *(text.encode("utf-8", "replace").decode() for text in texts))
 
 
 AfterExecution: TypeAlias = Callable[[Execution], "Awaitable[None] | None"]

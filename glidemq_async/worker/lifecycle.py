@@ -29,8 +29,7 @@ class Runs(Background):
         self._started = False
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
-        self.broken: Exception | None = None
-        """The error after which no job can run any more, for example of a broken executor. `run` raises it."""
+        self._broken: Exception | None = None
 
     async def run(self, *, until_empty: bool = False) -> None:
         """Work until `stop()`, SIGTERM or SIGINT. Then let running jobs end, and release the others.
@@ -49,19 +48,24 @@ class Runs(Background):
                     await (self._run_until_empty() if until_empty else self._stop_requested.wait())
             finally:
                 await self.close()
-        if self.broken is not None:
-            raise self.broken
+        if self._broken is not None:
+            raise self._broken
 
-    def break_off(self, error: Exception) -> None:
-        """Stop, and make `run` raise the error. Used by executors that cannot continue."""
-        if self.broken is None:
-            self.broken = error
+    @property
+    def broken(self) -> Exception | None:
+        """The error after which no job can run any more, for example of a broken executor. `run` raises it."""
+        return self._broken
+
+    def _break_off(self, error: Exception) -> None:
+        """Stop, and make `run` raise the error."""
+        if self._broken is None:
+            self._broken = error
             self.stop()
 
-    def break_off_with(self, part: Runs) -> None:
-        """Stop too if `part` closes because it cannot continue. Used by pools, as a listener of their workers."""
+    def _break_off_with(self, part: Runs) -> None:
+        """Stop too if `part` closes because it cannot continue. Pools register it as a listener of their workers."""
         if part.broken is not None:
-            self.break_off(part.broken)
+            self._break_off(part.broken)
 
     def stop(self, *, at_once: bool = False) -> None:
         """Make `run` shut down. Returns immediately.
@@ -114,7 +118,7 @@ class Runs(Background):
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise self.broken or QueueClosed(f"{self!r} is closed and cannot start; create a new one")
+            raise self._broken or QueueClosed(f"{self!r} is closed and cannot start; create a new one")
 
     @abstractmethod
     async def _start(self) -> None:

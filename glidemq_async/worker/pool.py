@@ -32,7 +32,7 @@ class WorkerPool(Runs):
         self._workers = list(workers)
         self._health_server = None if health_port is None else HealthServer(self._workers, health_port)
         for worker in workers:
-            worker.on("closing", partial(self.break_off_with, worker))
+            worker.on("closing", partial(self._break_off_with, worker))
 
     @property
     def workers(self) -> Sequence[Worker[Any, Any]]:

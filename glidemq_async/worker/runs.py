@@ -39,7 +39,7 @@ from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.job_options import JobOptions, KeepJobs
 from glidemq_async.options.retry_rules import HasRetryRules, RetryRules
 from glidemq_async.stored.failure import Failure, failure_of, one_line
-from glidemq_async.worker.execution import AfterExecution, Execution
+from glidemq_async.worker.execution import AfterExecution, Execution, changed_failure, changed_ttl
 from glidemq_async.worker.strategies import BackoffStrategy, ask
 
 StopReason: TypeAlias = Literal["", "revoked", "lease lost", "shutdown"]
@@ -254,10 +254,10 @@ class Runner:
         self._on_error(told)
 
     def _changed(self, ended: EndedRun, execution: Execution, failure: Failure) -> EndedRun:
-        job, outcome, ttl = ended.run.job, ended.outcome, execution.checked_ttl()
+        job, outcome, ttl = ended.run.job, ended.outcome, changed_ttl(execution)
         if isinstance(outcome, Failed):
             # The cause of the failure stays. The function can only change the texts.
-            changed, retention = execution.changed(failure), _retention(run_options(job).keep_failed, ttl)
+            changed, retention = changed_failure(execution, failure), _retention(run_options(job).keep_failed, ttl)
             return ended._replace(outcome=Failed(changed.packed(), outcome.cause, changed.reason(), retention))
         payload = self._client.encode(execution.result, "result", job.name, job.id)
         stored = Completed(payload, _retention(run_options(job).keep_completed, ttl))

@@ -83,7 +83,7 @@ class Worker(Runs, Generic[Data, Result]):
         batch, self._instruments = rest.pop("batch", None), instruments_of(rest.pop("instrumentation", ()))
         self._concurrency = self._options.concurrency or 1
         self._health_server = _health_server(self, self._options.health_port)
-        self.name = _unique(self._options.name)
+        self._name = _unique(self._options.name)
         self._client = _client_of(queue, storage, self._options, rest)
         self._batcher, self._executor = self._open_executor(processor, batch)
         self._held = Hold(self._executor)
@@ -122,6 +122,11 @@ class Worker(Runs, Generic[Data, Result]):
 
     def __repr__(self) -> str:
         return f"<Worker {self.name} of {self._client.queue!r}, {len(self._slots)}/{self._concurrency} running>"
+
+    @property
+    def name(self) -> str:
+        """The name of the worker: the option `name`, or host and process id, with a random part."""
+        return self._name
 
     @property
     def queue(self) -> str:
@@ -226,7 +231,7 @@ class Worker(Runs, Generic[Data, Result]):
 
     def _break(self, error: Exception) -> None:
         if self.broken is None:
-            self.break_off(error)
+            self._break_off(error)
             self._closed = True
             if self._tasks.is_open:  # otherwise nothing has started, and nothing must be closed
                 self._reports.error(error)

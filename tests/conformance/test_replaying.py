@@ -11,6 +11,7 @@ import pytest
 
 from glidemq_async import IncompatibleQueueError, JobOptions, Queue
 from glidemq_async.functions.callers import AddRequest, Functions
+from glidemq_async.options.stored_options import stored_form
 from glidemq_async.storage import Storage
 from tests.support.dead_letters import fail, hopeless, ids_of, letters_of, run_all
 from tests.support.helpers import AnyQueue, Gate, echo, history, soon, told, worker_of
@@ -127,7 +128,7 @@ async def test_a_moved_job_waits_as_it_did_before(
     queue: AnyQueue, dead: AnyQueue, place: Place, wanted: dict[str, object], kept: bool
 ) -> None:
     functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
-    options = JobOptions(keep_failed=kept).to_wire()
+    options = stored_form(JobOptions(keep_failed=kept))
     await functions.add_jobs([AddRequest("mine", "n", b"\x05", options, msgpack.packb(wanted))])
     before = await functions.get_records(["mine"])
     await run_all(queue, fail, dead_letter_queue=dead.name)

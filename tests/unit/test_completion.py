@@ -8,10 +8,28 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import BoundTask, GlideMQ, Job, Queue, QueueEvents, Task
+from glidemq_async import (
+    AbortSignal,
+    AppWorker,
+    BoundTask,
+    Execution,
+    GlideMQ,
+    HealthServer,
+    Job,
+    JobOptions,
+    Queue,
+    QueueEvents,
+    Task,
+    Worker,
+    WorkerOptions,
+    WorkerPool,
+)
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.functions.callers import AddRequest
 from glidemq_async.jobs.snapshot import job_of_add
+from glidemq_async.options.job_options import JobOptionsDict
+from glidemq_async.stored.failure import Failure
+from glidemq_async.worker.options import WorkerOptionsDict
 
 JOB = """
     abort attempts_made change_delay change_priority created_at data data_size dead_letter due_at failed_reason
@@ -37,6 +55,16 @@ QUEUE = """
 """
 APP = "add_middleware close connect cron override queue queues run_worker state storage sync task tasks worker"
 TASK = "add add_many aliases executor function name options queue result signature sync version"
+WORKER = "broken close health last_seen name on queue run running start stop storage until_empty"
+JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "explicit given retention with_headers"])
+EXECUTION = "error job message result result_ttl state traceback"
+
+
+async def handler(job: Job[Any, Any]) -> None: ...
+
+
+def worker() -> Worker[Any, Any]:
+    return Worker("q", handler, "memory://")
 
 
 def app() -> GlideMQ[Any]:
@@ -49,6 +77,12 @@ def task() -> Task[[], None]:
     return app().task(send)
 
 
+def app_worker() -> AppWorker:
+    mq = app()
+    mq.task(handler)
+    return mq.worker()
+
+
 PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     Job: (job, JOB),
     Queue: (lambda: Queue[Any, Any]("q", "memory://"), QUEUE),
@@ -56,6 +90,14 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     GlideMQ: (app, APP),
     Task: (task, TASK),
     BoundTask: (lambda: task().options(delay=1), "add add_many options sync"),
+    Worker: (worker, WORKER),
+    WorkerPool: (lambda: WorkerPool([worker()]), "broken close run start stop workers"),
+    AppWorker: (app_worker, "broken close on run start stop workers"),
+    HealthServer: (lambda: HealthServer([], 0), "close port start"),
+    WorkerOptions: (WorkerOptions, " ".join(WorkerOptionsDict.__annotations__)),
+    JobOptions: (JobOptions, JOB_OPTIONS),
+    Execution: (lambda: Execution(job(), None, None, Failure("", "", "")), EXECUTION),
+    AbortSignal: (AbortSignal, "is_set reason set wait wait_in_thread"),
 }
 
 INTERNAL_WORDS = ("Used by", "For workers", "For tests", "For tasks", "For queues", "For executors")
@@ -79,6 +121,8 @@ def test_every_name_is_documented_for_users(kind: type) -> None:
     undocumented: list[str] = []
     for name in sorted(shown(kind)):
         text = inspect.getdoc(inspect.getattr_static(kind, name)) or ""
+        if name in getattr(kind, "__dataclass_fields__", {}):  # the docstring of the class describes the fields
+            text = text or name * (f"`{name}`" in (kind.__doc__ or ""))
         if not text or any(word in text for word in INTERNAL_WORDS):
             undocumented.append(name)
     assert undocumented == []

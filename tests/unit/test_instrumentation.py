@@ -10,6 +10,7 @@ import pytest
 
 from glidemq_async.instrumentation import Addition, Instrumentation, Instruments, WorkerPart, instruments_of
 from glidemq_async.options.job_options import JobOptions
+from glidemq_async.options.stored_options import read_options, stored_form
 
 
 async def nothing() -> Mapping[str, int]:
@@ -95,6 +96,6 @@ def test_options_with_other_headers_are_otherwise_the_same() -> None:
     changed = options.with_headers({"a": "b", "c": "d"})
     assert changed == JobOptions(attempts=3, key="k", headers={"a": "b", "c": "d"})
     assert changed.explicit() == {**options.explicit(), "headers": {"a": "b", "c": "d"}}
-    assert JobOptions.from_wire(changed.to_wire()).headers == {"a": "b", "c": "d"}
+    assert read_options(stored_form(changed)).headers == {"a": "b", "c": "d"}
     assert options.with_headers({"a": "b"}) is options
     assert JobOptions().with_headers({"x": "y"}).explicit() == {"headers": {"x": "y"}}

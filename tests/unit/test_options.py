@@ -21,6 +21,7 @@ from glidemq_async.options.job_options import (
     KeepJobs,
     merge,
 )
+from glidemq_async.options.stored_options import pack_extra, read_options, stored_form, to_extra, unpack_extra
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -62,12 +63,12 @@ def test_without_options_all_defaults_apply() -> None:
 def test_values_are_normalized() -> None:
     options = JobOptions(delay=timedelta(minutes=1), backoff=2, keep_completed=True, keep_failed=5, ttl=90.5)
     assert options.delay == 60
-    assert options.to_extra() == {"delay": 60_000, "ttl": 90_500}
+    assert to_extra(options) == {"delay": 60_000, "ttl": 90_500}
     assert options.backoff == Backoff.fixed(2)
     assert options.keep_completed == KeepJobs()
     assert options.keep_failed == KeepJobs(count=5)
     assert JobOptions(keep_failed=False).keep_failed == KeepJobs(count=0)
-    assert JobOptions(at=NOON).to_extra() == {"at": 1_893_499_200_000}
+    assert to_extra(JobOptions(at=NOON)) == {"at": 1_893_499_200_000}
 
 
 @pytest.mark.parametrize(
@@ -205,29 +206,32 @@ worker_options: st.SearchStrategy[dict[str, object]] = st.fixed_dictionaries(
 @given(worker_options)
 def test_options_for_workers_are_read_back(chosen: dict[str, object]) -> None:
     options = build(**chosen)
-    assert JobOptions.from_wire(options.to_wire()) == options
+    assert read_options(stored_form(options)) == options
 
 
 @pytest.mark.smoke
 def test_only_values_other_than_the_default_are_stored() -> None:
-    assert JobOptions().to_wire() == b""
-    assert JobOptions.from_wire(b"") == JobOptions()
-    assert JobOptions(attempts=1, headers={}, timeout=None).to_wire() == b""
-    assert JobOptions(job_id="a", key="k", cost=2, priority=3).to_wire() == b""  # the record has other fields for them
-    assert JobOptions(lifo=True).to_wire() == b""
-    stored = JobOptions(
-        attempts=3,
-        backoff=1,
-        timeout=2,
-        lock_duration=30,
-        keep_completed=True,
-        keep_failed=9,
-        result_ttl=0.5,
-        delay=5,
-        ttl=30,
-        durability="fsync",
-        deduplication=Deduplication("d", 3, "throttle"),
-    ).to_wire()
+    assert stored_form(JobOptions()) == b""
+    assert read_options(b"") == JobOptions()
+    assert stored_form(JobOptions(attempts=1, headers={}, timeout=None)) == b""
+    # The record has other fields for these.
+    assert stored_form(JobOptions(job_id="a", key="k", cost=2, priority=3)) == b""
+    assert stored_form(JobOptions(lifo=True)) == b""
+    stored = stored_form(
+        JobOptions(
+            attempts=3,
+            backoff=1,
+            timeout=2,
+            lock_duration=30,
+            keep_completed=True,
+            keep_failed=9,
+            result_ttl=0.5,
+            delay=5,
+            ttl=30,
+            durability="fsync",
+            deduplication=Deduplication("d", 3, "throttle"),
+        )
+    )
     assert msgpack.unpackb(stored) == {
         "a": 3,
         "b": {"k": "f", "d": 1000},
@@ -241,23 +245,23 @@ def test_only_values_other_than_the_default_are_stored() -> None:
         "u": "fsync",
         "d": {"id": "d", "ttl": 3000, "mode": "throttle"},
     }
-    assert msgpack.unpackb(JobOptions(at=NOON).to_wire()) == {"i": 1_893_499_200_000}
+    assert msgpack.unpackb(stored_form(JobOptions(at=NOON))) == {"i": 1_893_499_200_000}
 
 
 def test_unknown_stored_options_are_ignored() -> None:
-    assert JobOptions.from_wire(msgpack.packb({"a": 2, "new": [1]})) == JobOptions(attempts=2)
+    assert read_options(msgpack.packb({"a": 2, "new": [1]})) == JobOptions(attempts=2)
 
 
 @pytest.mark.parametrize("stored", [b"\xc1", b"\x93", *map(msgpack.packb, MALFORMED)])
 def test_malformed_stored_options_are_reported(stored: bytes) -> None:
     with pytest.raises(SerializationError, match=r"stored job options .* are invalid"):
-        JobOptions.from_wire(stored)
+        read_options(stored)
 
 
 @given(st.binary(max_size=40))
 def test_arbitrary_bytes_raise_only_that_error(stored: bytes) -> None:
     try:
-        found = JobOptions.from_wire(stored)
+        found = read_options(stored)
     except SerializationError:
         return
     assert isinstance(found, JobOptions)
@@ -271,12 +275,12 @@ def test_the_order_of_a_job_is_packed() -> None:
         1,
         None,
     )
-    assert build().to_extra() == {}
-    assert build(priority=3).to_extra() == {"priority": 3}
-    assert build(lifo=True).to_extra() == {"lifo": True}
-    assert build(key="k", priority=2).to_extra() == {"key": "k", "cost": 1_000, "priority": 2}
-    assert build(key="k", cost=0.5).to_extra() == {"key": "k", "cost": 500}
-    assert build(cost=7).to_extra() == {}
+    assert to_extra(build()) == {}
+    assert to_extra(build(priority=3)) == {"priority": 3}
+    assert to_extra(build(lifo=True)) == {"lifo": True}
+    assert to_extra(build(key="k", priority=2)) == {"key": "k", "cost": 1_000, "priority": 2}
+    assert to_extra(build(key="k", cost=0.5)) == {"key": "k", "cost": 500}
+    assert to_extra(build(cost=7)) == {}
 
 
 @pytest.mark.parametrize(
@@ -291,16 +295,16 @@ def test_the_order_of_a_job_is_packed() -> None:
     ],
 )
 def test_the_order_of_a_job_is_read_back(options: JobOptions) -> None:
-    assert JobOptions.unpack_extra(options.pack_extra()) == options.to_extra()
+    assert unpack_extra(pack_extra(options)) == to_extra(options)
 
 
 def test_a_key_alone_is_sent_as_text() -> None:
-    assert build(key="k").pack_extra() == b"kk"
-    assert build(key="k").pack_extra(b"channel")[:1] != b"k"
+    assert pack_extra(build(key="k")) == b"kk"
+    assert pack_extra(build(key="k"), b"channel")[:1] != b"k"
 
 
 def test_options_for_workers_do_not_change_the_order() -> None:
-    assert build(priority=3, key="k", lifo=False).to_wire() == b""
+    assert stored_form(build(priority=3, key="k", lifo=False)) == b""
 
 
 @pytest.mark.parametrize("other", [{"priority": 1}, {"key": "k"}])
@@ -315,11 +319,11 @@ def test_lifo_excludes_other_orders_from_every_source(other: dict[str, object]) 
 def test_debounce_delays_by_its_ttl_by_default() -> None:
     burst = Deduplication("d", ttl=5, mode="debounce")
     wire = {"id": "d", "mode": "debounce", "ttl": 5_000}
-    assert build(deduplication=burst).to_extra() == {"dedup": wire, "delay": 5_000}
-    assert build(deduplication=burst, delay=2).to_extra() == {"dedup": wire, "delay": 2_000}
-    assert build(deduplication=burst, delay=0).to_extra() == {"dedup": wire, "delay": 0}
-    assert build(deduplication=burst, at=NOON).to_extra() == {"dedup": wire, "at": round(NOON.timestamp() * 1000)}
-    assert build(deduplication=Deduplication("d", ttl=5)).to_extra() == {"dedup": {**wire, "mode": "simple"}}
+    assert to_extra(build(deduplication=burst)) == {"dedup": wire, "delay": 5_000}
+    assert to_extra(build(deduplication=burst, delay=2)) == {"dedup": wire, "delay": 2_000}
+    assert to_extra(build(deduplication=burst, delay=0)) == {"dedup": wire, "delay": 0}
+    assert to_extra(build(deduplication=burst, at=NOON)) == {"dedup": wire, "at": round(NOON.timestamp() * 1000)}
+    assert to_extra(build(deduplication=Deduplication("d", ttl=5))) == {"dedup": {**wire, "mode": "simple"}}
     with pytest.raises(ValueError, match="'debounce' needs ttl=, delay= or at="):
         build(deduplication=Deduplication("d", mode="debounce"))
     assert build(deduplication=Deduplication("d", mode="debounce"), delay=1).delay == 1

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, cast
 from glidemq_async.errors import GlideMQError, PayloadTooLarge, SerializationError
 from glidemq_async.functions.calling import Arg
 from glidemq_async.options.job_options import JobOptions, merge
+from glidemq_async.options.stored_options import pack_extra, stored_form
 from glidemq_async.options.table import JOB_OPTIONS
 from glidemq_async.payloads.codecs.chain import MAGIC
 from glidemq_async.payloads.serialization import JsonSerializer, MsgpackSerializer, Serializer
@@ -96,7 +97,7 @@ class RowReader:
         self._known_queues = frozenset(options.queues)
         self._id_columns = _lower(options.id_columns)
         self._defaults = JobOptions(**_job_options(json.loads(options.opts))) if options.opts else JobOptions()
-        self._plain = (self._defaults.to_wire(), self._defaults.pack_extra())
+        self._plain = (stored_form(self._defaults), pack_extra(self._defaults))
         self._names: set[str] = set()
         self._cache: dict[object, tuple[bytes, bytes]] = {}
         self._serializer: Serializer = JsonSerializer() if options.serializer == "json" else MsgpackSerializer()
@@ -245,7 +246,7 @@ class RowReader:
         if not isinstance(given, dict):
             raise TypeError(f"opts must be a JSON object, got a {type(given).__name__}")
         options = merge(self._defaults, _job_options({**cast("dict[str, Any]", given), **found}))
-        return options.to_wire(), options.pack_extra()
+        return stored_form(options), pack_extra(options)
 
 
 def _in_utc(value: Any) -> object:

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from glidemq_async.options.job_options import JobOptions
+from glidemq_async.options.stored_options import read_options, unpack_extra
 from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.spark.write.columns import check_types, columns_of_batch, columns_of_rows
 from glidemq_async.spark.write.options import WriteOptions
@@ -144,8 +144,8 @@ def test_options_of_a_row_take_precedence_over_the_write() -> None:
         opts='{"attempts": 2}',
     )
     found = [row.values[3:] for row in rows if isinstance(row, Prepared)]
-    assert [JobOptions.from_wire(wire).attempts for wire, _ in found] == [2, 5, 2]
-    assert [JobOptions.unpack_extra(extra) for _, extra in found] == [{}, {}, {"key": "k", "cost": 1000}]
+    assert [read_options(wire).attempts for wire, _ in found] == [2, 5, 2]
+    assert [unpack_extra(extra) for _, extra in found] == [{}, {}, {"key": "k", "cost": 1000}]
 
 
 def test_every_option_of_json_is_read() -> None:
@@ -154,7 +154,7 @@ def test_every_option_of_json_is_read() -> None:
         ' "deduplication": {"id": "d", "ttl": 5, "mode": "throttle"}}'
     )
     values = job(opts=text).values
-    options = JobOptions.from_wire(values[3])
+    options = read_options(values[3])
     assert options.backoff is not None
     assert (options.backoff.initial, options.keep_failed.count if options.keep_failed else None) == (2.0, 3)
     extra = msgpack.unpackb(values[4])

@@ -1,0 +1,115 @@
+"""The forms in which job options are sent to the server and stored in records. table.py describes each option."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import msgpack
+
+from glidemq_async.durations import instant_to_ms
+from glidemq_async.errors import SerializationError
+from glidemq_async.options.job_options import JobOptions, JobOptionsDict
+from glidemq_async.options.table import JOB_OPTIONS, WHOLE_COST
+
+__all__ = ["due_ms", "is_placing", "pack_extra", "read_options", "stored_form", "to_extra", "unpack_extra"]
+
+_SENT: Final = tuple((name, option) for name, option in JOB_OPTIONS.items() if option.sent)
+_STORED: Final = tuple((name, option) for name, option in JOB_OPTIONS.items() if option.stored)
+_PLACING: Final = frozenset({"delay", "at", "priority", "lifo", "key", "cost", "deduplication"})
+_BY_LETTER: Final = {option.stored: name for name, option in _STORED}
+_SHORT: Final = 128
+_HEADERS: Final = b"\xa1h"
+"""The encoded key of the headers."""
+
+
+def to_extra(options: JobOptions) -> dict[str, object]:
+    """Return the part of the options that an add needs, in the form that functions/add.lua reads."""
+    extra: dict[str, object] = {}
+    given = options.given
+    for name, option in _SENT:
+        if name in given and (value := getattr(options, name)) != option.default:
+            extra[option.sent] = option.pack(value)
+    if options.key is None:
+        extra.pop("cost", None)
+    else:
+        extra.setdefault("cost", WHOLE_COST)
+    dedup = options.deduplication
+    if dedup is not None and dedup.mode == "debounce" and options.delay is None and options.at is None:
+        extra["delay"] = dedup.ttl_ms
+    return extra
+
+
+def pack_extra(options: JobOptions, reply: bytes = b"") -> bytes:
+    """Return the encoded part for an add. `reply` is the channel on which the caller waits for the result."""
+    extra = to_extra(options)
+    if reply:
+        extra["reply"] = reply.decode()
+    if len(extra) == 2 and extra.get("cost") == WHOLE_COST and options.key is not None:
+        return b"k" + options.key.encode()
+    return msgpack.packb(extra) if extra else b""
+
+
+def unpack_extra(packed: bytes) -> dict[str, Any]:
+    """Decode the result of `pack_extra`."""
+    if packed[:1] == b"k":
+        return {"key": packed[1:].decode(), "cost": WHOLE_COST}
+    return cast("dict[str, Any]", msgpack.unpackb(packed)) if packed else {}
+
+
+def is_placing(options: JobOptions) -> bool:
+    """Return whether an option may decide where the job waits."""
+    return not _PLACING.isdisjoint(options.given)
+
+
+def due_ms(options: JobOptions, now: int) -> int:
+    """Return the earliest start in milliseconds since 1970, for an add at `now`."""
+    if options.at is not None:
+        return instant_to_ms("at", options.at)
+    delay, dedup = options.delay, options.deduplication
+    if delay is None and dedup is not None and dedup.mode == "debounce":
+        return now + (dedup.ttl_ms or 0)
+    return now + round((delay or 0) * 1000)
+
+
+def stored_form(options: JobOptions) -> bytes:
+    """Return the stored form, without default values; b"" if it has no other ones.
+
+    The id, the priority, `lifo`, the key and the cost are not in it, because the record has them in other fields.
+    """
+    wire: dict[str, object] = {}
+    given = options.given
+    for name, option in _STORED:
+        if name in given and (value := getattr(options, name)) and value != option.default:
+            wire[option.stored] = option.pack(value)
+    return msgpack.packb(wire) if wire else b""
+
+
+def read_options(data: bytes) -> JobOptions:
+    """Decode the result of `stored_form`. Unknown fields of a newer client are ignored.
+
+    Raises SerializationError for other bytes.
+    """
+    # Cached, because most jobs of a queue have the same options. Only headers differ from job to job.
+    return _read_short(data) if len(data) <= _SHORT and _HEADERS not in data else _read(data)
+
+
+def _read(data: bytes) -> JobOptions:
+    if not data:
+        return JobOptions()
+    try:
+        found = msgpack.unpackb(data)
+        if not isinstance(found, dict):
+            raise TypeError(f"a map is required, not {type(found).__name__}")
+        return JobOptions(**_from_map(cast("Mapping[str, Any]", found)))
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        raise SerializationError(f"the stored job options {data[:40]!r} are invalid: {error}") from error
+
+
+def _from_map(wire: Mapping[str, Any]) -> JobOptionsDict:
+    known = ((_BY_LETTER[letter], value) for letter, value in wire.items() if letter in _BY_LETTER)
+    return cast("JobOptionsDict", {name: JOB_OPTIONS[name].unpack(value) for name, value in known})
+
+
+_read_short = lru_cache(maxsize=1024)(_read)
