@@ -42,12 +42,12 @@ class EventColumns:
         self._times.append(fields[b"t"])
         self._texts.append(fields[b"e"])
 
-    def take(self, first: int, upto: int) -> pa.RecordBatch:
-        """Return the events from number `first` to `upto - 1`. The appended entries must contain them without a gap."""
-        rows = _Rows(self._ids, self._seqs, self._times, self._texts, range(first, upto))
+    def take(self, first: int, stop: int) -> pa.RecordBatch:
+        """Return the events from number `first` to `stop - 1`. The appended entries must contain them without a gap."""
+        rows = _Rows(self._ids, self._seqs, self._times, self._texts, range(first, stop))
         self._clear()
         arrays = [
-            pa.repeat(pa.scalar(self._constants[field.name], field.type), upto - first)
+            pa.repeat(pa.scalar(self._constants[field.name], field.type), stop - first)
             if field.name in self._constants
             else rows.column(field.name, field.type)
             for field in self._schema
@@ -81,8 +81,8 @@ def _split(texts: pa.Array) -> _Split:
     return _Split(entry, pc.take(kind, line), pc.take(word, at), pc.take(word, behind))
 
 
-def _numbers(first: int, upto: int) -> pa.Array:
-    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), upto - first), start=first - 1)
+def _numbers(first: int, stop: int) -> pa.Array:
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), stop - first), start=first - 1)
 
 
 class _Rows:

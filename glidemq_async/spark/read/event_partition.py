@@ -30,13 +30,13 @@ FIRST_ENTRIES: Final = 100
 
 @dataclass
 class EventPartition(InputPartition):
-    """The events from number `first` to `upto - 1`, in the entries from `entry` to `last`."""
+    """The events from number `first` to `stop - 1`, in the entries from `entry` to `last`."""
 
     queue: str
     incarnation: str
     entry: str
     first: int
-    upto: int
+    stop: int
     last: str
 
 
@@ -73,17 +73,17 @@ def read_events(partition: InputPartition, options: ReadOptions, schema: StructT
         # Events are numbered without gaps, so a jump means that entries were trimmed between the planning and this
         # read. The loss is reported with its exact range; the rest of the partition is still read.
         if seq > following:
-            _handle_loss(connection, partition, options, following, min(seq, partition.upto))
-            begin = following = min(seq, partition.upto)
-        if seq < partition.upto:
+            _handle_loss(connection, partition, options, following, min(seq, partition.stop))
+            begin = following = min(seq, partition.stop)
+        if seq < partition.stop:
             columns.add(entry, fields)
-            following = min(seq + n, partition.upto)
-        if following == partition.upto:
+            following = min(seq + n, partition.stop)
+        if following == partition.stop:
             break
     if begin < following:
         yield columns.take(begin, following)
-    if following < partition.upto:
-        _handle_loss(connection, partition, options, following, partition.upto)
+    if following < partition.stop:
+        _handle_loss(connection, partition, options, following, partition.stop)
 
 
 def _entries(connection: Connection, partition: EventPartition, options: ReadOptions) -> Iterator[StreamEntry]:
@@ -136,9 +136,9 @@ def _parse_entry_id(entry: str) -> tuple[int, int]:
 
 
 def _handle_loss(
-    connection: Connection, partition: EventPartition, options: ReadOptions, first: int, upto: int
+    connection: Connection, partition: EventPartition, options: ReadOptions, first: int, stop: int
 ) -> None:
-    loss = Loss(partition.queue, "they were trimmed while the batch was read", partition.incarnation, first, upto)
+    loss = Loss(partition.queue, "they were trimmed while the batch was read", partition.incarnation, first, stop)
     if options.fail_on_loss:
         raise loss_error(loss, options.url)
     note_loss(connection, options, loss)
@@ -148,4 +148,4 @@ def note_loss(connection: Connection, options: ReadOptions, loss: Loss) -> None:
     """Store a loss on the server, where kind=losses reads it. Storing a loss twice has no effect."""
     functions = connection.functions(QueueKeys(options.prefix, loss.queue))
     name = options.position_name or ""
-    connection.run(functions.note_loss(name, loss.why, loss.incarnation, loss.first, loss.upto))
+    connection.run(functions.note_loss(name, loss.why, loss.incarnation, loss.first, loss.stop))

@@ -161,7 +161,7 @@ class EventPlanner:
         name = self.options.position_name or ""
         for loss in found:
             functions = self.functions(loss.queue)
-            await functions.note_loss(name, loss.why, loss.incarnation, loss.first, loss.upto)
+            await functions.note_loss(name, loss.why, loss.incarnation, loss.first, loss.stop)
 
     async def partitions(self, spans: Sequence[Span]) -> list[EventPartition]:
         """Divide spans into the partitions that single tasks read."""
@@ -187,8 +187,8 @@ class EventPlanner:
             _, found = await self.locate(span.queue, [("n", first) for first, _ in ranges[1:]])
             entries += [one.entry or span.begin.entry for one in found]
         return [
-            EventPartition(span.queue, span.end.incarnation, entry, first, upto, span.end.entry)
-            for entry, (first, upto) in zip(entries, ranges, strict=True)
+            EventPartition(span.queue, span.end.incarnation, entry, first, stop, span.end.entry)
+            for entry, (first, stop) in zip(entries, ranges, strict=True)
         ]
 
 

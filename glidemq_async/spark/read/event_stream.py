@@ -97,8 +97,8 @@ class EventStream(DataSourceStreamReader):
             names = {queue: None for queue in names if queue in known or queue in self._targets}
         found = await planner.for_each_queue(names, lambda queue: planner.resume_position(queue, known.get(queue)))
         begins = {queue: begin for queue, (_, begin, _) in found.items()}
-        upto = {queue: self._upto(queue, begins[queue], bounds) for queue, (bounds, _, _) in found.items()}
-        lags = {queue: upto[queue] - begin.n for queue, begin in begins.items()}
+        stop = {queue: self._stop_number(queue, begins[queue], bounds) for queue, (bounds, _, _) in found.items()}
+        lags = {queue: stop[queue] - begin.n for queue, begin in begins.items()}
         lost = {queue: losses for queue, (_, _, losses) in found.items() if losses}
         # Spark starts a batch for every offset that differs from the start. Returning `start` itself is the only way to
         # report that there is nothing to read.
@@ -119,7 +119,7 @@ class EventStream(DataSourceStreamReader):
         self._planned_at = monotonic()
         return offsets.to_offset(ends, moved, chain(*lost.values()))
 
-    def _upto(self, queue: str, begin: Position, bounds: Bounds) -> int:
+    def _stop_number(self, queue: str, begin: Position, bounds: Bounds) -> int:
         """Return the number of the first event that must not be read yet."""
         if offsets.is_gone(begin, bounds):
             return begin.n

@@ -26,10 +26,10 @@ FULL_RECORDS_PER_CALL: Final = 50
 
 
 async def job_rows(
-    client: QueueClient, options: ReadOptions, state: str, first: int, upto: int | None
+    client: QueueClient, options: ReadOptions, state: str, first: int, stop: int | None
 ) -> AsyncIterator[list[Row]]:
-    """Iterate over pages of the jobs in a state, from rank `first` to `upto - 1` if the state has ranks."""
-    cursor, left = str(first) if first else "", upto - first if upto is not None else None
+    """Iterate over pages of the jobs in a state, from rank `first` to `stop - 1` if the state has ranks."""
+    cursor, left = str(first) if first else "", stop - first if stop is not None else None
     while left is None or left > 0:
         count = PAGE_SIZE if left is None else min(PAGE_SIZE, left)
         cursor, ids = await client.functions.list_jobs(state, cursor, count)

@@ -47,21 +47,21 @@ class Position(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """The events from number `first` to `upto - 1`, which cannot be read any more.
+    """The events from number `first` to `stop - 1`, which cannot be read any more.
 
-    If `upto` is None, the number is unknown.
+    If `stop` is None, the number is unknown.
     """
 
     queue: str
     why: str
     incarnation: str
     first: int
-    upto: int | None
+    stop: int | None
 
     @property
     def events(self) -> int | None:
         """Number of lost events, or None if it is unknown."""
-        return None if self.upto is None else self.upto - self.first
+        return None if self.stop is None else self.stop - self.first
 
     def __str__(self) -> str:
         missed = "an unknown number of events" if self.events is None else f"exactly {self.events} events"
@@ -105,7 +105,7 @@ def _stored_positions(positions: Mapping[str, Position]) -> dict[str, dict[str, 
 
 def _stored_loss(loss: Loss) -> dict[str, str | int]:
     stored: dict[str, str | int] = {"i": loss.incarnation, "n": loss.first, "w": loss.why}
-    return stored if loss.upto is None else stored | {"u": loss.upto}
+    return stored if loss.stop is None else stored | {"u": loss.stop}
 
 
 def ends_of(offset: Offset) -> dict[str, Position]:

@@ -44,7 +44,7 @@ class TablePartition(InputPartition):
     queue: str
     state: str = ""
     first: int = 0
-    upto: int | None = None
+    stop: int | None = None
     ids: tuple[str, ...] = ()
 
 
@@ -118,7 +118,7 @@ class TableReader(DataSourceReader):
             pages = (
                 dead_letter_rows(client, options, part.state)
                 if options.kind == "dlq"
-                else job_rows(client, options, part.state, part.first, part.upto)
+                else job_rows(client, options, part.state, part.first, part.stop)
             )
             async for page in pages:
                 yield page

@@ -79,13 +79,13 @@ class World:
         """Read a partition like a task."""
         one = self.queues.get(part.queue, SimulatedQueue(""))
         same = one.incarnation == part.incarnation
-        first = max(part.first, one.entries[0][1]) if same and one.entries else part.upto
-        first = min(first, part.upto)
+        first = max(part.first, one.entries[0][1]) if same and one.entries else part.stop
+        first = min(first, part.stop)
         if same and part.entry in {entry for entry, _, _ in one.entries}:
             assert part.entry == one.entries[0][0] or any(
                 seq <= part.first <= seq + n for entry, seq, n in one.entries if entry == part.entry
             )
-        rows = [(part.queue, part.incarnation, number) for number in range(first, part.upto)]
+        rows = [(part.queue, part.incarnation, number) for number in range(first, part.stop)]
         lost = [Loss(part.queue, "", part.incarnation, part.first, first)] if first > part.first else []
         return rows, lost
 
@@ -114,7 +114,7 @@ class SimulatedPlanner(EventPlanner):
         for loss in found:
             key = (loss.queue, loss.incarnation, loss.first)
             former = self._noted.get(key, 0)
-            self._noted[key] = None if former is None or loss.upto is None else max(former, loss.upto)
+            self._noted[key] = None if former is None or loss.stop is None else max(former, loss.stop)
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:

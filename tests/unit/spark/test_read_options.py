@@ -191,4 +191,4 @@ def test_the_placeholder_of_an_empty_plan_has_no_rows() -> None:
     from pyspark.sql.datasource import InputPartition
 
     assert list(read_events(InputPartition(None), options(), StructType())) == []
-    assert pickle.loads(pickle.dumps(EventPartition("q", "i", "0-0", 0, 5, "1-0"))).upto == 5
+    assert pickle.loads(pickle.dumps(EventPartition("q", "i", "0-0", 0, 5, "1-0"))).stop == 5
