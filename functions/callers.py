@@ -156,10 +156,22 @@ class Functions(
         return AddReply(cast("int", now), ids, statuses)
 
     async def renew_leases(
-        self, consumer: str, info: bytes, held: Sequence[tuple[str, str]], timeout: float
+        self,
+        consumer: str,
+        info: bytes,
+        held: Sequence[tuple[str, str]],
+        timeout: float,
+        *,
+        answered: int = 0,
+        in_transit: int = 0,
     ) -> tuple[list[str], list[str]]:
-        """Renew the leases of (id, entry). Return the lost entries, and the entries of revoked jobs."""
-        args: list[Arg] = [consumer, info]
+        """Renew the leases of (id, entry). Return the lost entries, and the entries of revoked jobs.
+
+        `answered` is the number of the consumer's last settle call that has a reply: a server that knows this call need
+        not verify who owns each entry. 0 requests the verification. `in_transit` is the number of the call whose reply
+        is on its way, 0 for none. The server renews the jobs that this call has claimed, too.
+        """
+        args: list[Arg] = [consumer, info, answered, in_transit]
         for pair in held:
             args += pair
         lost, revoked = cast("list[object]", await self._storage.call("renewLeases", self._base, args, timeout=timeout))

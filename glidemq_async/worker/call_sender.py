@@ -36,6 +36,13 @@ class CallSender:
         """Loop time at which a call was last sent, including repeated attempts."""
         self.waiting_since = 0.0
         """Loop time at which the unanswered call was first sent, 0 if no call is in flight."""
+        self.answered = 0
+        """Number of the last call that has a reply; 0 while the server may lack one of the worker's claims."""
+        self.in_transit = 0
+        """Number of the call in flight during its first attempt, otherwise 0.
+
+        An attempt fails when the connection makes no progress. So while it lasts, bytes of the reply keep arriving, or
+        have done so a moment ago."""
 
     def shorten_pauses(self) -> None:
         """Pause only briefly from now on, because the worker stops."""
@@ -53,7 +60,12 @@ class CallSender:
         """
         sent_at = asyncio.get_running_loop().time()
         self.waiting_since = self.waiting_since or sent_at
-        reply = await self._repeat(request)
+        self.in_transit = request.number
+        try:
+            reply = await self._repeat(request)
+        finally:
+            self.in_transit = 0
+        self.answered = 0 if reply.is_broken else request.number
         self.last_reply = asyncio.get_running_loop().time()
         self.sent_at, self.waiting_since = sent_at, 0.0
         return reply
@@ -72,6 +84,7 @@ class CallSender:
                     raise
                 if await self._declare_again(request):
                     continue
+            self.in_transit = 0
             # Count from the start of the attempt. A refusal returns immediately and needs the whole pause; an outage
             # has already taken its time.
             await self._pause(started + backoff.next() - loop.time())

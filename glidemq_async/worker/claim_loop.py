@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -266,6 +267,18 @@ class ClaimLoop:
         whole = int(self._run_seconds[kind] * 1000)
         self._run_seconds[kind] -= whole / 1000
         return whole
+
+    def known_calls(self, longest: float) -> tuple[int, int]:
+        """Return the numbers of the last answered call and of the call in transit, 0 for none, from any thread.
+
+        A call that has been in transit for `longest` seconds is not returned. Otherwise, a connection that always
+        breaks before the end of a reply could hold its jobs for ever.
+        """
+        calls = self.calls
+        # Read in this order. A call that starts between two lines is not in transit yet.
+        in_transit, since = calls.in_transit, calls.waiting_since
+        answered = 0 if self._broken_at else calls.answered
+        return answered, in_transit if time.monotonic() - since < longest else 0
 
     # -- after a reply --------------------------------------------------------------------------------------------
 

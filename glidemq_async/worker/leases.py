@@ -34,10 +34,14 @@ _log = logging.getLogger(__name__)
 
 
 class LeaseOwner(Protocol):
-    """The parts of a session that the renewer calls: the first two from the lease thread, the others in the loop."""
+    """The parts of a session that the renewer calls: the first three from the lease thread, the others in the loop."""
 
     def leases(self) -> list[Held]:
         """Return every lease to renew. Called from the lease thread."""
+        ...
+
+    def known_calls(self) -> tuple[int, int]:
+        """Return `answered` and `in_transit` for `Functions.renew_leases`. Called after `leases`, from its thread."""
         ...
 
     def shortest_lease(self) -> float:
@@ -141,13 +145,20 @@ class LeaseRenewer:
     async def _renew(self, storage: Storage, functions: Functions) -> bool:
         try:
             await storage.connect()
+            # In this order: a call that ends between the two lines has claimed none of these leases.
             held = self._owner.leases()
+            answered, in_transit = self._owner.known_calls()
             self._lease = self._owner.shortest_lease()
             if failpoints.armed:
                 failpoints.hit("renew.before_send")
             for start in range(0, max(1, len(held)), MAX_HELD):
                 lost, revoked = await functions.renew_leases(
-                    self._consumer, self._info, held[start : start + MAX_HELD], min(self._lease / 3, CALL_SECONDS)
+                    self._consumer,
+                    self._info,
+                    held[start : start + MAX_HELD],
+                    min(self._lease / 3, CALL_SECONDS),
+                    answered=answered,
+                    in_transit=in_transit,
                 )
                 self._report_lost(lost, revoked)
         except Exception as error:  # noqa: BLE001 - renewing never ends before its worker

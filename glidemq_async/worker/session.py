@@ -31,6 +31,8 @@ from glidemq_async.worker.sweeper import Sweeper
 
 RELEASE_SECONDS: Final = 5.0
 """Time limit for storing the last outcomes and signing off when the server is slow or unreachable."""
+LEASES_IN_TRANSIT: Final = 20
+"""Number of leases for which the jobs of a claim are renewed while its reply is in transit."""
 
 _log = logging.getLogger(__name__)
 
@@ -212,6 +214,10 @@ class Session:
         # The slots are read first: a run that ends between the two lines is then in one of the lists, or in both.
         held = [(run.job.id, entry_of(run.job)) for run in self._slots.runs()]
         return held + [(ended.run.job.id, entry_of(ended.run.job)) for ended in self.loop.outcomes.unconfirmed]
+
+    def known_calls(self) -> tuple[int, int]:
+        """Return the numbers of the last answered call and of the call in transit, from any thread."""
+        return self.loop.known_calls(LEASES_IN_TRANSIT * self._lease)
 
     def shortest_lease(self) -> float:
         """Return the shortest lease of the current runs in seconds, from any thread."""

@@ -155,8 +155,15 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         held = [(id_, token) for token, id_ in worker.held.items()]
         if number % 3 == 0 and stale:
             held.append(stale[number // 3 % len(stale)])
-        lost, revoked = run(self.functions.renew_leases(name, b"info", held, 10))
-        same("reply of renew", (set(lost), set(revoked)), self.model.renew(name, held))
+        last, waiting = worker.channel.number, worker.unanswered
+        # The worker may name its last answered call, and the call whose reply is in transit.
+        answered = (last - 1 if waiting else last) if number % 2 == 0 else 0
+        in_transit = last if waiting and number % 5 else 0
+        lost, revoked = run(
+            self.functions.renew_leases(name, b"info", held, 10, answered=answered, in_transit=in_transit)
+        )
+        claimed = waiting.tokens if waiting and in_transit else []
+        same("reply of renew", (set(lost), set(revoked)), self.model.renew(name, held, claimed))
         for token in lost:
             worker.held.pop(token, None)
         self.dirty = True

@@ -67,8 +67,13 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a stall too many is allowed": ("stalls > max_stalled", "stalls > max_stalled + 1"),
     "an outage counts as a stall": ("lease.counted(row[3], outage)", "row[3]"),
     "a renewed lease is no younger": (
-        "    command[#command + 1] = 'JUSTID'",
-        "    command[#command + 1] = 'IDLE'\n    command[#command + 1] = 990000\n    command[#command + 1] = 'JUSTID'",
+        "    command[n + 1] = 'JUSTID'",
+        "    command[n + 1], command[n + 2], command[n + 3] = 'IDLE', 990000, 'JUSTID'",
+    ),
+    "a claim in transit is not renewed": ("  renew_in_transit(base, consumer, args[4])\n", ""),
+    "a claim in transit counts as received": (
+        "extend(base .. ':stream', consumer, waited, false)",
+        "extend(base .. ':stream', consumer, waited, true)",
     ),
     "the sweep loses its cursor": ("'(' .. rows[STEP][1] or ''", "'' or ''"),
     "a pause does not stop claims": ("  if seen.paused then return {}, ", "  if false then return {}, "),

@@ -31,8 +31,16 @@ class TimedQueue(ClaimingQueue):
         for job in self.having("active"):
             job.idle += ms
 
-    def renew(self, worker: str, held: Sequence[tuple[str, str]]) -> tuple[set[str], set[str]]:
-        """Return the leases that the worker has lost, and the leases of runs that it should cancel."""
+    def renew(
+        self, worker: str, held: Sequence[tuple[str, str]], in_transit: Sequence[str] = ()
+    ) -> tuple[set[str], set[str]]:
+        """Return the leases that the worker has lost, and the leases of runs that it should cancel.
+
+        `in_transit` are the leases of a claim that the worker has not received yet.
+        """
+        for claimed in self.jobs.values():
+            if claimed.state == "active" and claimed.token in in_transit:
+                claimed.idle = 0
         newcomer = worker not in self.alive
         self.alive[worker] = self.now
         self._sign_of_life(newcomer=newcomer)
