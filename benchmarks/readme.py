@@ -75,13 +75,13 @@ def _milliseconds(value: float) -> str:
 
 def readme_rows(report: Report) -> list[str]:
     """Return the rows of the table in the README."""
-    idle, calls = "idle: add -> handler", report.target("idle worker, add -> handler, p50")
+    idle, calls = "idle: add -> handler", report.target("start of a job on an idle worker, p50")
     rows = {
         "Jobs that one worker process completes (no-op, concurrency 100)": _text(
             report.value("drain, concurrency 100", "jobs/s"), _whole, "/s"
         ),
         "The same as a share of a bare redis-py streams loop, which keeps no records and cannot retry (goal: 0.5)": (
-            _text(report.target("drain at concurrency 100"), _ratio, "")
+            _text(report.target("rate of draining at concurrency 100"), _ratio, "")
         ),
         "Jobs added in bulk": _text(report.value("add, bulk", "jobs/s"), _whole, "/s"),
         "From `add` to the handler in another, idle process, median": _text(

@@ -1,4 +1,4 @@
-"""Fixtures and checks for every test: places to run on, and proof that a test leaves nothing behind."""
+"""Fixtures and checks for every test: stores to run on, and a check that a test leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tests.support.servers import redis7_binary
 from tests.support.stores import Place, Places
 
 REDIS7_SHARE = 3
-"""Every so many tests that run on two storages run on the older server at each run too, the others at night."""
+"""One of this many tests that run on two stores uses the older server in each run, and the others use it at night."""
 _HELD = pytest.StashKey[Held]()
 _MARKS = {"redis7": pytest.mark.redis7, "cluster": pytest.mark.cluster, "sentinel": pytest.mark.sentinel}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "everywhere: runs on every kind of storage, not on two of them only")
+    config.addinivalue_line("markers", "everywhere: runs on every kind of storage, and not only on two of them")
     config.addinivalue_line("markers", "only_on(*names): runs on these storages")
-    config.addinivalue_line("markers", "untidy: leaves the traces of a worker that died, on purpose")
+    config.addinivalue_line("markers", "untidy: deliberately leaves the data of a worker that died")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -43,7 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for name in names:
         marks = [_MARKS[name]] if name in _MARKS else []
         marks += [pytest.mark.slow] if name == "redis7" and nightly else []
-        # What runs everywhere is also the short selection, on the storage that starts fastest.
+        # Tests that run everywhere are also the short selection, on the storage that starts fastest.
         marks += [pytest.mark.smoke] if name == "memory" and everywhere else []
         params.append(pytest.param(name, marks=marks))
     metafunc.parametrize("place", params, indirect=True)
@@ -51,7 +51,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def places() -> Iterator[Places]:
-    """The places of this test process."""
+    """The stores of this test process."""
     opened = Places()
     yield opened
     opened.close()
@@ -59,7 +59,7 @@ def places() -> Iterator[Places]:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, places: Places) -> Place:
-    """Where this test runs; one test per place."""
+    """The store of this test; pytest runs the test once per store."""
     if request.param == "redis7" and redis7_binary() is None:
         pytest.skip("no redis-server on the PATH: install Debian's redis-server, or set GLIDEMQ_TEST_REDIS7")
     return places.get(request.param)
@@ -67,7 +67,7 @@ def place(request: pytest.FixtureRequest, places: Places) -> Place:
 
 @pytest.fixture
 async def storage(place: Place, request: pytest.FixtureRequest) -> AsyncIterator[Storage]:
-    """A storage of this test; at the end every queue in it must be sound, and then all is deleted."""
+    """A storage of this test. At the end every queue in it must be sound, and then all data is deleted."""
     untidy = request.node.get_closest_marker("untidy") is not None
     try:
         async with open_storage(place.url) as opened:
@@ -79,7 +79,7 @@ async def storage(place: Place, request: pytest.FixtureRequest) -> AsyncIterator
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A queue name that no other test has."""
+    """A queue name that no other test uses."""
     return "q-" + hashlib.sha1(request.node.nodeid.encode()).hexdigest()[:12]
 
 
@@ -92,7 +92,7 @@ async def queue(storage: Storage, name: str) -> AsyncIterator[Queue[Any, Any]]:
 
 @pytest.fixture
 async def timed(name: str, request: pytest.FixtureRequest) -> AsyncIterator[Timed]:
-    """An open queue on a server of its own whose clock can be moved; at the end it must be sound."""
+    """An open queue on a new server whose clock the test can move. At the end it must be sound."""
     untidy = request.node.get_closest_marker("untidy") is not None
     async with MemoryStorage(testing=True) as opened:
         made = timed_queue(opened, name)
@@ -119,14 +119,14 @@ async def _tasks() -> AsyncIterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_left_in_the_loop(request: pytest.FixtureRequest) -> None:
-    """Every async test ends with no task left and nothing reported to the loop."""
+    """Check that every async test ends without open tasks and without errors reported to the loop."""
     if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
         request.getfixturevalue("_tasks")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    # Spark's driver keeps threads and connections to its JVM, as it sees fit.
+    # Spark's driver keeps its own threads and connections to its JVM.
     if item.get_closest_marker("spark") is None:
         item.stash[_HELD] = held()
     return (yield)
@@ -134,7 +134,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """After its fixtures are gone, a test holds no more threads and sockets than before its call."""
+    """Check that a test has no more threads and sockets after its fixtures than before its call."""
     result = yield
     # Spark's gateway keeps connections to the JVM for later.
     before = None if item.get_closest_marker("spark") else item.stash.get(_HELD, None)

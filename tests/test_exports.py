@@ -1,4 +1,4 @@
-"""The public surface: what is exported is sorted, complete and documented, and nothing private leaks."""
+"""The public surface: exports are sorted, complete and documented, and no private name leaks."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ PUBLIC = [
     *(SPARK if WITH_SPARK else []),
 ]
 PARTS = {"glidemq_async.spark.pipeline", "glidemq_async.spark.pipeline.live", "glidemq_async.spark.pipeline.rollup"}
-"""Modules that users import from by themselves, and that their package does not."""
+"""Modules that users import directly, because their package does not import them."""
 
 
 def modules() -> list[ModuleType]:
-    # A package of Spark cannot even be looked into where pyspark is missing.
+    # A package of Spark cannot be imported where pyspark is missing.
     walked = pkgutil.walk_packages(glidemq_async.__path__, "glidemq_async.", onerror=lambda _name: None)
     names = [info.name for info in walked]
     chosen = (name for name in names if WITH_SPARK or not name.startswith("glidemq_async.spark"))
@@ -49,7 +49,7 @@ def modules() -> list[ModuleType]:
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_what_is_exported_is_sorted_and_there(name: str) -> None:
+def test_exports_are_sorted_and_exist(name: str) -> None:
     module = importlib.import_module(name)
     exported: list[str] = module.__all__
     assert exported == sorted(exported)
@@ -59,7 +59,9 @@ def test_what_is_exported_is_sorted_and_there(name: str) -> None:
 
 
 def imports_for_users(module: ModuleType) -> dict[str, str]:
-    """The names that the `__init__` of a package imports, and where from; those for type checkers too."""
+    """Return the names that the `__init__` of a package imports, with their modules, including imports for type
+    checkers.
+    """
     source = Path(str(module.__file__))
     stub = source.with_suffix(".pyi")
     tree = ast.parse((stub if stub.exists() else source).read_text())
@@ -79,7 +81,7 @@ def test_everything_a_package_imports_for_its_users_is_exported(name: str) -> No
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_what_type_checkers_see_is_what_runs(name: str) -> None:
+def test_type_checkers_see_the_names_of_the_runtime(name: str) -> None:
     module = importlib.import_module(name)
     for each, source in imports_for_users(module).items():
         assert getattr(module, each) is getattr(importlib.import_module(source), each)
@@ -87,7 +89,7 @@ def test_what_type_checkers_see_is_what_runs(name: str) -> None:
     assert {each for each in shown if not inspect.ismodule(getattr(module, each))} <= set(module.__all__)
 
 
-def test_modules_are_attributes_without_an_import_of_their_own() -> None:
+def test_modules_are_attributes_without_a_separate_import() -> None:
     program = (
         "import glidemq_async as g; print(g.tasks.Depends is g.Depends, issubclass(g.errors.LeaseLost, Exception),"
         " g.storage.RedisStorage.__name__, 'Worker' in dir(g), 'storage' in dir(g))"
@@ -96,20 +98,20 @@ def test_modules_are_attributes_without_an_import_of_their_own() -> None:
     assert done.stdout.split() == ["True", "True", "RedisStorage", "True", "True"]
 
 
-def test_a_star_brings_every_name() -> None:
+def test_a_star_import_has_every_name() -> None:
     found: dict[str, object] = {}
     exec("from glidemq_async import *", found)
     assert set(vars(glidemq_async)["__all__"]) <= found.keys()
 
 
-def test_a_name_that_is_not_there_is_told_as_ever() -> None:
+def test_a_missing_name_raises_the_usual_error() -> None:
     with pytest.raises(AttributeError, match="module 'glidemq_async' has no attribute 'Wroker'"):
         attrgetter("Wroker")(glidemq_async)
     with pytest.raises(ImportError, match="cannot import name 'Wroker' from 'glidemq_async'"):
         exec("from glidemq_async import Wroker")
 
 
-def test_what_the_documents_import_is_public() -> None:
+def test_the_names_that_documents_import_are_public() -> None:
     root = Path(__file__).parents[1]
     texts = [path.read_text() for path in (root / "README.md", *(root / "docs").rglob("*.md"))]
     named = {name for text in texts for name in re.findall(r"^from (glidemq_async[\w.]*) import", text, re.MULTILINE)}
@@ -125,7 +127,7 @@ def test_every_error_is_exported() -> None:
         assert issubclass(getattr(errors, name), glidemq_async.GlideMQError)
 
 
-def test_the_names_of_the_contract() -> None:
+def test_the_names_of_the_contract_exist() -> None:
     promised = {"Backoff", "Job", "JobOptions", "KeepJobs", "Queue", "QueueEvents", "Worker", "WorkerPool"}
     promised |= {"RateLimited", "RetryLater", "UnrecoverableError"}
     assert promised <= set(vars(glidemq_async)["__all__"])
@@ -137,7 +139,7 @@ def test_the_names_of_the_contract() -> None:
 
 
 def documented(owner: str, thing: Any) -> list[str]:
-    """The names of what should have a docstring of its own and has none."""
+    """Return the names that should have a docstring and have none."""
     missing = [] if inspect.getdoc(thing) else [owner]
     if inspect.isclass(thing):
         for name, member in vars(thing).items():
@@ -161,7 +163,7 @@ def test_every_public_thing_is_documented(name: str) -> None:
     assert missing == []
 
 
-def test_every_module_says_in_a_few_lines_what_lives_there() -> None:
+def test_every_module_has_a_short_docstring() -> None:
     for module in modules():
         text = inspect.getdoc(module)
         assert text, f"{module.__name__} has no docstring"

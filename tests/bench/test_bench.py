@@ -1,4 +1,4 @@
-"""The benchmarks run at tiny sizes, compute what they promise, and judge it."""
+"""The benchmarks run at tiny sizes, compute every figure that they promise, and compare it with its target."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def run_benchmarks(*arguments: str) -> tuple[int | None, str]:
     return process.returncode, output.decode()
 
 
-# Each of some forty samples is a process of its own.
+# Each of about forty samples runs in a separate process.
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_every_figure_is_measured(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_every_figure_is_measured(tmp_path: Path) -> None:
     )
     text = written.read_text(encoding="utf-8")
     assert "| whole life |" in text
-    # (So few workers are idle here that the row of 200 is missing.)
+    # (There are too few idle workers here for the row of 200.)
     assert [line for line in text.splitlines() if "not measured" in line and "200 idle workers" not in line] == []
     assert str(ROOT) not in text
 
@@ -127,7 +127,7 @@ def test_percentiles_are_of_the_values() -> None:
     assert latency_metrics([]) == {}
 
 
-def test_ratios_are_taken_round_by_round() -> None:
+def test_ratios_are_computed_for_each_round() -> None:
     figures = Figures()
     for number, slowness in enumerate((1, 2, 10)):
         figures.add(number, {"ours": {"rate": 30 / slowness}, "raw": {"rate": 60 / slowness}})
@@ -137,12 +137,12 @@ def test_ratios_are_taken_round_by_round() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
-def test_targets_judge_both_ways(factor: float) -> None:
+def test_targets_are_judged_in_both_directions(factor: float) -> None:
     for target in TARGETS:
         found = Spread(target.value * factor, 0, 0)
         assert target.met(found) is ((factor < 1) == (target.bound == "<="))
 
 
-def test_what_was_not_measured_is_not_met() -> None:
+def test_a_missing_figure_does_not_meet_its_target() -> None:
     assert not any(verdict.met for verdict in judge(Figures()))
     assert "not measured" in page(Figures(), 1, {})

@@ -1,4 +1,4 @@
-"""The Spark part of the benchmarks says so when it cannot run."""
+"""The Spark part of the benchmarks reports when it cannot run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running `glidemq` as a user does: a process of its own, its output in pipes."""
+"""Runs `glidemq` as a user does: in a separate process with its output in pipes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMMAND = [sys.executable, "-m", "glidemq_async.cli"]
 
 
 def environment(temporary: Path) -> dict[str, str]:
-    """This process's environment, with a directory for temporary files that nobody else uses."""
+    """Return this process's environment with a private directory for temporary files."""
     temporary.mkdir(exist_ok=True)
     return {**os.environ, "TMPDIR": str(temporary), "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100"}
 
@@ -29,7 +29,7 @@ def glidemq(*arguments: str, temporary: Path) -> subprocess.CompletedProcess[str
 
 
 def make_tree(root: Path, files: int, *, functions: int = 60) -> None:
-    """Write a tree of Python files with as many functions each; one more does not parse."""
+    """Write a tree of Python files with this many functions each, and one file that does not parse."""
     body = "".join(
         f"def function_{n}(a, b):\n"
         "    for item in a:\n"
@@ -44,7 +44,7 @@ def make_tree(root: Path, files: int, *, functions: int = 60) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / f"module_{n}.py").write_text(f"import os, sys\n\n{body}")
     (root / "broken.py").write_text("def broken(:\n")
-    # What the demonstration leaves out.
+    # The demonstration ignores these.
     for hidden in ("site-packages", ".cache"):
         (root / hidden).mkdir()
         (root / hidden / "other.py").write_text("pass\n")

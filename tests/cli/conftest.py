@@ -1,4 +1,4 @@
-"""A server of its own for each test of a program, and the queue that its workers serve."""
+"""A server for each test of a program, and the queue that its workers serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running `glidemq worker` as a process of its own, and waiting for what it says."""
+"""Runs `glidemq worker` in a separate process, and waits for its log lines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VERSION = 1
 worker = Worker("q", process, concurrency=4, shutdown_timeout=30)
 '''
 SUPERVISED = ("--processes", "2")
-"""What makes `glidemq worker` a supervisor."""
+"""The options that make `glidemq worker` a supervisor."""
 
 
 class Running:
@@ -48,7 +48,7 @@ class Running:
         self.noise: list[str] = []
 
     async def line(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Wait for the next line that is wanted."""
+        """Wait for the next matching line."""
 
         async def read() -> dict[str, Any]:
             assert self._process.stderr is not None
@@ -70,7 +70,7 @@ class Running:
         return await self.line(lambda line: line.get("event") == name)
 
     async def count(self, name: str, wanted: int) -> None:
-        """Wait until the supervisor has said so many lines about this event in all."""
+        """Wait until the supervisor has written this many lines about this event in total."""
         while sum(line.get("event") == name for line in self.lines) < wanted:
             await self.event(name)
 
@@ -83,13 +83,13 @@ class Running:
         self._process.send_signal(number)
 
     async def code(self) -> int:
-        """Wait for its end; read the rest of what it says."""
+        """Wait for its end and read the rest of its output."""
         with suppress(EOFError):
             await self.line(lambda _: False)
         return await soon(self._process.wait(), 20)
 
     async def end(self) -> None:
-        """Leave nothing of it."""
+        """Kill it and all of its processes."""
         with suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
@@ -104,27 +104,27 @@ def _stat(pid: int) -> str:
 
 
 async def gone(pid: int) -> None:
-    """Wait until a process that is not our child has ended."""
+    """Wait until a process that is not a child of this one has ended."""
 
     async def check() -> bool:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
-        with suppress(OSError):  # a zombie that nobody has waited for yet
+        with suppress(OSError):  # a zombie that was not reaped yet
             return _stat(pid).rpartition(")")[2].split()[0] == "Z"
         return False
 
-    await eventually(check, f"process {pid} is gone")
+    await eventually(check, f"process {pid} must end")
 
 
 @asynccontextmanager
 async def start(
     *arguments: str, cwd: Path, url: str, before: Callable[[], None] | None = None, compiled: bool = False
 ) -> AsyncGenerator[Running]:
-    """Start `glidemq` in a directory; whatever is left of it at the end is killed.
+    """Start `glidemq` in a directory. The end of the block kills the remaining processes.
 
-    What is imported is compiled anew, or with `compiled` once, as where it is installed.
+    Imported modules are compiled each time, or with `compiled` once, as in an installation.
     """
     process = await asyncio.create_subprocess_exec(
         *COMMAND,

@@ -1,4 +1,4 @@
-"""Running the commands that look and change against one server, as a user does."""
+"""Runs the commands that read and change queues against one server, as a user does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.cli.commands import COMMAND, environment
 
 
 class Shell:
-    """Runs commands against one server: as processes, or, to save their start, in a thread of this one."""
+    """Runs commands against one server: as processes or, to save their start, in a thread of this process."""
 
     def __init__(self, url: str, temporary: Path, *, processes: bool = False) -> None:
         self._environment = environment(temporary) | {"GLIDEMQ_URL": url}
@@ -57,13 +57,13 @@ class Shell:
         return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     async def json(self, *arguments: str) -> Any:
-        """Run a command that succeeds, and parse what it prints."""
+        """Run a command that must succeed, and parse its output."""
         done = await self.run(*arguments, "--json")
         assert (done.returncode, done.stderr) == (0, ""), done
         return json.loads(done.stdout)
 
     async def fails(self, *arguments: str, given: str = "") -> tuple[int, str]:
-        """Run a command that fails: its exit code, and the one line that it says."""
+        """Run a command that must fail: return its exit code, and the one line that it prints."""
         done = await self.run(*arguments, given=given)
         assert done.stdout == ""
         assert "Traceback" not in done.stderr

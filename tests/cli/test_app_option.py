@@ -1,4 +1,4 @@
-"""`--app`: looking at and adding to the queues of an app, with its storage, prefix, codecs and tasks."""
+"""`--app`: reading and adding to the queues of an app with its storage, prefix, codecs and tasks."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def app(server: Server, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    """The app says where its queues are, and the environment says something else."""
+    """Set an environment that contradicts the app about the storage."""
     return Shell("redis://127.0.0.1:1", tmp_path / "t")
 
 
 def options(app: str) -> tuple[str, ...]:
-    """What names the app."""
+    """Return the option that names the app."""
     return ("--app", "shop_of_test:mq", "--app-dir", app)
 
 
@@ -75,7 +75,7 @@ async def test_a_sealed_job_is_added_and_read_with_its_app(shell: Shell, server:
     [job] = (await shell.json("jobs", "mail", *options(app)))["jobs"]
     assert (job["id"], job["sealed"], job["unreadable"]) == (added["id"], [], {})
     assert job["data"] == {"a": ["ada"], "k": {"at": "2030-01-31T12:00:00+00:00"}}
-    assert job["options"]["attempts"] == 4, "the defaults of the task hold"
+    assert job["options"]["attempts"] == 4, "the defaults of the task must apply"
     place = ("--url", server.url, "--prefix", "shop")
     [plain] = (await shell.json("jobs", "mail", *place))["jobs"]
     assert (plain["data"], plain["sealed"]) == (None, ["data"])
@@ -85,7 +85,7 @@ async def test_a_sealed_job_is_added_and_read_with_its_app(shell: Shell, server:
     assert [one["name"] for one in (await shell.json("queues", *options(app)))["queues"]] == ["mail"]
 
 
-async def test_the_result_of_a_task_comes_back(shell: Shell, server: Server, app: str) -> None:
+async def test_the_result_of_a_task_is_printed(shell: Shell, server: Server, app: str) -> None:
     mq = GlideMQ[Any](server.url, prefix="shop", codecs=[Encryption({"k": KEY})])
 
     @mq.task(queue="mail")
@@ -97,14 +97,14 @@ async def test_the_result_of_a_task_comes_back(shell: Shell, server: Server, app
     assert (done.returncode, done.stdout) == (0, '"ada 1"\n')
 
 
-async def test_the_environment_names_the_app(
+async def test_the_environment_can_name_the_app(
     shell: Shell, app: str, monkeypatch: pytest.MonkeyPatch, server: Server
 ) -> None:
     monkeypatch.setenv("GLIDEMQ_APP", "shop_of_test:make")
     assert (await shell.run("add", "mail", "send", *CALL, "--app-dir", app)).returncode == 0
     assert (await shell.run("pause", "mail", "--app-dir", app)).stdout == "mail is paused\n"
     found = await shell.json("queues", "--app", "", "--url", server.url)
-    assert found == {"queues": []}, "the prefix is another one"
+    assert found == {"queues": []}, "the prefix must differ"
 
 
 NO_INTEGER = "Input should be a valid integer, unable to parse string as an integer"
@@ -127,7 +127,7 @@ NO_INTEGER = "Input should be a valid integer, unable to parse string as an inte
         (("mail", "zzz", *CALL), "its tasks are send"),
     ],
 )
-async def test_what_no_task_takes_is_refused_before_anything_is_sent(
+async def test_arguments_that_no_task_accepts_are_refused_before_anything_is_sent(
     shell: Shell, server: Server, app: str, arguments: tuple[str, ...], says: str
 ) -> None:
     code, said = await shell.fails("add", *arguments, *options(app))
@@ -136,21 +136,23 @@ async def test_what_no_task_takes_is_refused_before_anything_is_sent(
     assert await server.command("DBSIZE") == 0
 
 
-async def test_another_queue_of_the_app_takes_what_it_is_given(shell: Shell, server: Server, app: str) -> None:
+async def test_another_queue_of_the_app_accepts_any_data(shell: Shell, server: Server, app: str) -> None:
     assert (await shell.run("add", "raw", "anything", "[1]", *options(app))).returncode == 0
     async with GlideMQ[Any](server.url, prefix="shop", codecs=[Encryption({"k": KEY})]) as mq:
         [job] = await mq.queue("raw").get_jobs("waiting")
         assert job.data == [1]
 
 
-async def test_an_address_on_the_command_line_is_meant(shell: Shell, server: Server, app: str, tmp_path: Path) -> None:
+async def test_a_url_on_the_command_line_overrides_the_app(
+    shell: Shell, server: Server, app: str, tmp_path: Path
+) -> None:
     async with standalone(unix=True) as other:
         await shell.json("add", "mail", "send", *CALL, *options(app), "--url", other.url)
         assert await server.command("DBSIZE") == 0
         assert (await shell.json("jobs", "mail", *options(app), "--url", other.url))["jobs"] != []
 
 
-async def test_what_is_no_app(shell: Shell, app: str) -> None:
+async def test_an_object_that_is_not_an_app_is_refused(shell: Shell, app: str) -> None:
     code, said = await shell.fails("queues", "--app", "shop_of_test:other", "--app-dir", app)
     assert (code, "it is of type int; use a GlideMQ app" in said) == (2, True)
     code, said = await shell.fails("queues", "--app", "nowhere_at_all:mq", "--app-dir", app)
@@ -159,7 +161,7 @@ async def test_what_is_no_app(shell: Shell, app: str) -> None:
     assert (code, "--prefix" in said) == (2, True)
 
 
-async def test_looking_upserts_no_crons(shell: Shell, server: Server, app: str) -> None:
+async def test_reading_upserts_no_crons(shell: Shell, server: Server, app: str) -> None:
     with (Path(app) / "shop_of_test.py").open("a") as source:
         source.write('\n\n@mq.cron("0 3 * * *", queue="nightly")\ndef total() -> None: ...\n')
     await shell.json("queues", *options(app))

@@ -1,4 +1,4 @@
-"""What `module:name` may be, and the one line that says why something is not."""
+"""The forms of `module:name`, and the one-line error for each invalid one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def module(tmp_path: Path) -> Iterator[str]:
-    """The name of a module that is not there yet."""
+    """Return the name of a module that does not exist yet."""
     name = f"app_of_test_{next(_numbers)}"
     yield name
     sys.modules.pop(name, None)
@@ -34,7 +34,7 @@ def module(tmp_path: Path) -> Iterator[str]:
 
 
 def why(spec: str, directory: Path) -> str:
-    """Load what cannot be loaded, and return the reason."""
+    """Load an invalid spec, and return the reason."""
     with pytest.raises(CommandError) as caught:
         load(spec, directory)
     assert caught.value.code == USAGE
@@ -61,7 +61,9 @@ def test_a_module_alone_means_one_of_the_usual_names(tmp_path: Path, module: str
         ("\n\nraise OSError('no disk')", ":x", "its import raised OSError: no disk"),
     ],
 )
-def test_why_an_app_cannot_be_loaded(tmp_path: Path, module: str, text: str, name: str, reason: str) -> None:
+def test_the_reason_is_stated_when_an_app_cannot_be_loaded(
+    tmp_path: Path, module: str, text: str, name: str, reason: str
+) -> None:
     (tmp_path / f"{module}.py").write_text(text)
     told = why(f"{module}{name}", tmp_path)
     assert reason in told
@@ -70,22 +72,22 @@ def test_why_an_app_cannot_be_loaded(tmp_path: Path, module: str, text: str, nam
 
 
 @pytest.mark.parametrize("spec", ["jobs.py:mq", "app/jobs:mq", ":mq", ""])
-def test_what_is_no_spec(tmp_path: Path, spec: str) -> None:
+def test_a_spec_without_a_colon_is_refused(tmp_path: Path, spec: str) -> None:
     assert "write it as module:name" in why(spec, tmp_path)
 
 
-def test_a_module_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_module_is_reported(tmp_path: Path) -> None:
     assert "module 'nowhere_at_all' was not found" in why("nowhere_at_all.jobs:mq", tmp_path)
 
 
 async def make(found: object, **options: Any) -> Runnable:
-    """Ask what would be run."""
+    """Return the runnable of a spec."""
     given: dict[str, Any] = {"queues": (), "concurrency": None, "shutdown_timeout": None, **options}
     return await runnable_of("m:x", found, **given)
 
 
 class Inner:
-    """What an application's `worker` returns: the least of it."""
+    """A minimal form of an application's `worker` result."""
 
     def __init__(self, queues: Sequence[str] | None, options: dict[str, Any]) -> None:
         self.queues, self.options = queues, options
@@ -107,7 +109,7 @@ class Inner:
 
 
 class App:
-    """An application: the least of it."""
+    """A minimal application."""
 
     def worker(self, queues: Sequence[str] | None = None, *, concurrency: int = 100, **options: Any) -> Inner:
         if queues and "no" in queues:
@@ -115,7 +117,7 @@ class App:
         return Inner(queues, {"concurrency": concurrency, **options})
 
 
-async def test_an_application_is_asked_for_its_worker() -> None:
+async def test_the_worker_of_an_application_is_used() -> None:
     plain = await make(App())
     assert isinstance(plain, Inner)
     assert (plain.queues, plain.options) == (None, {"concurrency": 100})
@@ -126,7 +128,7 @@ async def test_an_application_is_asked_for_its_worker() -> None:
         await make(App(), queues=("no",))
 
 
-async def test_functions_that_return_one() -> None:
+async def test_a_function_may_return_the_worker() -> None:
     worker = Worker[Any, Any]("q", echo, "memory://")
     pool = WorkerPool([worker])
 
@@ -139,7 +141,7 @@ async def test_functions_that_return_one() -> None:
 
 
 @pytest.mark.parametrize("found", [1, Worker, None, sys, lambda: 3])
-async def test_what_cannot_be_run(found: object) -> None:
+async def test_an_object_that_cannot_run_is_refused(found: object) -> None:
     with pytest.raises(CommandError, match="use a GlideMQ, a Worker") as caught:
         await make(found)
     assert caught.value.code == USAGE
@@ -157,7 +159,7 @@ async def test_a_task_named_for_its_app_is_not_called() -> None:
     assert called == []
 
 
-async def test_a_worker_is_not_told_what_it_knows() -> None:
+async def test_options_of_an_existing_worker_cannot_be_set() -> None:
     worker = Worker[Any, Any]("q", echo, "memory://")
     for options in ({"queues": ("a",)}, {"concurrency": 3}, {"shutdown_timeout": 1.0}, {"health_port": 1}):
         with pytest.raises(CommandError, match=r"use a GlideMQ app, or set it where this Worker is created$"):
@@ -169,7 +171,7 @@ async def test_a_worker_is_not_told_what_it_knows() -> None:
 async def needs_a_job(job: AnyJob) -> None: ...
 
 
-async def test_a_process_tells_what_it_runs_to_hand_back(tmp_path: Path) -> None:
+async def test_a_process_reports_the_jobs_that_it_has_to_release(tmp_path: Path) -> None:
     inner = Inner(None, {})
 
     process = Process(Settings(app="m:x", directory=str(tmp_path)))
@@ -180,7 +182,7 @@ async def test_a_process_tells_what_it_runs_to_hand_back(tmp_path: Path) -> None
 
 
 @pytest.mark.only_on("memory")
-async def test_stopping_at_once_while_it_shuts_down_already(queue: AnyQueue) -> None:
+async def test_an_immediate_stop_during_a_shutdown(queue: AnyQueue) -> None:
     gate = Gate()
     worker = worker_of(queue, gate, shutdown_timeout=600)
     job = await queue.add("n")

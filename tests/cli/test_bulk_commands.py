@@ -33,7 +33,7 @@ def shell(server: Server, tmp_path: Path) -> Shell:
     return Shell(server.url, tmp_path / "t")
 
 
-async def test_promoting_many(shell: Shell, q: AnyQueue) -> None:
+async def test_many_jobs_are_promoted(shell: Shell, q: AnyQueue) -> None:
     for number in range(5):
         await q.add("n", number, delay=3600 + number)
     assert (await shell.run("promote", "q", "--count", "2")).stdout == "promoted 2\n"
@@ -45,7 +45,7 @@ async def test_promoting_many(shell: Shell, q: AnyQueue) -> None:
         assert (code, "name jobs, or use --all or --count" in said) == (2, True)
 
 
-async def test_cleaning(shell: Shell, q: AnyQueue) -> None:
+async def test_jobs_are_cleaned(shell: Shell, q: AnyQueue) -> None:
     async with worker_of(q, echo):
         [await ended(job) for job in await q.add_bulk([("n", number) for number in range(4)])]
     await q.add("late", delay=3600)
@@ -57,12 +57,12 @@ async def test_cleaning(shell: Shell, q: AnyQueue) -> None:
     assert (code, "--state" in said) == (2, True)
 
 
-async def test_releasing_a_deduplication_id(shell: Shell, q: AnyQueue) -> None:
+async def test_a_deduplication_id_is_released(shell: Shell, q: AnyQueue) -> None:
     first = await q.add("n", delay=3600, deduplication=Deduplication("d"))
     assert (await shell.run("release", "q", "d")).stdout == "released d\n"
     assert await shell.fails("release", "q", "d") == (4, "glidemq: no job of queue 'q' owns deduplication id 'd'")
     assert (await q.add("n", deduplication=Deduplication("d"))).id != first.id
 
 
-def test_the_states_are_those_of_the_library() -> None:
+def test_the_states_match_the_library() -> None:
     assert get_args(bulk_commands.CleanState) == get_args(CleanState)

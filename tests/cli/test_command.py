@@ -15,7 +15,7 @@ WITHOUT = "import sys; sys.modules[{module!r}] = None; from glidemq_async.cli im
 
 
 @pytest.mark.smoke
-def test_it_tells_its_version(tmp_path: Path) -> None:
+def test_it_prints_its_version(tmp_path: Path) -> None:
     done = glidemq("--version", temporary=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"glidemq-async {version('glidemq-async')}\n")
 
@@ -60,14 +60,14 @@ def test_help_names_the_commands(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_start_imports_only_what_it_needs(module: str, unwanted: set[str]) -> None:
+def test_a_start_imports_only_the_needed_modules(module: str, unwanted: set[str]) -> None:
     program = f"import {module}, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
     assert not unwanted & set(done.stdout.split())
 
 
 @pytest.mark.parametrize("module", ["typer", "rich"])
-def test_without_the_extra_it_says_what_to_install(module: str) -> None:
+def test_without_the_extra_it_prints_the_remedy(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT.format(module=module)],
         capture_output=True,

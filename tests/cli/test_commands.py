@@ -1,4 +1,6 @@
-"""The commands that look and change, as programs: what they print for people and for programs, and how they end."""
+"""The commands that read and change queues, as programs: their output for people and for programs, and their exit
+codes.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ async def handler(job: AnyJob) -> Any:
     return job.data
 
 
-async def test_adding(server: Server, q: AnyQueue, tmp_path: Path) -> None:
+async def test_jobs_are_added(server: Server, q: AnyQueue, tmp_path: Path) -> None:
     shell = Shell(server.url, tmp_path / "t", processes=True)
     done = await shell.run("add", "q", "mail", '{"to": "ada"}', "--key", "k", "--attempts", "3", "--header", "a=b=c")
     assert (done.returncode, done.stdout) == (0, "1\n")
@@ -77,7 +79,7 @@ async def test_adding(server: Server, q: AnyQueue, tmp_path: Path) -> None:
     assert [job.data for job in await q.get_jobs("waiting")] == [[1, 2], {"a": [1], "k": {"x": 2}}]
 
 
-async def test_what_is_no_text_on_standard_input_is_refused(server: Server, tmp_path: Path) -> None:
+async def test_standard_input_that_is_not_text_is_refused(server: Server, tmp_path: Path) -> None:
     done = await asyncio.to_thread(
         subprocess.run,
         [*COMMAND, "add", "q", "n", "-"],
@@ -92,7 +94,7 @@ async def test_what_is_no_text_on_standard_input_is_refused(server: Server, tmp_
     assert b"Traceback" not in done.stderr
 
 
-async def test_listing_several_states(shell: Shell, q: AnyQueue) -> None:
+async def test_several_states_are_listed(shell: Shell, q: AnyQueue) -> None:
     for number in range(3):
         await q.add("n", number)
         await q.add("n", 10 + number, delay=60 + number)
@@ -107,7 +109,7 @@ async def test_listing_several_states(shell: Shell, q: AnyQueue) -> None:
     assert await listed(*several, "--oldest-first", "--name", "n", "--limit", "4") == [10, 11, 12, 0]
 
 
-async def test_payloads_that_json_does_not_have_are_shown(shell: Shell, q: AnyQueue) -> None:
+async def test_payloads_without_a_json_form_are_shown(shell: Shell, q: AnyQueue) -> None:
     for data in ({b"k": [math.nan]}, {datetime.date(2030, 1, 31): -math.inf}, {math.inf: {1: None}}, {b"\xff": True}):
         await q.add("n", data)
     done = await shell.run("jobs", "q", "--json")
@@ -121,7 +123,7 @@ async def test_payloads_that_json_does_not_have_are_shown(shell: Shell, q: AnyQu
     assert (await shell.run("jobs", "q")).returncode == 0
 
 
-async def test_waiting_for_the_result(shell: Shell, q: AnyQueue) -> None:
+async def test_a_command_can_wait_for_the_result(shell: Shell, q: AnyQueue) -> None:
     async with worker_of(q, handler):
         assert (await shell.run("add", "q", "n", '{"x": [1]}', "--wait", "10")).stdout == '{"x": [1]}\n'
         assert await shell.fails("add", "q", "bad", "--wait", "10") == (
@@ -149,7 +151,7 @@ async def test_waiting_for_the_result(shell: Shell, q: AnyQueue) -> None:
         (("schedulers", "q", "--trigger", "a", "--remove", "b"), "it cannot be combined with --remove"),
     ],
 )
-async def test_what_makes_no_sense_is_said_before_anything_is_sent(
+async def test_meaningless_options_are_refused_before_anything_is_sent(
     tmp_path: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     code, said = await Shell(NOWHERE, tmp_path / "t").fails(*arguments)
@@ -166,7 +168,7 @@ async def test_values_that_the_library_refuses_are_usage_errors(shell: Shell, q:
     assert (await shell.fails("queues", "--url", "http://x"))[0] == 2
 
 
-async def test_queues_and_workers(shell: Shell, q: AnyQueue, server: Server) -> None:
+async def test_queues_and_workers_are_listed(shell: Shell, q: AnyQueue, server: Server) -> None:
     await q.add_bulk([("n", 1), ("n", 2)])
     async with Queue[Any, Any]("other", server.url) as other, worker_of(other, echo, name="w") as worker:
         await other.pause()
@@ -184,7 +186,7 @@ async def test_queues_and_workers(shell: Shell, q: AnyQueue, server: Server) -> 
         assert table[2].split()[:3] == ["q", "2", "0"]
 
 
-async def test_jobs_and_one_job(shell: Shell, q: AnyQueue) -> None:
+async def test_jobs_are_listed_and_one_is_shown(shell: Shell, q: AnyQueue) -> None:
     async with worker_of(q, handler):
         bad = await ended(await q.add("bad", {"n": 1}))
         good = await ended(await q.add("good", {"n": 2, "b": b"\xff"}))
@@ -204,12 +206,12 @@ async def test_jobs_and_one_job(shell: Shell, q: AnyQueue) -> None:
     assert set(whole) == set(one) | {"logs"}
     told = (await shell.run("job", "q", bad.id)).stdout
     assert "no such page" in told
-    # What a job writes never steers the terminal of who looks at it.
+    # The data of a job must never control the terminal of a user.
     assert "\x1b" not in told
     assert "Traceback" in told
 
 
-async def test_payloads_that_cannot_be_read_are_no_empty_ones(shell: Shell, server: Server) -> None:
+async def test_unreadable_payloads_are_not_shown_as_empty(shell: Shell, server: Server) -> None:
     codecs = [Signing({"k": b"k" * 32})]
     sealed = Queue[Any, Any]("sealed", server.url, codecs=codecs)
     async with sealed, worker_of(sealed, handler, codecs=codecs):
@@ -221,7 +223,7 @@ async def test_payloads_that_cannot_be_read_are_no_empty_ones(shell: Shell, serv
     assert (await shell.json("jobs", "sealed"))["jobs"][0]["sealed"] == ["data"]
 
 
-async def test_a_program_reads_whole_rows(shell: Shell, q: AnyQueue) -> None:
+async def test_a_program_reads_complete_rows(shell: Shell, q: AnyQueue) -> None:
     job = await q.add("n" * 300, "x" * 300, job_id="i" * 300)
     heading, row = (await shell.run("jobs", "q")).stdout.splitlines()
     assert row.split()[0] == job.id
@@ -242,7 +244,7 @@ def test_a_person_reads_rows_that_fit(monkeypatch: pytest.MonkeyPatch, capsys: p
     ]
 
 
-async def test_a_full_disk_is_one_line(q: AnyQueue, server: Server, tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_in_one_line(q: AnyQueue, server: Server, tmp_path: Path) -> None:
     done = await asyncio.to_thread(
         subprocess.run,
         f"{' '.join(COMMAND)} jobs q > /dev/full",
@@ -256,7 +258,7 @@ async def test_a_full_disk_is_one_line(q: AnyQueue, server: Server, tmp_path: Pa
     assert (done.returncode, done.stderr) == (1, "glidemq: [Errno 28] No space left on device\n")
 
 
-async def test_a_server_that_reads_its_data_is_waited_for(tmp_path: Path) -> None:
+async def test_a_command_waits_for_a_server_that_loads_its_data(tmp_path: Path) -> None:
     slow = ("--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024")
     async with standalone(*slow, unix=True) as server:
         shell = Shell(server.url, tmp_path / "t")
@@ -265,7 +267,7 @@ async def test_a_server_that_reads_its_data_is_waited_for(tmp_path: Path) -> Non
         await server.command("SAVE")
         await asyncio.to_thread(server.stop)
         started = asyncio.ensure_future(server.start())
-        await eventually(lambda: _loads(server), "the server reads its data")
+        await eventually(lambda: _loads(server), "the server must be loading its data")
         assert [one["name"] for one in (await shell.json("queues"))["queues"]] == ["q"]
         await started
 
@@ -278,22 +280,22 @@ async def _loads(server: Server) -> bool:
     return False
 
 
-async def test_what_is_not_there(shell: Shell, q: AnyQueue) -> None:
+async def test_missing_jobs_and_queues_are_reported(shell: Shell, q: AnyQueue) -> None:
     code, said = await shell.fails("job", "q", "77")
     assert (code, said.startswith("glidemq: queue 'q' has no job '77'")) == (4, True)
     code, said = await shell.fails("jobs", "qq")
     assert (code, said.endswith("did you mean 'q'?")) == (4, True)
     assert (await shell.fails("schedulers", "q", "--trigger", "no"))[0] == 4
-    # Looking at a queue that is not there does not make it.
+    # Reading a missing queue must not create it.
     assert [one["name"] for one in (await shell.json("queues"))["queues"]] == ["q"]
 
 
-def test_the_choices_are_those_of_the_library() -> None:
+def test_the_choices_match_the_library() -> None:
     assert tuple(inspect_commands.StateName) == get_args(State)
     assert get_args(change_commands.Cause) == get_args(FailureCause)
 
 
-async def test_looking_makes_no_store(tmp_path: Path) -> None:
+async def test_reading_creates_no_store(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     typo, taken = tmp_path / "typo" / "path", tmp_path / "mine"
     for command in (("queues",), ("jobs", "q"), ("workers",), ("pause", "q"), ("events", "q"), ("functions",)):
@@ -312,13 +314,13 @@ async def test_looking_makes_no_store(tmp_path: Path) -> None:
     assert list(taken.iterdir()) == []
 
 
-async def test_a_store_of_files(tmp_path: Path) -> None:
+async def test_a_file_store_can_be_used(tmp_path: Path) -> None:
     shell = Shell(f"{(tmp_path / 'made').as_uri()}?linger=0.2", tmp_path / "t")
     assert (await shell.json("add", "q", "n", "1"))["outcome"] == "added"
     assert [one["data"] for one in (await shell.json("jobs", "q"))["jobs"]] == [1]
 
 
-async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+async def test_an_unreachable_server_is_reported(tmp_path: Path) -> None:
     shell = Shell(f"unix://{tmp_path}/nobody", tmp_path / "t")
     code, said = await shell.fails("queues")
     assert (code, said.count("\n")) == (3, 0)
@@ -327,7 +329,7 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["status"] == "fail"
 
 
-async def test_retrying_pausing_and_dead_letters(shell: Shell, q: AnyQueue) -> None:
+async def test_retrying_pausing_and_replaying_dead_letters(shell: Shell, q: AnyQueue) -> None:
     async with worker_of(q, handler):
         failed = [await ended(job) for job in await q.add_bulk([("bad", 1), ("bad", 2), ("bad", 3)])]
     assert await shell.json("pause", "q") == {"queue": "q", "paused": True}
@@ -354,7 +356,7 @@ async def test_a_replay_without_a_limit_replays_all(shell: Shell, q: AnyQueue) -
     assert await counts(q) == {"waiting": 25}
 
 
-async def test_a_completed_job_is_not_retried_by_accident(shell: Shell, q: AnyQueue) -> None:
+async def test_a_completed_job_is_not_retried_by_default(shell: Shell, q: AnyQueue) -> None:
     async with worker_of(q, handler):
         completed, failed = [await ended(job) for job in await q.add_bulk([("good", 1), ("bad", 2)])]
     code, said = await shell.fails("retry", "q", failed.id, completed.id)
@@ -394,7 +396,7 @@ async def test_no_control_character_reaches_the_terminal(shell: Shell, q: AnyQue
     assert [c for c in text if not c.isprintable() and c != "\n"] == []
 
 
-async def test_a_list_says_that_it_goes_on(shell: Shell, q: AnyQueue) -> None:
+async def test_a_truncated_list_is_marked(shell: Shell, q: AnyQueue) -> None:
     async with worker_of(q, handler):
         [await ended(job) for job in await q.add_bulk([("bad", 1), ("bad", 2), ("bad", 3)])]
     for command, field in (("jobs", "jobs"), ("dlq", "dead_letters")):
@@ -406,7 +408,7 @@ async def test_a_list_says_that_it_goes_on(shell: Shell, q: AnyQueue) -> None:
             assert done.stderr.startswith("there are more of them: --limit" if more else "")
 
 
-async def test_removing_revoking_and_promoting(shell: Shell, q: AnyQueue) -> None:
+async def test_jobs_are_removed_revoked_and_promoted(shell: Shell, q: AnyQueue) -> None:
     first, second, third = [job.id for job in await q.add_bulk([("n", 1), ("n", 2), ("n", 3)])]
     late = await q.add("late", delay=3600)
     assert (await shell.run("promote", "q", late.id)).stdout == "promoted 1\n"
@@ -423,7 +425,7 @@ async def test_removing_revoking_and_promoting(shell: Shell, q: AnyQueue) -> Non
     assert (code, "the job is failed" in said) == (5, True)
 
 
-async def test_revoking_what_runs(shell: Shell, q: AnyQueue) -> None:
+async def test_an_active_job_is_revoked(shell: Shell, q: AnyQueue) -> None:
     started = asyncio.Event()
 
     async def hang(job: AnyJob) -> None:
@@ -437,7 +439,7 @@ async def test_revoking_what_runs(shell: Shell, q: AnyQueue) -> None:
         assert (await ended(job)).failed_reason == "revoked: no longer"
 
 
-async def test_a_dead_letter_queue_tells_why_its_jobs_died(shell: Shell, q: AnyQueue, server: Server) -> None:
+async def test_a_dead_letter_queue_shows_the_causes(shell: Shell, q: AnyQueue, server: Server) -> None:
     async with worker_of(q, handler, dead_letter_queue="dead"):
         job = await ended(await q.add("bad", {"n": 1}))
 
@@ -445,7 +447,7 @@ async def test_a_dead_letter_queue_tells_why_its_jobs_died(shell: Shell, q: AnyQ
             async with Queue[Any, Any]("dead", server.url) as dead:
                 return len(await dead.get_dead_letter_jobs()) == 1
 
-        await eventually(moved, "the dead letter has been moved")
+        await eventually(moved, "the dead letter must be moved")
     [letter] = (await shell.json("dlq", "dead"))["dead_letters"]
     assert (letter["failure_cause"], letter["attempts_made"]) == (None, 0)  # it has not run there
     failed_at = letter["dead_letter_of"].pop("failed_at")
@@ -461,11 +463,11 @@ async def test_a_dead_letter_queue_tells_why_its_jobs_died(shell: Shell, q: AnyQ
         assert told in row
     async with Queue[Any, Any]("dead", server.url) as dead, worker_of(dead, slow_death):
         await ended((await dead.get_dead_letter_jobs())[0])
-    # What failed there as well died of that.
+    # A job that failed again there has the new cause.
     assert "ValueError: too late" in (await shell.run("dlq", "dead")).stdout
 
 
-async def test_events_that_were(shell: Shell, q: AnyQueue) -> None:
+async def test_past_events_are_listed(shell: Shell, q: AnyQueue) -> None:
     assert (await shell.run("events", "q", "--no-follow")).stdout == ""
     await q.add("n")
     await q.pause()
@@ -476,7 +478,7 @@ async def test_events_that_were(shell: Shell, q: AnyQueue) -> None:
     assert after.stdout.split()[1:] == ["paused"]
 
 
-async def test_events_as_they_happen(q: AnyQueue, server: Server, tmp_path: Path) -> None:
+async def test_new_events_are_followed(q: AnyQueue, server: Server, tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *("events", "q", "--json", "--after", "0"),
@@ -497,7 +499,7 @@ async def test_events_as_they_happen(q: AnyQueue, server: Server, tmp_path: Path
         await process.stdout.read()
 
 
-async def test_the_doctor_finds_nothing(shell: Shell, q: AnyQueue) -> None:
+async def test_the_doctor_finds_nothing_on_a_sound_server(shell: Shell, q: AnyQueue) -> None:
     await q.add("n")
     found = await shell.json("doctor", "--deep")
     assert found["status"] in {"ok", "warn"}
@@ -508,7 +510,7 @@ async def test_the_doctor_finds_nothing(shell: Shell, q: AnyQueue) -> None:
     assert [name for name in names if name in expected] == expected
 
 
-async def test_the_doctor_finds_what_loses_jobs(shell: Shell, q: AnyQueue, server: Server) -> None:
+async def test_the_doctor_finds_settings_that_lose_jobs(shell: Shell, q: AnyQueue, server: Server) -> None:
     await q.add("n")
     await server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     await server.command("CONFIG", "SET", "appendonly", "no")
@@ -532,7 +534,7 @@ async def test_the_doctor_finds_what_loses_jobs(shell: Shell, q: AnyQueue, serve
     assert "glide:{q}:stranger" in said
 
 
-async def test_the_doctor_tells_a_wrong_password_from_a_wrong_place(tmp_path: Path) -> None:
+async def test_the_doctor_distinguishes_a_wrong_password_from_a_wrong_address(tmp_path: Path) -> None:
     async with standalone() as server:
         await server.command("CONFIG", "SET", "requirepass", "right")
         shell = Shell(f"redis://:wrong@127.0.0.1:{server.port}", tmp_path / "t")
@@ -546,7 +548,7 @@ async def test_the_doctor_tells_a_wrong_password_from_a_wrong_place(tmp_path: Pa
         assert found["detail"].endswith(" ms the slowest of 20 pings")
 
 
-async def test_functions_looks_without_loading(shell: Shell, server: Server) -> None:
+async def test_the_functions_command_reads_without_loading(shell: Shell, server: Server) -> None:
     found = await shell.json("functions")
     assert (found["loaded"], found["shipped"]["library"]) == ([], "glidemq_async_v1")
     assert await server.command("FUNCTION", "LIST") == []
@@ -555,7 +557,7 @@ async def test_functions_looks_without_loading(shell: Shell, server: Server) -> 
     assert (loaded["server"], loaded["functions"] > 30) == (server.path, True)
 
 
-def test_completion_installs(tmp_path: Path) -> None:
+def test_completion_can_be_installed(tmp_path: Path) -> None:
     home = environment(tmp_path / "t") | {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     command = [*COMMAND, "--install-completion", "bash"]
     done = subprocess.run(command, capture_output=True, text=True, env=home, timeout=30, check=False)
@@ -583,7 +585,7 @@ async def test_completion_knows_commands_and_states(tmp_path: Path) -> None:
     assert "delayed" in await complete("glidemq jobs q --state ")
 
 
-async def test_a_reader_that_goes_away_is_no_error(q: AnyQueue, server: Server, tmp_path: Path) -> None:
+async def test_a_closed_pipe_is_not_an_error(q: AnyQueue, server: Server, tmp_path: Path) -> None:
     await q.add_bulk([("n" * 400, None)] * 2000)
     command = f"{' '.join(COMMAND)} events q --no-follow | head -1"
     done = await asyncio.to_thread(

@@ -1,4 +1,4 @@
-"""`glidemq demo` as a program: what it prints, what it leaves behind, how it ends."""
+"""`glidemq demo` as a program: its output, its remains, and its exit codes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def assert_nothing_lost(figures: dict[str, Any], jobs: int) -> None:
 
 
 @pytest.mark.crash
-def test_a_killed_worker_costs_nothing(tree: Path, tmp_path: Path) -> None:
+def test_a_killed_worker_loses_nothing(tree: Path, tmp_path: Path) -> None:
     figures = figures_of(glidemq("demo", str(tree), "--json", temporary=tmp_path / "t"))
     assert_nothing_lost(figures, FILES + 1)
     assert figures["processes"] == 3
@@ -60,7 +60,7 @@ def test_a_killed_worker_costs_nothing(tree: Path, tmp_path: Path) -> None:
         "functions": FILES * 60,
         "classes": 0,
         "imports": FILES * 2,
-        # for, if, elif, `and`, `or`, and a comprehension with its condition, beside the function itself.
+        # for, if, elif, `and`, `or`, and a comprehension with its condition, in addition to the function itself.
         "complexity": FILES * 60 * 8,
         "measured": FILES,
         "unparsable": 1,
@@ -108,7 +108,7 @@ def test_one_file_is_enough(tmp_path: Path) -> None:
 @pytest.mark.crash
 def test_an_interrupt_stops_the_workers_and_cleans_up(tmp_path: Path) -> None:
     tree, temporary = tmp_path / "tree", tmp_path / "t"
-    # Far more than it gets to do before the interrupt comes.
+    # Many more jobs than can run before the interrupt.
     make_tree(tree, 1_000)
     command = [*COMMAND, "demo", str(tree), "--no-kill"]
     with subprocess.Popen(
@@ -157,7 +157,7 @@ def test_bad_arguments_are_refused_before_anything_starts(arguments: list[str], 
     assert done.stdout == ""
 
 
-def test_a_directory_without_python_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_python_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = glidemq("demo", str(tmp_path / "empty"), temporary=tmp_path / "t")
     assert done.returncode == 2

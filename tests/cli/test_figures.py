@@ -1,4 +1,4 @@
-"""The demonstration's figures are computed: what is planted is found."""
+"""The figures of the demonstration are computed: planted defects are found."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def tally_of(*events: QueueEvent | EventGap) -> EventCounts:
 
 
 async def figures_of(root: Path, *, acknowledged: list[str] | None = None, tally: EventCounts | None = None) -> Figures:
-    """Measure three files, and audit them with something planted."""
+    """Measure three files, and audit them with a planted defect."""
     for n in range(3):
         (root / f"file_{n}.py").write_text(SOURCE)
     async with Queue[SourceFile, Measure]("audited", "memory://") as queue:
@@ -70,7 +70,7 @@ async def test_an_acknowledged_job_that_did_not_end_is_lost(tmp_path: Path) -> N
     assert (figures.lost, figures.strangers, figures.clean) == (1, 0, False)
 
 
-async def test_an_ended_job_that_was_not_acknowledged_is_a_stranger(tmp_path: Path) -> None:
+async def test_an_ended_job_that_was_not_acknowledged_is_unknown(tmp_path: Path) -> None:
     figures = await figures_of(tmp_path, acknowledged=["1", "2"])
     assert (figures.lost, figures.strangers, figures.clean) == (0, 1, False)
 
@@ -116,18 +116,18 @@ def test_a_file_is_measured(tmp_path: Path) -> None:
         (b"-" * 200_000 + b"1", "unparsable"),
     ],
 )
-def test_what_does_not_parse_is_a_result(content: bytes, status: str, tmp_path: Path) -> None:
+def test_a_file_that_does_not_parse_is_a_result(content: bytes, status: str, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(content)
     found = measure(tmp_path, "a.py")
     assert found["status"] == status
     assert found["problem"]
 
 
-def test_a_file_that_is_gone_is_a_result(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_result(tmp_path: Path) -> None:
     assert measure(tmp_path, "gone.py")["status"] == "unreadable"
 
 
-def test_about_eight_percent_are_flaky_and_always_the_same() -> None:
+def test_about_eight_percent_of_the_files_are_always_flaky() -> None:
     names = [f"some/path/module_{n}.py" for n in range(5_000)]
     flaky = [name for name in names if is_flaky(name)]
     assert flaky == [name for name in names if is_flaky(name)]

@@ -1,4 +1,4 @@
-"""The ports of worker processes: one listener for all of them, and one answer that is true for all."""
+"""The ports of worker processes: one listener for all of them, and one reply that covers all."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def app(tmp_path: Path) -> Path:
 
 
 async def get(port: int, path: str) -> tuple[int, str]:
-    """Ask for a page: its status and body."""
+    """Request a page: return its status and body."""
 
     def fetch() -> tuple[int, str]:
         try:
@@ -84,13 +84,13 @@ async def get(port: int, path: str) -> tuple[int, str]:
 
 
 async def probe(port: int, path: str) -> tuple[int, dict[str, Any]]:
-    """Probe: the status, and what is said of each worker."""
+    """Probe: return the status and the report of each worker."""
     status, body = await get(port, path)
     return status, json.loads(body)["workers"]
 
 
 async def all_ready(port: int, count: int) -> dict[str, Any]:
-    """Wait until so many workers are ready: subscribing may take a moment after the first claim."""
+    """Wait until this many workers are ready. Subscribing may take a moment after the first claim."""
     found: dict[str, Any] = {}
 
     async def check() -> bool:
@@ -98,23 +98,23 @@ async def all_ready(port: int, count: int) -> dict[str, Any]:
         status, found = await probe(port, "/readyz")
         return (status, len(found)) == (200, count)
 
-    await eventually(check, f"{count} workers are ready")
+    await eventually(check, f"{count} workers must be ready")
     return found
 
 
 async def ready(running: Running, count: int = 2) -> list[int]:
-    """Wait until so many more processes claim jobs: their ids."""
+    """Wait until this many more processes claim jobs; return their ids."""
     return [(await running.event("ready"))["worker_pid"] for _ in range(count)]
 
 
-async def test_one_port_tells_of_all_processes(server: Server, app: Path) -> None:
+async def test_one_port_covers_all_processes(server: Server, app: Path) -> None:
     port = free_port()
     async with worker(*SUPERVISED, "--health-port", str(port), cwd=app, url=server.url) as running:
         await running.event("started")
         status, found = await probe(port, "/readyz")
-        if status == 503:  # as a rule: they have only been started
+        if status == 503:  # usually: they have only been started
             assert any("it is not running" in str(one["problems"]) for one in found.values())
-            assert (await probe(port, "/healthz"))[0] == 200, "being started is no reason to be killed"
+            assert (await probe(port, "/healthz"))[0] == 200, "a process that starts must count as alive"
         first, second = await ready(running)
         await all_ready(port, 2)
         for path in ("/healthz", "/livez", "/readyz"):
@@ -142,7 +142,7 @@ async def test_one_port_tells_of_all_processes(server: Server, app: Path) -> Non
         await get(port, "/healthz")
 
 
-async def test_a_process_alone_has_the_port_itself(server: Server, app: Path) -> None:
+async def test_a_single_process_has_the_port_itself(server: Server, app: Path) -> None:
     port = free_port()
     async with worker("--health-port", str(port), cwd=app, url=server.url) as running:
         await running.working()
@@ -161,7 +161,7 @@ async def test_a_process_alone_has_the_port_itself(server: Server, app: Path) ->
     assert f"no reply from 127.0.0.1:{port}" in found["problem"]
 
 
-async def test_ports_that_the_app_asks_for_are_shared_too(server: Server, app: Path) -> None:
+async def test_ports_of_the_app_are_shared_too(server: Server, app: Path) -> None:
     port = free_port()
     (app / "jobs.py").write_text(CODED.format(port=port))
     async with worker(*SUPERVISED, cwd=app, url=server.url) as running:
@@ -173,7 +173,7 @@ async def test_ports_that_the_app_asks_for_are_shared_too(server: Server, app: P
         assert not set(before) & set(after)
 
 
-async def test_one_scrape_tells_the_truth_for_all(server: Server, jobs: AnyQueue, app: Path) -> None:
+async def test_one_scrape_covers_all_processes(server: Server, jobs: AnyQueue, app: Path) -> None:
     port = free_port()
     (app / "jobs.py").write_text(APP.format(metrics=port))
 
@@ -196,7 +196,7 @@ async def test_one_scrape_tells_the_truth_for_all(server: Server, jobs: AnyQueue
         async def all_told() -> bool:
             return sum((await counted()).values()) == 4
 
-        await eventually(all_told, "what was stored is counted")
+        await eventually(all_told, "every stored outcome must be counted")
         assert set(await counted()) == set(map(str, pids))
         _, text = await get(port, "/metrics")
         for pid in pids:
@@ -209,7 +209,7 @@ async def test_one_scrape_tells_the_truth_for_all(server: Server, jobs: AnyQueue
 
 
 @pytest.mark.parametrize("options", [(), SUPERVISED], ids=["alone", "supervised"])
-async def test_a_port_that_is_taken_is_one_line(server: Server, app: Path, options: tuple[str, ...]) -> None:
+async def test_a_taken_port_is_reported_in_one_line(server: Server, app: Path, options: tuple[str, ...]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -226,7 +226,7 @@ async def test_a_port_that_is_taken_is_one_line(server: Server, app: Path, optio
 
 @pytest.mark.parametrize("purpose", ["health", "metrics"])
 @pytest.mark.parametrize("options", [(), SUPERVISED], ids=["alone", "supervised"])
-async def test_a_port_that_only_the_app_asks_for_and_is_taken(
+async def test_a_taken_port_of_the_app_is_reported(
     server: Server, app: Path, options: tuple[str, ...], purpose: str
 ) -> None:
     with socket.socket() as taken:
@@ -240,12 +240,12 @@ async def test_a_port_that_only_the_app_asks_for_and_is_taken(
             host = "all addresses" if purpose == "health" else "127.0.0.1"
             expected = TAKEN.format(purpose=purpose, port=port, host=host)
             assert expected in {line["message"] for line in running.lines if line["level"] == "error"}
-            # A second start would not get it either.
+            # A second start would not get the port either.
             assert "waiting" not in {line.get("event") for line in running.lines}
             assert running.noise == []
 
 
-def test_metrics_are_told_apart_and_nothing_is_lost() -> None:
+def test_metrics_of_processes_are_distinguished_and_complete() -> None:
     first = b'# HELP a_total A.\n# TYPE a_total counter\na_total 1.0\n# TYPE b gauge\nb{x="} y",z="1"} 2.0\n'
     second = b'# HELP a_total A.\n# TYPE a_total counter\na_total{} 3.0\n# HELP c C.\n# TYPE c gauge\nc{x="\\n"} NaN\n'
     text = merged({7: first, 8: second, 9: None}).decode()

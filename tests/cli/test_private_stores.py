@@ -1,4 +1,4 @@
-"""`memory://` is refused where it could only lose work, and works where one process does all of it."""
+"""`memory://` is refused where it could only lose work, and works where one process does everything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ mq.task(print, name="print")
 
 
 @pytest.mark.parametrize("options", [(), ("--app", "jobs:mq")], ids=["queue", "task"])
-async def test_a_job_is_not_added_to_what_ends_with_the_command(tmp_path: Path, options: tuple[str, ...]) -> None:
+async def test_a_job_is_not_added_to_a_store_that_ends_with_the_command(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
     (tmp_path / "jobs.py").write_text(TASKS)
     shell = Shell("memory://", tmp_path / "t", processes=True)
     done = await shell.run("add", "default", "print", *options, "--app-dir", str(tmp_path))
@@ -31,7 +33,7 @@ async def test_a_job_is_not_added_to_what_ends_with_the_command(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("text", [APP, TASKS], ids=["worker", "app"])
-async def test_processes_that_would_each_have_a_store_of_their_own_are_refused(tmp_path: Path, text: str) -> None:
+async def test_several_processes_with_private_stores_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "jobs.py").write_text(text)
     async with worker("-p", "2", cwd=tmp_path, url="memory://") as running:
         assert await running.code() == 2
@@ -40,7 +42,7 @@ async def test_processes_that_would_each_have_a_store_of_their_own_are_refused(t
 
 
 @pytest.mark.parametrize("options", [(), ("-p", "1")], ids=["alone", "supervised"])
-async def test_one_process_may_have_a_store_of_its_own(tmp_path: Path, options: tuple[str, ...]) -> None:
+async def test_one_process_may_have_a_private_store(tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "jobs.py").write_text(TASKS)
     async with worker("--until-empty", *options, cwd=tmp_path, url="memory://") as running:
         assert await running.code() == 0

@@ -9,7 +9,7 @@ from tests.support.helpers import AnyQueue
 from tests.support.servers import Server
 
 
-async def test_job_schedulers(server: Server, jobs: AnyQueue, tmp_path: Path) -> None:
+async def test_job_schedulers_are_listed_and_changed(server: Server, jobs: AnyQueue, tmp_path: Path) -> None:
     shell, q = Shell(server.url, tmp_path / "t"), jobs
     await q.upsert_job_scheduler("nightly", cron="0 3 * * *", tz="Europe/Madrid", name="totals")
     [one] = (await shell.json("schedulers", "q"))["schedulers"]

@@ -1,4 +1,4 @@
-"""How long `glidemq worker` takes from its start to its first job."""
+"""The time from the start of `glidemq worker` to its first job."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ async def double(number: int) -> int:
 WANTED = 0.5
 """Seconds, on a processor of the usual speed."""
 TRIES = 20
-"""One that keeps the time is enough: the others tell how busy the machine is."""
+"""One try within the limit is sufficient: the others depend on the load of the machine."""
 
 
 def waited(running: Running) -> float:
-    """How many seconds the command and its worker were ready to run and others had the processors."""
+    """Return the seconds during which the command and its worker were ready to run but had no processor."""
     pids = {running.pid, *(line["worker_pid"] for line in running.lines if "worker_pid" in line)}
     return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) for pid in pids) / 1e9
 
@@ -43,7 +43,7 @@ async def test_the_first_job_is_done_within_half_a_second(
     tmp_path: Path, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "jobs.py").write_text(APP)
-    # As where it is installed: compiled once, by the first try.
+    # As in an installation: compiled once, by the first try.
     monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "compiled"))
     found: list[float] = []
     wanted, bare = WANTED, math.inf

@@ -58,7 +58,7 @@ def app(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_the_log_of_a_worker_says_which_job_spoke(server: Server, app: Path) -> None:
+async def test_log_lines_of_a_worker_name_their_job(server: Server, app: Path) -> None:
     async with Queue("q", server.url) as queue:
         for name in ("talk", "shout"):
             await queue.add(name, {"a": [], "k": {}}, job_id=name)
@@ -67,15 +67,13 @@ async def test_the_log_of_a_worker_says_which_job_spoke(server: Server, app: Pat
     said = {line["logger"]: line for line in running.lines}
     about = {"queue": "q", "job_id": "talk", "job_name": "talk", "attempt": 1}
     assert said["talk"].items() >= {**about, "message": "here", "color": "red", "pid": running.pid}.items()
-    assert said["shout"]["job_id"] == "shout", "in threads too"
+    assert said["shout"]["job_id"] == "shout", "in threads, too"
     assert "job_id" not in said["glidemq_async.worker.worker"]
-    assert "worker" not in said["talk"], "it runs alone"
+    assert "worker" not in said["talk"], "it must run alone"
 
 
 @pytest.mark.parametrize("options", [(), ("--processes", "2")], ids=["alone", "supervised"])
-async def test_a_worker_that_is_still_starting_can_be_stopped(
-    server: Server, app: Path, options: tuple[str, ...]
-) -> None:
+async def test_a_starting_worker_can_be_stopped(server: Server, app: Path, options: tuple[str, ...]) -> None:
     (app / "jobs.py").write_text(HANGS)
     async with worker(*options, cwd=app, url=server.url) as running:
         for _ in range(2 if options else 1):

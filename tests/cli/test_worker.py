@@ -1,4 +1,4 @@
-"""`glidemq worker` as a program: what signals do to it, what becomes of its processes, and how it ends."""
+"""`glidemq worker` as a program: signals, the ends of its processes, and exit codes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tests.support.servers import Server, eventually
 
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
-    """A directory with an app in it, in which no job is let go yet."""
+    """A directory with an app in which no job may end yet."""
     (tmp_path / "jobs.py").write_text(APP)
     return tmp_path
 
 
 async def active(queue: AnyQueue, count: int = 1) -> None:
-    """Wait until so many jobs run."""
+    """Wait until this many jobs run."""
     async with asyncio.timeout(20):
         while (await queue.get_job_counts())["active"] != count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
-async def test_the_first_sigterm_lets_running_jobs_end(jobs: AnyQueue, server: Server, app: Path) -> None:
+async def test_the_first_sigterm_lets_active_jobs_end(jobs: AnyQueue, server: Server, app: Path) -> None:
     async def nobody_idle() -> bool:
         return await server.command("ZCARD", "glide:{q}:idle") == 0
 
@@ -42,7 +42,7 @@ async def test_the_first_sigterm_lets_running_jobs_end(jobs: AnyQueue, server: S
         await active(jobs)
         running.send(signal.SIGTERM)
         await running.event("stopping")
-        await eventually(nobody_idle, "the worker has signed off from waiting for jobs")
+        await eventually(nobody_idle, "the worker must no longer be registered as idle")
         late = await jobs.add("n")
         (app / "go").touch()
         assert await running.code() == 0
@@ -51,7 +51,7 @@ async def test_the_first_sigterm_lets_running_jobs_end(jobs: AnyQueue, server: S
 
 
 @pytest.mark.parametrize("options", [(), SUPERVISED], ids=["alone", "supervised"])
-async def test_a_second_one_hands_them_back_at_once(
+async def test_a_second_sigterm_releases_them_immediately(
     jobs: AnyQueue, server: Server, app: Path, options: tuple[str, ...]
 ) -> None:
     async with worker(*options, cwd=app, url=server.url) as running:
@@ -65,7 +65,7 @@ async def test_a_second_one_hands_them_back_at_once(
         assert (job.attempts_made, job.stalled_count) == (0, 0)
 
 
-async def test_two_signals_that_arrive_together_are_still_two(jobs: AnyQueue, server: Server, app: Path) -> None:
+async def test_two_signals_that_arrive_together_count_twice(jobs: AnyQueue, server: Server, app: Path) -> None:
     async with worker("--processes", "1", cwd=app, url=server.url) as running:
         pid = (await running.event("ready"))["worker_pid"]
         job = await jobs.add("n", str(app / "never"))
@@ -102,7 +102,7 @@ async def test_sighup_replaces_every_process_without_a_gap(jobs: AnyQueue, serve
         running.send(signal.SIGHUP)
         after = {(await running.event("ready"))["worker_pid"] for _ in range(2)}
         assert not before & after
-        # One of the old ones had nothing to do; the other one still runs its job.
+        # One of the old processes had no job. The other one still runs its job.
         await running.count("exited", 1)
         (app / "go").touch()
         assert await job.result(10) in [[1, pid] for pid in before]
@@ -112,7 +112,7 @@ async def test_sighup_replaces_every_process_without_a_gap(jobs: AnyQueue, serve
         assert await running.code() == 0
 
 
-async def test_a_process_that_sighup_has_replaced_counts_one_sigterm(jobs: AnyQueue, server: Server, app: Path) -> None:
+async def test_a_process_replaced_after_sighup_counts_one_sigterm(jobs: AnyQueue, server: Server, app: Path) -> None:
     async with worker("--processes", "1", cwd=app, url=server.url) as running:
         old = (await running.event("ready"))["worker_pid"]
         job = await jobs.add("n", str(app / "go"))
@@ -120,7 +120,7 @@ async def test_a_process_that_sighup_has_replaced_counts_one_sigterm(jobs: AnyQu
         running.send(signal.SIGHUP)
         await running.event("ready")
         running.send(signal.SIGTERM)
-        new = await running.event("exited")  # it had nothing to do
+        new = await running.event("exited")  # it had no job
         assert new["worker_pid"] != old
         (app / "go").touch()
         assert await job.result(10) == [1, old]
@@ -140,13 +140,13 @@ async def test_sighup_keeps_the_old_processes_when_the_new_ones_cannot_start(
         assert await running.code() == 0
 
 
-async def test_a_lone_process_says_what_it_was_told(jobs: AnyQueue, server: Server, app: Path) -> None:
+async def test_a_single_process_logs_its_signals(jobs: AnyQueue, server: Server, app: Path) -> None:
     async with worker(cwd=app, url=server.url) as running:
         await jobs.add("n", str(app / "go"))
         await active(jobs)
         running.send(signal.SIGHUP)
         assert (await running.event("restarting"))["message"].endswith("then restarting this process")
-        # Who wants it to end does not want it anew.
+        # A process that was asked to end does not restart.
         running.send(signal.SIGTERM)
         await running.event("stopping")
         (app / "go").touch()
@@ -154,7 +154,7 @@ async def test_a_lone_process_says_what_it_was_told(jobs: AnyQueue, server: Serv
         assert sum("works on queue" in line["message"] for line in running.lines) == 1
 
 
-async def test_sighup_starts_a_lone_process_anew(jobs: AnyQueue, server: Server, app: Path) -> None:
+async def test_sighup_restarts_a_single_process(jobs: AnyQueue, server: Server, app: Path) -> None:
     async with worker(cwd=app, url=server.url) as running:
         await running.working()
         (app / "jobs.py").write_text(APP.replace("VERSION = 1", "VERSION = 2"))
@@ -172,30 +172,30 @@ async def test_a_killed_supervisor_leaves_no_process(jobs: AnyQueue, server: Ser
         running.send(signal.SIGKILL)
         for pid in pids:
             await gone(pid)
-        # Handed back, not left to its lease.
+        # The job was released before the end of its lease.
         assert await job.get_state() == "waiting"
         assert job.stalled_count == 0
 
 
 @pytest.mark.crash
-async def test_neither_does_one_whose_processes_block(jobs: AnyQueue, server: Server, app: Path) -> None:
+async def test_a_killed_supervisor_leaves_no_blocked_process(jobs: AnyQueue, server: Server, app: Path) -> None:
     (app / "jobs.py").write_text("import time\ntime.sleep(600)\n")
     async with worker(*SUPERVISED, cwd=app, url=server.url) as running:
         pids = [(await running.event("started"))["worker_pid"] for _ in range(2)]
-        # The settings have been read, or will be: either way the socket ends.
+        # The settings have been read, or will be. In both cases the socket ends.
         running.send(signal.SIGKILL)
         for pid in pids:
             await gone(pid)
 
 
-async def test_it_ends_when_nothing_waits(jobs: AnyQueue, server: Server, app: Path) -> None:
+async def test_a_burst_ends_when_no_job_waits(jobs: AnyQueue, server: Server, app: Path) -> None:
     added = await jobs.add_bulk([("n", None)] * 50)
     async with worker(*SUPERVISED, "--until-empty", cwd=app, url=server.url) as running:
         assert await running.code() == 0
     assert {await job.get_state() for job in added} == {"completed"}
 
 
-async def test_it_gives_up_when_its_processes_die_at_once(server: Server, app: Path) -> None:
+async def test_it_gives_up_when_its_processes_die_immediately(server: Server, app: Path) -> None:
     (app / "jobs.py").write_text("import os\nos._exit(9)\n")
     async with worker("--processes", "1", "--max-restarts", "1", cwd=app, url=server.url) as running:
         assert await running.code() == 7
@@ -206,7 +206,7 @@ async def test_it_gives_up_when_its_processes_die_at_once(server: Server, app: P
         assert told == ["started", "exited", "waiting", "started", "exited", "gave_up", "ended"]
 
 
-async def test_what_never_worked_died_at_once_however_long_it_tried(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_never_worked_counts_as_dead_on_start(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "STABLE_SECONDS", 1e-6)  # each has tried for longer than that
     (app / "jobs.py").write_text("import os\nos._exit(9)\n")
     settings = Settings("jobs:worker", str(app))
@@ -232,7 +232,7 @@ async def test_an_app_that_cannot_be_loaded_is_not_tried_again(
         assert any(f"{name}: {message}\n" in running.noise for name in names)
 
 
-async def test_a_server_that_is_not_there_is_an_exit_code_of_its_own(app: Path) -> None:
+async def test_an_unreachable_server_has_its_own_exit_code(app: Path) -> None:
     text = APP.replace('Worker("q", process,', 'Worker("q", process, Impatient(),')
     (app / "jobs.py").write_text(
         "from glidemq_async.storage import Endpoint, RedisStorage\n"
@@ -245,7 +245,7 @@ async def test_a_server_that_is_not_there_is_an_exit_code_of_its_own(app: Path) 
         assert "/nowhere" in running.lines[-1]["message"]
 
 
-async def test_the_log_of_a_failure_has_its_traceback_apart(jobs: AnyQueue, server: Server, app: Path) -> None:
+async def test_the_log_of_a_failure_has_a_separate_traceback(jobs: AnyQueue, server: Server, app: Path) -> None:
     (app / "jobs.py").write_text(
         APP.replace("while job.data", "if job.data is None: raise ValueError('bad')\n    while job.data")
     )
@@ -283,7 +283,9 @@ async def test_ctrl_c_in_a_terminal_counts_once(jobs: AnyQueue, server: Server, 
 
 
 @pytest.mark.parametrize("options", [(), SUPERVISED], ids=["alone", "supervised"])
-async def test_a_closed_terminal_ends_it(jobs: AnyQueue, server: Server, app: Path, options: tuple[str, ...]) -> None:
+async def test_a_closed_terminal_ends_the_worker(
+    jobs: AnyQueue, server: Server, app: Path, options: tuple[str, ...]
+) -> None:
     ours, theirs = os.openpty()
 
     def take_terminal() -> None:
@@ -298,7 +300,7 @@ async def test_a_closed_terminal_ends_it(jobs: AnyQueue, server: Server, app: Pa
         assert "restarting" not in [line.get("event") for line in running.lines]
 
 
-async def test_lines_for_people(server: Server, app: Path) -> None:
+async def test_log_lines_for_people_are_text(server: Server, app: Path) -> None:
     async with start("worker", "jobs", "--until-empty", cwd=app, url=server.url) as running:
         assert await running.code() == 0
         [line] = running.noise
@@ -306,7 +308,7 @@ async def test_lines_for_people(server: Server, app: Path) -> None:
         assert "works on queue q" in line
 
 
-async def test_two_workers_in_one_loop_both_hear_a_signal(server: Server, jobs: AnyQueue) -> None:
+async def test_two_workers_in_one_loop_both_receive_a_signal(server: Server, jobs: AnyQueue) -> None:
     from glidemq_async import Worker
     from tests.support.helpers import echo
 

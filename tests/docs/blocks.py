@@ -27,17 +27,17 @@ class Block:
     language: str
     text: str
     reason: str | None
-    """Why it cannot run by itself; None for a block that does."""
+    """The reason why it cannot run by itself, or None if it can."""
 
     @property
     def file(self) -> str | None:
-        """The file that it shows, by the comment in its first line."""
+        """The file that it shows, according to the comment in its first line."""
         found = _FILE.match(self.text)
         return found["path"] if found else None
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The blocks of a page, in order."""
+    """Return the blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     whole = _PAGE.search(text)
     for found in _BLOCK.finditer(text):

@@ -1,6 +1,6 @@
-"""The programs around the samples: the names that a sample takes for granted, and who does the other side's work.
+"""The programs around the samples: the names that a sample assumes, and the other side of its work.
 
-`BEFORE` runs once per page, before its samples. `AT` runs right before one of them (page and number, from 0).
+`BEFORE` runs once per page, before its samples. `AT` runs directly before one of them (page and number, from 0).
 """
 
 from __future__ import annotations

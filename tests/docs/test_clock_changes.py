@@ -1,4 +1,4 @@
-"""The table of docs/schedulers.md about changes of the clock says what schedules do."""
+"""The table of docs/schedulers.md about clock changes matches the behaviour of schedules."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def slots(cron: str, first: datetime, last: datetime) -> Iterator[str]:
         found = schedule.next_after(found)
 
 
-def test_there_are_rows() -> None:
+def test_the_table_has_rows() -> None:
     assert len(ROWS) == 5
 
 
 @pytest.mark.parametrize(("cron", "spring", "autumn"), ROWS)
-def test_a_row_is_true(cron: str, spring: str, autumn: str) -> None:
+def test_each_row_is_true(cron: str, spring: str, autumn: str) -> None:
     assert (", ".join(slots(cron, *SPRING)) or "none") == spring
     assert (", ".join(slots(cron, *AUTUMN)) or "none") == autumn

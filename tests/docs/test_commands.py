@@ -54,7 +54,7 @@ def test_each_line_is_a_command_that_a_test_runs() -> None:
 
 
 @pytest.mark.parametrize("line", INSTALLS)
-def test_an_installation_names_extras_that_exist(line: str) -> None:
+def test_an_installation_names_existing_extras(line: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found = re.fullmatch(r"(?P<name>\.|[\w-]+)(?:\[(?P<extras>[\w,-]+)\])?", shlex.split(line, comments=True)[-1])
     assert found is not None
@@ -63,13 +63,13 @@ def test_an_installation_names_extras_that_exist(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", TARGETS)
-def test_a_target_exists(line: str) -> None:
+def test_each_target_of_make_exists(line: str) -> None:
     target = shlex.split(line, comments=True)[1]
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("line", INSPECTIONS)
-async def test_an_inspection_succeeds(line: str, tmp_path: Path) -> None:
+async def test_each_inspection_succeeds(line: str, tmp_path: Path) -> None:
     async with standalone() as server:
         async with Queue[str, None]("emails", server.url) as queue:
             await queue.add("welcome", "ada@example.com")
@@ -84,7 +84,7 @@ async def test_an_inspection_succeeds(line: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", WORKERS)
-async def test_it_works_and_ends(line: str, tmp_path: Path) -> None:
+async def test_each_worker_command_works_and_ends(line: str, tmp_path: Path) -> None:
     (tmp_path / "myapp").mkdir()
     for name in ("app.py", "myapp/jobs.py"):
         (tmp_path / name).write_text(APP)

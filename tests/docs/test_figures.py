@@ -1,4 +1,4 @@
-"""The figures in the README and the guides are those of the reports."""
+"""The figures in the README and the guides match the reports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_missing_figure_is_an_error() -> None:
 
 def test_the_readme_has_the_figures_of_the_crash_report() -> None:
     storm = re.search(
-        r"crash storm: ([\d,]+) kills .*? ([\d,]+) jobs, .*? 0 lost, 0 doubled", _text("docs/reports/crash.md")
+        r"crash stress: ([\d,]+) kills .*? ([\d,]+) jobs, .*? 0 lost, 0 doubled", _text("docs/reports/crash.md")
     )
     assert storm is not None
     readme_text = " ".join(_text("README.md").split())

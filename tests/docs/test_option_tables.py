@@ -12,14 +12,14 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def table(page: str, header: str) -> list[list[str]]:
-    """The rows of the table with this header."""
+    """Return the rows of the table with this header."""
     _, found, rest = (DOCS / page).read_text().partition(f"{header}\n")
     assert found, f"{page} has no table {header}"
     lines = rest.split("\n\n")[0].splitlines()[1:]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def test_the_table_of_options_is_that_of_the_code() -> None:
+def test_the_table_of_options_matches_the_code() -> None:
     rows = table("queues.md", "| Option | Default | Meaning |")
     documented = {name.strip("`"): (default.strip('\u2013`"'), meaning) for name, default, meaning in rows}
     expected = {}
@@ -36,7 +36,7 @@ def test_every_option_is_described_in_the_class() -> None:
     assert [name for name in JOB_OPTIONS if f"`{name}`" not in described] == []
 
 
-def test_the_columns_of_a_spark_write_are_those_of_the_code() -> None:
+def test_the_columns_of_a_spark_write_match_the_code() -> None:
     rows = table("spark-write.md", "| Column | Type | Meaning |")
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
     assert named == {"id", "name", "data", "queue", "opts"} | {

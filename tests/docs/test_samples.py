@@ -28,7 +28,7 @@ from tests.support.servers import Server, standalone
 
 LANGUAGES = {"", "python", "sh", "text", "toml", "yaml"}
 FRAGMENTS_AT_MOST = 2
-"""Beside those of the pages about Spark."""
+"""The number of fragments outside the pages about Spark."""
 SPARK = {"spark", "spark-write", "spark-read", "spark-driver", "pipeline"}
 OWN_TEST = {"project-layout": "test_project_layout.py"}
 ALL = [block for page in PAGES for block in blocks(page)]
@@ -44,14 +44,14 @@ async def broker() -> AsyncIterator[Server]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty directory from which samples run and import one another."""
+    """An empty directory from which samples run and import each other."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     return tmp_path
 
 
 def compiled(block: Block) -> CodeType:
-    # In a traceback the line is that of the page.
+    # A traceback shows the line of the page.
     lines = "\n" * (block.line - 1) + block.text
     return code_of(lines, f"{block.page}.md")
 
@@ -73,7 +73,7 @@ async def setting(text: str, names: dict[str, Any], about: str) -> None:
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"{block.page}:{block.line}")
-def test_it_compiles(block: Block) -> None:
+def test_each_block_compiles(block: Block) -> None:
     compiled(block)
 
 
@@ -108,7 +108,7 @@ async def test_the_samples_of_a_page_run(
 
 
 async def run(block: Block, names: dict[str, Any], folder: Path) -> None:
-    if "asyncio.run(" in block.text:  # a whole program
+    if "asyncio.run(" in block.text:  # a complete program
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", block.text)
         assert await soon(process.wait(), 50) == 0
     elif block.file is not None:
@@ -137,6 +137,6 @@ def test_the_tests_of_a_page_pass(page: str, tmp_path: Path) -> None:
     assert tests
 
 
-def test_the_pages_are_those_of_the_repository() -> None:
+def test_the_tested_pages_are_all_pages_of_the_repository() -> None:
     assert ROOT / "README.md" in PAGES
     assert len(PAGES) > 15

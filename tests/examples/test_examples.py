@@ -146,7 +146,7 @@ EXPECTED = {
 }
 
 pytestmark = pytest.mark.skipif(
-    not EXAMPLES.exists(), reason="the examples are not beside the tests: they run from a checkout"
+    not EXAMPLES.exists(), reason="the examples are not next to the tests; they run from a checkout"
 )
 
 
@@ -164,13 +164,13 @@ def test_every_example_has_its_expected_output() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_example(name: str) -> None:
+def test_an_example_prints_its_lines(name: str) -> None:
     if name == "permissions" and not landlock.version():
         pytest.skip("the kernel has no Landlock (Linux 5.13)")
     assert run("-W", "error", str(EXAMPLES / f"{name}.py")) == EXPECTED[name]
 
 
-def test_first_example_of_the_page_about_queues(tmp_path: Path) -> None:
+def test_the_first_example_of_the_page_about_queues_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "queues.md").read_text(), re.DOTALL)
     program = tmp_path / "first.py"
     program.write_text(blocks[0])

@@ -1,4 +1,4 @@
-"""The worker of an example service in a process of its own, which notes every run: `... journal MODULE FILE`."""
+"""The worker of an example service in a separate process, which notes every run: `... journal MODULE FILE`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def handler_of(path: str) -> Callable[[AnyJob], Awaitable[Any]]:
 
 
 async def main(path: str, journal: str) -> None:
-    """Work until a signal comes; one line for each run, before it can be seen as ended."""
+    """Work until a signal comes. Each run writes one line before it can count as ended."""
     ship = handler_of(path)
     noted = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 

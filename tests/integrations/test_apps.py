@@ -1,4 +1,4 @@
-"""Queues in apps: opened with the lifespan, handed to endpoints, shared, and refused where there are none."""
+"""Queues in web apps: opened with the lifespan, passed to endpoints, shared, and refused where none is open."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Emails = Annotated[AnyQueue, QueueDependency("emails", default_options=JobOption
 
 
 async def post(app: Any, path: str, state: Any = None) -> tuple[int, Any]:
-    """Send an app one POST request, as a server does; answers the status and the JSON of the body."""
+    """Send an app one POST request, as a server does; return the status and the JSON of the body."""
     sent: list[dict[str, Any]] = []
     scope: dict[str, Any] = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
@@ -69,7 +69,7 @@ async def test_coroutines_and_plain_endpoints_share_a_queue() -> None:
         assert await post(app, "/blocks", state) == (200, "prioritized 2")
 
 
-async def test_a_lifespan_of_the_apps_own_is_kept() -> None:
+async def test_the_apps_own_lifespan_is_kept() -> None:
     steps: list[str] = []
 
     @asynccontextmanager
@@ -96,7 +96,7 @@ async def test_a_mounted_app_finds_the_queues_of_the_outer_one() -> None:
         assert await post(outer, "/api/waits", state) == (200, "prioritized")
 
 
-async def test_an_app_without_a_lifespan_says_what_is_missing() -> None:
+async def test_an_app_without_a_lifespan_reports_what_is_missing() -> None:
     with pytest.raises(RuntimeError, match="lifespan=lifespan"):
         await post(service(), "/waits")
     with pytest.raises(RuntimeError, match="lifespan=lifespan"):
@@ -112,7 +112,7 @@ async def test_an_app_does_not_start_without_its_storage(monkeypatch: pytest.Mon
             pass
 
 
-async def test_queues_share_the_storage_that_they_are_given_and_leave_it_open() -> None:
+async def test_queues_share_a_given_storage_and_leave_it_open() -> None:
     async with MemoryStorage() as storage:
         async with Queues(storage, prefix="shop") as queues:
             assert queues.get("a").storage is queues.get("b").storage is storage
@@ -124,12 +124,12 @@ async def test_queues_share_the_storage_that_they_are_given_and_leave_it_open() 
             assert await same.count() == await queues.get("a").count() == 1
 
 
-def test_a_queue_of_a_service_takes_what_any_queue_takes() -> None:
+def test_a_queue_of_a_service_accepts_every_option() -> None:
     own = {"self", "name", "storage", "prefix", "timeout"}
     assert QueueOptions.__annotations__.keys() == inspect.signature(Queue.__init__).parameters.keys() - own
 
 
-async def test_a_lifespan_opens_and_closes_a_glidemq_app_inside_of_the_services_own() -> None:
+async def test_a_glidemq_app_opens_and_closes_inside_the_services_lifespan() -> None:
     mq = GlideMQ("memory://", queue="mail", default_options=JobOptions(priority=2))
     steps: list[str] = []
 
@@ -190,7 +190,7 @@ async def test_a_glidemq_app_that_cannot_open_is_left_closed(monkeypatch: pytest
         queues.get("mail")
 
 
-async def test_aiohttp_apps_and_their_sub_apps() -> None:
+async def test_aiohttp_apps_and_their_sub_apps_share_queues() -> None:
     async def add(request: web.Request) -> web.Response:
         job = await ours.get_queue(request, "emails").add("welcome")
         return web.json_response(job.outcome)

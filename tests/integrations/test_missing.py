@@ -1,4 +1,4 @@
-"""An integration whose framework is not installed says what to install."""
+"""An integration without its framework names the package to install."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
         ("aiohttp", "aiohttp", "aiohttp"),
     ],
 )
-def test_what_to_install(module: str, framework: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_the_package(module: str, framework: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"glidemq_async.integrations.{module}"
     monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, framework, None)

@@ -1,4 +1,6 @@
-"""The example services as they are deployed: a real server, a real worker, and every acknowledged request run once."""
+"""The example services as they are deployed: a real server, a real worker, and one run of every acknowledged
+request.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from glidemq_async import Queue
 from tests.support.servers import Server, eventually, free_port, standalone
 
 ROOT = Path(__file__).parents[2]
-#: Nearly all of the time of these tests goes by with the requests: 10 of each client are enough for every day.
+# : Requests use nearly all of the time of these tests, so ordinary runs make only 10 for each client.
 REQUESTS = [2_000, pytest.param(10_000, marks=pytest.mark.slow)]
 START_SECONDS = 60.0
 SERVERS = {
@@ -30,13 +32,13 @@ Process = asyncio.subprocess.Process
 
 pytestmark = [
     pytest.mark.timeout(120),
-    pytest.mark.skipif(not (ROOT / "examples").exists(), reason="the examples are not beside the tests"),
+    pytest.mark.skipif(not (ROOT / "examples").exists(), reason="the examples are not next to the tests"),
 ]
 
 
 @contextlib.asynccontextmanager
 async def process(*command: str, url: str) -> AsyncGenerator[Process]:
-    """A Python program in a process of its own; it must end by itself, or when it is told to, and well."""
+    """A Python program in a separate process. It must end without an error, by itself or on request."""
     env = {**os.environ, "GLIDEMQ_URL": url}
     started = await asyncio.create_subprocess_exec(
         sys.executable, *command, cwd=ROOT, env=env, stdout=asyncio.subprocess.PIPE
@@ -54,14 +56,14 @@ async def process(*command: str, url: str) -> AsyncGenerator[Process]:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    """A server of this test alone."""
+    """A server for this test only."""
     async with standalone() as started:
         yield started
 
 
 @contextlib.asynccontextmanager
 async def service(kind: str, url: str) -> AsyncGenerator[tuple[int, Process]]:
-    """A serving process, once it answers."""
+    """Start a serving process and wait until it replies."""
     port = free_port()
 
     async def answers() -> bool:
@@ -70,12 +72,12 @@ async def service(kind: str, url: str) -> AsyncGenerator[tuple[int, Process]]:
         return True
 
     async with process(*SERVERS[kind], str(port), url=url) as serving:
-        await eventually(answers, f"the {kind} service answers", START_SECONDS)
+        await eventually(answers, f"the {kind} service must reply", START_SECONDS)
         yield port, serving
 
 
 async def load(port: int, accepted: Path, url: str, *options: str) -> dict[str, Any]:
-    """Run the load generator to its end; answers its report."""
+    """Run the load generator to its end; return its report."""
     command = ["-m", "benchmarks.http_load", str(port), "--accepted", str(accepted), *options]
     async with process(*command, url=url) as loading:
         out, _ = await asyncio.wait_for(loading.communicate(), 100)
@@ -84,21 +86,21 @@ async def load(port: int, accepted: Path, url: str, *options: str) -> dict[str, 
 
 
 async def all_ended(url: str) -> None:
-    """Wait until no job waits or runs, and prove the stored data."""
+    """Wait until no job waits or runs, and check the stored data."""
     async with Queue[Any, Any]("orders", url) as queue:
 
         async def none_left() -> bool:
             counts = await queue.get_job_counts()
             return counts["waiting"] == counts["active"] == 0
 
-        await eventually(none_left, "every job has ended", 60)
+        await eventually(none_left, "every job must end", 60)
         assert (await queue.get_job_counts())["failed"] == 0
         assert await queue.check() == []
 
 
 @pytest.mark.parametrize("requests", REQUESTS)
 @pytest.mark.parametrize("kind", sorted(SERVERS))
-async def test_every_acknowledged_request_is_run_once(kind: str, requests: int, server: Server, tmp_path: Path) -> None:
+async def test_every_acknowledged_request_runs_once(kind: str, requests: int, server: Server, tmp_path: Path) -> None:
     accepted, journal = tmp_path / "accepted", tmp_path / "journal"
     worker = ("-m", "tests.integrations.journal", f"examples/{kind}_service.py", str(journal))
     async with process(*worker, url=server.url), service(kind, server.url) as (port, _):
@@ -111,9 +113,7 @@ async def test_every_acknowledged_request_is_run_once(kind: str, requests: int, 
 
 
 @pytest.mark.parametrize("kind", sorted(SERVERS))
-async def test_a_service_that_is_stopped_loses_nothing_it_acknowledged(
-    kind: str, server: Server, tmp_path: Path
-) -> None:
+async def test_a_stopped_service_loses_no_acknowledged_request(kind: str, server: Server, tmp_path: Path) -> None:
     accepted, journal = tmp_path / "accepted", tmp_path / "journal"
     worker = ("-m", "tests.integrations.journal", f"examples/{kind}_service.py", str(journal))
     async with process(*worker, url=server.url):
@@ -123,7 +123,7 @@ async def test_a_service_that_is_stopped_loses_nothing_it_acknowledged(
             async def some_ran() -> bool:
                 return journal.exists() and journal.stat().st_size > 5_000
 
-            await eventually(some_ran, "some jobs have run", START_SECONDS)
+            await eventually(some_ran, "some jobs must have run", START_SECONDS)
             serving.send_signal(signal.SIGTERM)
             report = await loading
             assert await asyncio.wait_for(serving.wait(), 20) in {0, -signal.SIGTERM}

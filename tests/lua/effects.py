@@ -36,11 +36,11 @@ _READS: Final = """
     TYPE XINFO XLEN XPENDING XRANGE XREVRANGE ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYSCORE ZREVRANGE ZSCAN ZSCORE SCARD
     SPUBLISH HLEN HSCAN SSCAN STRLEN ZRANK ZREVRANGEBYSCORE MGET PTTL HKEYS SMEMBERS ZLEXCOUNT ZRANGEBYLEX INFO"""
 READS: Final = frozenset(_READS.split())
-"""Commands that change no key. Every other one counts as a write."""
+"""Commands that change no key. Every other command counts as a write."""
 FALLIBLE: Final = frozenset({"SPUBLISH", "XREADGROUP", "XPENDING", "XCLAIM", "XAUTOCLAIM", "XGROUP", "XINFO"})
 """Commands that can fail on sound data: the user has no channels, or the stream or its group is gone."""
 CONTAINERS: Final = frozenset({"MEMORY", "XGROUP", "XINFO"})
-"""Commands whose second word is a command of its own."""
+"""Commands whose second word is a subcommand."""
 _BUILT_IN: Final = """
     ipairs pairs tonumber tostring type select unpack next math string table cmsgpack cjson redis error pcall assert
     setmetatable rawget"""
@@ -49,7 +49,7 @@ BUILT_IN: Final = frozenset(_BUILT_IN.split())
 
 @dataclass(frozen=True)
 class Fault:
-    """A step that can fail after a write, and one of the registered functions that get there."""
+    """A step that can fail after a write, and one of the registered functions that reach it."""
 
     function: str
     step: str
@@ -60,7 +60,7 @@ class Fault:
 
 
 class Scope:
-    """The variables of a block; a name that is unknown here is looked up outside."""
+    """The variables of a block. An unknown name is looked up in the enclosing block."""
 
     def __init__(self, outer: Scope | None, file: str) -> None:
         self.outer = outer
@@ -72,14 +72,14 @@ class Scope:
         return self if name in self.values else self.outer.find(name) if self.outer else None
 
     def get(self, name: str) -> Value:
-        """Return what is known of a variable."""
+        """Return the known facts about a variable."""
         scope = self.find(name)
         return scope.values[name] if scope else UNKNOWN
 
 
 @dataclass(frozen=True)
 class Closure:
-    """A function with the scope that it was made in."""
+    """A function with the scope in which it was created."""
 
     code: Function
     scope: Scope
@@ -93,12 +93,12 @@ class Closure:
 
 @dataclass
 class Value:
-    """What may be known of a value: functions it may be, texts it may be, what it holds as a table."""
+    """The known facts about a value: its possible functions, its possible texts, and the fields of a table."""
 
     functions: tuple[Closure, ...] = ()
     texts: tuple[str, ...] = ()
     is_open: bool = True
-    """Whether it may also be something that is not known."""
+    """Return whether it may also be an unknown value."""
     fields: dict[str, Value] | None = None
 
     def joined(self, other: Value) -> Value:
@@ -112,11 +112,11 @@ class Value:
 
     @property
     def text(self) -> str | None:
-        """The text it is, if it can be one only."""
+        """Return its text if only one is possible."""
         return self.texts[0] if len(self.texts) == 1 and not self.is_open else None
 
     def any_field(self) -> Value:
-        """Return what any of the fields may be."""
+        """Return the possible values of all fields."""
         found = UNKNOWN
         for value in (self.fields or {}).values():
             found = found.joined(value)
@@ -124,7 +124,7 @@ class Value:
 
 
 def _described(value: Value, inside: tuple[int, ...] = ()) -> object:
-    """Return everything known of a value, to compare it with itself later or with another one."""
+    """Return all known facts about a value, for comparisons."""
     if not value.fields or id(value.fields) in inside:
         return value.functions, value.texts, value.is_open
     inside = (*inside, id(value.fields))
@@ -134,9 +134,9 @@ def _described(value: Value, inside: tuple[int, ...] = ()) -> object:
 
 UNKNOWN: Final = Value()
 _WHOLE: Final = 1_000_000
-"""Deeper than any call: nothing was cut off."""
+"""Deeper than any call, so nothing was cut off."""
 State: TypeAlias = str | None
-"""Where the first write was, empty before it; None where the execution does not get."""
+"""The location of the first write, empty before it; None where the execution does not arrive."""
 
 
 def _either(one: State, other: State) -> State:
@@ -147,7 +147,7 @@ def _either(one: State, other: State) -> State:
 
 @dataclass
 class Frame:
-    """One execution of a function: the states in which it returns, and in which its loops are left."""
+    """One execution of a function: the states at its returns, and at the exits of its loops."""
 
     returns: list[State] = field(default_factory=list)
     breaks: list[State] = field(default_factory=list)
@@ -170,10 +170,10 @@ class Library:
         self.functions: dict[str, bool] = {}
         """The registered functions, and whether each is declared to write nothing."""
         self.writing: dict[str, str] = {}
-        """The registered functions that write, and where they do first."""
+        """The registered functions that write, and the location of the first write."""
         self._running: list[tuple[Closure, bool]] = []
         self._cut = _WHOLE
-        """The outermost running call that a call of itself was not followed into."""
+        """The outermost running call that contains a recursive call which was not followed."""
         self._root = ""
         self._known: dict[tuple[object, ...], tuple[State, Value]] = {}
         self._caught = 0
@@ -184,7 +184,7 @@ class Library:
             if name != common:
                 everywhere.values[name] = Value(fields={})
             self._block(parse(text), scope, "", Frame())
-        # Only now, for a function may use what later files define.
+        # Only now, because a function may use definitions of later files.
         self._known.clear()
         for declared in self._declared:
             self._enter(declared, only)
@@ -224,7 +224,7 @@ class Library:
         found: list[Value] = []
         targets = statement.targets
         if statement.is_local and statement.values and isinstance(statement.values[0], Function):
-            # A local function sees itself.
+            # A local function can refer to itself.
             self._declare(targets[0], Value(), scope)
         for value in statement.values:
             state, result = self._evaluate(value, scope, state)
@@ -241,7 +241,7 @@ class Library:
     def _declare(target: Expression, value: Value, scope: Scope) -> None:
         assert isinstance(target, Name)
         if scope.outer is not None and scope.outer.outer is None and target.text == scope.file:
-            # The table of the file's own name is seen by the files behind it.
+            # Later files can use the table with the file's name.
             scope.outer.values[target.text] = value
         else:
             scope.values[target.text] = value
@@ -283,7 +283,7 @@ class Library:
     # -- expressions ----------------------------------------------------------------------------------------------
 
     def _look(self, expression: Expression, scope: Scope) -> Value:
-        """Return what is known of an expression without executing it."""
+        """Return the known facts about an expression without executing it."""
         match expression:
             case Name(name):
                 return scope.get(name)
@@ -322,7 +322,7 @@ class Library:
                 state, _ = self._evaluate(key, scope, state)
             case Operation("or" | "and", (left, right)):
                 state, _ = self._evaluate(left, scope, state)
-                # A value that stands for false or true needs no right side.
+                # A value that is false or true needs no right side.
                 state = _either(state, self._evaluate(right, scope, state)[0])
             case Operation(_, operands):
                 for operand in operands:
@@ -362,7 +362,7 @@ class Library:
     def _run(self, function: Closure, values: Sequence[Value], state: str) -> tuple[State, Value]:
         key = (function, bool(state))
         if key in self._running:
-            # A recursion is not followed. No call below that one is known entirely.
+            # A recursion is not followed, so no call below it has a complete result.
             self._cut = min(self._cut, self._running.index(key))
             return state, UNKNOWN
         known = (*key, self._caught > 0)
@@ -382,7 +382,7 @@ class Library:
         self._cut = min(outer_cut, _WHOLE if is_whole else self._cut)
         for left in frame.returns:
             end = _either(end, left)
-        # Another call with equal values comes to the same, unless this one changed a table of its caller.
+        # Another call with equal values has the same result, unless this one changed a table of its caller.
         given = any(value.fields is not None and value.fields is frame.result.fields for value in values)
         if is_whole and not given and before == (*map(_described, values),):
             self._known[known, before] = end, frame.result
@@ -431,7 +431,7 @@ class Library:
         for command in names:
             second = words[1] if len(words) > 1 else None
             self.commands.add(f"{command} {second}" if command in CONTAINERS else command)
-            # An id of our own must be above the last one. Without options the id stands third.
+            # A generated id must be above the last one. Without options the id is the third argument.
             explicit_id = command == "XADD" and "*" not in words[2:6]
             if how == "redis.call" and (command in FALLIBLE or explicit_id):
                 self._can_fail(f"{command} by redis.call", place, state)

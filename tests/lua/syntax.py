@@ -86,7 +86,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class If:
-    """Conditions with their blocks; the last block is that of `else`, empty without one."""
+    """Conditions with their blocks; the last block is the `else` block, empty without one."""
 
     branches: tuple[tuple[Expression, tuple[Statement, ...]], ...]
     otherwise: tuple[Statement, ...]
@@ -94,7 +94,7 @@ class If:
 
 @dataclass(frozen=True)
 class Loop:
-    """Any loop: what is evaluated before it, what in each turn, and its variables."""
+    """Any loop: the expressions evaluated before it and in each turn, and its variables."""
 
     before: tuple[Expression, ...]
     each: tuple[Expression, ...]
@@ -325,7 +325,7 @@ class Parser:
             left = self._simple()
         while (power := _BINARY.get(self._next, 0)) > limit:
             operator = self._take()
-            # Concatenation and powers lean to the right.
+            # Concatenation and powers are right-associative.
             right = self._expression(power - 1 if operator in ("..", "^") else power)
             left = Operation(operator, (left, right))
         return left

@@ -1,1 +1,1 @@
-"""Helpers that tests share."""
+"""Helpers that tests of several folders share."""

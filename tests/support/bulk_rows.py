@@ -1,4 +1,4 @@
-"""Rows of a bulk write, as the calls of a write take them."""
+"""Rows of a bulk write, in the form of the arguments of its calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from glidemq_async.functions.calling import Arg
 
 
 def rows(*ids: str, extra: bytes = b"") -> list[Arg]:
-    """A job for each id, flat, with the id as its data."""
+    """Return a flat list with a job for each id, which is also its data."""
     found: list[Arg] = []
     for id_ in ids:
         found += [id_, "n", msgpack.packb(id_), b"", extra]

@@ -1,4 +1,4 @@
-"""A queue whose server's clock the test moves, and hands that claim when the test says so."""
+"""A queue on a server whose clock the test moves, and a fake worker that claims on request."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Clock:
         self._shift = 0
 
     async def advance(self, ms: int) -> None:
-        """Move on by so many milliseconds."""
+        """Move the clock by this many milliseconds."""
         self._shift += ms
         await self._storage.call("testControl", self._base, ["clock_shift", self._shift])
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A queue of its own server, that server's clock, and one consumer."""
+    """A queue on a new server, that server's clock, and one fake worker."""
 
     queue: AnyQueue
     clock: Clock
@@ -41,11 +41,11 @@ class Timed:
     place: Place
 
     async def names(self, slots: int = 100) -> list[str]:
-        """Claim up to so many jobs; answers their names in order."""
+        """Claim up to this many jobs; return their names in order."""
         return [hold.name for hold in await self.hands.claim(slots)]
 
     async def run(self, slots: int = 100) -> list[str]:
-        """Claim up to so many jobs and complete them; answers their names in order."""
+        """Claim up to this many jobs and complete them; return their names in order."""
         holds = await self.hands.claim(slots)
         for hold in holds:
             assert await self.hands.settle(hold) is None
@@ -53,12 +53,12 @@ class Timed:
 
 
 def timed(storage: MemoryStorage, name: str) -> Timed:
-    """A timed queue on a storage with a test build of the functions."""
+    """Return a queue with a movable clock, on a storage with a test build of the functions."""
     queue = Queue[Any, Any](name, storage)
     place = place_of(storage)
     return Timed(queue, Clock(storage, f"glide:{{{name}}}"), Hands(queue, place), place)
 
 
 def place_of(storage: MemoryStorage) -> Place:
-    """The place of an open embedded server."""
+    """Return the store of an open embedded server."""
     return Place("memory", storage.url, (Endpoint(path=storage.socket),))

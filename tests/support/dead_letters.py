@@ -1,4 +1,4 @@
-"""Shorthands of the tests of dead letters: handlers that fail, and what the queues keep of it."""
+"""Helpers for tests of dead letters: handlers that fail, and readers of the dead letters."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ async def letters_of(queue: AnyQueue) -> list[DeadLetter]:
 
 
 async def run_all(queue: AnyQueue, handler: Any, **options: Any) -> None:
-    """Run what is there with one worker until nothing is left."""
+    """Run the waiting jobs with one worker until the queue is empty."""
     await soon(worker_of(queue, handler, **options).run(until_empty=True))

@@ -1,4 +1,4 @@
-"""A worker reduced to its calls: it claims, settles, renews and sweeps when the test says so, also at wrong times."""
+"""A worker reduced to its calls: it claims, settles, renews and sweeps on request, even at wrong times."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Hands:
         self.channel = RequestChannel(self.name)
 
     async def claim(self, slots: int = 1, lock_ms: int = 30_000) -> list[Hold]:
-        """Claim up to so many jobs, as a worker that cannot be woken."""
+        """Claim up to this many jobs, as a worker that cannot be woken."""
         request = self._functions.settle_request(self.channel, self.name, slots, lock_ms, subscribed=False)
         reply = await self._functions.settle_and_claim(request)
         return [Hold(job.id, job.entry, job.fence, job.name) for job in reply.jobs]
@@ -69,12 +69,12 @@ class Hands:
     async def settle(
         self, hold: Hold, verb: str = "c", option: str | None = None, payload: bytes = NOTHING
     ) -> str | None:
-        """Settle one run. Return the status of a refusal, or None."""
+        """Settle one run. Return the reply code of a refusal, or None."""
         reply = await self._settle([(hold, outcome_of(verb, option, payload))])
         return reply.refused.get(0)
 
     async def complete(self, *holds: Hold, verify: bool = False, retention: Sequence[Retention] = ()) -> SettleReply:
-        """Complete these runs in one call, each with its own retention if it is given, and claim nothing."""
+        """Complete these runs in one call, each with a retention if one is given, and claim nothing."""
         runs = [(hold, Completed(NOTHING, keep)) for hold, keep in zip_longest(holds, retention)]
         return await self._settle(runs, verify=verify)
 
@@ -84,17 +84,17 @@ class Hands:
         return await self._functions.settle_and_claim(request)
 
     async def update(self, hold: Hold, kind: Literal["progress", "data", "log"], value: bytes | str) -> str:
-        """Write something from within the run; answers the function's word."""
+        """Write an update from within the run; return the function's reply code."""
         self._functions.consumer = self.name
         return await self._functions.update_job(hold.id, hold.entry, kind, value)
 
     async def renew(self, *holds: Hold) -> list[str]:
-        """Renew leases; answers the entries that are lost."""
+        """Renew leases; return the entries whose lease is lost."""
         lost, _ = await self._functions.renew_leases(self.name, NOTHING, [(hold.id, hold.entry) for hold in holds], 10)
         return lost
 
     async def vanish(self, *holds: Hold, for_ms: int = 60_000) -> None:
-        """Have given no sign of life for so long."""
+        """Pretend that this worker has given no sign of life for this time."""
         for hold in holds:
             stream = "stream" if hold.entry[0] == "s" else "lane"
             await self._place.ask(
@@ -102,19 +102,19 @@ class Hands:
             )
 
     async def sweep(self, max_stalled: int = 3) -> list[str]:
-        """Recover stalled jobs as if sweeps had never paused; answers the ids that came back."""
+        """Recover stalled jobs as after a long time without sweeps; return their ids."""
         recovered = await self._sweep_once(max_stalled)
         await self._place.ask("HSET", f"{self.base}:meta", "settled_since", 1)
         return recovered + await self._sweep_once(max_stalled)
 
     async def first_sweep(self, gap_ms: int) -> list[str]:
-        """Sweep as the first one after an outage; answers the ids that came back."""
+        """Sweep as the first worker after an outage; return the ids of recovered jobs."""
         reply = await self._functions.sweep(3, 0, gap_ms, resume=False)
         assert reply is not None
         return reply.recovered
 
     async def consumers(self) -> list[object]:
-        """The consumers that the server knows."""
+        """Return the consumers that the server knows."""
         found = await self._place.ask("XINFO", "CONSUMERS", f"{self.base}:stream", "workers")
         assert isinstance(found, list)
         return cast("list[object]", found)
@@ -131,7 +131,7 @@ class Hands:
             resume = True
 
     async def leave(self) -> None:
-        """Sign off; whatever is pending goes back."""
+        """Sign off; the server releases all pending jobs."""
         await self._functions.close_worker(self.name)
 
 

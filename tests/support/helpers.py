@@ -1,4 +1,4 @@
-"""Shorthands of the conformance tests: workers that never poll, events that can be awaited, jobs that can be held."""
+"""Helpers of many tests: workers that never poll, events that can be awaited, handlers that wait for the test."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ AnyQueue: TypeAlias = Queue[Any, Any]
 AnyWorker: TypeAlias = Worker[Any, Any]
 
 PATIENCE = 10.0
-"""Seconds after which a test gives up waiting for what should come."""
+"""The number of seconds after which a test stops waiting."""
 NO_POLLING = 60.0
 
 
 def worker_of(queue: AnyQueue, handler: Callable[[AnyJob], Any], **options: Any) -> AnyWorker:
-    """A worker of a queue on its storage; it does not poll, so a lost wake-up ends the test."""
+    """Return a worker of a queue on its storage. It does not poll, so a lost wake-up fails the test."""
     options.setdefault("poll_interval", NO_POLLING)
     options.setdefault("shutdown_timeout", 5)
     return Worker(queue.name, handler, queue.storage, handle_signals=False, **options)
@@ -32,7 +32,7 @@ async def echo(job: AnyJob) -> Any:
 
 
 class Gate:
-    """A handler whose runs wait until the test lets them go."""
+    """A handler whose runs wait until the test releases them."""
 
     def __init__(self) -> None:
         self.started: asyncio.Queue[AnyJob] = asyncio.Queue()
@@ -57,30 +57,30 @@ class Gate:
         return await soon(self.cancelled.get())
 
     def release(self) -> None:
-        """Let all runs end."""
+        """Release all runs."""
         self._open.set()
 
 
 async def soon(awaitable: Awaitable[Value], seconds: float = PATIENCE) -> Value:
-    """Await what must happen, with an end to patience."""
+    """Await something that must happen, with a time limit."""
     return await asyncio.wait_for(awaitable, seconds)
 
 
 async def idle(worker: Any) -> None:
-    """Wait until a worker has asked for jobs, and as a rule until it is registered as one that waits."""
+    """Wait until a worker has made a claim, and usually until it is registered as idle."""
     await until(lambda: worker.last_seen is not None)
     await asyncio.sleep(0.05)
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that announces itself to nobody."""
+    """Wait for a condition that no event announces."""
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
 class Heard:
-    """The worker events of one kind, in order."""
+    """The events of one kind that a worker emitted, in order."""
 
     def __init__(self, worker: AnyWorker, event: Any) -> None:
         self._calls: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
@@ -92,24 +92,24 @@ class Heard:
 
     @property
     def count(self) -> int:
-        """How many wait to be looked at."""
+        """Return the number of events that were not read yet."""
         return self._calls.qsize()
 
 
 async def ended(job: AnyJob) -> AnyJob:
-    """Wait until a job has ended, and read it again."""
+    """Wait until a job has ended, and refresh it."""
     try:
         await job.result(PATIENCE)
     except TimeoutError:
         raise
-    except Exception:  # noqa: BLE001 - how it ended is the test's question
+    except Exception:  # noqa: BLE001 - the test checks how it ended
         pass
     await job.refresh()
     return job
 
 
 async def history(queue: AnyQueue) -> list[QueueEvent]:
-    """The events of a queue so far."""
+    """Return the events of a queue so far."""
     async with QueueEvents(queue.name, queue.storage) as now:
         total = int(now.position.rpartition("/")[2])
     found: list[QueueEvent] = []
@@ -125,7 +125,7 @@ async def history(queue: AnyQueue) -> list[QueueEvent]:
 
 
 async def told(queue: AnyQueue, job_id: str) -> list[tuple[str, str]]:
-    """Kind and detail of every event of one job so far."""
+    """Return kind and detail of every event of one job so far."""
     return [(event.kind, event.detail) for event in await history(queue) if event.job_id == job_id]
 
 
@@ -152,7 +152,7 @@ class Reader:
 async def listening(queue: AnyQueue, after: str | None = None) -> AsyncGenerator[Reader]:
     """Read the events of a queue from now on, or from a position."""
     async with QueueEvents(queue.name, queue.storage, after=after) as events:
-        # It is a generator, and an open one would be closed by the garbage collector, some time.
+        # An open generator would be closed by the garbage collector at an unknown time.
         iterator = cast("AsyncGenerator[QueueEvent | EventGap]", events.__aiter__())
         try:
             yield Reader(iterator)
@@ -161,5 +161,5 @@ async def listening(queue: AnyQueue, after: str | None = None) -> AsyncGenerator
 
 
 async def counts(queue: AnyQueue) -> dict[str, int]:
-    """The number of jobs in each state that has any."""
+    """Return the number of jobs in each state that has any."""
     return {state: number for state, number in (await queue.get_job_counts()).items() if number}

@@ -1,4 +1,4 @@
-"""What must be true after every test: sound stored data, no stray key, and no task, thread or socket left behind."""
+"""Checks after every test: sound stored data, no foreign store key, and no task, thread or socket left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 10.0
 
 
 async def verify(storage: Storage, place: Place, *, workers_gone: bool = True) -> None:
-    """Check every queue of a place; raises AssertionError with all that is wrong."""
+    """Check every queue of a store; raise an AssertionError with all findings."""
     wrong: list[str] = []
     queues: dict[tuple[str, str], list[str]] = {}
     for key in await place.keys():
@@ -38,7 +38,7 @@ async def verify(storage: Storage, place: Place, *, workers_gone: bool = True) -
 
 
 async def _traces(place: Place, base: str, kinds: list[str], workers_gone: bool) -> list[str]:
-    """What workers and waiters that are gone should have taken with them."""
+    """Find data that workers and waiters should have removed when they left."""
     wrong: list[str] = []
     if workers_gone:
         wrong += [f"{base}:{kind}: a closed worker left it" for kind in ("idle", "alive", "workers") if kind in kinds]
@@ -48,12 +48,12 @@ async def _traces(place: Place, base: str, kinds: list[str], workers_gone: bool)
         ids = await place.ask("HKEYS", f"{base}:waiters")
         assert isinstance(ids, list)
         waited = [job_id.decode() for job_id in cast("list[bytes]", ids)]
-        wrong += [f"{base}:waiters: {job_id} is waited for by nobody" for job_id in waited]
+        wrong += [f"{base}:waiters: {job_id} has a waiter, but no client waits" for job_id in waited]
     return wrong
 
 
 async def tasks_left(patience: float = PATIENCE) -> list[str]:
-    """The tasks of this loop that do not end by themselves soon."""
+    """Return the tasks of this loop that do not end by themselves soon."""
     me = asyncio.current_task()
     others = {task for task in asyncio.all_tasks() if task is not me}
     if others:
@@ -69,7 +69,7 @@ class Held(NamedTuple):
 
 
 def held() -> Held:
-    """What this process holds now."""
+    """Return the present threads and sockets."""
     return Held(frozenset(threading.enumerate()), frozenset(_sockets()))
 
 
@@ -83,7 +83,7 @@ def _sockets() -> set[str]:
 
 
 def left_since(before: Held) -> list[str]:
-    """What came since and does not go away."""
+    """Return new threads and sockets that do not end soon."""
     deadline = time.monotonic() + PATIENCE
     while True:
         now = held()

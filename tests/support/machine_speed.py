@@ -1,4 +1,4 @@
-"""How slow the processor is just now, for the few limits that are a time: clouds give less of it when they are full."""
+"""The present speed of the processor, for the few limits that are times. A full cloud host slows it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from typing import Final
 
 LOOP_SECONDS = 0.06
-"""Processor time of the loop below on the machine where the limits were set."""
+"""Processor time of the loop below on the machine for which the limits were set."""
 
 
 def slowness() -> float:
-    """How many times slower this machine is than that one; at least 1."""
+    """Return how many times slower this machine is than the reference machine; at least 1."""
     start, total = time.process_time(), 0
     for number in range(1_000_000):
         total += number
@@ -20,12 +20,12 @@ def slowness() -> float:
 
 
 BARE_SECONDS: Final = 0.09
-"""What `bare_start` takes on that machine."""
+"""The time of `bare_start` on the reference machine."""
 _BARE = (sys.executable, "-c", "import asyncio, ssl, json, typing, http.client, logging.config")
 
 
 def bare_start() -> float:
-    """How many seconds an interpreter takes that imports a good part of the standard library and ends."""
+    """Return the seconds that an interpreter needs to import a large part of the standard library and end."""
     began = time.perf_counter()
     subprocess.run(_BARE, check=True)
     return time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""A storage that passes everything on to another one, notes the calls, and lets a test step in between."""
+"""A storage that passes all calls to another one, records them, and lets a test intervene."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from glidemq_async.storage import Arg, Storage, StreamEntry, Subscription, Wait
 from tests.support.helpers import AnyQueue
 
 STEADY = 10
-"""Round trips without a claim, after which nobody has anything to ask any more."""
+"""The number of round trips without a claim after which no worker will make another one."""
 
 
 class Relay:
@@ -60,7 +60,7 @@ class Relay:
         return await self._inner.subscribe(key, channel, on_message, on_change)
 
     async def quiet(self, queue: AnyQueue) -> None:
-        """Wait until the workers behind this storage claim no more; what they were told before, they have heard."""
+        """Wait until the workers behind this storage make no more claims. They have handled earlier messages then."""
         steady = 0
         while steady < STEADY:
             before = self.calls.count("settleAndClaim")

@@ -1,4 +1,4 @@
-"""Shorthands of the tests of job schedulers: what is stored of one, and which slots have fired."""
+"""Helpers for tests of job schedulers: their stored form, and the fire times that have fired."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FAR: dict[str, Any] = {"cron": "0 0 1 1 *"}
 
 
 def base_of(queue: AnyQueue) -> str:
-    """The base key of a queue."""
+    """Return the base key of a queue."""
     return f"glide:{{{queue.name}}}"
 
 
 async def scheduler_of(queue: AnyQueue, scheduler_id: str = "s") -> JobScheduler[Any]:
-    """A scheduler that is there."""
+    """Return a scheduler that must exist."""
     found = await queue.get_job_scheduler(scheduler_id)
     assert found is not None
     return found
@@ -35,9 +35,9 @@ async def ended_schedule(queue: AnyQueue, scheduler_id: str = "s") -> JobSchedul
 
 
 async def slots(queue: AnyQueue, scheduler_id: str = "s") -> list[int]:
-    """The slots whose jobs are in the queue, in order."""
+    """Return the fire times whose jobs are in the queue, in order."""
     found: set[int] = set()
-    # In the order in which a job moves: one that moves on meanwhile is met again, and none is missed.
+    # In the order in which a job moves, so that a moving job may be read twice but is never missed.
     for state in ("delayed", "waiting", "active", "completed"):
         async for job in queue.iter_jobs(state):
             if job.id.startswith(f"{scheduler_id}@"):
@@ -46,5 +46,5 @@ async def slots(queue: AnyQueue, scheduler_id: str = "s") -> list[int]:
 
 
 def are_every(found: list[int], interval: int) -> bool:
-    """Whether neighbours are so many milliseconds apart."""
+    """Return whether all neighbours are this many milliseconds apart."""
     return [b - a for a, b in pairwise(found)] == [interval] * (len(found) - 1)

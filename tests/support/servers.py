@@ -40,21 +40,21 @@ def _die_with_parent() -> None:
 
 
 class _Ports:
-    """Loopback ports that nobody else takes before they are used, and that are never given twice.
+    """Loopback ports that no other process takes before they are used, and that are never assigned twice.
 
-    They lie below those that the kernel picks for connections and for who asks for any port. Other test processes see
-    by a lock on one byte of a file, held until this process ends, which ports are given.
+    They are below the ports that the kernel assigns to connections and to listeners without a port. A lock on one
+    byte of a file, held until this process ends, shows other test processes which ports are assigned.
     """
 
     RANGE = range(15_000, 32_000)
 
     def __init__(self) -> None:
         self._given: set[int] = set()
-        # A bare descriptor: it stays open until the process ends, and nobody is to be warned of that.
+        # A bare descriptor. It stays open until the process ends, and must not cause a warning.
         self._locks = os.open(Path(tempfile.gettempdir()) / f"glidemq-test-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT)
 
     def take(self) -> int:
-        """A port that is free, and this process's alone."""
+        """Return a port that is free and reserved for this process."""
         for port in random.SystemRandom().sample(self.RANGE, 1_000):
             if port not in self._given and self._lock(port) and self._can_be_bound(port):
                 self._given.add(port)
@@ -82,12 +82,12 @@ _ports = _Ports()
 
 
 def free_port() -> int:
-    """A loopback port that is free, and that no other test process gets."""
+    """Return a free loopback port that no other test process gets."""
     return _ports.take()
 
 
 async def eventually(check: Callable[[], Awaitable[bool]], what: str, seconds: float = START_SECONDS) -> None:
-    """Wait until a condition on another process holds; it announces nothing, so it is asked for."""
+    """Wait until a condition on another process holds. No event announces it, so this function polls."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
         with contextlib.suppress(ReplyError, OSError):
@@ -121,12 +121,12 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Return the URL of the server."""
         return f"unix://{self.path}" if self.path else f"redis://127.0.0.1:{self.port}"
 
     def _command(self) -> list[str]:
         place = ["--unixsocket", self.path] if self.path else ["--bind", "127.0.0.1"]
-        # A sentinel has its options in a file that it rewrites; everything else is on the command line.
+        # A sentinel has its options in a file that it rewrites. Other servers have them on the command line.
         base = [*self._mode, "--port", str(self.port), *place, "--dir", str(self.directory)]
         if "--sentinel" in self._mode:
             return [self._binary, *base, *self.options]
@@ -134,7 +134,7 @@ class Server:
         return [self._binary, *base, *defaults, *self.options]
 
     async def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server and wait until it replies."""
         self.process = subprocess.Popen(  # noqa: ASYNC220
             self._command(),
             stdin=subprocess.DEVNULL,
@@ -142,15 +142,15 @@ class Server:
             stderr=subprocess.DEVNULL,
             preexec_fn=_die_with_parent,  # noqa: PLW1509
         )
-        await eventually(self._answers, f"the server in {self.directory} answers")
+        await eventually(self._answers, f"the server in {self.directory} must reply")
 
     async def _answers(self) -> bool:
         assert self.process is not None
-        assert self.process.poll() is None, f"the server in {self.directory} ended while it started"
+        assert self.process.poll() is None, f"the server in {self.directory} ended during its start"
         return bool(await self.command("PING"))
 
     async def command(self, *words: str | bytes | int) -> object:
-        """Run one command on a connection of its own; raises its error."""
+        """Run one command on a new connection; raise its error."""
         endpoint = Endpoint(path=self.path) if self.path else Endpoint("127.0.0.1", self.port)
         wire = await dial(endpoint)
         try:
@@ -163,19 +163,19 @@ class Server:
         return reply
 
     async def info(self, section: str) -> dict[str, str]:
-        """One section of INFO as text."""
+        """Return one section of INFO as text."""
         pairs = (line.partition(":") for line in as_text(await self.command("INFO", section)).splitlines())
         return {name: value for name, colon, value in pairs if colon}
 
     def kill(self) -> None:
-        """SIGKILL it and wait for its end."""
+        """Kill the server with SIGKILL and wait for its end."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def stop(self) -> None:
-        """Ask it to end and wait for that."""
+        """Terminate the server and wait for its end."""
         if self.process is not None:
             self.process.terminate()
             try:
@@ -186,24 +186,24 @@ class Server:
             self.process = None
 
     def pause(self) -> None:
-        """Stop its execution; connections stay open and silent."""
+        """Stop its execution. Connections stay open and silent."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it run again."""
+        """Resume its execution."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
     async def restart(self) -> None:
-        """Stop and start."""
+        """Restart the server."""
         self.stop()
         await self.start()
 
 
 @contextlib.contextmanager
 def _room() -> Generator[Path]:
-    # Short paths: a unix socket lives here.
+    # A short path, because it contains a unix socket.
     room = Path(tempfile.mkdtemp(prefix="gmq-"))
     try:
         yield room
@@ -215,14 +215,14 @@ def _room() -> Generator[Path]:
 async def standalone(
     *options: str, binary: str | None = None, unix: bool = False, replica_of: Server | None = None
 ) -> AsyncGenerator[Server]:
-    """One server, on a loopback port or a unix socket."""
+    """Start one server on a loopback port or a unix socket."""
     with _room() as room:
         more = [] if replica_of is None else ["--replicaof", "127.0.0.1", str(replica_of.port)]
         server = Server(room, [*more, "--repl-diskless-sync-delay", "0", *options], binary=binary, unix=unix)
         try:
             await server.start()
             if replica_of is not None:
-                await eventually(lambda: _linked(server), "the replica is in step")
+                await eventually(lambda: _linked(server), "the replica must be in sync")
             yield server
         finally:
             server.kill()
@@ -233,13 +233,13 @@ async def _linked(server: Server) -> bool:
 
 
 def redis7_binary() -> str | None:
-    """A Redis 7 server on the path, such as Debian's."""
+    """Return a Redis 7 server on the path, for example from Debian."""
     return os.environ.get("GLIDEMQ_TEST_REDIS7") or shutil.which("redis-server")
 
 
 @contextlib.asynccontextmanager
 async def redis7(*options: str) -> AsyncGenerator[Server]:
-    """One Redis 7 server; `redis7_binary()` must have found one."""
+    """Start one Redis 7 server; `redis7_binary()` must have found one."""
     async with standalone(*options, binary=redis7_binary()) as server:
         yield server
 
@@ -253,16 +253,16 @@ class Cluster:
 
     @property
     def servers(self) -> list[Server]:
-        """All of them."""
+        """Return all servers."""
         return [*self.primaries, *self.replicas]
 
     @property
     def url(self) -> str:
-        """The URL with the first primaries as seeds."""
+        """Return the URL with the first primaries as seeds."""
         return f"redis+cluster://{','.join(f'127.0.0.1:{one.port}' for one in self.primaries)}"
 
     async def owner(self, key: str) -> Server:
-        """The primary that serves a key now, as seen by a living server."""
+        """Return the primary that serves a key now, according to a live server."""
         slot = slot_of(key)
         for server in self.servers:
             if server.process is None:
@@ -277,7 +277,7 @@ class Cluster:
         raise LookupError(key)
 
     async def replica_of(self, primary: Server) -> Server:
-        """The replica of a primary."""
+        """Return the replica of a primary."""
         for server in self.servers:
             role = as_list(await server.command("ROLE")) if server.process is not None else None
             if role and role[0] == b"slave" and role[2] == primary.port:
@@ -286,13 +286,13 @@ class Cluster:
 
 
 async def node_id(server: Server) -> str:
-    """The id of a cluster node."""
+    """Return the id of a cluster node."""
     return as_text(await server.command("CLUSTER", "MYID"))
 
 
 @contextlib.asynccontextmanager
 async def cluster(*options: str, timeout_ms: int = 1000) -> AsyncGenerator[Cluster]:
-    """A cluster of three primaries and three replicas."""
+    """Start a cluster of three primaries and three replicas."""
     with _room() as room:
         servers: list[Server] = []
         try:
@@ -323,13 +323,13 @@ async def _form(made: Cluster) -> None:
         bus = other.options[other.options.index("--cluster-port") + 1]
         await first.command("CLUSTER", "MEET", "127.0.0.1", other.port, bus)
     for server in made.servers:
-        await eventually(partial(_knows, server, 6), "the nodes know each other")
+        await eventually(partial(_knows, server, 6), "the nodes must know each other")
     for primary, replica in zip(made.primaries, made.replicas, strict=True):
         await replica.command("CLUSTER", "REPLICATE", await node_id(primary))
     for replica in made.replicas:
-        await eventually(partial(_linked, replica), "the replicas are in step")
+        await eventually(partial(_linked, replica), "the replicas must be in sync")
     for server in made.servers:
-        await eventually(partial(_cluster_ok, server), "the cluster is complete")
+        await eventually(partial(_cluster_ok, server), "the cluster must be complete")
 
 
 async def _knows(server: Server, count: int) -> bool:
@@ -355,11 +355,11 @@ class SentinelGroup:
 
     @property
     def url(self) -> str:
-        """The URL of the service."""
+        """Return the URL of the service."""
         return f"redis+sentinel://{','.join(f'127.0.0.1:{one.port}' for one in self.sentinels)}/{self.service}"
 
     async def current(self) -> Server:
-        """The primary that the first living sentinel names."""
+        """Return the primary that the first live sentinel names."""
         sentinel = next(one for one in self.sentinels if one.process is not None)
         answer = await sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
         port = int(as_text((as_list(answer) or [])[1]))
@@ -368,7 +368,7 @@ class SentinelGroup:
 
 @contextlib.asynccontextmanager
 async def sentinel(replicas: int = 1, down_ms: int = 500) -> AsyncGenerator[SentinelGroup]:
-    """A primary with replicas under three sentinels."""
+    """Start a primary with replicas under three sentinels."""
     async with contextlib.AsyncExitStack() as stack:
         primary = await stack.enter_async_context(standalone("--appendonly", "yes"))
         followers = [
@@ -382,7 +382,7 @@ async def sentinel(replicas: int = 1, down_ms: int = 500) -> AsyncGenerator[Sent
                 sentinels.append(await _sentinel(room / str(number), primary, down_ms))  # noqa: PERF401
             made = SentinelGroup(primary, followers, sentinels)
             for one in sentinels:
-                await eventually(partial(_watches, one, replicas), "the sentinels know each other")
+                await eventually(partial(_watches, one, replicas), "the sentinels must know each other")
             yield made
         finally:
             for one in sentinels:

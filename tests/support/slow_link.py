@@ -1,4 +1,4 @@
-"""A slow link to a server: a proxy with a limited rate and an added delay, which can also go silent."""
+"""A slow link to a server: a proxy with a limited rate and an added delay, which can also become silent."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections import deque
 from typing import Final, Self
 
 BUFFER: Final = 32 * 1024
-"""Bytes that the proxy's sockets hold. Larger buffers would take whole requests at full speed."""
+"""The buffer size of the proxy's sockets. Larger buffers would accept complete requests at full speed."""
 PIECE: Final = 8 * 1024
 
 
 class SlowLink:
     """A TCP proxy on a loopback port.
 
-    All connections share `rate`, in bytes a second for each direction (None: unlimited). Each byte is under way for
-    `delay` seconds.
+    All connections share `rate`, in bytes per second for each direction (None: unlimited). Each byte takes `delay`
+    seconds to arrive.
     """
 
     def __init__(self, port: int, *, rate: float | None = None, delay: float = 0.0) -> None:
@@ -35,15 +35,15 @@ class SlowLink:
 
     @property
     def url(self) -> str:
-        """The address of the server behind the link."""
+        """Return the address of the server behind the link."""
         return f"redis://127.0.0.1:{self.port}"
 
     def silence(self) -> None:
-        """Carry nothing in either direction; connections stay open."""
+        """Forward nothing in either direction. Connections stay open."""
         self._open.clear()
 
     def resume(self) -> None:
-        """Carry bytes again, beginning with those that were held back."""
+        """Forward bytes again, beginning with the delayed ones."""
         self._open.set()
 
     async def __aenter__(self) -> Self:
@@ -85,7 +85,7 @@ class SlowLink:
                 end.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
-        """Carry one direction of one connection until it ends."""
+        """Forward one direction of one connection until it ends."""
         loop = asyncio.get_running_loop()
         writer.transport.set_write_buffer_limits(high=PIECE)
         with contextlib.suppress(OSError):
@@ -127,7 +127,7 @@ class SlowLink:
                 await writer.drain()
 
     async def _take_turn(self, way: str, size: int) -> None:
-        """Wait until the link has room for these bytes."""
+        """Wait until the link can accept these bytes."""
         await self._open.wait()
         if self.rate is None:
             return

@@ -1,6 +1,6 @@
-"""The places a conformance test runs on: each is started once per test process, when it is first asked for.
+"""The stores on which conformance tests run. Each is started once per test process, when a test first needs it.
 
-How servers are started is in servers.py. leak_check.py checks what a test leaves behind.
+servers.py starts the servers. leak_check.py checks what a test leaves behind.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Place:
     primaries: tuple[Endpoint, ...]
 
     async def command(self, *words: str | bytes | int) -> list[object]:
-        """Run a command on every primary; answers one reply each."""
+        """Run a command on every primary; return one reply each."""
         return [await _command(endpoint, *words) for endpoint in self.primaries]
 
     async def lifetimes(self, keys: Sequence[str]) -> dict[str, int]:
-        """The milliseconds that each key has left, -1 for one that stays."""
+        """Return the milliseconds that each key has left, -1 for a permanent one."""
         found: dict[str, int] = {}
         for endpoint in self.primaries:
             replies = await _commands(endpoint, [("PTTL", key) for key in keys])
@@ -44,16 +44,16 @@ class Place:
         return found
 
     async def ask(self, *words: str | bytes | int) -> object:
-        """Run a command about a key on whichever primary serves it."""
+        """Run a command about a key on the primary that serves it."""
         for reply in await self.command(*words):
             if not (isinstance(reply, Exception) and str(reply).startswith("MOVED")):
                 if isinstance(reply, Exception):
                     raise reply
                 return reply
-        raise LookupError(f"nobody here answers {words!r}")
+        raise LookupError(f"no primary serves {words!r}")
 
     async def keys(self) -> list[str]:
-        """Every key there is."""
+        """Return every store key."""
         found: list[str] = []
         for reply in await self.command("KEYS", "*"):
             assert isinstance(reply, list), reply
@@ -76,13 +76,13 @@ async def _commands(endpoint: Endpoint, commands: Sequence[tuple[str | bytes | i
 
 
 def endpoint_of(server: Server) -> Endpoint:
-    """Where a server is."""
+    """Return the address of a server."""
     return Endpoint(path=server.path) if server.path else Endpoint("127.0.0.1", server.port)
 
 
 @asynccontextmanager
 async def _memory() -> AsyncGenerator[Place]:
-    # Somebody has to stay: the server ends with the last storage of its name.
+    # This storage stays open, because the server ends with the last storage of its name.
     async with MemoryStorage("conformance") as holder:
         yield Place("memory", holder.url, (Endpoint(path=holder.socket),))
 
@@ -114,7 +114,7 @@ async def _redis7() -> AsyncGenerator[Place]:
 
 @asynccontextmanager
 async def _cluster() -> AsyncGenerator[Place]:
-    # Nobody dies here: a busy machine must not look like a dead node.
+    # No server dies here: a busy machine must not look like a dead node.
     async with servers.cluster(timeout_ms=15_000) as made:
         yield Place("cluster", made.url, tuple(map(endpoint_of, made.primaries)))
 
@@ -137,7 +137,7 @@ _OPENERS: dict[str, Callable[[], AbstractAsyncContextManager[Place]]] = {
 
 
 class Places:
-    """All places of one test process, on an event loop of their own that runs only here."""
+    """All stores of one test process, on a separate event loop that runs only here."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -145,7 +145,7 @@ class Places:
         self._started: dict[str, Place] = {}
 
     def get(self, name: str) -> Place:
-        """The place of this name, started if need be."""
+        """Return the store of this name, and start it if necessary."""
         place = self._started.get(name)
         if place is None:
             place = self._started[name] = self._runner.run(self._start(name))

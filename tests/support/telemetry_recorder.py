@@ -1,4 +1,4 @@
-"""OpenTelemetry's own exporters in memory, and what tests ask them."""
+"""OpenTelemetry's own in-memory exporters, and readers of their data."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Recorder:
         self.telemetry = OpenTelemetry(tracer_provider=self.tracers, meter_provider=meters, **options)
 
     def spans(self, name: str = "") -> list[ReadableSpan]:
-        """The ended spans whose name begins so, in the order of their ends."""
+        """Return the ended spans whose name begins with this text, in the order of their ends."""
         return [span for span in self._exporter.get_finished_spans() if span.name.startswith(name)]
 
     def counts(self, metric: str) -> dict[tuple[str, str], float]:
-        """The number of measurements of a metric, by queue and type of error."""
+        """Return the number of measurements of a metric, by queue and type of error."""
         data = self._reader.get_metrics_data()
         found: dict[tuple[str, str], float] = {}
         for resource in data.resource_metrics if data else ():
@@ -46,5 +46,5 @@ class Recorder:
 
 
 def attributes(one: Any) -> Mapping[str, Any]:
-    """The attributes of a span or a measurement."""
+    """Return the attributes of a span or a measurement."""
     return dict(one.attributes or {})

@@ -1,4 +1,4 @@
-"""Jobs of every kind that can wait, added as the store is asked for them; and who waits for them."""
+"""Waiting jobs of every kind, added by calls of the functions; and waits for idle workers and waiting clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERY_KIND: dict[str, dict[str, object]] = {
 
 
 async def add_kind(queue: AnyQueue, count: int = 1, **extra: object) -> list[str]:
-    """Add jobs with these options of the store; returns their ids."""
+    """Add jobs with these options of the store; return their ids."""
     functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
     packed = msgpack.packb(extra) if extra else b""
     ids: list[str] = []
@@ -33,14 +33,14 @@ async def add_kind(queue: AnyQueue, count: int = 1, **extra: object) -> list[str
 
 
 async def idle_workers(queue: AnyQueue, place: Place, number: int) -> None:
-    """Wait until so many workers are registered as ones that wait for a wake-up."""
+    """Wait until this many workers are registered as idle."""
     async with asyncio.timeout(PATIENCE):
         while await place.ask("ZCARD", f"glide:{{{queue.name}}}:idle") != number:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
 async def waited_for(queue: AnyQueue, place: Place, number: int) -> None:
-    """Wait until somebody waits for the results of so many jobs."""
+    """Wait until clients wait for the results of this many jobs."""
     async with asyncio.timeout(PATIENCE):
         while cast("int", await place.ask("HLEN", f"glide:{{{queue.name}}}:waiters")) < number:  # noqa: ASYNC110
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""How soon an idle worker starts what comes, held against the round trips of the same moments."""
+"""The time until an idle worker starts a new job, compared with round trips at the same moments."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 from tests.support.helpers import AnyJob, AnyQueue, idle, soon, worker_of
 
 SECONDS = 0.05
-"""Less than any timer of a worker: what comes within it was pushed."""
+"""Less than any timer of a worker: a job that starts within it was pushed."""
 TRIPS = 10
-"""Round trips that a start may take beyond that: a host that gives its programs little time makes them long too."""
+"""The number of round trips that a start may take in addition. A busy host makes these longer too."""
 
 
 async def starts_at_once(queue: AnyQueue, adds: int, **options: Any) -> None:
-    """Add jobs one after the other to a queue with an idle worker: half of them at least start within milliseconds."""
+    """Add jobs one after the other to a queue with an idle worker. At least half of them must start within
+    milliseconds.
+    """
     loop = asyncio.get_running_loop()
     took: list[float] = []
     trips: list[float] = []

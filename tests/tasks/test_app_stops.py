@@ -1,4 +1,4 @@
-"""The worker of an app: handing back at once, and one port for the probes of all its queues."""
+"""The worker of an app: immediate release of its jobs, and one port for the probes of all its queues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.helpers import soon
 from tests.support.servers import free_port
 
 
-async def test_what_runs_is_handed_back_at_once(storage: Storage, name: str) -> None:
+async def test_active_jobs_are_released_immediately(storage: Storage, name: str) -> None:
     app = GlideMQ(storage, queue=name)
     started = asyncio.Event()
 
@@ -34,7 +34,7 @@ async def test_what_runs_is_handed_back_at_once(storage: Storage, name: str) -> 
 
 
 class Lifespan:
-    """One that waits for ever to be entered."""
+    """A context manager whose entry waits for ever."""
 
     def __init__(self) -> None:
         self.entered, self.left = asyncio.Event(), asyncio.Event()
@@ -59,7 +59,7 @@ async def echo(value: int) -> int:
     return value
 
 
-async def test_a_stop_ends_a_start_that_takes_long(storage: Storage, name: str) -> None:
+async def test_a_stop_ends_a_slow_start(storage: Storage, name: str) -> None:
     app, lifespan = app_of(storage, name)
     worker = app.worker(handle_signals=False)
     running = asyncio.create_task(worker.run())
@@ -69,7 +69,7 @@ async def test_a_stop_ends_a_start_that_takes_long(storage: Storage, name: str) 
     assert lifespan.left.is_set()
 
 
-async def test_a_signal_ends_a_start_that_takes_long(storage: Storage, name: str) -> None:
+async def test_a_signal_ends_a_slow_start(storage: Storage, name: str) -> None:
     app, lifespan = app_of(storage, name)
     running = asyncio.create_task(app.run_worker())
     await soon(lifespan.entered.wait())
@@ -78,7 +78,7 @@ async def test_a_signal_ends_a_start_that_takes_long(storage: Storage, name: str
     assert lifespan.left.is_set()
 
 
-async def test_a_stop_that_came_before_the_start_enters_nothing(storage: Storage, name: str) -> None:
+async def test_a_stop_before_the_start_enters_nothing(storage: Storage, name: str) -> None:
     app, lifespan = app_of(storage, name)
     worker = app.worker(handle_signals=False)
     worker.stop()

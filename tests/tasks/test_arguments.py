@@ -1,4 +1,4 @@
-"""Arguments by signature and annotation: what is refused before anything is sent, and what comes back as itself."""
+"""Arguments by signature and annotation: refusals before anything is sent, and values that return with their types."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def only(a: int, /, b: int = 0) -> None: ...
     ("args", "kwargs"),
     [((1,), {"c": 1}), ((1, 2), {"c": 1, "d": 3}), ((), {"a": 1, "c": 2}), ((), {"a": 1, "b": 2, "c": 3, "d": 4})],
 )
-def test_a_call_that_fits_is_stored_as_it_is(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def test_a_call_that_fits_is_stored_unchanged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     assert arguments(free).stored(args, kwargs) == {"a": list(args), "k": kwargs}
 
 
@@ -160,7 +160,7 @@ def test_a_call_that_does_not_fit_names_the_argument(args: tuple[Any, ...], kwar
     assert "'t'" in str(caught.value)
 
 
-def test_variable_and_positional_only_arguments() -> None:
+def test_variable_and_positional_only_arguments_are_checked() -> None:
     assert around(many, 1, 2, 3, x=Decimal("1.10")) == ([1, 2, 3], {"x": Decimal("1.10")})
     assert around(only, 1, b=2) == ([1], {"b": 2})
     with pytest.raises(TypeError, match="'a'"):
@@ -171,7 +171,7 @@ def test_variable_and_positional_only_arguments() -> None:
         arguments(many).stored((1, "2"), {})
 
 
-def test_what_a_worker_provides_is_no_argument() -> None:
+def test_a_provided_parameter_is_not_an_argument() -> None:
     def function(a: int, db: object = None) -> None: ...
 
     checked = arguments(function, frozenset({"db"}))
@@ -225,7 +225,7 @@ VALUES: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("annotation", "value"), VALUES, ids=str)
-def test_annotated_values_come_back_as_themselves(annotation: Any, value: Any) -> None:
+def test_annotated_values_return_with_their_types(annotation: Any, value: Any) -> None:
     def function(x: Any) -> Any: ...
 
     function.__annotations__ = {"x": annotation, "return": annotation}
@@ -248,7 +248,7 @@ KEYED: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("annotation", "value"), KEYED, ids=str)
-def test_keys_come_back_as_themselves_from_json_too(annotation: Any, value: Any) -> None:
+def test_keys_return_with_their_types_even_from_json(annotation: Any, value: Any) -> None:
     def function(x: Any) -> None: ...
 
     function.__annotations__ = {"x": annotation}
@@ -296,13 +296,13 @@ def test_annotated_values_are_checked_before_they_are_sent(annotation: Any, valu
         arguments(function).stored((value,), {})
 
 
-def test_none_as_the_default_stands_for_itself() -> None:
+def test_none_as_the_default_is_accepted() -> None:
     def function(x: datetime = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013  # pyright: ignore[reportArgumentType]
 
     assert around(function, None) == ([None], {})
 
 
-def test_unions_and_unknown_annotations_are_up_to_the_serializer() -> None:
+def test_unions_and_unknown_annotations_are_left_to_the_serializer() -> None:
     def function(x: datetime | Decimal, y: Nowhere, z: Any, i: int) -> None: ...  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore[reportUndefinedVariable, reportUnknownParameterType]
 
     checked = arguments(cast("Callable[..., Any]", function))
@@ -311,7 +311,7 @@ def test_unions_and_unknown_annotations_are_up_to_the_serializer() -> None:
         checked.stored((NOON, 1, 2, "3"), {})
 
 
-def test_a_field_that_a_newer_program_stored_is_left_out() -> None:
+def test_a_field_stored_by_a_newer_program_is_ignored() -> None:
     def function(x: Item) -> None: ...
 
     [item], _ = arguments(function).read({"a": [{"name": "a", "price": "1", "colour": "red"}]})
@@ -319,13 +319,13 @@ def test_a_field_that_a_newer_program_stored_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("data", ["text", 3, [], {"to": "x"}, {"a": "xy", "k": {}}, {"a": [], "k": []}, {"a": 1}])
-def test_data_that_is_no_call_is_told(data: Any) -> None:
+def test_data_that_is_not_a_call_is_reported(data: Any) -> None:
     with pytest.raises(SerializationError, match="must be a call"):
         arguments(free).read(data)
 
 
 @pytest.mark.parametrize("stored", ["soon", {"name": "a"}, 3])
-def test_an_argument_that_cannot_be_read_is_told(stored: Any) -> None:
+def test_an_unreadable_argument_is_reported(stored: Any) -> None:
     def function(x: Item) -> None: ...
 
     with pytest.raises(SerializationError, match="argument 'x' of task 't'"):

@@ -18,7 +18,7 @@ async def mq(storage: Storage, name: str) -> AsyncIterator[GlideMQ]:
         yield opened
 
 
-async def test_what_cannot_be_stored_is_named_as_the_caller_wrote_it(mq: GlideMQ) -> None:
+async def test_an_argument_that_cannot_be_stored_is_named_as_in_the_call(mq: GlideMQ) -> None:
     @mq.task
     async def report(first: int, *rest: object, options: object = None) -> None: ...
 
@@ -35,7 +35,7 @@ async def test_what_cannot_be_stored_is_named_as_the_caller_wrote_it(mq: GlideMQ
 
 
 @pytest.mark.parametrize("kind", ["inline", "thread", "subprocess"])
-async def test_a_call_that_does_not_fit_the_signature_any_more_fails_once(mq: GlideMQ, kind: str) -> None:
+async def test_a_call_that_no_longer_fits_the_signature_fails_once(mq: GlideMQ, kind: str) -> None:
     function = {"inline": greet, "thread": greet_plainly, "subprocess": greet_plainly}[kind]
     mq.task(name="greet", executor=kind, attempts=5)(cast("Any", function))
     job = await mq.queue(mq.tasks["greet"].queue).add("greet", {"a": ["Ada"], "k": {}}, attempts=5)
@@ -47,7 +47,7 @@ async def test_a_call_that_does_not_fit_the_signature_any_more_fails_once(mq: Gl
     text = str(caught.value)
     for words in ("task 'greet'(first", "missing a required argument: 'last'", "version=2", "aliases="):
         assert words in text
-    assert caught.value.traceback.count("\n") <= 1, "no frames of the library"
+    assert caught.value.traceback.count("\n") <= 1, "the failure must have no frames of the library"
 
 
 async def greet(first: str, last: str) -> str:

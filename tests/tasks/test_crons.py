@@ -1,4 +1,4 @@
-"""Tasks that the clock adds: upserted by whoever opens the app, each slot fired once by any number of processes."""
+"""Cron tasks: opening the app upserts them, and any number of processes fires each time once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_cron_is_upserted_with_its_schedule_and_its_options(storage: Sto
         assert await mq.queue(name).remove_job_scheduler("nightly")
 
 
-async def test_whoever_connects_meanwhile_waits_until_it_is_open(storage: Storage, name: str) -> None:
+async def test_a_concurrent_connect_waits_until_the_app_is_open(storage: Storage, name: str) -> None:
     mq = GlideMQ(storage, queue=name)
 
     @mq.cron("0 0 1 1 *")
@@ -51,19 +51,19 @@ async def test_whoever_connects_meanwhile_waits_until_it_is_open(storage: Storag
     await mq.connect()
     assert first.done()
     assert await mq.queue(name).remove_job_scheduler("yearly")
-    # One close is enough, also for a connect that is on its way.
+    # One close is sufficient, even during another connect.
     await mq.close()
     second = asyncio.create_task(mq.connect())
     await asyncio.sleep(0)
     await mq.close()
     await second
-    core_of(mq).relocate(storage)  # which an app that is open refuses
+    core_of(mq).relocate(storage)  # which an open app refuses
     async with mq:
         assert await mq.queue(name).remove_job_scheduler("yearly")
     await mq.close()
 
 
-async def test_a_worker_alone_upserts_and_fires(storage: Storage, name: str) -> None:
+async def test_a_single_worker_upserts_and_fires(storage: Storage, name: str) -> None:
     mq = GlideMQ(storage, queue=name)
     ran = asyncio.Semaphore(0)
 
@@ -104,7 +104,7 @@ asyncio.run(main())
 
 
 @pytest.mark.timeout(60)
-async def test_many_processes_fire_each_slot_once(tmp_path: Path) -> None:
+async def test_many_processes_fire_each_time_once(tmp_path: Path) -> None:
     url = FileStorage(str(tmp_path / "store"), linger=1).url
     mq = GlideMQ(url)
 
@@ -148,7 +148,7 @@ async def test_many_processes_fire_each_slot_once(tmp_path: Path) -> None:
 
 
 async def _completed(queue: Queue[Any, Any], jobs: int) -> None:
-    """Wait until so many jobs of a queue have been completed, from its beginning on."""
+    """Wait until this many jobs of a queue have been completed since its beginning."""
     async with QueueEvents(queue.name, queue.storage, after="0") as events:
         async for event in events:
             jobs -= isinstance(event, QueueEvent) and event.kind == "completed"

@@ -1,4 +1,4 @@
-"""What cannot be a task is refused where it is declared, and says why."""
+"""Invalid tasks are refused at their declaration, with the reason."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], type[Exception], str]] =
 @pytest.mark.parametrize(
     ("made", "options", "kind", "message"), REFUSED, ids=[f"{options}, {message}" for _, options, _, message in REFUSED]
 )
-def test_what_cannot_be_a_task(
+def test_invalid_tasks_are_refused(
     made: Callable[..., Any], options: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
     mq = GlideMQ("memory://")
@@ -69,7 +69,7 @@ def test_what_cannot_be_a_task(
     assert not mq.tasks
 
 
-def test_what_cannot_be_a_cron() -> None:
+def test_invalid_crons_are_refused() -> None:
     mq = GlideMQ("memory://")
     with pytest.raises(TypeError, match="its argument 'a' has no default"):
         mq.cron("@daily")(needs)
@@ -82,7 +82,7 @@ def test_what_cannot_be_a_cron() -> None:
     assert not mq.tasks
 
 
-def test_two_tasks_of_one_name_and_queues_without_tasks() -> None:
+def test_duplicate_task_names_and_queues_without_tasks_are_refused() -> None:
     mq = GlideMQ("memory://")
     with pytest.raises(ValueError, match="no tasks"):
         mq.worker()
@@ -98,7 +98,7 @@ def test_two_tasks_of_one_name_and_queues_without_tasks() -> None:
     assert (mq.queues, list(mq.tasks)) == (frozenset({"default"}), ["coroutine"])
 
 
-def test_a_task_shows_what_it_is() -> None:
+def test_a_task_shows_its_signature() -> None:
     mq = GlideMQ("memory://", queue="emails")
 
     @mq.task
@@ -118,7 +118,7 @@ def test_a_task_shows_what_it_is() -> None:
         send("a")
 
 
-def test_an_unknown_option_says_whose_it_is() -> None:
+def test_an_unknown_option_is_refused_with_its_kind() -> None:
     mq = GlideMQ("memory://")
     wrong: Any = {"attemps": 3}
     with pytest.raises(TypeError, match="unknown task option 'attemps': did you mean 'attempts'"):
@@ -131,7 +131,7 @@ def test_an_unknown_option_says_whose_it_is() -> None:
         mq.worker(**late)
 
 
-def test_what_an_app_is_made_of_is_refused_where_it_is_made() -> None:
+def test_bad_arguments_of_an_app_are_refused_at_its_construction() -> None:
     with pytest.raises(ValueError, match=r"'rediss//x' is no storage URL: it has no scheme"):
         GlideMQ("rediss//x")
     with pytest.raises(ValueError, match="the scheme 'http' is unknown"):

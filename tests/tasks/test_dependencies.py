@@ -1,4 +1,4 @@
-"""What workers provide: made when it is needed, once per job or worker, closed in the opposite order."""
+"""Dependencies: created when needed, once per job or worker, and closed in reverse order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 10
 
 
 class Log(list[str]):
-    """What happened, in order."""
+    """The recorded events, in order."""
 
 
 log = Log()
@@ -43,7 +43,7 @@ async def session(config: str = Depends(settings)) -> AsyncGenerator[str]:
         yield f"session({config})"
     except ValueError as error:
         log.append(f"saw {error}")
-        # Swallowed: but a dependency makes no success of a failure.
+        # Swallowed here, but a dependency cannot turn a failure into a success.
     finally:
         log.append("close session")
 
@@ -81,7 +81,7 @@ class Client:
         self.is_open = False
 
 
-async def test_each_kind_is_made_once_per_job_and_closed_backwards(mq: GlideMQ) -> None:
+async def test_each_kind_is_created_once_per_job_and_closed_in_reverse(mq: GlideMQ) -> None:
     @mq.task
     async def work(
         a: int,
@@ -102,7 +102,7 @@ async def test_each_kind_is_made_once_per_job_and_closed_backwards(mq: GlideMQ) 
     assert log == [*opened, "work", "client over", "sync over", "commit", "close session"]
 
 
-async def test_a_failure_is_seen_and_cannot_be_swallowed(mq: GlideMQ) -> None:
+async def test_a_dependency_sees_a_failure_and_cannot_swallow_it(mq: GlideMQ) -> None:
     @mq.task
     async def work(t: str = Depends(transaction)) -> None:
         raise ValueError("broken")
@@ -114,7 +114,7 @@ async def test_a_failure_is_seen_and_cannot_be_swallowed(mq: GlideMQ) -> None:
     assert "commit" not in log
 
 
-async def test_what_a_dependency_raises_when_it_closes_fails_the_run(mq: GlideMQ) -> None:
+async def test_an_exception_at_the_close_of_a_dependency_fails_the_run(mq: GlideMQ) -> None:
     async def fragile() -> AsyncGenerator[None]:
         yield
         raise RuntimeError("commit failed")
@@ -128,7 +128,7 @@ async def test_what_a_dependency_raises_when_it_closes_fails_the_run(mq: GlideMQ
             await (await work.add()).result(PATIENCE)
 
 
-async def test_a_timeout_holds_for_dependencies_and_closes_them(mq: GlideMQ) -> None:
+async def test_a_timeout_includes_dependencies_and_closes_them(mq: GlideMQ) -> None:
     @mq.task(timeout=0.05)
     async def work(s: str = Depends(session)) -> None:
         await asyncio.Event().wait()
@@ -139,7 +139,7 @@ async def test_a_timeout_holds_for_dependencies_and_closes_them(mq: GlideMQ) -> 
     assert log[-1] == "close session"
 
 
-async def test_a_thread_gets_what_the_loop_made(mq: GlideMQ) -> None:
+async def test_a_thread_gets_dependencies_created_in_the_loop(mq: GlideMQ) -> None:
     @mq.task
     def work(s: str = Depends(session)) -> str:
         return s
@@ -148,7 +148,7 @@ async def test_a_thread_gets_what_the_loop_made(mq: GlideMQ) -> None:
         assert await (await work.add()).result(PATIENCE) == "session(s)"
 
 
-async def test_what_is_of_the_worker_is_made_once_and_closed_with_it(mq: GlideMQ) -> None:
+async def test_a_dependency_of_the_worker_is_created_once_and_closed_with_it(mq: GlideMQ) -> None:
     failures = ["first"]
 
     async def pool() -> AsyncGenerator[str]:
@@ -179,7 +179,7 @@ async def test_what_is_of_the_worker_is_made_once_and_closed_with_it(mq: GlideMQ
         assert log == ["pool", "cache", "cache over", "pool over"]
 
 
-async def test_a_job_that_is_cut_off_leaves_what_others_wait_for(mq: GlideMQ) -> None:
+async def test_an_interrupted_job_leaves_a_shared_dependency_to_others(mq: GlideMQ) -> None:
     began, go = asyncio.Event(), asyncio.Event()
 
     async def slow() -> str:
@@ -201,14 +201,14 @@ async def test_a_job_that_is_cut_off_leaves_what_others_wait_for(mq: GlideMQ) ->
         assert await second.result(PATIENCE) == "slow"
 
 
-async def test_a_provider_that_was_cancelled_is_tried_again(mq: GlideMQ) -> None:
+async def test_a_cancelled_provider_is_tried_again(mq: GlideMQ) -> None:
     first = True
 
     async def pool() -> str:
         nonlocal first
         if first:
             first = False
-            # As where a provider awaits a task that somebody has cancelled.
+            # As if a provider awaited a task that was cancelled.
             raise asyncio.CancelledError
         return "pool"
 
@@ -222,7 +222,7 @@ async def test_a_provider_that_was_cancelled_is_tried_again(mq: GlideMQ) -> None
         assert await (await work.add()).result(PATIENCE) == "pool"
 
 
-async def test_overrides_stand_for_providers(mq: GlideMQ) -> None:
+async def test_overrides_replace_providers(mq: GlideMQ) -> None:
     @mq.task
     async def work(t: str = Depends(transaction), n: int = Depends(sync, scope="worker")) -> list[Any]:
         return [t, n]
@@ -246,7 +246,7 @@ async def test_annotated_dependencies_are_provided_too(mq: GlideMQ) -> None:
         assert await (await work.add(1)).result(PATIENCE) == 3
 
 
-def test_what_cannot_be_provided_is_refused_at_the_declaration() -> None:
+def test_invalid_dependencies_are_refused_at_the_declaration() -> None:
     mq = GlideMQ("memory://")
 
     def needy(a: int) -> int:

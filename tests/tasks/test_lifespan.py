@@ -14,7 +14,7 @@ from glidemq_async.storage import Storage
 PATIENCE = 10
 
 
-async def test_state_is_there_while_workers_run(storage: Storage, name: str) -> None:
+async def test_state_exists_while_workers_run(storage: Storage, name: str) -> None:
     log: list[str] = []
 
     @asynccontextmanager
@@ -87,7 +87,7 @@ async def test_a_worker_whose_lifespan_failed_can_be_started_again(storage: Stor
             assert await (await work.add()).result(PATIENCE) == 7
 
 
-async def test_a_worker_of_the_app_that_could_not_start_says_so_again(storage: Storage, name: str) -> None:
+async def test_a_worker_of_the_app_that_could_not_start_reports_it_again(storage: Storage, name: str) -> None:
     def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
@@ -105,7 +105,7 @@ async def test_a_worker_of_the_app_that_could_not_start_says_so_again(storage: S
             await worker.start()
 
 
-async def test_whoever_starts_a_worker_meanwhile_waits_for_its_start(storage: Storage, name: str) -> None:
+async def test_a_concurrent_start_of_a_worker_waits_for_the_first(storage: Storage, name: str) -> None:
     entered = 0
 
     async def lifespan(_app: GlideMQ[None]) -> AsyncGenerator[None]:
@@ -130,7 +130,7 @@ async def test_whoever_starts_a_worker_meanwhile_waits_for_its_start(storage: St
         await worker.close()
 
 
-async def test_running_jobs_end_before_the_lifespan_does(storage: Storage, name: str) -> None:
+async def test_active_jobs_end_before_the_lifespan(storage: Storage, name: str) -> None:
     log: list[str] = []
     began, go = asyncio.Event(), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Middleware: the order of its hooks, and what becomes of what they raise."""
+"""Middleware: the order of its hooks, and the effect of their exceptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ user: ContextVar[str] = ContextVar("user", default="nobody")
 
 
 class Recorder(Middleware):
-    """Writes down what it sees; raises where it is told to."""
+    """Records the hooks. It raises where the test asks for it."""
 
     def __init__(self, name: str, log: list[str], broken: str = "") -> None:
         self.name = name
@@ -56,7 +56,7 @@ def made(storage: Storage, name: str, log: list[str], outer: str = "", inner: st
     return mq
 
 
-async def test_hooks_are_called_in_the_order_that_is_told(storage: Storage, name: str) -> None:
+async def test_hooks_are_called_in_the_documented_order(storage: Storage, name: str) -> None:
     log: list[str] = []
     mq = made(storage, name, log)
 
@@ -85,7 +85,7 @@ async def test_hooks_are_called_in_the_order_that_is_told(storage: Storage, name
         await mq.queue(name).obliterate()
 
 
-async def test_a_failed_run_is_told_backwards(storage: Storage, name: str) -> None:
+async def test_hooks_of_a_failed_run_are_called_in_reverse(storage: Storage, name: str) -> None:
     log: list[str] = []
     mq = made(storage, name, log)
 
@@ -117,7 +117,9 @@ async def test_a_failed_run_is_told_backwards(storage: Storage, name: str) -> No
         ),
     ],
 )
-async def test_what_a_hook_of_a_run_raises_fails_it(storage: Storage, name: str, broken: str, told: list[str]) -> None:
+async def test_an_exception_in_a_hook_of_a_run_fails_it(
+    storage: Storage, name: str, broken: str, told: list[str]
+) -> None:
     log: list[str] = []
     mq = made(storage, name, log, inner=broken)
 
@@ -133,7 +135,7 @@ async def test_what_a_hook_of_a_run_raises_fails_it(storage: Storage, name: str,
     assert log == told
 
 
-async def test_what_on_failure_and_after_add_raise_is_only_logged(
+async def test_exceptions_in_on_failure_and_after_add_are_only_logged(
     storage: Storage, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     log: list[str] = []
@@ -185,7 +187,7 @@ async def test_before_add_must_return_options(storage: Storage, name: str) -> No
         mq.add_middleware(Recorder)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-async def test_a_run_that_is_cut_off_is_told(storage: Storage, name: str) -> None:
+async def test_hooks_are_called_for_an_interrupted_run(storage: Storage, name: str) -> None:
     log: list[str] = []
     mq = made(storage, name, log)
     began = asyncio.Event()

@@ -40,7 +40,7 @@ def test_a_script_adds_and_waits(app: GlideMQ) -> None:
         assert [one.state for one in (job, *jobs, later)] == ["waiting", "waiting", "waiting", "delayed"]
 
 
-async def test_a_notebook_takes_an_app_from_one_loop_to_the_other(app: GlideMQ) -> None:
+async def test_a_notebook_can_move_an_app_from_one_loop_to_another(app: GlideMQ) -> None:
     double = app.task(_double)
     job = double.sync.add(1)
     for use in (double.add(2), app.connect(), app.close(), app.__aenter__()):
@@ -70,7 +70,7 @@ def test_threads_share_one_app(app: GlideMQ) -> None:
     assert len({job.id for job in added}) == 20
 
 
-async def test_a_thread_beside_the_loop_waits_for_what_the_loop_runs() -> None:
+async def test_a_thread_next_to_the_loop_waits_for_a_job_that_the_loop_runs() -> None:
     app = GlideMQ("memory://")
     double = app.task(_double)
     async with app, app.worker(concurrency=2, handle_signals=False):

@@ -1,4 +1,4 @@
-"""Tasks end to end: added with their signature, run by a worker of the app, their results typed again."""
+"""Complete tasks: added with their signature, run by a worker of the app, with typed results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def mq(storage: Storage, name: str) -> AsyncIterator[GlideMQ]:
         yield opened
 
 
-async def test_a_task_is_added_checked_run_and_answers(mq: GlideMQ) -> None:
+async def test_a_task_is_added_checked_run_and_returns(mq: GlideMQ) -> None:
     @mq.task
     async def greet(name: str, *, mark: str = "!") -> str:
         return f"hello {name}{mark}"
@@ -58,7 +58,7 @@ async def test_a_task_is_added_checked_run_and_answers(mq: GlideMQ) -> None:
         await greet.add("ada", mrk="?")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     with pytest.raises(TypeError, match="argument 'name' must be str"):
         await greet.add(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    assert await mq.queue(greet.queue).count() == 1, "what was refused was not sent"
+    assert await mq.queue(greet.queue).count() == 1, "a refused call must not be sent"
     async with mq.worker():
         assert await job.result(PATIENCE) == "hello ada?"
         assert await greet.result(job.id, PATIENCE) == "hello ada?"
@@ -80,7 +80,7 @@ async def test_a_plain_function_runs_in_a_thread_and_sees_its_job(mq: GlideMQ) -
         where(1)
 
 
-async def test_dataclasses_go_and_come_as_themselves(mq: GlideMQ) -> None:
+async def test_dataclasses_keep_their_types(mq: GlideMQ) -> None:
     @mq.task
     async def ship(order: Order, extra: list[Order] | None = None) -> Order:
         assert isinstance(order, Order)
@@ -129,7 +129,7 @@ async def test_options_of_app_task_and_call_win_in_this_order(storage: Storage, 
         await mq.queue(name).obliterate()
 
 
-async def test_add_many_checks_all_before_it_sends_any(mq: GlideMQ) -> None:
+async def test_add_many_checks_all_calls_before_it_sends_any(mq: GlideMQ) -> None:
     @mq.task
     async def double(n: int) -> int:
         return n * 2
@@ -182,7 +182,7 @@ async def test_a_job_of_an_unknown_task_waits_for_a_newer_worker(
         assert (job.state, job.attempts_made) == ("delayed", 0)
         assert str(job.failed_reason).startswith("waits for a worker with task 'fresh'; import the module")
         warnings = [each.getMessage() for each in caplog.records if each.name.endswith("routing")]
-        assert len(warnings) == 1, "one warning for all jobs of a task"
+        assert len(warnings) == 1, "there must be one warning for all jobs of a task"
         assert "this app has no task 'fresh'" in warnings[0]
         async with newer.worker():
             await other.result(PATIENCE)
@@ -191,7 +191,7 @@ async def test_a_job_of_an_unknown_task_waits_for_a_newer_worker(
         assert job.attempts_made == 1
 
 
-async def test_renamed_tasks_and_versions_run_what_was_added_under_the_old_names(mq: GlideMQ) -> None:
+async def test_renamed_tasks_and_versions_run_jobs_added_under_the_old_names(mq: GlideMQ) -> None:
     @mq.task(name="resize", version=2, aliases=["shrink"])
     async def resize(path: str, width: int = 0) -> str:
         return f"{path} {width}"
@@ -213,7 +213,7 @@ async def test_renamed_tasks_and_versions_run_what_was_added_under_the_old_names
         mq.task(name="shrink")(resize_1.function)
 
 
-async def test_data_that_is_no_call_fails_for_good(mq: GlideMQ) -> None:
+async def test_data_that_is_not_a_call_fails_for_good(mq: GlideMQ) -> None:
     @mq.task(attempts=3)
     async def work(a: int) -> None: ...
 
@@ -224,12 +224,12 @@ async def test_data_that_is_no_call_fails_for_good(mq: GlideMQ) -> None:
         assert caught.value.error_type == SerializationError.__name__
 
 
-async def test_a_text_is_not_taken_for_a_list_of_arguments(mq: GlideMQ) -> None:
+async def test_a_text_is_not_read_as_a_list_of_arguments(mq: GlideMQ) -> None:
     @mq.task
     async def twice(text: str) -> str:
         return 2 * text
 
-    # The second one goes the short way of a task whose calls are stored as they are.
+    # The second task has the fast path, because its calls are stored unchanged.
     jobs = [await mq.queue(twice.queue).add("twice", {"a": args, "k": {}}) for args in (["x"], "x")]
     await mq.run_worker(until_empty=True, concurrency=1)
     assert await jobs[0].result(PATIENCE) == "xx"
@@ -270,7 +270,7 @@ async def test_errors_control_flow_and_timeouts_of_tasks_are_those_of_any_job(mq
             await (await hopeless.add()).result(PATIENCE)
 
 
-async def test_a_task_has_a_tier_of_its_own(mq: GlideMQ) -> None:
+async def test_a_task_can_have_its_own_executor(mq: GlideMQ) -> None:
     executor = ThreadExecutor(1)
     names: list[str] = []
 
@@ -360,7 +360,7 @@ async def test_an_app_works_without_being_opened_and_can_be_used_again(name: str
     for _ in range(2):
         job = await work.add()
         await mq.run_worker(until_empty=True)
-        # The worker was the only one who had opened the app, and an app that nobody uses lets go of all.
+        # Only the worker had opened the app. An app without users closes everything.
         assert job.id == "1"
         await mq.close()
         await mq.close()
@@ -371,7 +371,7 @@ async def test_an_app_works_without_being_opened_and_can_be_used_again(name: str
     await mq.close()
 
 
-async def test_arguments_may_be_called_anything(mq: GlideMQ) -> None:
+async def test_arguments_may_have_any_name(mq: GlideMQ) -> None:
     @mq.task
     async def work(*, self: int, options: int, args: int, job: int, handler: int) -> int:
         return self + options + args + job + handler
@@ -387,7 +387,7 @@ async def test_arguments_may_be_called_anything(mq: GlideMQ) -> None:
     assert await work(**named) == 15
 
 
-async def test_a_closed_worker_starts_no_more(mq: GlideMQ) -> None:
+async def test_a_closed_worker_does_not_start_again(mq: GlideMQ) -> None:
     @mq.task
     async def work() -> None: ...
 
@@ -398,7 +398,7 @@ async def test_a_closed_worker_starts_no_more(mq: GlideMQ) -> None:
         await worker.run()
 
 
-def test_an_app_serves_one_loop_after_another(name: str) -> None:
+def test_an_app_serves_several_loops_one_after_the_other(name: str) -> None:
     mq = GlideMQ("memory://", queue=name)
 
     @mq.task
@@ -406,7 +406,7 @@ def test_an_app_serves_one_loop_after_another(name: str) -> None:
         return 3
 
     async def main() -> list[int]:
-        # Both open the app at once, so one of them waits for the other.
+        # Both open the app concurrently, so one of them waits for the other.
         first, second = mq.worker(), mq.worker()
         async with mq:
             await asyncio.gather(first.start(), second.start())
@@ -417,7 +417,7 @@ def test_an_app_serves_one_loop_after_another(name: str) -> None:
     assert [asyncio.run(main()) for _ in range(2)] == [[3, 3], [3, 3]]
 
 
-async def test_the_mode_and_the_payload_limit_of_an_app_are_those_of_its_queues(storage: Storage, name: str) -> None:
+async def test_the_mode_and_the_payload_limit_of_an_app_apply_to_its_queues(storage: Storage, name: str) -> None:
     mq = GlideMQ(storage, queue=name, mode="keyed", payload_limit=300)
 
     @mq.task
@@ -433,7 +433,7 @@ async def test_the_mode_and_the_payload_limit_of_an_app_are_those_of_its_queues(
         assert await (await keyed.add("a", 3)).result(PATIENCE) == "aaa"
         with pytest.raises(JobFailed, match="limit"):
             await (await keyed.add("a", 400)).result(PATIENCE)
-    async with mq, mq.worker(payload_limit=1_000):  # the worker's own goes before the app's
+    async with mq, mq.worker(payload_limit=1_000):  # the worker's own limit overrides the app's
         assert len(await (await keyed.add("a", 400)).result(PATIENCE)) == 400
     with pytest.raises(ValueError, match="mode must be"):
         GlideMQ(storage, mode=cast("Any", "both"))
@@ -441,7 +441,7 @@ async def test_the_mode_and_the_payload_limit_of_an_app_are_those_of_its_queues(
         GlideMQ(storage, payload_limit=cast("Any", "1 MiB"))
 
 
-async def test_options_of_a_task_come_as_an_object_and_keywords_override_it(mq: GlideMQ) -> None:
+async def test_keywords_override_an_options_object_of_a_task(mq: GlideMQ) -> None:
     @mq.task(attempts=2)
     async def nothing() -> None: ...
 
@@ -452,7 +452,7 @@ async def test_options_of_a_task_come_as_an_object_and_keywords_override_it(mq: 
         nothing.options({"priority": 3})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-async def test_the_rules_of_a_task_replace_those_of_its_worker(mq: GlideMQ) -> None:
+async def test_the_retry_rules_of_a_task_replace_the_rules_of_its_worker(mq: GlideMQ) -> None:
     @mq.task(attempts=3, retry_on=(KeyError,), give_up_on=ConnectionResetError)
     async def own(kind: str) -> None:
         raise {"key": KeyError, "value": ValueError, "reset": ConnectionResetError}[kind]("boom")
@@ -473,6 +473,6 @@ async def test_the_rules_of_a_task_replace_those_of_its_worker(mq: GlideMQ) -> N
     assert [job.attempts_made for job in jobs] == [3, 1, 1, 1, 3]
 
 
-def test_a_task_refuses_rules_that_are_no_exception_types() -> None:
+def test_a_task_refuses_rules_that_are_not_exception_types() -> None:
     with pytest.raises(TypeError, match="retry_on must be an exception type or a tuple of them, got 'ValueError'"):
         GlideMQ("memory://").task(retry_on="ValueError")(len)  # type: ignore[arg-type]  # pyright: ignore

@@ -1,4 +1,4 @@
-"""Tasks on executors of others: what these are given, and how permissions reach them."""
+"""Tasks on executors of other packages: their inputs, and how permissions reach them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Price:
 
 
 class Elsewhere:
-    """Calls functions as another process would: found by reference, with values that went through bytes."""
+    """Calls functions as another process would: found by reference, with values converted to bytes and back."""
 
     made: list[Elsewhere] = []  # noqa: RUF012
 
@@ -103,7 +103,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     Elsewhere.made.clear()
 
 
-async def test_other_processes_are_given_references_and_stored_values(
+async def test_other_processes_get_references_and_stored_values(
     storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = GlideMQ(storage, queue=name)
@@ -127,7 +127,7 @@ async def test_other_processes_are_given_references_and_stored_values(
     assert limited.states == free.states == ["started", "stopped"]
 
 
-async def test_a_tier_that_does_not_start_leaves_none_started(
+async def test_an_executor_that_does_not_start_leaves_none_started(
     storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def start(tier: Elsewhere, freed: Callable[[], None]) -> None:
@@ -146,7 +146,7 @@ async def test_a_tier_that_does_not_start_leaves_none_started(
     assert [tier.states for tier in Elsewhere.made] == [["started", "stopped"], []]
 
 
-async def test_no_run_comes_before_the_start_of_its_tier(
+async def test_no_run_begins_before_the_start_of_its_executor(
     storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts = 0
@@ -171,39 +171,39 @@ async def test_no_run_comes_before_the_start_of_its_tier(
     async def here() -> None: ...
 
     async with app, app.worker([name], concurrency=2):
-        # Jobs that somebody has added to a queue which is not that of their task.
+        # Jobs that were added to a queue to which their task does not belong.
         jobs = await app.queue(name).add_bulk([("elsewhere", {"a": [1]})] * 3)
         with pytest.raises(JobFailed, match="not yet"):
             await jobs[0].result(PATIENCE)
         assert [await job.result(PATIENCE) for job in jobs[1:]] == [True, True]
 
 
-async def test_permissions_alone_choose_the_subprocess(storage: Storage, name: str) -> None:
+async def test_permissions_alone_select_the_subprocess_executor(storage: Storage, name: str) -> None:
     app = GlideMQ(storage, queue=name)
     task = app.task(permissions=Permissions())(plain.function)
     assert task.executor == "subprocess"
     assert not definition_of(task).runs_here
 
 
-def test_tiers_of_this_process_take_no_permissions() -> None:
+def test_executors_of_this_process_accept_no_permissions() -> None:
     for spec in ("inline", "thread", None, ThreadExecutor(1), InlineExecutor()):
         with pytest.raises(TypeError, match=r"cannot enforce permissions; use executor='subprocess'"):
             registry.open_executor(spec, plain.function, 1, Permissions())
 
 
-def test_an_executor_that_is_made_has_its_own_permissions(storage: Storage, name: str) -> None:
+def test_an_executor_object_has_its_own_permissions(storage: Storage, name: str) -> None:
     advice = r"pass them to the executor.*SubprocessExecutor\(n, permissions=\.\.\.\)"
     for spec in (SubprocessExecutor(1), Elsewhere(1)):
         with pytest.raises(TypeError, match=advice):
             registry.open_executor(spec, plain.function, 1, Permissions())
-        # A task says so where it is declared.
+        # A task reports it at its declaration.
         with pytest.raises(TypeError, match=advice):
             GlideMQ(storage, queue=name).task(executor=spec, permissions=Permissions())(plain.function)
     with pytest.raises(TypeError, match="cannot enforce permissions"):
         GlideMQ(storage, queue=name).task(executor=ThreadExecutor(1), permissions=Permissions())(plain.function)
 
 
-async def test_an_executor_of_the_worker_runs_the_tasks_that_name_none(storage: Storage, name: str) -> None:
+async def test_the_executor_of_a_worker_runs_tasks_without_one(storage: Storage, name: str) -> None:
     app = GlideMQ(storage, queue=name)
     doubled = app.task(double.function)
     own = app.task(executor="thread")(plain.function)
@@ -221,7 +221,7 @@ async def test_an_executor_of_the_worker_runs_the_tasks_that_name_none(storage: 
     assert len(Elsewhere.made) == 3, "without one, only the task that names it"
 
 
-async def test_an_executor_of_the_worker_that_cannot_run_a_task_is_refused(storage: Storage, name: str) -> None:
+async def test_an_executor_of_a_worker_that_cannot_run_a_task_is_refused(storage: Storage, name: str) -> None:
     app = GlideMQ(storage, queue=name)
 
     @app.task

@@ -1,4 +1,4 @@
-"""The types that users see, by two type checkers: what is right passes, and what is wrong is found where it stands."""
+"""The types that users see, with two type checkers: correct code passes, and each error is found on its line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-# Not a module, so that the checks of the project itself pass it by.
+# Not a module, so that the checks of the project itself ignore it.
 PROGRAM = Path(__file__).with_name("typed_program.txt")
 ROOT = Path(__file__).parents[2]
 MARK = "# wrong"
@@ -24,7 +24,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def wanted() -> set[int]:
-    """The lines on which a checker has to find an error."""
+    """Return the lines on which a checker has to find an error."""
     lines = PROGRAM.read_text().splitlines()
     return {number for number, line in enumerate(lines, 1) if line.endswith(MARK)}
 
@@ -35,12 +35,12 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-def test_there_is_something_wrong_to_find() -> None:
+def test_the_program_has_errors_to_find() -> None:
     assert len(wanted()) >= 8
 
 
 @pytest.mark.timeout(180)
-def test_mypy_finds_what_is_wrong_and_nothing_else(program: Path) -> None:
+def test_mypy_finds_exactly_the_errors(program: Path) -> None:
     pytest.importorskip("mypy")
     output = run("mypy", "--no-error-summary", "--no-pretty", str(program))
     found = {int(line) for line in re.findall(rf"{program.name}:(\d+): error", output)}
@@ -48,7 +48,7 @@ def test_mypy_finds_what_is_wrong_and_nothing_else(program: Path) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_pyright_finds_what_is_wrong_and_nothing_else(program: Path) -> None:
+def test_pyright_finds_exactly_the_errors(program: Path) -> None:
     pytest.importorskip("basedpyright")
     told = json.loads(run("basedpyright", "--outputjson", str(program)))
     errors = [one for one in told["generalDiagnostics"] if one["severity"] == "error"]

@@ -1,4 +1,4 @@
-"""Testing an app of tasks: on a server of the test's own, drained by the test, or run at each add."""
+"""Testing an app of tasks: on a server of the test, drained by the test, or run at each add."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ async def test_an_app_is_moved_to_the_server_of_the_test_and_drained(glidemq: Ha
     assert await glidemq.drain(mq) == []
 
 
-async def test_it_goes_back_where_it_was_when_the_harness_closes() -> None:
+async def test_an_app_returns_to_its_own_server_when_the_harness_closes() -> None:
     async with Harness() as harness:
         assert harness.use(mq) is mq
         await add.add(1, 2)
-        with pytest.raises(RuntimeError, match="the app is open"):
+        with pytest.raises(RuntimeError, match="the app must be open"):
             core_of(mq).relocate("memory://")
     assert core_of(mq).relocate("memory://") == "redis://127.0.0.1:1/0"
     core_of(mq).relocate("redis://127.0.0.1:1/0")
 
 
-async def test_eager_runs_each_add_at_once(glidemq: Harness) -> None:
+async def test_eager_runs_each_job_at_its_add(glidemq: Harness) -> None:
     with glidemq.eager(mq):
         job = await add.add(1, 2)
         assert (job.state, job.return_value) == ("completed", 3)
@@ -72,7 +72,7 @@ async def test_eager_runs_each_add_at_once(glidemq: Harness) -> None:
     assert await waiting.get_state() == "waiting"
 
 
-async def test_eager_returns_a_job_of_which_nothing_is_kept_as_it_ended(glidemq: Harness) -> None:
+async def test_eager_returns_the_ended_job_even_without_retention(glidemq: Harness) -> None:
     with glidemq.eager(mq):
         done = await add.options(keep_completed=False).add(1, 2)
         failed = await fail.options(keep_failed=False, attempts=1).add()
@@ -82,14 +82,14 @@ async def test_eager_returns_a_job_of_which_nothing_is_kept_as_it_ended(glidemq:
 
 async def test_retries_of_a_task_take_no_time(glidemq: Harness) -> None:
     glidemq.use(mq)
-    await glidemq.clock.move_to(datetime(2030, 1, 1, 12, tzinfo=UTC))  # the hour that passes brings no other job
+    await glidemq.clock.move_to(datetime(2030, 1, 1, 12, tzinfo=UTC))  # no other job becomes due in that hour
     job = await fail.add()
     assert await glidemq.drain(mq) == []
     await glidemq.clock.advance(HOUR)
     assert [one.id for one in await glidemq.drain(mq)] == [job.id]
 
 
-async def test_a_cron_fires_when_the_clock_comes_to_it(glidemq: Harness) -> None:
+async def test_a_cron_fires_when_the_clock_reaches_its_time(glidemq: Harness) -> None:
     glidemq.use(mq)
     await glidemq.clock.move_to(datetime(2030, 1, 1, 12, tzinfo=UTC))
     async with mq:

@@ -1,4 +1,4 @@
-"""What users test their code with: a server of the test's own, whose clock the test moves."""
+"""The harness for users' tests: a server for each test, whose clock the test moves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def fail(_job: AnyJob) -> None:
     raise ValueError("no luck")
 
 
-async def test_what_the_code_under_test_added_can_be_asserted(glidemq: Harness) -> None:
+async def test_jobs_of_the_code_under_test_can_be_asserted(glidemq: Harness) -> None:
     async with Queue("emails", glidemq.storage) as queue:
         await queue.add("welcome", {"to": "ada", "n": 1})
         await queue.add("welcome", {"to": "bob"}, delay=60)
@@ -34,7 +34,7 @@ async def test_what_the_code_under_test_added_can_be_asserted(glidemq: Harness) 
     await glidemq.assert_nothing_added("others")
 
 
-async def test_an_assertion_that_fails_shows_what_was_added(glidemq: Harness) -> None:
+async def test_a_failed_assertion_shows_the_added_jobs(glidemq: Harness) -> None:
     await glidemq.queue("emails").add("welcome", {"to": "ada"})
     with pytest.raises(AssertionError, match=r"expected 2 .*welcome.*found 1.*\n  welcome \{'to': 'ada'\}"):
         await glidemq.assert_added("emails", "welcome", times=2)
@@ -42,7 +42,7 @@ async def test_an_assertion_that_fails_shows_what_was_added(glidemq: Harness) ->
         await glidemq.assert_nothing_added("emails")
 
 
-async def test_drain_runs_what_is_due_and_leaves_what_is_not(glidemq: Harness) -> None:
+async def test_drain_runs_only_due_jobs(glidemq: Harness) -> None:
     queue = glidemq.queue("q")
     now = [await queue.add("now", number) for number in range(5)]
     later = await queue.add("later", 6, delay=HOUR)
@@ -55,7 +55,7 @@ async def test_drain_runs_what_is_due_and_leaves_what_is_not(glidemq: Harness) -
     assert await glidemq.drain(queue, echo) == []
 
 
-async def test_jobs_of_which_nothing_is_kept_are_drained_too(glidemq: Harness) -> None:
+async def test_jobs_without_retention_are_drained_too(glidemq: Harness) -> None:
     queue = glidemq.queue("q")
     await queue.add("n", 1, keep_completed=False)
     await queue.add("n", 2, result_ttl=0.001)
@@ -90,8 +90,8 @@ async def test_retries_take_no_time(glidemq: Harness) -> None:
         await job.result(timeout=5)
 
 
-async def test_a_worker_that_waits_starts_a_job_when_the_clock_reaches_it(glidemq: Harness) -> None:
-    # It looks by itself too rarely to matter: it is told.
+async def test_an_idle_worker_starts_a_job_when_the_clock_reaches_it(glidemq: Harness) -> None:
+    # Its polls are too rare to matter, so a wake-up must come.
     async with Worker("q", echo, glidemq.storage, poll_interval=60):
         job = await glidemq.queue("q").add("n", "x", delay=HOUR)
         # The call that stores this result also registers the worker as idle.
@@ -100,7 +100,7 @@ async def test_a_worker_that_waits_starts_a_job_when_the_clock_reaches_it(glidem
         assert await job.result(timeout=5) == "x"
 
 
-async def test_every_slot_on_the_way_fires_at_its_own_instant(glidemq: Harness) -> None:
+async def test_every_fire_time_on_the_way_fires_at_its_own_time(glidemq: Harness) -> None:
     queue = glidemq.queue("q")
     start = datetime(2030, 1, 1, tzinfo=UTC)
     await glidemq.clock.move_to(start + timedelta(seconds=1))
@@ -114,7 +114,7 @@ async def test_every_slot_on_the_way_fires_at_its_own_instant(glidemq: Harness) 
     assert abs(created[0] - (start + timedelta(hours=4, minutes=30))) < timedelta(minutes=1)
 
 
-async def test_times_to_live_pass(glidemq: Harness) -> None:
+async def test_times_to_live_end(glidemq: Harness) -> None:
     queue = glidemq.queue("q")
     job = await queue.add("n", ttl=60)
     await glidemq.clock.advance(61)
@@ -123,7 +123,7 @@ async def test_times_to_live_pass(glidemq: Harness) -> None:
     assert (job.state, job.failed_reason) == ("failed", "expired")
 
 
-async def test_what_is_added_after_the_clock_moved_bears_its_time(glidemq: Harness) -> None:
+async def test_a_job_added_after_the_clock_moved_has_the_new_time(glidemq: Harness) -> None:
     now = await glidemq.clock.advance(24 * HOUR)
     await glidemq.queue("q").add("n")
     (job,) = await glidemq.drain("q", echo)
@@ -132,16 +132,16 @@ async def test_what_is_added_after_the_clock_moved_bears_its_time(glidemq: Harne
         assert abs(instant - now) < timedelta(minutes=1)
 
 
-async def test_the_clock_refuses_what_it_cannot_do(glidemq_clock: MovableClock) -> None:
+async def test_the_clock_refuses_impossible_moves(glidemq_clock: MovableClock) -> None:
     with pytest.raises(ValueError, match="negative"):
         await glidemq_clock.advance(-1)
     with pytest.raises(ValueError, match="cannot move back"):
         await glidemq_clock.move_to(datetime(2000, 1, 1, tzinfo=UTC))
     with pytest.raises(ValueError, match="time zone"):
-        await glidemq_clock.move_to(datetime(2100, 1, 1))  # noqa: DTZ001 - that is the mistake
+        await glidemq_clock.move_to(datetime(2100, 1, 1))  # noqa: DTZ001 - this is the mistake under test
 
 
-async def test_the_fixtures_belong_to_one_server(
+async def test_the_fixtures_share_one_server(
     glidemq: Harness, glidemq_storage: MemoryStorage, glidemq_clock: MovableClock
 ) -> None:
     assert glidemq_storage is glidemq.storage

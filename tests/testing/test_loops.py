@@ -1,4 +1,4 @@
-"""Testing code that has no event loop, or one of its own: threads, plain tests, web services."""
+"""Testing code without an event loop or with a separate one: threads, plain tests, web services."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def echo(job: AnyJob) -> object:
 
 
 class Client:
-    """Asks a service in the loop of another thread and blocks meanwhile, as the TestClient of FastAPI does."""
+    """Calls a service in the loop of another thread and blocks until it returns, like the TestClient of FastAPI."""
 
     def __init__(self, portal: anyio.from_thread.BlockingPortal, service: Any, state: dict[str, Any]) -> None:
         self._portal = portal
@@ -76,7 +76,7 @@ class Client:
 
 
 async def post(service: Any, path: str, query: str = "", state: dict[str, Any] | None = None) -> int:
-    """One request without a network; answers the status."""
+    """Make one request without a network; return the status."""
     said: list[int] = []
 
     async def receive() -> dict[str, Any]:
@@ -107,7 +107,7 @@ async def test_a_thread_adds_while_the_test_has_the_loop(glidemq: Harness) -> No
     glidemq.use(mq)
     await asyncio.to_thread(double.sync.add, 1)
     assert [job.return_value for job in await glidemq.drain(mq)] == [2]
-    await asyncio.to_thread(double.sync.add, 2)  # nothing holds the app open between two drains
+    await asyncio.to_thread(double.sync.add, 2)  # nothing keeps the app open between two drains
     assert [job.return_value for job in await glidemq.drain(mq)] == [4]
 
 
@@ -126,7 +126,7 @@ async def test_endpoints_in_the_loop_of_the_test(glidemq: Harness) -> None:
 
 
 @pytest.mark.parametrize("path", ["/plain", "/awaited"])
-async def test_a_service_in_a_loop_of_its_own(glidemq: Harness, path: str) -> None:
+async def test_a_service_in_a_separate_loop(glidemq: Harness, path: str) -> None:
     glidemq.use(mq)
     service = make_service()
     with client_of(service) as client:
@@ -138,14 +138,14 @@ async def test_a_service_in_a_loop_of_its_own(glidemq: Harness, path: str) -> No
     await glidemq.assert_added("sums", "double", times=2)
 
 
-async def test_a_service_in_a_loop_of_its_own_runs_each_add_at_once(glidemq: Harness) -> None:
+async def test_a_service_in_a_separate_loop_runs_each_job_at_its_add(glidemq: Harness) -> None:
     with glidemq.eager(mq), client_of(make_service()) as client:
         assert client.post("/plain", "number=3") == 200
         assert client.post("/awaited", "number=4") == 200
     assert [job.return_value for job in await glidemq.added("sums")] == [6, 8]
 
 
-def test_a_service_in_a_plain_test(glidemq: Harness) -> None:
+def test_a_service_can_be_tested_in_a_plain_test(glidemq: Harness) -> None:
     glidemq.use(mq)
     with client_of(make_service()) as client:
         assert client.post("/plain", "number=3") == 200
@@ -155,7 +155,7 @@ def test_a_service_in_a_plain_test(glidemq: Harness) -> None:
 
 
 @pytest.mark.parametrize("plain", [True, False])
-async def test_a_service_of_queues_takes_the_storage_of_the_test(glidemq: Harness, plain: bool) -> None:
+async def test_a_service_of_queues_uses_the_storage_of_the_test(glidemq: Harness, plain: bool) -> None:
     service = FastAPI(lifespan=lifespan(glidemq.storage))
 
     def add(request: Request) -> str:
@@ -194,7 +194,7 @@ def test_a_plain_test_moves_the_clock(glidemq: Harness, glidemq_clock: MovableCl
     assert [one.id for one in glidemq.sync.drain(mq, queues=["sums"])] == [job.id]
 
 
-def test_a_plain_test_runs_each_add_at_once(glidemq: Harness) -> None:
+def test_a_plain_test_runs_each_job_at_its_add(glidemq: Harness) -> None:
     with glidemq.eager(mq):
         assert double.sync.add(2).return_value == 4
         assert halve.sync.add(2).return_value == 1.0
@@ -229,7 +229,7 @@ async def test_the_next_harness_has_the_crons_again() -> None:
 
 
 class Counted:
-    """An executor that runs functions as they are, and counts its starts."""
+    """An executor that runs functions directly, and counts its starts."""
 
     occupied = 0
     starts = 0

@@ -1,4 +1,4 @@
-"""Under pytest an app that nobody moved stays away from real servers; and a program can demand a URL."""
+"""Under pytest an unmoved app refuses to use real servers. A program can require a URL."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def names_of(server: Server) -> list[str]:
         return [str(job.data["a"]) for job in await queue.get_jobs("waiting")]
 
 
-async def test_an_app_that_was_not_moved_refuses(service: Path) -> None:
+async def test_an_unmoved_app_refuses_to_connect(service: Path) -> None:
     async with standalone() as server:
         done = run_pytest(service, server.url)
         assert "3 failed, 2 passed" in done.stdout, done.stdout
@@ -86,14 +86,14 @@ async def test_an_app_that_was_not_moved_refuses(service: Path) -> None:
         assert await names_of(server) == ["['grace']"]
 
 
-async def test_the_embedded_default_is_a_real_server_too(service: Path) -> None:
+async def test_the_embedded_default_counts_as_a_real_server(service: Path) -> None:
     done = run_pytest(service, "", "-k", "forgets")
     assert "1 failed" in done.stdout, done.stdout
     assert "the app would connect to file://" in done.stdout
     assert not (service / "state").exists()
 
 
-async def test_a_setting_lets_all_tests_in(service: Path) -> None:
+async def test_a_setting_permits_real_servers_for_all_tests(service: Path) -> None:
     (service / "pytest.ini").write_text("[pytest]\nglidemq_real_servers = true\n")
     async with standalone() as server:
         done = run_pytest(service, server.url, "-k", "forgets")
@@ -102,7 +102,7 @@ async def test_a_setting_lets_all_tests_in(service: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["environment", "app"])
-async def test_a_program_can_demand_a_url(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+async def test_a_program_can_require_a_url(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     monkeypatch.delenv("GLIDEMQ_URL", raising=False)
     monkeypatch.setenv("GLIDEMQ_REQUIRE_URL", "1" if where == "environment" else "0")
     mq = GlideMQ(require_url=where == "app")
@@ -125,7 +125,7 @@ async def test_a_program_can_demand_a_url(monkeypatch: pytest.MonkeyPatch, where
         await send.add("ada")
 
 
-def test_the_log_says_where_the_embedded_default_is(
+def test_the_log_names_the_directory_of_the_embedded_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("GLIDEMQ_URL", raising=False)
