@@ -19,7 +19,7 @@ from typing import Any, get_args
 import pytest
 
 from glidemq_async import Queue, Signing, UnrecoverableError
-from glidemq_async.cli import change_commands, inspect_commands, output
+from glidemq_async.cli import change_commands, inspect_commands
 from glidemq_async.storage.redis.wire import ReplyError
 from glidemq_async.stored.dead_letter import FailureCause
 from glidemq_async.stored.record import State
@@ -229,19 +229,6 @@ async def test_a_program_reads_complete_rows(shell: Shell, q: AnyQueue) -> None:
     assert row.split()[0] == job.id
     assert row.endswith("…")
     assert [heading.index("name"), heading.index("data")] == [row.index("n"), row.index("x")]
-
-
-def test_a_person_reads_rows_that_fit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(output, "in_terminal", lambda: True)
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    output.print_table(["id", "count", "data"], [["a", 1, "x" * 50], ["bb", 22, "\x1b[31m"]], empty="")
-    printed = capsys.readouterr().out.splitlines()
-    assert printed == [
-        "id  count  data",
-        f"a       1  {'x' * 28}…",
-        "bb     22  \N{REPLACEMENT CHARACTER}[31m",
-    ]
 
 
 async def test_a_full_disk_is_reported_in_one_line(q: AnyQueue, server: Server, tmp_path: Path) -> None:

@@ -1,0 +1,20 @@
+"""The tables that commands print in a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from glidemq_async.cli import output
+
+
+def test_a_person_reads_rows_that_fit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(output, "in_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    output.print_table(["id", "count", "data"], [["a", 1, "x" * 50], ["bb", 22, "\x1b[31m"]], empty="")
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [
+        "id  count  data",
+        f"a       1  {'x' * 28}…",
+        "bb     22  \N{REPLACEMENT CHARACTER}[31m",
+    ]
