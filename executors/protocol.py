@@ -83,7 +83,7 @@ class RunsHere(Protocol):
 class MayBreak(Protocol):
     """Optional part of an executor: it can break for good while the process of the worker stays alive."""
 
-    def when_broken(self, tell: Callable[[Exception], None]) -> None:
+    def when_broken(self, report: Callable[[Exception], None]) -> None:
         """Register a callback for that case, called in the loop. The worker then stops and raises the error."""
         ...
 

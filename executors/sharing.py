@@ -10,13 +10,13 @@ from collections.abc import Callable
 from glidemq_async.executors.protocol import Executor
 
 
-class _Use:
+class _SharedExecutor:
     """An executor in its event loop, and the workers that use it. It runs while it has users."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self.loop = asyncio.get_running_loop()
-        self.users: dict[Hold, Callable[[], None]] = {}
+        self.users: dict[ExecutorUse, Callable[[], None]] = {}
         self.changing = asyncio.Lock()
 
     def notify_freed(self) -> None:
@@ -24,42 +24,42 @@ class _Use:
             freed()
 
 
-_in_use: weakref.WeakValueDictionary[int, _Use] = weakref.WeakValueDictionary()
+_in_use: weakref.WeakValueDictionary[int, _SharedExecutor] = weakref.WeakValueDictionary()
 
 
-def _use_of(executor: Executor) -> _Use:
+def _shared_of(executor: Executor) -> _SharedExecutor:
     use = _in_use.get(id(executor))
     if use is not None and use.loop is not asyncio.get_running_loop():
         if not use.loop.is_closed() and (use.users or use.changing.locked()):
             raise RuntimeError(f"{executor!r} is in use in another event loop; create one executor for each loop")
         use = None
     if use is None:
-        use = _in_use[id(executor)] = _Use(executor)
+        use = _in_use[id(executor)] = _SharedExecutor(executor)
     return use
 
 
-class Hold:
+class ExecutorUse:
     """The use of an executor by one worker. Other workers may use it at the same time."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
-        self._use: _Use | None = None
+        self._shared: _SharedExecutor | None = None
 
     async def start(self, freed: Callable[[], None]) -> None:
         """Start the executor unless it runs; idempotent. Raises any error of its start, and is not a user then.
 
         Raises RuntimeError if the executor is in use in another event loop.
         """
-        use = _use_of(self.executor)
+        use = _shared_of(self.executor)
         async with use.changing:
             if not use.users:
                 await self.executor.start(use.notify_freed)
             use.users[self] = freed
-            self._use = use
+            self._shared = use
 
     async def stop(self, grace: float) -> None:
         """End the use, and stop the executor after its last user. Does nothing if it was not started."""
-        use, self._use = self._use, None
+        use, self._shared = self._shared, None
         if use is None:
             return
         async with use.changing:

@@ -18,7 +18,7 @@ from glidemq_async.executors.deadlines import deadline
 from glidemq_async.executors.inline import InlineExecutor
 from glidemq_async.executors.protocol import Executor, Handler, MayBreak
 from glidemq_async.executors.registry import open_executor
-from glidemq_async.executors.sharing import Hold
+from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.retry_rules import RetryRules
 from glidemq_async.tasks.definition import TaskDefinition
@@ -63,9 +63,9 @@ class TaskExecutor:
         self._unknown_grace = unknown_grace
         self._unknown_log = RepeatedLog(_log)
         self._freed: Callable[[], None] = lambda: None
-        self._tell_broken: Callable[[Exception], None] = lambda _: None
+        self._report_broken: Callable[[Exception], None] = lambda _: None
         self._tiers: Tiers = {}
-        self._holds: dict[int, Hold] = {}
+        self._holds: dict[int, ExecutorUse] = {}
         self._started: set[int] = set()
         self._of_task: dict[str, Executor] = {}
         self._here: set[str] = set()
@@ -88,9 +88,9 @@ class TaskExecutor:
         """Seconds that a cancelled run may take to end, in the slowest executor."""
         return max((getattr(tier, "grace", 0.0) for tier in self._tiers.values()), default=0.0)
 
-    def when_broken(self, tell: Callable[[Exception], None]) -> None:
-        """Call `tell` when an executor cannot run jobs any more."""
-        self._tell_broken = tell
+    def when_broken(self, report: Callable[[Exception], None]) -> None:
+        """Call `report` when an executor cannot run jobs any more."""
+        self._report_broken = report
 
     def retry_rules(self, job_name: str) -> RetryRules | None:
         """Return the retry rules of a task, None if it has none."""
@@ -145,8 +145,8 @@ class TaskExecutor:
 
     async def _start(self, tier: Executor) -> None:
         if isinstance(tier, MayBreak) and id(tier) not in self._holds:
-            tier.when_broken(self._tell_broken)
-        await self._holds.setdefault(id(tier), Hold(tier)).start(self._freed)
+            tier.when_broken(self._report_broken)
+        await self._holds.setdefault(id(tier), ExecutorUse(tier)).start(self._freed)
         self._started.add(id(tier))
 
     def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> Any:

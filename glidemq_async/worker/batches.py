@@ -17,7 +17,7 @@ from glidemq_async._internal.generics import Data, Result
 from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.durations import to_ms
 from glidemq_async.executors.protocol import ChecksHandlers, Executor, Handler
-from glidemq_async.executors.sharing import Hold
+from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import entry_of
@@ -115,6 +115,16 @@ class _Batch:
         self.task: asyncio.Task[list[object]] | None = None
 
 
+# A batch is one call with several runs, and each run keeps its lease, timeout, stop and outcome. So a member and the
+# call can end in any order:
+#
+# - The call ends first. Its return value has one entry for each member, and each future gets its entry.
+# - A member is stopped or times out first. It leaves, and its entry is dropped later. Its slot stays occupied until the
+#   call ends, because the processor may still work on the job.
+# - The last member leaves. No run needs the call any more, so it is cancelled, and the member waits for its end: its
+#   job must not run elsewhere while the processor still works on it.
+# - At shutdown all members leave together. The processor may still return results for work that is done; `_leave` waits
+#   for them.
 class Batcher:
     """Collects the runs of a worker into batches and calls the processor through another executor.
 
@@ -132,7 +142,7 @@ class Batcher:
         self._tasks = tasks
         self._processor = processor
         self._inner = inner
-        self._held = Hold(inner)
+        self._inner_use = ExecutorUse(inner)
         self._size = options.size
         self._wait = options.wait_seconds
         self._gathering = _Batch()
@@ -158,11 +168,11 @@ class Batcher:
     async def start(self, freed: Callable[[], None]) -> None:
         """Start the executor that makes the calls."""
         self._context = copy_context()
-        await self._held.start(freed)
+        await self._inner_use.start(freed)
 
     async def stop(self, grace: float) -> None:
         """Stop the executor that makes the calls."""
-        await self._held.stop(grace)
+        await self._inner_use.stop(grace)
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
         """Join the next batch. Return or raise the entry for this job in the processor's return value."""
@@ -285,10 +295,10 @@ def _answers(value: object, count: int) -> list[object]:
             f"a batch processor must return one entry per job, or None, but it returned {len(entries)} entries "
             f"for {count} jobs"
         )
-    return [_carried(entry) for entry in entries]
+    return [_as_entry(entry) for entry in entries]
 
 
-def _carried(entry: object) -> object:
+def _as_entry(entry: object) -> object:
     if not isinstance(entry, (StopIteration, KeyboardInterrupt, GeneratorExit)):
         return entry
     # A future cannot carry these exceptions into a coroutine unchanged.

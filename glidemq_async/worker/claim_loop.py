@@ -193,16 +193,20 @@ class ClaimLoop:
 
     async def _call_safely(self, slots: int) -> None:
         """Make the call. Any exception is reported; the loop continues and keeps the outcomes."""
+        # Read before the call: a stop that comes while the call is in flight needs another call, because this one may
+        # have listed the worker as idle.
         leaving = self._stopping
         try:
             await self._call(slots)
         except Exception as error:  # noqa: BLE001 - a worker whose loop ends would run no more jobs
-            # The call may have been executed, so the store may expect this worker to react to a wake-up.
+            # The store may still list this worker as idle since an earlier call.
             self._registered = True
             self._reports.error(error)
             if isinstance(error, FunctionError) and error.code == "ARGUMENT" and self.outcomes.has_call:
                 self._separate_outcomes()
             else:
+                # The server refuses a call before it changes anything, so the outcomes may join another call.
+                # A call without a reply never comes here: `CallSender` repeats it.
                 self.outcomes.put_back()
                 await asyncio.sleep(ERROR_PAUSE)
             self.wake()
@@ -283,6 +287,10 @@ class ClaimLoop:
     # -- after a reply --------------------------------------------------------------------------------------------
 
     def _after_call(self, reply: SettleReply, batch: Sequence[EndedRun], slots: int, asked: int) -> None:
+        # The server did not know this worker's previous call: a failover has lost it, and perhaps the claims before it.
+        # Another worker may have claimed the same entries with the same fencing tokens. From now on every call asks the
+        # server to compare the consumer of each entry, which costs one read per job, until a renewal that was sent
+        # later has named the entries that are lost.
         if reply.is_broken:
             self._broken_at = self.calls.last_reply
             self._owner.renew_leases()

@@ -37,6 +37,8 @@ class Drain:
     async def wait_for_claims(self, stopped: asyncio.Event) -> None:
         """Wait until a claim has found nothing and no job is running here, or `stopped` is set."""
         while not stopped.is_set():
+            # Each event can be cleared while the other one is awaited: a run that ends may add a job, and a wake-up may
+            # bring one. So both are checked again together, without an await in between.
             await first_of(self._loop.found_nothing, stopped)
             await first_of(self._slots.all_free, stopped)
             if not len(self._slots) and self._loop.found_nothing.is_set():

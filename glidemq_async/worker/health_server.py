@@ -56,8 +56,8 @@ class HealthServer(Background):
         self._workers = workers
         # With port 0, listening on two address families would result in two different ports.
         address = host or (None if port else "127.0.0.1")
-        alive = partial(self._judge, lambda health: health.alive)
-        ready = partial(self._judge, lambda health: health.ready)
+        alive = partial(self._probe, lambda health: health.alive)
+        ready = partial(self._probe, lambda health: health.ready)
         probes = {"/healthz": alive, "/livez": alive, "/readyz": ready}
         self._endpoint = HttpEndpoint({**probes, **(pages or {})}, host=address, port=port, purpose="health")
 
@@ -74,7 +74,7 @@ class HealthServer(Background):
         """Stop listening and close every connection. Idempotent."""
         await self._endpoint.close()
 
-    async def _judge(self, well: Callable[[Health], bool]) -> Page:
+    async def _probe(self, well: Callable[[Health], bool]) -> Page:
         found = [(worker, worker.health()) for worker in self._workers]
         all_well = all(well(health) for _, health in found)
         body = {

@@ -22,6 +22,14 @@ class LeaseThread:
         self._lock = threading.Lock()
         self._clones: dict[int, tuple[Storage, int]] = {}
 
+    # Workers of several event loops start and stop this thread at any time, so `_lock` guards the number of its users
+    # together with the loop. Two orders matter:
+    #
+    # - `start` counts its user before it hands over the coroutine. A `leave` of another worker that came in between
+    #   would otherwise stop the loop, and the coroutine would never run.
+    # - `leave` takes the loop away under the lock and stops it outside. The next `start` then begins a new thread, and
+    #   never uses a loop that is about to stop. `join` runs without the lock, because the thread may need `call`.
+
     def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
         """Run a coroutine in the thread. Call `leave` after it has ended."""
         with self._lock:
@@ -62,6 +70,8 @@ class LeaseThread:
 
     def borrow(self, storage: Storage) -> Storage:
         """Return this thread's own link to the server of `storage`, not connected yet. Only call this in the thread."""
+        # A connection belongs to one event loop, so the thread cannot use the connections of the worker. All workers of
+        # a storage share one clone, because each further connection costs the server memory.
         clone, users = self._clones.get(id(storage)) or (storage.clone(), 0)
         self._clones[id(storage)] = (clone, users + 1)
         return clone

@@ -65,6 +65,16 @@ class LeaseOwner(Protocol):
         ...
 
 
+# A lease is the only thing that keeps two workers from running the same job. These rules keep it safe:
+#
+# - A lease is renewed from its claim until the server has the outcome, not until the handler returns. The server
+#   refuses an outcome whose lease has expired, so a finished job would run again.
+# - The server's reply decides which leases are lost. The worker's clock only decides when it stops claiming: after 80 %
+#   of a lease without a renewal it assumes that the server is about to give its jobs to others.
+# - Losses are reported to the loop before the renewal that found them. The claim loop may trust its entries again only
+#   after a renewal, because a failover can lose a claim: then another worker holds the same entry with the same fencing
+#   token, and only a renewal compares the consumer of the entry.
+# - The renewer ends before the worker signs off. A later renewal would list a worker that is gone.
 class LeaseRenewer:
     """Renews all leases of a worker every third of the shortest lease, and reports the replies of the server."""
 
@@ -107,6 +117,8 @@ class LeaseRenewer:
         """Stop renewing, and wait for the end of the current renewal."""
         if self._work is None:
             return
+        # Set from this thread and read in the lease thread. The wake-up orders the two: the lease thread sees the flag
+        # when it wakes.
         self._stopping = True
         self._thread.call(self._wake.set)
         _, late = await asyncio.wait([asyncio.wrap_future(self._work)], timeout=STOP_SECONDS)
@@ -123,6 +135,8 @@ class LeaseRenewer:
         try:
             functions = Functions(storage, self._base)
             while not self._stopping:
+                # The time of sending, not of the reply: the server renews the leases at some moment between the two,
+                # and a run that was claimed in between is not part of this renewal.
                 sent = loop.time()
                 if await self._renew(storage, functions):
                     renewed = sent
@@ -181,5 +195,7 @@ class LeaseRenewer:
             self._report(self._owner.on_lease_safety, healthy)
 
     def _report(self, callback: Callable[..., None], *details: object) -> None:
+        # The worker's loop may be blocked by a handler. The report then waits in its queue, while the leases continue
+        # to be renewed. A loop that was closed without closing its worker takes no reports.
         if not self._main_loop.is_closed():
             self._main_loop.call_soon_threadsafe(callback, *details)

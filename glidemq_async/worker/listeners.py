@@ -47,6 +47,8 @@ class Listeners:
 
     def notify(self, event: WorkerEvent, *details: object) -> None:
         """Call every listener of an event. An exception from a listener is logged and has no other effect."""
+        # Listeners run between two steps of the worker, in the middle of a reply. A coroutine function therefore gets a
+        # task, and the worker does not wait for it.
         for listener in self._by_event.get(event, ()):
             try:
                 answer = listener(*details)

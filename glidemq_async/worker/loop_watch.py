@@ -78,19 +78,19 @@ class LoopWatch:
 
     async def _main(self) -> None:
         self._stop = asyncio.Event()
-        sent, is_out, told = 0.0, False, False
+        sent, is_out, is_reported = 0.0, False, False
         while not self._stopping:
             before = time.monotonic()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), BEAT_SECONDS)
             now = time.monotonic()
             if is_out and self._answered >= sent:
-                is_out = told = False
+                is_out = is_reported = False
             if now - before > BEAT_SECONDS + BLOCKED_SECONDS:
                 # This thread was suspended too: the machine slept or the process was stopped. No handler blocked.
                 sent = now
-            elif is_out and not told and now - sent >= BLOCKED_SECONDS:
-                told = True
+            elif is_out and not is_reported and now - sent >= BLOCKED_SECONDS:
+                is_reported = True
                 self._warn(now - sent)
             if not is_out and any(runs() for runs in tuple(self._users)):
                 sent, is_out = now, self._send()

@@ -43,6 +43,8 @@ class OutboxRelay:
             await self._relay()
 
     async def _relay(self) -> bool:
+        # Cleared first: an entry that is added while this relay runs sets the event again, so it is relayed by the next
+        # one. The event is set again after a failure, because the entries are still in the outbox.
         self._event.clear()
         try:
             await self._outbox.relay()

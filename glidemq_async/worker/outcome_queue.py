@@ -24,7 +24,7 @@ class OutcomeQueue:
 
     def __init__(self) -> None:
         self._lists: tuple[list[EndedRun], list[EndedRun]] = ([], [])
-        """The outcomes in the current call, and those that wait for the next one."""
+        """The outcomes in the current call, and the outcomes that wait for the next one."""
         self._separate = 0
         """Number of outcomes to send in separate calls, after a call with all of them was refused."""
 

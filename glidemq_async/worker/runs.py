@@ -76,8 +76,10 @@ class Run:
             return
         self.stop_reason = reason
         self.job.abort.set(reason)
-        # A task that is cancelled before its first step never runs any of its code. Such a run checks the reason
-        # itself.
+        # A stop can come before the task of the run has made its first step: the store sends a message as soon as a job
+        # is revoked, and that may be the message after the claim. A task that is cancelled so early never runs any of
+        # its code, so nothing would settle the run and free its slot. Such a run is not cancelled. It finds the reason
+        # in its first step.
         if self.task is not None and self.begun:
             self.task.cancel(reason)
 
@@ -194,6 +196,8 @@ class Runner:
         return ended
 
     async def _outcome(self, run: Run) -> EndedRun | None:
+        # From here on `Run.stop` cancels the task. Nothing awaits between this line and the check of the reason, so a
+        # stop either is seen by the check or cancels an await below.
         run.begun = True
         # Every run is a task with its own context, so the variable does not have to be reset.
         set_current_job(run.job)
@@ -249,9 +253,9 @@ class Runner:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
             return
-        told = broken if isinstance(broken, Exception) else RuntimeError(f"{type(broken).__name__}: {broken}")
-        told.add_note(f"in after_execution of job {run.job.id}, whose outcome is stored as it was")
-        self._on_error(told)
+        error = broken if isinstance(broken, Exception) else RuntimeError(f"{type(broken).__name__}: {broken}")
+        error.add_note(f"in after_execution of job {run.job.id}, whose outcome is stored as it was")
+        self._on_error(error)
 
     def _changed(self, ended: EndedRun, execution: Execution, failure: Failure) -> EndedRun:
         job, outcome, ttl = ended.run.job, ended.outcome, changed_ttl(execution)
@@ -264,6 +268,8 @@ class Runner:
         return ended._replace(outcome=stored, value=execution.result)
 
     def _raised(self, run: Run, error: BaseException) -> EndedRun | None:
+        # A handler often answers its cancellation with another error, for example one from a cleanup. That error must
+        # not count as an attempt: the stop decides the outcome.
         if run.stopped():
             return self._after_stop(run)
         if isinstance(error, RetryLater) and error.count:
@@ -291,6 +297,8 @@ class Runner:
         if not run.stop_reason:
             # The worker has not cancelled the run, so the handler cancelled itself. That is a failure like any other.
             return self._failed(run, error, "unrecoverable" if self._gives_up(run.job, error) else None)
+        # The worker requested this cancellation, and it ends here. Without `uncancel`, a timeout or a task group that
+        # the task enters later, for example in `after_execution`, could take the old request for a new one.
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
         return self._after_stop(run)

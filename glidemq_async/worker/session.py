@@ -48,8 +48,8 @@ class Service(Protocol):
 class Session:
     """Claims jobs for the slots of one worker, runs them with `run`, and renews their leases; see Worker.
 
-    Created when the client is open. The session owns its parts: it creates them, passes itself to those that call it
-    (as LoopOwner and as LeaseOwner), and ends them. `run` returns None for a run whose lease was lost.
+    Created when the client is open. The session owns its parts: it creates them, passes itself to the parts that
+    call it (as LoopOwner and as LeaseOwner), and ends them. `run` returns None for a run whose lease was lost.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Session:
         self._subscription: Subscription | None = None
         self._watch: LoopWatch | None = None
         self._services: list[asyncio.Task[None]] = []
-        """The task of the claim loop, and those of the other services."""
+        """The task of the claim loop, then the tasks of the other services."""
 
     async def start(self) -> None:
         """Subscribe, then start the claim loop. Raises StorageUnavailable; only the subscription calls the server.
@@ -133,11 +133,12 @@ class Session:
 
     def _on_link(self, up: bool) -> None:
         """Handle a confirmed or lost subscription."""
+        # "up" comes after the server has confirmed the subscription. Wake-ups and revocations that were published while
+        # the link was down are lost, so both are looked for now: by a claim, and by a renewal.
         if up and failpoints.armed:
             failpoints.hit("subscribe.after_confirm")
         self.loop.on_link(up)
         if up:
-            # A revocation that was published before the subscription was confirmed is lost. A renewal finds it.
             self.renew_leases()
 
     # -- the owner of the claim loop ------------------------------------------------------------------------------
@@ -145,6 +146,8 @@ class Session:
     def start_run(self, job: Job[Any, Any]) -> None:
         """Start a run. Raises SerializationError, and takes no slot, when the job's options cannot be decoded."""
         lease = run_options(job).lock_duration if has_options(job) else None
+        # Nothing in this function awaits, and the claim loop calls it for each job of a reply. So all jobs of a claim
+        # have their slot, and their lease in `leases`, before any handler runs.
         if self._slots.holds(entry_of(job)):
             # The consumer group was recreated, and the store returned a job that already runs here. The slot for it is
             # still free.
@@ -193,9 +196,9 @@ class Session:
         self._listeners.notify("lease_lost", run.job)
 
     def _unfinished(self, run: Run, error: Exception | asyncio.CancelledError) -> EndedRun | None:
-        # `run` returns an outcome for everything that a handler can raise. What it raises itself is a defect of this
-        # library, or a stop that came after the handler had ended, while the last progress was written. Without an
-        # outcome the job would stay active, with nobody working on it, until its lease ends.
+        # `run` returns an outcome for everything that a handler can raise. An exception of `run` itself is a defect of
+        # this library, or a stop that came after the handler had ended, while the last progress was written. Without an
+        # outcome the job would stay active although no handler runs, until its lease ends.
         if isinstance(error, asyncio.CancelledError) and not run.stopped():
             raise error  # the event loop is closing
         if isinstance(error, Exception):
@@ -254,6 +257,18 @@ class Session:
 
         All runs have ended.
         """
+        # Each step needs the one before it:
+        #
+        # 1. The claim loop stores the last outcomes. Its leases are still renewed, so a slow server refuses none.
+        # 2. The sweeper and the relay end. A relay that is cancelled in a delivery keeps its entry in the outbox, and
+        #    `finish` delivers it, together with the entries of the last outcomes.
+        # 3. The renewer stops.
+        # 4. The sign-off returns the jobs that are still pending under the worker's name, and removes the name. It must
+        #    not come before the outcomes: a job whose outcome is on its way would run a second time.
+        #
+        # The claim loop is shielded. If the time is over, its call may be executed at any moment, and the loop is
+        # cancelled only after that, so that a reply which arrives within the limit is not lost. An unreachable server
+        # costs RELEASE_SECONDS. After that the leases expire, and a sweep of another worker returns the jobs.
         self.loop.finish()
         claiming, *others = self._services
         for task in others:
@@ -271,6 +286,8 @@ class Session:
             _log.warning(
                 "worker %s: could not sign off; others reclaim its jobs when the leases expire: %r", self._worker, error
             )
+        # From here on nothing needs the server. These steps also run after a failure above, because tasks, threads and
+        # connections must not outlive the worker.
         claiming.cancel()
         await asyncio.gather(*self._services, return_exceptions=True)
         await self.renewer.stop()

@@ -57,10 +57,13 @@ class Slots:
 
     def runs(self) -> list[Run]:
         """Return the current runs. Safe in any thread."""
+        # The lease thread calls this while the loop adds and removes runs. `list` of a dict's values usually runs
+        # without a switch of threads, but that is a detail of CPython. If the dict changes its size in between, Python
+        # raises, and the list is made again. A lock would cost every claim and every end of a run.
         while True:
             try:
                 return list(self._runs.values())
-            except RuntimeError:  # the dict changed size while another thread listed it, so list it again
+            except RuntimeError:
                 continue
 
     def stop_entries(self, entries: Iterable[str], reason: StopReason) -> None:

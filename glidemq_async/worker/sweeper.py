@@ -16,6 +16,9 @@ LONGEST_INTERVAL: Final = 1.0
 """Maximum pause between two sweeps in seconds, however long leases are, because a sweep also expires waiting jobs."""
 
 
+# Every worker sweeps, and none is in charge. A worker in charge could die, and the others would have to notice. The
+# store accepts one sweep per interval and refuses the others, which costs each refused worker one short call. A worker
+# that was refused pauses longer, so that a hundred idle workers do not make a thousand calls a second.
 class Sweeper:
     """Sweeps one queue every tenth of a lease (at most every second), and less often while another worker sweeps."""
 

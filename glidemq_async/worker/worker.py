@@ -22,7 +22,7 @@ from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.errors import GlideMQError
 from glidemq_async.executors.protocol import Executor, Handler, MayBreak, grace_of
 from glidemq_async.executors.registry import open_executor
-from glidemq_async.executors.sharing import Hold
+from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.instrumentation import WorkerPart, instruments_of
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.retry_rules import RetryRules
@@ -86,7 +86,7 @@ class Worker(Runs, Generic[Data, Result]):
         self._name = _unique(self._options.name)
         self._client = _client_of(queue, storage, self._options, rest)
         self._batcher, self._executor = self._open_executor(processor, batch)
-        self._held = Hold(self._executor)
+        self._executor_use = ExecutorUse(self._executor)
         self._listeners = Listeners(self._tasks)
         self._slots = Slots(self._concurrency * (batch.size if batch else 1), self._executor)
         self._reports = Reports(self.name, self._listeners, self._instruments)
@@ -190,11 +190,12 @@ class Worker(Runs, Generic[Data, Result]):
             raise
 
     async def _start_session(self) -> None:
-        # After any failure here the worker can be started again.
+        # After any failure here the worker can be started again: `open` and the executor's start are idempotent, and
+        # `close` undoes both. Only the registration is undone here, because other clients see it.
         await self._client.open()
         await self._start_instruments()
         # Start the executor before the worker is registered, because a worker must not claim jobs that it cannot run.
-        await self._held.start(self._wake)
+        await self._executor_use.start(self._wake)
         session = self._make_session()
         try:
             # When this returns, get_workers lists the worker.
@@ -298,7 +299,7 @@ class Worker(Runs, Generic[Data, Result]):
     async def _stop_working(self) -> None:
         session = self._session
         if session is None:  # never started, or the start failed
-            await self._let_go()
+            await self._disconnect()
             return
         self._listeners.notify("closing")
         session.loop.stop()
@@ -308,7 +309,7 @@ class Worker(Runs, Generic[Data, Result]):
         if failpoints.armed:
             failpoints.hit("shutdown.before_release")
         await session.release()
-        await self._let_go()
+        await self._disconnect()
         self._listeners.notify("closed")
 
     async def _end_runs(self) -> None:
@@ -317,6 +318,10 @@ class Worker(Runs, Generic[Data, Result]):
             self._batcher.flush()
         with anyio.move_on_after(self._options.shutdown_timeout):
             await first_of(self._slots.all_free, self._stop_now)
+        # Runs are left that did not end in time. After `stop(at_once=True)` these are all. Their jobs return to the
+        # queue and run elsewhere, so a run must not continue here. A coroutine is cancelled. A thread cannot be
+        # stopped: its job is released, its late outcome has no run that could settle it, and its progress is refused by
+        # the fencing token.
         left = self._slots.runs()
         if not left:
             return
@@ -328,8 +333,8 @@ class Worker(Runs, Generic[Data, Result]):
             # Runs in other processes must end before their jobs are released. Otherwise two runs would overlap.
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS + grace_of(self._executor))
 
-    async def _let_go(self) -> None:
-        await self._held.stop(0.0)
+    async def _disconnect(self) -> None:
+        await self._executor_use.stop(0.0)
         await self._stop_instruments()
         await self._client.close()
 

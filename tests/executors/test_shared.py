@@ -12,7 +12,7 @@ import pytest
 
 from glidemq_async import BatchOptions, ExecutorError, GlideMQ, Job, Queue, Worker
 from glidemq_async.executors import InlineExecutor, SubprocessExecutor
-from glidemq_async.executors.sharing import Hold
+from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.storage import MemoryStorage, Storage
 from tests.executors import handlers
 from tests.executors.processes import gone
@@ -134,7 +134,7 @@ async def test_a_failed_start_can_be_repeated(storage: Storage) -> None:
 
 async def test_all_its_workers_learn_of_free_slots() -> None:
     executor, heard = Counting(), list[str]()
-    holds = [Hold(executor) for _ in range(2)]
+    holds = [ExecutorUse(executor) for _ in range(2)]
     for number, hold in enumerate(holds):
         await hold.start(partial(heard.append, f"hold-{number}"))
     executor.freed()

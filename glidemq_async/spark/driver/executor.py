@@ -125,9 +125,9 @@ class SparkExecutor:
                 "a plain function, and use .sync for objects of this library"
             )
 
-    def when_broken(self, tell: Callable[[Exception], None]) -> None:
+    def when_broken(self, report: Callable[[Exception], None]) -> None:
         """Call this callback in the event loop when the session cannot run any more jobs."""
-        self._on_broken.append(tell)
+        self._on_broken.append(report)
 
     async def start(self, freed: Callable[[], None]) -> None:
         """Check that the session can run Spark jobs. Raises ExecutorError if it was stopped."""
@@ -164,8 +164,8 @@ class SparkExecutor:
                 slots.release()
                 run.forget()
             if run.broken is not None:
-                for tell in self._on_broken:
-                    tell(run.broken)
+                for report in self._on_broken:
+                    report(run.broken)
 
     def _bind_session(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(handler, FunctionCall) or _arity(handler) == 1:
