@@ -257,13 +257,14 @@ class Session:
 
         All runs have ended.
         """
-        # Each step needs the one before it:
+        # The order matters:
         #
-        # 1. The claim loop stores the last outcomes. Its leases are still renewed, so a slow server refuses none.
-        # 2. The sweeper and the relay end. A relay that is cancelled in a delivery keeps its entry in the outbox, and
-        #    `finish` delivers it, together with the entries of the last outcomes.
-        # 3. The renewer stops.
-        # 4. The sign-off returns the jobs that are still pending under the worker's name, and removes the name. It must
+        # 1. The sweeper and the relay are cancelled, because they would start new work. A relay that is cancelled in a
+        #    delivery keeps its entry in the outbox.
+        # 2. The claim loop stores the last outcomes. Its leases are still renewed, so a slow server refuses none.
+        # 3. `finish` delivers the entries that the last outcomes have added to the outbox.
+        # 4. The renewer stops, because a later renewal would register this worker again.
+        # 5. The sign-off returns the jobs that are still pending under the worker's name, and removes the name. It must
         #    not come before the outcomes: a job whose outcome is on its way would run a second time.
         #
         # The claim loop is shielded. If the time is over, its call may be executed at any moment, and the loop is
@@ -277,9 +278,8 @@ class Session:
             with anyio.fail_after(RELEASE_SECONDS):
                 await asyncio.shield(claiming)
                 await asyncio.gather(*others, return_exceptions=True)
-                # Relay the entries of the last outcomes. If this fails, the next worker of the queue relays them.
+                # If this fails, the next worker of the queue relays the entries.
                 await self._relay.finish()
-                # The renewer must stop before the sign-off, because a later renewal would register this worker again.
                 await self.renewer.stop()
                 await self._client.functions.close_worker(self._worker)
         except (TimeoutError, GlideMQError) as error:
