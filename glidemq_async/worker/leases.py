@@ -71,9 +71,9 @@ class LeaseOwner(Protocol):
 #   refuses an outcome whose lease has expired, so a finished job would run again.
 # - The server's reply decides which leases are lost. The worker's clock only decides when it stops claiming: after 80 %
 #   of a lease without a renewal it assumes that the server is about to give its jobs to others.
-# - Losses are reported to the loop before the renewal that found them. The claim loop may trust its entries again only
-#   after a renewal, because a failover can lose a claim: then another worker holds the same entry with the same fencing
-#   token, and only a renewal compares the consumer of the entry.
+# - Losses are reported to the loop before the renewal that found them. After a failover the claim loop may trust its
+#   entries only once a renewal has ended: the failover can lose a claim, and then another worker holds the same entry
+#   with the same fencing token. The renewal compares the consumers of the entries in that case.
 # - The renewer ends before the worker signs off. A later renewal would list a worker that is gone.
 class LeaseRenewer:
     """Renews all leases of a worker every third of the shortest lease, and reports the replies of the server."""
