@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
 from glidemq_async import GlideMQ, Queue, QueueClosed, Worker, WorkerPool
-from glidemq_async.storage import MemoryStorage
-from glidemq_async.storage.protocol import Subscription
 from glidemq_async.tasks.app_worker import AppWorker
 from glidemq_async.worker.lifecycle import Runs
 from tests.support.helpers import echo, soon
+from tests.support.hooked_storage import HookedStorage
 
-Reply: TypeAlias = Any
-# : Calls that the start of a worker makes, in order; `subscribe` is the last.
+#: Calls that the start of a worker makes, in order; `subscribe` is the last.
 STEPS = ("openQueue", "renewLeases", "subscribe")
 
 
-class Held(MemoryStorage):
+class Held(HookedStorage):
     """A storage that delays the reply of one of the calls that a start makes."""
 
     def __init__(self) -> None:
@@ -29,22 +27,17 @@ class Held(MemoryStorage):
         self.held = ""
         self.reached = asyncio.Event()
 
-    async def _hold_back(self, step: str) -> None:
+    async def _delay(self, step: str) -> None:
         if step == self.held:
             self.reached.set()
             await asyncio.Event().wait()
 
-    async def call(self, function: str, key: str, args: Sequence[Any], **options: Any) -> Reply:
-        reply = await super().call(function, key, args, **options)
-        await self._hold_back(function)
-        return reply
+    async def after_call(self, function: str, reply: object) -> None:
+        await self._delay(function)
 
-    async def subscribe(
-        self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
-    ) -> Subscription:
+    async def before_subscribe(self, channel: str) -> None:
         if ":wake:" in channel:
-            await self._hold_back("subscribe")
-        return await super().subscribe(key, channel, on_message, on_change)
+            await self._delay("subscribe")
 
 
 def worker_of(storage: Held) -> Runs:

@@ -9,40 +9,27 @@ from typing import Any
 import pytest
 
 from glidemq_async import Queue
-from glidemq_async.storage import MemoryStorage
-from glidemq_async.storage.protocol import Subscription
 from glidemq_async.worker.leases import LeaseRenewer
 from tests.support.helpers import AnyJob, Gate, ended, soon, until, worker_of
+from tests.support.hooked_storage import HookedStorage
 
 STOPS = (b"r ", b"x ")
 """The prefixes of the messages that ask a worker to stop a run."""
 
 
-class Late(MemoryStorage):
+class Late(HookedStorage):
     """A storage whose subscription can delay the messages that stop a run."""
 
     def __init__(self, *, hold: bool) -> None:
         super().__init__()
-        self._holds_words = hold
+        self._holds_messages = hold
         self.held: list[Callable[[], None]] = []
-        self.linked = asyncio.Event()
-        """Set when the subscription of a worker is confirmed."""
 
-    async def subscribe(
-        self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
-    ) -> Subscription:
-        def deliver(message: bytes) -> None:
-            if self._holds_words and message.startswith(STOPS):
-                self.held.append(lambda: on_message(message))
-            else:
-                on_message(message)
-
-        def change(up: bool) -> None:
-            on_change(up)
-            if up and ":wake:" in channel:
-                self.linked.set()
-
-        return await super().subscribe(key, channel, deliver, change)
+    def deliver(self, message: bytes, on_message: Callable[[bytes], None]) -> None:
+        if self._holds_messages and message.startswith(STOPS):
+            self.held.append(lambda: on_message(message))
+        else:
+            on_message(message)
 
 
 async def test_a_late_message_does_not_stop_the_next_run_of_its_job() -> None:

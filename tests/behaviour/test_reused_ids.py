@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,12 +12,12 @@ import pytest
 
 from glidemq_async import JobOptions, Queue
 from glidemq_async.storage import Endpoint, MemoryStorage
-from glidemq_async.storage.protocol import Arg, Subscription, Wait
 from tests.support.helpers import AnyQueue, echo, soon, worker_of
+from tests.support.hooked_storage import HookedStorage
 from tests.support.stores import Place
 
 
-class HoldingBack(MemoryStorage):
+class HoldingBack(HookedStorage):
     """Holds the replies to adds until the test releases them."""
 
     def __init__(self, name: str) -> None:
@@ -26,29 +26,13 @@ class HoldingBack(MemoryStorage):
         self.hand_over.set()
         self.replies: asyncio.Queue[bytes] = asyncio.Queue()
 
-    async def call(
-        self,
-        function: str,
-        key: str,
-        args: Sequence[Arg],
-        *,
-        readonly: bool = False,
-        timeout: float | None = None,
-        wait: Wait = "default",
-    ) -> object:
-        reply = await super().call(function, key, args, readonly=readonly, timeout=timeout, wait=wait)
+    async def after_call(self, function: str, reply: object) -> None:
         if function == "addJob":
             await self.hand_over.wait()
-        return reply
 
-    async def subscribe(
-        self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
-    ) -> Subscription:
-        def deliver(message: bytes) -> None:
-            on_message(message)
-            self.replies.put_nowait(message)
-
-        return await super().subscribe(key, channel, deliver, on_change)
+    def deliver(self, message: bytes, on_message: Callable[[bytes], None]) -> None:
+        on_message(message)
+        self.replies.put_nowait(message)
 
 
 @asynccontextmanager

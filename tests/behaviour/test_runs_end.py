@@ -10,8 +10,6 @@ import pytest
 
 from glidemq_async import Backoff, JobOptions, Queue
 from glidemq_async.options.budget import Meter
-from glidemq_async.storage import MemoryStorage
-from glidemq_async.storage.protocol import Arg, Subscription, Wait
 from glidemq_async.worker.leases import LeaseRenewer
 from glidemq_async.worker.runs import EndedRun, Run, Runner
 from tests.support.helpers import (
@@ -27,57 +25,35 @@ from tests.support.helpers import (
     until,
     worker_of,
 )
+from tests.support.hooked_storage import HookedStorage
 from tests.support.stores import Place
 
 STOPS = (b"r ", b"x ")
 """The prefixes of the messages that ask a worker to stop a run."""
 
 
-class Meddling(MemoryStorage):
+class Meddling(HookedStorage):
     """Stops a job between its claim and the first step of its run."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stop: Callable[[str], Any] | None = None
-        self.linked = asyncio.Event()
-        """Set when the subscription of a worker is confirmed."""
-        self._told: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+        self._messages: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
 
-    async def call(
-        self,
-        function: str,
-        key: str,
-        args: Sequence[Arg],
-        *,
-        readonly: bool = False,
-        timeout: float | None = None,
-        wait: Wait = "default",
-    ) -> object:
-        reply = await super().call(function, key, args, readonly=readonly, timeout=timeout, wait=wait)
+    async def after_call(self, function: str, reply: object) -> None:
         if function == "settleAndClaim" and self.stop is not None:
             jobs = cast("list[list[list[bytes]]]", reply)[2]
             if jobs:
                 stop, self.stop = self.stop, None
                 await stop(jobs[0][4].decode())
                 # Scheduled before the task that the worker creates when it gets this reply.
-                asyncio.get_running_loop().call_soon(await soon(self._told.get()))
-        return reply
+                asyncio.get_running_loop().call_soon(await soon(self._messages.get()))
 
-    async def subscribe(
-        self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
-    ) -> Subscription:
-        def deliver(message: bytes) -> None:
-            if message.startswith(STOPS):
-                self._told.put_nowait(lambda: on_message(message))
-            else:
-                on_message(message)
-
-        def change(up: bool) -> None:
-            on_change(up)
-            if up and ":wake:" in channel:
-                self.linked.set()
-
-        return await super().subscribe(key, channel, deliver, change)
+    def deliver(self, message: bytes, on_message: Callable[[bytes], None]) -> None:
+        if message.startswith(STOPS):
+            self._messages.put_nowait(lambda: on_message(message))
+        else:
+            on_message(message)
 
 
 @pytest.mark.parametrize("how", ["revoke", "remove"])

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 LimitName: TypeAlias = Literal["concurrency", "rate", "bucket"]
-# : concurrency: (most,)   rate: (most, length)   bucket: (capacity, refill per second)
+#: concurrency: (most,)   rate: (most, length)   bucket: (capacity, refill per second)
 Figures: TypeAlias = tuple[int, ...]
 
 

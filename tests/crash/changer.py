@@ -18,10 +18,10 @@ from tests.crash.roles import Payload, connect_to, run_loop
 ONE, SOME, PACED, PAID = "one", "some", "paced", "paid"
 KEYS = {ONE: 24, SOME: 6, PACED: 1, PAID: 2}
 WINDOW_MS = 500
-# : The first number of the changes that follow the changes of the changer.
+#: The first number of the changes that follow the changes of the changer.
 AFTER_THE_CHANGER = 1_000_000
 
-# : The initial limits. Keys `one` have no limits, so their jobs run one at a time.
+#: The initial limits. Keys `one` have no limits, so their jobs run one at a time.
 FIRST = [
     Change(QUEUE_ITSELF, "concurrency", (80,)),
     Change(QUEUE_ITSELF, "rate", (140, WINDOW_MS)),

@@ -16,16 +16,16 @@ from glidemq_async.stored.record import STATES, State
 from tests.crash.journal import History
 from tests.crash.roles import Payload, connect_to
 
-# : A delay that a handler requested. Its event has the same kind as a delayed add (`delayed`), see replay.py.
+#: A delay that a handler requested. Its event has the same kind as a delayed add (`delayed`), see replay.py.
 PUT_OFF = "put off"
-# : Counted by replay.py in addition to `failed`: the server ended a job that did not run.
+#: Counted by replay.py in addition to `failed`: the server ended a job that did not run.
 GIVEN_UP = "given up"
 ENDED: tuple[State, ...] = ("completed", "failed")
 UNFINISHED: tuple[State, ...] = tuple(state for state in STATES if state not in ENDED)
-# : The events that end a claim.
+#: The events that end a claim.
 ENDS = ("completed", "failed", "retrying", "returned", "limited", PUT_OFF, "stalled")
 SHOWN = 20
-# : The outcomes that a worker may report after it was suspended past its lease or lost its server.
+#: The outcomes that a worker may report after it was suspended past its lease or lost its server.
 EXPECTED_ERRORS = ("LeaseLost", "StorageUnavailable")
 
 

@@ -226,7 +226,7 @@ class _Failovers:
                 outcome.earliest = max(outcome.earliest, switch.began - at)
 
 
-# : The lines of a journal that follow a write of the server.
+#: The lines of a journal that follow a write of the server.
 _WRITES = ("added", "start", "completed", "failed", "retrying", "returned")
 
 

@@ -9,7 +9,7 @@ from tests.crash.checker import PUT_OFF, Violation
 from tests.crash.journal import Line
 from tests.crash.replay import Lease
 
-# : The server's times are whole milliseconds.
+#: The server's times are whole milliseconds.
 GRAIN_MS = 2.0
 
 
@@ -36,7 +36,7 @@ def read_handlers(lines: list[Line]) -> list[HandlerRun]:
     return list(found.values())
 
 
-# : Ends that a handler caused itself.
+#: Ends that a handler caused itself.
 _BY_HANDLER = ("completed", "retrying", "limited", PUT_OFF)
 
 

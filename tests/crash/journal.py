@@ -63,7 +63,7 @@ class JournalReader:
         self._file.close()
 
 
-# : The entries of a worker after the server has accepted an outcome that ends a job.
+#: The entries of a worker after the server has accepted an outcome that ends a job.
 FINAL_KINDS = ("completed", "failed")
 
 

@@ -133,7 +133,7 @@ def _label(group: str, limit: LimitName) -> str:
     return f"{group} {limit}"
 
 
-# : The limits that every run must reach.
+#: The limits that every run must reach.
 PEAKS = {_label(change.target.partition("-")[0] or "queue", change.limit) for change in FIRST} | {
     _label(ONE, "concurrency")
 }

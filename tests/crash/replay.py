@@ -21,7 +21,7 @@ QUEUE_ITSELF = ""
 _NOTHING = "-"
 State: TypeAlias = Literal["waiting", "delayed", "running", "resting", "ended"]
 
-# : The states in which an event may occur, and the state that it leads to.
+#: The states in which an event may occur, and the state that it leads to.
 STEPS: dict[str, tuple[tuple[State, ...], State]] = {
     "active": (("waiting",), "running"),
     "completed": (("running",), "ended"),
@@ -60,7 +60,7 @@ def name_of(stands: Standing) -> str:
     return f"{stands.get('key', _NOTHING)} {stands.get('priority', 0)} {cost}"
 
 
-# : Marks around a change: keys that do not exist. The server reports their (empty) pause like any other.
+#: Marks around a change: keys that do not exist. The server reports their (empty) pause like any other.
 COMES, CAME = "comes-", "came-"
 
 

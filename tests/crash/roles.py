@@ -35,7 +35,7 @@ from glidemq_async.storage.redis.library import Library
 from tests.crash.journal import Journal
 
 KEEP_ALL = KeepJobs()
-# : A point of the handler itself; the others are in the library.
+#: A point of the handler itself; the others are in the library.
 MID_HANDLER = "run.mid_handler"
 # Nothing is moved to another queue here. tests/conformance/test_outbox.py tests interrupted relays.
 POINTS = sorted({name for name in failpoints.NAMES if not name.startswith("relay.")} | {MID_HANDLER})

@@ -76,7 +76,7 @@ STRESS: Final = Scenario(
     "No acknowledged job is lost and none ends twice",
     "0 lost, 0 doubled",
 )
-# : Small, because its effect needs only seconds: it passes with fencing and fails without it.
+#: Small, because its effect needs only seconds: it passes with fencing and fails without it.
 SMALL_STRESS: Final = Scenario(
     "stress",
     stress.Outcome,
@@ -96,7 +96,7 @@ LIMIT_STRESS: Final = Scenario(
     "No run with a valid fencing token exceeds a limit of its key or queue, and keys keep their order",
     "0 broken, every limit reached",
 )
-# : Small runs of a library with one defect each. The check must detect exactly that defect.
+#: Small runs of a library with one defect each. The check must detect exactly that defect.
 DEFECTIVE: Final = {
     name: LIMIT_STRESS._replace(
         size=limit_stress.Size(jobs=600, kills=40, zombies=defect.zombies, seconds=90.0, defect=name),
@@ -180,7 +180,7 @@ MASS_SCHEDULES: Final = Scenario(
 )
 TRIALS: Final[list[Scenario[Any]]] = [CLOCKS, SLOW_LINKS, SENTINELS, CLUSTERS, PERMISSIONS, MASS_SCHEDULES]
 
-# : The sizes and functions of the scenarios by name, for the command line.
+#: The sizes and functions of the scenarios by name, for the command line.
 RUNNERS: Final[dict[str, tuple[Any, Callable[..., Outcome]]]] = {
     "stress": (stress.Size(), stress.stress),
     "limit_stress": (limit_stress.Size(), limit_stress.limit_stress),

@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 SCALE: Final = float(os.environ.get("GLIDEMQ_CRASH_SCALE") or 1)
-# : The time for starting, draining and checking, in addition to the part that grows with the scale.
+#: The time for starting, draining and checking, in addition to the part that grows with the scale.
 PATIENCE: Final = 30.0
 
 

@@ -31,7 +31,7 @@ from tests.crash.workspace import ServerWorkspace, open_workspace
 
 LEASE = 1.0
 WORKER_POINTS = [point for point in POINTS if point not in ADD_POINTS]
-# : A worker may end by SIGTERM itself if the signal came before it installed its handler.
+#: A worker may end by SIGTERM itself if the signal came before it installed its handler.
 ENDED_WELL = (0, -signal.SIGTERM)
 Fate: TypeAlias = Literal["random", "point", "stop", "zombie"]
 

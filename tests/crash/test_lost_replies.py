@@ -23,7 +23,7 @@ ADD_CUTS = scaled(300)
 CLAIM_CUTS = scaled(300)
 KEEP_ALL = KeepJobs()
 _REPLAY = "  local kept = redis.call('GET', base .. ':call:' .. channel)\n"
-# : The library without the memory of its request channels: a repeated call takes effect twice.
+#: The library without the memory of its request channels: a repeated call takes effect twice.
 FORGETFUL = Library(shipped().text.replace(_REPLAY, "  local kept = nil\n"))
 
 

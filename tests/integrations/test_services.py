@@ -21,7 +21,7 @@ from glidemq_async import Queue
 from tests.support.servers import Server, eventually, free_port, standalone
 
 ROOT = Path(__file__).parents[2]
-# : Requests use nearly all of the time of these tests, so ordinary runs make only 10 for each client.
+#: Requests use nearly all of the time of these tests, so ordinary runs make only 10 for each client.
 REQUESTS = [2_000, pytest.param(10_000, marks=pytest.mark.slow)]
 START_SECONDS = 60.0
 SERVERS = {

@@ -51,7 +51,7 @@ CODE = (
     "tests/testing",
 )
 """Folders whose texts are held to the limits. The others are still to be rewritten."""
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs", "tests/README.md")
 
 
 def _documents() -> list[Path]:
