@@ -14,18 +14,13 @@
 --     Start the jobs now that were delayed at the first step, in the order of their due times. limit -1 = all.
 --   retryJobs   channel number cursor state limit count -> { cursor, number }
 --     Start the jobs anew that had ended in this state at the first step, the newest first. limit -1 = all.
---   obliterateQueue  channel number cursor force count { name }… -> { cursor, removed, refused }
---     Remove every job. The first step pauses claims. If jobs are running, it changes nothing and returns their number
---     in `refused`, unless force is "1": then they lose their leases and their workers are notified. The last step but
---     one writes `obliterated`. The last one removes the keys of the queue with these names, all together.
---   sweepRemains  { name }… -> removed
---     Remove keys that a scan found after that. Keys that a new queue of the same name may own already are kept.
 -- One step handles at most `count` jobs (1 to 500), and ends early when its budget is spent, see budget.lua.
 
+local cleaning = {}
 do
   local FIRST_PIECE, LARGEST_PIECE, MOST = 8, 32, 500
 
-  local function begin(base, count)
+  function cleaning.begin(base, count)
     local n = integer('count', count)
     if n < 1 or n > MOST then fail('ARGUMENT', 'count must be 1 to ' .. MOST .. ', found ' .. count) end
     local step = queue_flags.call(base)
@@ -62,6 +57,8 @@ do
 
   local EXPECTED = {scheduled = '^delayed ', lifo = '^waiting i$', prioritized = '^prioritized ',
     keyed = '^key%-waiting ', returned = '^waiting r$', completed = '^completed ', failed = '^failed '}
+
+  cleaning.EXPECTED = EXPECTED
 
   -- Return how to handle a member: "go" if its job is there and was added by then (bound: ms or nil), otherwise "stay";
   -- "elsewhere" if the record names another location: remove only the member; "lost" if there is no record.
@@ -210,7 +207,7 @@ do
   -- Walk through the structures [at…] of a list of { walk, structure } as far as the step permits. Jobs move only
   -- forward along this list: delayed jobs come before ready ones, and returned jobs come last. Return the number of the
   -- structure to continue with and the position in it; nil when all are done.
-  local function walk_all(base, walks, at, position, bound, step)
+  function cleaning.walk_all(base, walks, at, position, bound, step)
     for number = at, #walks do
       local rest = walks[number][1](base, walks[number][2], position, bound, step)
       if rest then return number, rest end
@@ -222,14 +219,14 @@ do
   local WAITING = {{walk_zset, 'scheduled'}, {walk_stream, 'stream'}, {walk_zset, 'lifo'}, {walk_zset, 'prioritized'},
     {walk_zset, 'keyed'}, {walk_zset, 'returned'}}
 
-  local ALL = {{walk_runs, 'stream'}, {walk_runs, 'lane'}, WAITING[1], WAITING[2], WAITING[3], WAITING[4], WAITING[5],
-    WAITING[6], {walk_zset, 'completed'}, {walk_zset, 'failed'}}
+  cleaning.ALL = {{walk_runs, 'stream'}, {walk_runs, 'lane'}, WAITING[1], WAITING[2], WAITING[3], WAITING[4],
+    WAITING[5], WAITING[6], {walk_zset, 'completed'}, {walk_zset, 'failed'}}
 
   request.register('drainJobs', function(base, args)
-    local cursor, delayed, step = args[3], args[4], begin(base, args[5])
+    local cursor, delayed, step = args[3], args[4], cleaning.begin(base, args[5])
     local at, bound, before, position = string.match(cursor, '^(%d+) (%d+) (%d+) (.*)$')
     if not at then at, bound, before, position = delayed == '1' and 1 or 2, step.now, 0, '' end
-    local number, rest = walk_all(base, WAITING, tonumber(at), position, tonumber(bound), step)
+    local number, rest = cleaning.walk_all(base, WAITING, tonumber(at), position, tonumber(bound), step)
     local total = before + step.removed
     if not number and total > 0 then events.note(step.lines, 'drained', '', digits(total)) end
     wakeup.finish(base, step)
@@ -238,7 +235,7 @@ do
   end, {'allow-oom'})
 
   request.register('cleanJobs', function(base, args)
-    local state, grace, step = args[4], integer('grace', args[5]), begin(base, args[7])
+    local state, grace, step = args[4], integer('grace', args[5]), cleaning.begin(base, args[7])
     if state ~= 'completed' and state ~= 'failed' then fail('ARGUMENT', 'cannot clean state ' .. state) end
     local bound, left, before = string.match(args[3], '^(%-?%d+) (%d+) (%d+)$')
     if not bound then bound, left, before = digits(step.now - grace), integer('limit', args[6]), 0 end
@@ -267,13 +264,13 @@ do
   }
 
   request.register('cleanUnstarted', function(base, args)
-    local walks, grace, step = UNSTARTED[args[4]], integer('grace', args[5]), begin(base, args[7])
+    local walks, grace, step = UNSTARTED[args[4]], integer('grace', args[5]), cleaning.begin(base, args[7])
     if not walks then fail('ARGUMENT', 'cannot clean state ' .. args[4]) end
     local at, bound, left, before, position = string.match(args[3], '^(%d+) (%-?%d+) (%d+) (%d+) (.*)$')
     if not at then at, bound, left, before, position = 1, step.now - grace, integer('limit', args[6]), 0, '' end
     bound, left, step.cleaned = tonumber(bound), tonumber(left), {}
     step.most = left
-    local number, rest = walk_all(base, walks, tonumber(at), position, bound, step)
+    local number, rest = cleaning.walk_all(base, walks, tonumber(at), position, bound, step)
     left = left - step.removed
     local total, over = before + step.removed, not number or left <= 0
     if over and total > 0 then events.note(step.lines, 'cleaned', '', digits(total)) end
@@ -283,7 +280,7 @@ do
   end, {'allow-oom'})
 
   request.register('promoteJobs', function(base, args)
-    local key, step, promoted = base .. ':scheduled', begin(base, args[5]), 0
+    local key, step, promoted = base .. ':scheduled', cleaning.begin(base, args[5]), 0
     local bound, left, skip = string.match(args[3], '^(%d+) (%d+) (%d+)$')
     if not bound then
       -- Jobs that are delayed later have a higher number.
@@ -318,7 +315,7 @@ do
   end)
 
   request.register('retryJobs', function(base, args)
-    local state, step, retried = args[4], begin(base, args[6]), 0
+    local state, step, retried = args[4], cleaning.begin(base, args[6]), 0
     if state ~= 'completed' and state ~= 'failed' then fail('ARGUMENT', 'cannot retry state ' .. state) end
     local key = base .. ':' .. state
     local bound, left, position = string.match(args[3], '^(%d+) (%d+) (.*)$')
@@ -352,60 +349,4 @@ do
     local more = not over and left > 0
     return {more and digits(bound) .. ' ' .. digits(left) .. ' ' .. position_at(key, passed, true) or '', retried}
   end)
-
-  -- Return the number of jobs in any location, and of entries of runs.
-  local function size(base)
-    local n = 0
-    for _, name in ipairs({'stream', 'lane'}) do n = n + redis.call('XLEN', base .. ':' .. name) end
-    for name in pairs(EXPECTED) do n = n + redis.call('ZCARD', base .. ':' .. name) end
-    return n
-  end
-
-  -- Nothing is left in any location: remove the keys of the queue. Idle workers claim again and find a new queue.
-  local function remove_keys(base, args)
-    local idle, keys = redis.call('ZRANGE', base .. ':idle', 0, 999), {}
-    for i = 6, #args do keys[#keys + 1] = base .. ':' .. args[i] end
-    in_chunks('UNLINK', nil, nil, keys)
-    for _, consumer in ipairs(idle) do wakeup.send(base, consumer, 'w') end
-  end
-
-  request.register('obliterateQueue', function(base, args)
-    local cursor, force, step = args[3], args[4], begin(base, args[5])
-    if cursor == '' then
-      local running = entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')
-      if running > 0 and force ~= '1' then return {'', 0, running} end
-      redis.call('HSET', base .. ':meta', 'paused', '1')
-    end
-    local at, before, position = string.match(cursor, '^(%d+) (%d+) (.*)$')
-    local reported = string.match(cursor, '^reported (%d+)$')
-    if reported and size(base) == 0 then
-      remove_keys(base, args)
-      return {'', 0, 0}
-    end
-    before = before or reported or 0
-    -- No bound: jobs that arrive during the obliteration are removed too.
-    local number, rest = walk_all(base, ALL, tonumber(at) or 1, position or '', nil, step)
-    local total = digits(before + step.removed)
-    if not number then events.note(step.lines, 'obliterated', '', total) end
-    wakeup.finish(base, step)
-    return {number and number .. ' ' .. total .. ' ' .. rest or 'reported ' .. total, step.removed, 0}
-  end, {'allow-oom'})
-
-  local OF_WRITES = {write = true, written = true, transaction = true}
-  local ALWAYS = {metrics = true, key = true, keyrate = true, keybucket = true}
-
-  register('sweepRemains', function(base, args)
-    local keys, unused, begun = {}, size(base) == 0, exists(base .. ':meta')
-    for _, name in ipairs(args) do
-      local kind, rest = string.match(name, '^([^:]*):(.*)$')
-      local free = unused or ALWAYS[kind]
-      -- A stored reply may belong to the queue that has begun since. Without it, a repeated call would be executed
-      -- twice. It expires by itself.
-      if kind == 'call' then free = not begun end
-      if kind == 'job' or kind == 'logs' then free = not checking.is_there(base, rest) end
-      if OF_WRITES[kind] then free = not writes.exists(base, kind, rest) end
-      if free then keys[#keys + 1] = base .. ':' .. name end
-    end
-    return in_chunks('UNLINK', nil, nil, keys)
-  end, {'allow-oom'})
 end

@@ -52,6 +52,7 @@ FILES: Final = (
     "removal",
     "add",
     "schedulers",
+    "scheduler_list",
     "claim",
     "settle",
     "set_back",
@@ -72,6 +73,7 @@ FILES: Final = (
     "checking",
     "searching",
     "cleaning",
+    "obliterate",
 )
 """The Lua files in the order in which they are joined. A file uses only names of the files before it."""
 

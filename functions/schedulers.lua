@@ -28,8 +28,6 @@
 --     role: 1 first, 2 second, 0 neither; at: when to call again, ms, 0: nothing is scheduled
 --     since: since when a process has been present without a gap, ms
 --   leaveSchedules   process -> "ok"       a process signs off and gives up its role
---   listSchedulers   cursor -> { next cursor | '', ids }      an id may occur twice
---   getSchedulers    ids… -> { now, { next, flat record } | {} … }    at most 20; fewer when the budget was spent
 -- The job of a fire time has the id "<scheduler id>@<fire time>". The code calls a fire time a slot.
 
 local schedulers = {}
@@ -39,7 +37,6 @@ do
   local LATE_MS = 1000
   local PROMPT_MS = 5000           -- how much later than promised a process may call
   local FIRING_MS = 90000          -- how long a process counts as present after it received something to fire
-  local PAGE = 20
   local MOST_DUE = 100
   local MOST_SLOTS = 100
   local ENDED = '+inf'
@@ -57,6 +54,8 @@ do
     return base .. ':scheduler:' .. id
   end
 
+  schedulers.key_of = key_of
+
   local function due_at(base, rank)
     local found = redis.call('ZRANGE', base .. ':schedules', rank, rank, 'WITHSCORES')
     return found[2] and found[2] ~= 'inf' and tonumber(found[2]) or nil
@@ -72,6 +71,8 @@ do
     if not score then return nil end
     return score == 'inf' and '' or digits(tonumber(score))
   end
+
+  schedulers.next_of = next_of
 
   -- Give a process the free role or its own. `first`: it knows of an earlier fire time than the first process does.
   -- Return the role, when to call again, and since when a process has been present.
@@ -386,26 +387,6 @@ do
     end
     return 'ok'
   end, {'allow-oom'})
-
-  register('listSchedulers', function(base, args)
-    local reply, ids = redis.call('ZSCAN', base .. ':schedules', integer('cursor', args[1]), 'COUNT', 100), {}
-    for i = 1, #reply[2], 2 do ids[#ids + 1] = reply[2][i] end
-    return {reply[1] == '0' and '' or reply[1], ids}
-  end, {'no-writes'})
-
-  register('getSchedulers', function(base, args)
-    local it = budget.of_answer()
-    if #args > PAGE then fail('ARGUMENT', 'at most ' .. PAGE .. ' schedulers a call, found ' .. #args) end
-    local found = {}
-    for i, id in ipairs(args) do
-      if i > 1 and budget.is_spent(it) then break end
-      local next_slot = next_of(base, id)
-      local flat = next_slot and redis.call('HGETALL', key_of(base, id))
-      found[i] = flat and {next_slot, flat} or {}
-      budget.count_record(it, flat or {})
-    end
-    return {clock.now(), found}
-  end, {'no-writes'})
 
   request.register('upsertScheduler', upsert)
   request.register('removeScheduler', remove, {'allow-oom'})

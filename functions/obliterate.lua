@@ -1,0 +1,65 @@
+-- obliterate: removes a queue with all of its keys, in bounded steps (see cleaning.lua).
+--   obliterateQueue  channel number cursor force count { name }… -> { cursor, removed, refused }
+--     Remove every job. The first step pauses claims. If jobs are running, it changes nothing and returns their number
+--     in `refused`, unless force is "1": then they lose their leases and their workers are notified. The last step but
+--     one writes `obliterated`. The last one removes the keys of the queue with these names, all together.
+--   sweepRemains  { name }… -> removed
+--     Remove keys that a scan found after that. Keys that a new queue of the same name may own already are kept.
+
+do
+  -- Return the number of jobs in any location, and of entries of runs.
+  local function size(base)
+    local n = 0
+    for _, name in ipairs({'stream', 'lane'}) do n = n + redis.call('XLEN', base .. ':' .. name) end
+    for name in pairs(cleaning.EXPECTED) do n = n + redis.call('ZCARD', base .. ':' .. name) end
+    return n
+  end
+
+  -- Nothing is left in any location: remove the keys of the queue. Idle workers claim again and find a new queue.
+  local function remove_keys(base, args)
+    local idle, keys = redis.call('ZRANGE', base .. ':idle', 0, 999), {}
+    for i = 6, #args do keys[#keys + 1] = base .. ':' .. args[i] end
+    in_chunks('UNLINK', nil, nil, keys)
+    for _, consumer in ipairs(idle) do wakeup.send(base, consumer, 'w') end
+  end
+
+  request.register('obliterateQueue', function(base, args)
+    local cursor, force, step = args[3], args[4], cleaning.begin(base, args[5])
+    if cursor == '' then
+      local running = entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')
+      if running > 0 and force ~= '1' then return {'', 0, running} end
+      redis.call('HSET', base .. ':meta', 'paused', '1')
+    end
+    local at, before, position = string.match(cursor, '^(%d+) (%d+) (.*)$')
+    local reported = string.match(cursor, '^reported (%d+)$')
+    if reported and size(base) == 0 then
+      remove_keys(base, args)
+      return {'', 0, 0}
+    end
+    before = before or reported or 0
+    -- No bound: jobs that arrive during the obliteration are removed too.
+    local number, rest = cleaning.walk_all(base, cleaning.ALL, tonumber(at) or 1, position or '', nil, step)
+    local total = digits(before + step.removed)
+    if not number then events.note(step.lines, 'obliterated', '', total) end
+    wakeup.finish(base, step)
+    return {number and number .. ' ' .. total .. ' ' .. rest or 'reported ' .. total, step.removed, 0}
+  end, {'allow-oom'})
+
+  local OF_WRITES = {write = true, written = true, transaction = true}
+  local ALWAYS = {metrics = true, key = true, keyrate = true, keybucket = true}
+
+  register('sweepRemains', function(base, args)
+    local keys, unused, begun = {}, size(base) == 0, exists(base .. ':meta')
+    for _, name in ipairs(args) do
+      local kind, rest = string.match(name, '^([^:]*):(.*)$')
+      local free = unused or ALWAYS[kind]
+      -- A stored reply may belong to the queue that has begun since. Without it, a repeated call would be executed
+      -- twice. It expires by itself.
+      if kind == 'call' then free = not begun end
+      if kind == 'job' or kind == 'logs' then free = not checking.is_there(base, rest) end
+      if OF_WRITES[kind] then free = not writes.exists(base, kind, rest) end
+      if free then keys[#keys + 1] = base .. ':' .. name end
+    end
+    return in_chunks('UNLINK', nil, nil, keys)
+  end, {'allow-oom'})
+end
