@@ -52,14 +52,41 @@ async def test_the_server_has_no_other_function(place: Place) -> None:
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("case", CASES, ids=[" ".join(filter(None, one[:2])) for one in CASES])
 async def test_no_step_takes_longer_than_5_ms(place: Place, case: Case, scale: int) -> None:
-    tries: list[float] = []
+    tries: list[list[float]] = []
+    slow: list[int] = []
     for _ in range(TRIES):
         async with bench(place, case.function, scale) as opened:
             await case.work(opened)
             assert opened.spent, "the case must call its function"
-            tries.append(max(opened.spent))
-        if tries[-1] < LONGEST_MS:
+            tries.append(opened.spent)
+        slow = slow_steps(tries)
+        if not slow:
             return
-    raise AssertionError(
-        f"{case.function} took {min(tries):.1f} ms at best, all tries: {[round(one, 1) for one in tries]}"
-    )
+    times = {step: [round(max(near(one, step, tries)), 1) for one in tries] for step in slow}
+    raise AssertionError(f"{case.function} took too long in these steps, ms in each try: {times}")
+
+
+def near(spent: list[float], step: int, tries: list[list[float]]) -> list[float]:
+    """Return the times around a step. A budget of time can move the same work by some steps between two tries."""
+    shift = max(map(len, tries)) - min(map(len, tries)) + 1
+    return spent[max(0, step - shift) : step + shift + 1] or [0.0]
+
+
+def slow_steps(tries: list[list[float]]) -> list[int]:
+    """Return the steps that took too long in every try.
+
+    A night case has hundreds of steps, and a busy host delays one of them in most tries, but rarely the same one.
+    """
+    return [
+        step
+        for step, spent in enumerate(tries[0])
+        if spent >= LONGEST_MS and all(max(near(one, step, tries)) >= LONGEST_MS for one in tries)
+    ]
+
+
+def test_an_outlier_is_not_slow_and_a_step_that_is_always_long_is() -> None:
+    outliers = [[1.0, 9.0, 1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0, 9.0, 1.0]]
+    assert slow_steps(outliers) == []
+    assert slow_steps([[1.0, 9.0, 1.0], [1.0, 6.0, 1.0]]) == [1]
+    # One step more in the second try moved the long one.
+    assert slow_steps([[1.0, 9.0, 1.0], [1.0, 1.0, 1.0, 7.0]]) == [1]
