@@ -146,17 +146,18 @@ class SparkExecutor:
         """Call the handler in a driver thread and wait for it. Raises TimeoutError after `timeout` seconds."""
         self._check_process()
         slots, abandoned = self._slots, self._abandoned
+        # Bind before a slot is taken: this raises TypeError for a handler with other parameters.
+        function = self._bind_session(handler)
         with waiting():
             await slots.acquire()
-        function = self._bind_session(handler)
         # Create the abort signal here. It is created on first use, which is not thread-safe, and the thread uses it.
         _ = job.abort
         # The function sees the context variables of the worker, for example the current trace, although it runs in a
         # thread that is not created by asyncio.
         context = contextvars.copy_context()
         run = SparkRun(self._engine, self._label(job), lambda: context.run(_call, function, job))
-        run.start()
         try:
+            run.start()
             return await self._wait_for(run, job, timeout)
         finally:
             # An abandoned run keeps its slot until its function returns; `_returned` frees it then.

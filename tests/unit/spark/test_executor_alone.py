@@ -246,6 +246,29 @@ async def test_exceptions_that_no_future_can_carry_are_wrapped(queue: AnyQueue, 
     assert "StopIteration" in (job.failed_reason or "")
 
 
+async def test_a_handler_with_wrong_parameters_keeps_no_slot(queue: AnyQueue, engine: StandIn) -> None:
+    def wrong(one: object, two: object, three: object) -> None: ...
+
+    on = executor(engine, threads=1)
+    async with worker_of(queue, wrong, on):
+        for _ in range(2):
+            job = await ended(await queue.add("n"))
+            assert "must be a function of (spark, job)" in (job.failed_reason or "")
+
+
+async def test_a_thread_that_cannot_start_keeps_no_slot(
+    queue: AnyQueue, engine: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(run: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(spark_executor.SparkRun, "start", fail)
+    async with worker_of(queue, nothing, executor(engine, threads=1)):
+        for _ in range(2):
+            job = await ended(await queue.add("n"))
+            assert "can't start new thread" in (job.failed_reason or "")
+
+
 def test_progress_never_decreases() -> None:
     progress = StageProgress()
     assert progress.fold([]) is None
