@@ -88,6 +88,8 @@ class Handoff(Generic[T]):
 
     def _after_fork(self) -> object:
         """Close the handoff in a forked child. The items and the thread belong to the parent; see `forks`."""
+        # The condition may be locked by a thread that does not exist in the child, so the child gets a new one. The old
+        # objects are returned, and `forks` keeps them referenced.
         parents = (self._changed, self._waiting, self._thread)
         self._begin()
         self._closing = True
@@ -102,10 +104,13 @@ class Handoff(Generic[T]):
             self._received += 1
             if self._overflow == "block":
                 self._changed.wait_for(lambda: self._has_room() or self._closing)
+            # Check both again: with "block" the wait may have ended by `close`, and then the thread may have ended too.
             if self._closing or not self._has_room():
                 self._dropped += 1
                 return False
             self._waiting.append(item)
+            # The thread starts with the first item, and not in the constructor: a listener may be created before a
+            # fork, which would leave the child without the thread.
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name=f"glidemq-{self._name}", daemon=True)
                 self._thread.start()
@@ -134,6 +139,7 @@ class Handoff(Generic[T]):
             thread = self._thread
         if thread is None:
             return True
+        # The thread notices the deadline by itself between two retries. The second more is for a delivery in progress.
         thread.join(timeout + 1)
         return not thread.is_alive() and not self.stats.pending
 
@@ -158,6 +164,8 @@ class Handoff(Generic[T]):
             except StorageUnavailable as error:
                 _log.warning("%s: the queue is unreachable, and %d items wait: %r", self._name, len(items), error)
             except Exception:  # noqa: BLE001 - one bad item must not stop the others
+                # The batch failed for one of its items, and the error does not name it. Items that the failed call has
+                # added already are duplicates in the second attempt, because their ids are deterministic.
                 if len(items) > 1:
                     return all(self._deliver_with_retries([item]) for item in items)
                 _log.exception("%s: an item could not be added", self._name)

@@ -39,6 +39,8 @@ def check_interpreter(spark: SparkSession) -> None:
     if str(context.master).partition("[")[0] != "local" or sends_files or "PYTHONPATH" in context.environment:
         return
     chosen = str(context.pythonExec)
+    # `pythonExec` may be a name or a path. `which` finds the same file that Spark starts, because both use the PATH of
+    # this process.
     found = shutil.which(chosen)
     if found is None or _is_ours(found) or not _lacks_package(found):
         return

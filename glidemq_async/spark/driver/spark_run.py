@@ -117,6 +117,7 @@ class SparkRun:
         try:
             self._engine.check()
         except ExecutorError as broken:
+            # Set before the future: the executor reads it when the future is done.
             self.broken = broken
             if not self._begun:  # the function was not called, so the job does not lose an attempt
                 return RetryLater(RETURN_DELAY)

@@ -60,6 +60,7 @@ def run_stream(job: Job[Any, Any], query: StreamingQuery, *, interval: float | t
         # Stop the query in every case, also on LeaseLost: another worker may start it from the same checkpoint, which
         # only one run may use.
         _stop(query)
+    # After an abort the outcome of the job is decided, and the error of the stopped query would only hide it.
     if not job.abort.is_set():
         query.awaitTermination()  # raises the error of the query
         reported = _report(job, query, reported)

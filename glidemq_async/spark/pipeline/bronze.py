@@ -84,6 +84,8 @@ def remove_incomplete_files(lake: Lake) -> list[Path]:
     log = lake.bronze / "_spark_metadata"
     if not log.is_dir():
         return []  # without a log nothing shows which files belong to the lake
+    # The log is the only list of complete files. Entries are named by batch; compacted entries contain all earlier
+    # files.
     kept = {name for entry in log.iterdir() if entry.name[0].isdigit() for name in _named(entry)}
     gone = [path for path in lake.bronze.glob("dt=*/*.parquet") if path.name not in kept]
     for path in gone:

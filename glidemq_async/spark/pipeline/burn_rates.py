@@ -60,6 +60,7 @@ def _every_minute(counted: DataFrame) -> DataFrame:
 
 
 def _burn_rate(length: int, slo: Slo) -> Column:
+    # The window is a range of time and not of rows, and `_every_minute` adds the minutes without jobs.
     seconds = F.unix_seconds("minute")
     window = Window.partitionBy("queue").orderBy(seconds).rangeBetween(-(length - 1) * MINUTE, 0)
     total, bad = F.sum("total").over(window), F.sum("bad").over(window)

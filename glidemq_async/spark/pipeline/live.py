@@ -71,6 +71,8 @@ class Budget:
         known[minute] = count
         newest = max(known)
         self.counts[queue] = {each: known[each] for each in known if each > newest - KEPT_MINUTES}
+        # A late count of an earlier minute. The alert of that minute was decided, and deciding it again could repeat
+        # it.
         if minute < self.looked.get(queue, minute):
             return []
         before = self._still_burning(slo, queue, minute)

@@ -114,6 +114,8 @@ class Pipeline:
 
     def append(self, events: DataFrame, *, progress: Progress | None = None) -> int:
         """Append the available rows of a stream of events to bronze, and return their number."""
+        # With availableNow the query ends by itself. The loop only reports progress, and `stop` matters after an
+        # exception, for example Ctrl-C.
         query = bronze.append_events(events, self.lake)
         seen: dict[int, int] = {}
         try:

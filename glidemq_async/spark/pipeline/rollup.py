@@ -41,6 +41,8 @@ def roll_up(histograms: DataFrame, seconds: int, *, by: Sequence[str] = ("queue"
         .groupBy(*series, "bucket")
         .agg(F.sum("n").alias("n"))
     )
+    # The percentile is the first bucket at which the running count reaches the share. The comparison multiplies
+    # integers, because a float share could miss the exact rank by one.
     upwards = Window.partitionBy(*series).orderBy("bucket")
     counted = buckets.withColumn("below", F.sum("n").over(upwards)).withColumn(
         "total", F.sum("n").over(Window.partitionBy(*series))

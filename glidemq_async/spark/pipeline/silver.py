@@ -114,6 +114,7 @@ def jobs(events: DataFrame) -> DataFrame:
     )
     state = F.col("state")
     ended, removed, failed = state.isin(*FINAL), state.isin("removed", "dropped"), state == "failed"
+    # Jobs of an obliterated queue have no event of their end. A completed or removed job keeps its state.
     lost = F.col("gone").isNotNull() & ~F.coalesce(ended | removed, F.lit(False))
     # `withColumns` computes all of these from the previous columns.
     final = grouped.join(_gone(events), ["queue", "incarnation"]).withColumns(
@@ -140,6 +141,8 @@ def was_revoked() -> Column:
 
 def _steps(events: DataFrame) -> DataFrame:
     """Return the events of jobs with life, attempt and columns of the job, and its state and readiness afterwards."""
+    # Running sums number the lives of an id and the attempts of a life. They are exact because `seq` has no duplicates:
+    # bronze contains each event once.
     ids = Window.partitionBy("queue", "incarnation", "job_id").orderBy("seq")
     whole = Window.partitionBy(*JOB)
     so_far = whole.orderBy("seq")

@@ -66,6 +66,9 @@ class _Split(NamedTuple):
 
 
 def _split(texts: pa.Array) -> _Split:
+    # An entry is a text of lines, one per kind of event: "kind SEP id SEP id …", or "kind SEP id SEP detail SEP id …"
+    # for kinds with details. First all texts become words with the number of their line, then a mask selects the words
+    # that are job ids. The detail of a job is the word after its id.
     lines = pc.split_pattern(texts, "\n")
     words = pc.split_pattern(pc.list_flatten(lines), SEP)
     word, line = pc.list_flatten(words), pc.list_parent_indices(words)
@@ -94,6 +97,8 @@ class _Rows:
         self._ids, self._times = pa.array(ids, pa.string()), times
         self._begins = _integers(seqs)
         split = _split(pa.array(texts, pa.string()))
+        # The entries may contain more events than the batch: the first entry may begin earlier and the last may end
+        # later.
         begin = numbers.start - int(seqs[0])
         self._entry, self.event, self._job_id, self._raw = (column.slice(begin, len(numbers)) for column in split)
         self._seq = _numbers(numbers.start, numbers.stop)

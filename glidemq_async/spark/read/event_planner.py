@@ -175,6 +175,7 @@ class EventPlanner:
         return [partition for found in (await self.for_each_queue(by_queue, cut)).values() for partition in found]
 
     def _parts(self, size: int, total: int) -> int:
+        # Rounded up, so that small queues get a task too. The number of tasks may exceed minPartitions a little.
         parts = -(-self.options.min_partitions * size // total)
         if self.options.max_records is not None:
             parts = max(parts, -(-size // self.options.max_records))

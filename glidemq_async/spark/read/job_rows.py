@@ -33,6 +33,8 @@ async def job_rows(
     while left is None or left > 0:
         count = PAGE_SIZE if left is None else min(PAGE_SIZE, left)
         cursor, ids = await client.functions.list_jobs(state, cursor, count)
+        # The record is read after the id, so the job may have another state by now. It is skipped here, and appears in
+        # the task of its new state if that one reads later.
         yield [row for row in await rows_of(client, options, ids) if row["state"] == state]
         left = None if left is None else left - count
         if not cursor:
@@ -56,6 +58,8 @@ async def rows_of(client: QueueClient, options: ReadOptions, ids: Sequence[str])
     step = FULL_RECORDS_PER_CALL if options.include_data else PAGE_SIZE
     for start in range(0, len(ids), step):
         chunk = ids[start : start + step]
+        # Without payloads the server returns only the small fields, so more records fit into a call of bounded
+        # duration.
         records = await _records(client.functions, chunk, options.include_data)
         now = datetime.now(UTC)
         for job_id, record in zip(chunk, records, strict=True):

@@ -162,6 +162,8 @@ def resume(queue: str, known: Position, bounds: Bounds, before: str) -> tuple[Po
         if bounds.first_seq:
             lost.append(Loss(queue, TRIMMED, bounds.incarnation, 0, bounds.first_seq))
         return earliest(bounds), lost
+    # Two signs of lost events: there are fewer events than were read, or the entry with the last read event differs.
+    # The second sign matters when the new primary has already assigned the lost numbers again.
     if bounds.total < known.n or (known.entry != NO_ENTRY and before not in ("", known.entry)):
         # After a failover the new primary assigns some numbers a second time. Events whose number was read already are
         # skipped: to read them again would break "each event once" for sinks that use the number as key.
@@ -185,6 +187,8 @@ def share(limit: int, lags: Mapping[str, int]) -> dict[str, int]:
     total = sum(lags.values())
     if total <= limit:
         return dict(lags)
+    # Largest remainder: each queue gets the whole part of its share, and the rest goes to the largest fractions.
+    # Integers avoid rounding errors, by which the parts could exceed the limit.
     exact = {queue: lag * limit for queue, lag in lags.items()}
     parts = {queue: part // total for queue, part in exact.items()}
     rest = limit - sum(parts.values())

@@ -87,6 +87,8 @@ class TableReader(DataSourceReader):
         parts = max(1, self._options.min_partitions * count // total)
         if parts == 1 or state not in RANKED:
             return [TablePartition(queue, state)]
+        # Ranks move while jobs are added and removed, so neighbouring tasks may both see a job, or neither. This is the
+        # same inexactness that the table has anyway; see the module's docstring.
         marks = [count * i // parts for i in range(parts)]
         # The last part is open, and reads jobs that were added after the count.
         return [TablePartition(queue, state, *span) for span in zip(marks, [*marks[1:], None], strict=True)]
@@ -100,6 +102,8 @@ class TableReader(DataSourceReader):
         schema = arrow_schema(self._schema)
         pages = self._pages(client, partition)
 
+        # `read` is a blocking generator and the pages come from an asynchronous one. Each page is one call of the event
+        # loop, so that Spark processes a page before the next one is read, and a task never holds more than one page.
         async def next_page() -> list[Row] | None:
             return await anext(pages, None)
 

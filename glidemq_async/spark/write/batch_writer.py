@@ -45,6 +45,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Write the rows of one task."""
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
+        # Python workers of Spark are reused, so the connection of a task is kept for the next task of this process.
         return write_task(connection_to(self._plan.options.url), self._plan, chunks_of(iterator), partition)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -56,6 +57,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._end("aborted", messages)
 
     def _end(self, state: Literal["committed", "aborted"], messages: list[WriterCommitMessage | None]) -> None:
+        # A message is None for each task that did not end, so an abort counts only finished tasks.
         partitions = len([message for message in messages if isinstance(message, TaskCommit)])
         with closing(Connection(self._plan.options.url)) as connection:
             ending = end_write(connection, self._plan, state, partitions)

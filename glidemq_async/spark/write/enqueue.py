@@ -44,6 +44,7 @@ def enqueue_frame(df: DataFrame, queue: str, *, url: str | None = None, **option
     if "txnAppId" not in texts:
         texts.setdefault("writeId", uuid.uuid4().hex)
     register(df.sparkSession)
+    # One attempt: Spark retries failed tasks by itself. After a failed write the caller decides whether to write again.
     df.write.format("glidemq").options(url=url, queue=queue, **texts).mode("append").save()
     prefix = texts.get("prefix", DEFAULT_PREFIX)
     if "writeId" in texts:

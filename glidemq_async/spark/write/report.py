@@ -69,6 +69,8 @@ async def _report_of_run(connection: Connection, keys: QueueKeys, app: str, vers
     try:
         return await _report(connection, keys, None, app, version)
     except LookupError:
+        # The planner found the version committed, so the run was a no-op, and no write with its id exists or it has
+        # expired. Any other missing write is an error.
         last = await connection.functions(keys).get_transaction(app)
         if last is None or last[0] < version:
             raise
