@@ -6,9 +6,10 @@
 # it, so each call of a task carries two things that the server checks (functions/writes.lua):
 #
 # - The token of the run that opened the write. When another run opens the same write, it brings a new token, and from
-# then on the server refuses calls with the old one (WRITEFENCED). The end of a write has the same effect, so no job is
-# added after a commit or an abort. - The ids of the rows. The server keeps a ledger of the ids that the write has
-# added, so two attempts of one task that   run at the same time add each row once.
+#   then on the server refuses calls with the old one (WRITEFENCED). The end of a write has the same effect, so no job
+#   is added after a commit or an abort.
+# - The ids of the rows. The server keeps a ledger of the ids that the write has added, so two attempts of one task that
+#   run at the same time add each row once.
 #
 # A token alone does not say which of two runs is newer. The late task of an old run of a streaming query could open the
 # micro-batch again with its old token and thereby fence the new run. Therefore a stream calls planWrite when a

@@ -16,6 +16,7 @@ from glidemq_async.errors import ExecutorError
 from glidemq_async.spark.driver import executor as spark_executor
 from glidemq_async.spark.driver.executor import SparkExecutor
 from glidemq_async.spark.driver.progress import StageCount, StageProgress
+from glidemq_async.spark.driver.spark_run import SparkRun
 from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, soon, until
 from tests.unit.spark.engines import StandIn
 
@@ -262,7 +263,7 @@ async def test_a_thread_that_cannot_start_keeps_no_slot(
     def fail(run: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(spark_executor.SparkRun, "start", fail)
+    monkeypatch.setattr(SparkRun, "start", fail)
     async with worker_of(queue, nothing, executor(engine, threads=1)):
         for _ in range(2):
             job = await ended(await queue.add("n"))
