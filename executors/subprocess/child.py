@@ -3,6 +3,20 @@
 A second thread reads the channel, so that the child notices an abort and the worker's end while a handler runs.
 """
 
+# The main thread runs jobs, because Python delivers signals only there, and SIGTERM must be able to interrupt a plain
+# function. The reading thread must therefore never run code of the user. Three interleavings need care:
+#
+# 1. An abort may arrive while the main thread turns a coroutine function into a task. `_abort` sets `_stop_requested`
+#    before it looks for the task, and `_finish` looks at `_stop_requested` after it has stored the task. So at least
+#    one of the two sees the other, and the task is cancelled.
+# 2. An abort may arrive after the run that it was meant for. It carries the id of its job, and `_abort` ignores it if
+#    another job runs or none. The worker in turn drops frames with the number of another run.
+# 3. The worker may die while a handler computes. Only the reading thread can notice that. It kills the process group,
+#    because the main thread may never return to Python code that could end the process.
+#
+# "begun" is sent before anything of the job is touched. A process that dies before this frame cannot have started the
+# job, so another process may run it without counting an attempt. After the frame, a death counts against the job.
+
 from __future__ import annotations
 
 import asyncio
@@ -147,10 +161,11 @@ class Child:
 
     def _abort(self, frame: Frame) -> None:
         _, job_id, reason = frame
-        job, task = self._job, self._task
+        job = self._job
         if job is None or job.id != job_id:
             return
         self._stop_requested = True
+        task = self._task
         if task is None:
             job.abort.set(reason)
             return

@@ -70,6 +70,17 @@ class Settings:
     flow: Flow
 
 
+# A child is in exactly one place: idle, assigned to a run, or still starting. Every path must keep that true, because a
+# child that is lost between two places occupies a process for ever, and one in two places would run two jobs at once.
+#
+# - A run may be cancelled in the moment in which its child is assigned. `take` then finds a finished future, and passes
+#   the child on before it lets the cancellation continue.
+# - A child may die at any time, also while it is idle. `take` and `_offer` check `is_alive`, and a child that dies
+#   later is noticed by its run, whose channel ends.
+# - A start may fail. It then refuses one waiting run, not all of them, and the next start waits longer. `_started`
+#   calls `_grow` after each attempt, so the other waiting runs get their own attempt.
+# - `retire` and `end` remove a child from the tables before it has ended. Its number stays known to the guard until the
+#   process is reaped, so a late signal cannot reach another process. `stop` waits for the ends of all of them.
 class Pool:
     """Assigns children to runs, each child to one run at a time."""
 

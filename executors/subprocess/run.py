@@ -43,6 +43,10 @@ class Outcome(NamedTuple):
         raise self.value
 
 
+# The order in `stop` matters. The abort frame is sent first, so a handler can end by itself with the right reason.
+# SIGTERM follows after half of the grace: the child ignores it unless it has read the abort, because service managers
+# send SIGTERM to every process. SIGKILL needs no cooperation. The process is replaced even if the run ended by itself,
+# because threads or programs of the handler may still run.
 class Run:
     """The run of a job in a child, from the worker's side."""
 
