@@ -43,7 +43,7 @@ from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.subprocess.forwarding import Forwarding
 from glidemq_async.executors.subprocess.frames import PROTOCOL, Frame
 from glidemq_async.executors.subprocess.link import Link
-from glidemq_async.executors.subprocess.proxy import ChildClient
+from glidemq_async.executors.subprocess.proxy import ChildClient, ChildJob
 from glidemq_async.executors.subprocess.references import MainModule, read_main, resolve
 from glidemq_async.executors.subprocess.remote_errors import error_to_values
 from glidemq_async.executors.subprocess.system import memory_in_use
@@ -190,7 +190,7 @@ class Child:
         self._link.send("begun", number)
         self._client = ChildClient(self._link, number, queue, limit)
         # ChildClient has the methods that a running job needs. Its other attributes raise an error that explains this.
-        job = job_of_values(cast("QueueClient", self._client), values)
+        job = job_of_values(cast("QueueClient", self._client), values, ChildJob)
         _ = job.abort  # created here, before the other thread reads it
         self._stop_requested = False
         self._job = job

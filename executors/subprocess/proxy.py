@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, Literal, TypeVar
+
+from typing_extensions import override
 
 from glidemq_async.client.payload_coder import Payloads
 from glidemq_async.errors import ExecutorError, LeaseLost, PayloadTooLarge
 from glidemq_async.executors.subprocess.frames import Frame
 from glidemq_async.executors.subprocess.link import Link
 from glidemq_async.executors.subprocess.remote_errors import error_from_values
+from glidemq_async.jobs.job import Job, SyncJob
 from glidemq_async.payloads.codecs.chain import PayloadKind
 
 Value = TypeVar("Value")
@@ -115,36 +118,36 @@ class ChildClient:
         """Report to the worker that the run is alive."""
         await self.functions.update_job(job_id, "", "heartbeat", b"")
 
-    def blocking(self, owner: object) -> Blocking:
-        """Return the job's methods as blocking calls."""
-        return Blocking(owner)
+
+class ChildJob(Job[Any, Any]):
+    """A job in its child process. Its `sync` needs no event loop, because the reading thread receives the replies."""
+
+    @property
+    @override
+    def sync(self) -> SyncJob[Any, Any]:
+        """The blocking methods of the job."""
+        return ChildSyncJob(self)
 
 
-class Blocking:
+class ChildSyncJob(SyncJob[Any, Any]):
     """`job.sync` in a child: the calling thread waits for the worker's reply."""
 
-    def __init__(self, owner: object) -> None:
+    def __init__(self, owner: ChildJob) -> None:
+        # Without a home: a portal would start a thread, which the permissions of the process may forbid.
         self._owner = owner
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._owner, name)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return self._finish(method(*args, **kwargs))
-
-        return call
-
-    def _finish(self, call: Coroutine[Any, Any, Value]) -> Value:
+    @override
+    def _finish(self, work: Coroutine[Any, Any, Value]) -> Value:
         """Run one of the calls above to its end. Without a running loop, the call blocks its thread."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             pass
         else:
-            call.close()
+            work.close()
             raise RuntimeError("job.sync blocks and cannot be used in a coroutine; await the method of the job itself")
         try:
-            call.send(None)
+            work.send(None)
         except StopIteration as done:
             result: Value = done.value
             return result

@@ -70,9 +70,9 @@ def job_of_gone(client: QueueClient, job_id: str) -> AnyJob:
     return job
 
 
-def job_of_values(client: QueueClient, values: list[Any]) -> AnyJob:
-    """Return the job of a run from the result of `values_of`, in another process."""
-    job: AnyJob = Job(client, values[0], values[1])
+def job_of_values(client: QueueClient, values: list[Any], kind: type[AnyJob] = Job) -> AnyJob:
+    """Return the job of a run from the result of `values_of`, in another process. `kind` is the class of the job."""
+    job: AnyJob = kind(client, values[0], values[1])
     job.state = "active"
     job._data_bytes, job._opts, job.fence, job._entry, job._started, job.attempts_made = values[2:8]
     job.stalled_count, job._created, job._progress, route, job._letter = values[8:13]
