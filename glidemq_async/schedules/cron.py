@@ -83,32 +83,27 @@ def _checked(text: str, position: int, word: str) -> str:
     return ",".join(_checked_item(text, position, item) for item in word.split(","))
 
 
+# croniter reads three kinds of ranges wrongly: one value (1-1 gives every value), a range across the end with a step
+# (22-4/3 gives 22 and 2 instead of 22, 1 and 4), and the rest of a week (1/2 leaves out Sunday). So croniter receives
+# the values of a range. It still reads everything else, and refuses values that are out of range.
 def _checked_item(text: str, position: int, item: str) -> str:
     match = _ITEM.fullmatch(item)
     if match is None:
         raise ValueError(f"cron expression {text!r}: {item!r} is not a valid {_FIELDS[position]}")
-    whole, first, last, step = match.groups()
-    values = [_number(text, position, item, value) for value in (first, last) if value]
-    if len(values) == 2:
-        begin, end = values
-        if position == _WEEKDAY and begin == _LAST_WEEKDAY > end:
-            values[0] = begin = 0
-        if begin == end:
-            # croniter treats a range of one value as all values.
-            return str(begin)
-        if end < begin and begin in _WHOLE[position] and end in _WHOLE[position]:
-            return _over_the_end(_WHOLE[position], begin, end, int(step[1:]) if step else 1) or item
-    if position == _WEEKDAY and step and len(values) == 1:
-        # "1/2" runs to the end of the week, which is a Sunday, but croniter ends it on Saturday. "7/2" starts on
-        # Sunday.
-        return f"{values[0]}-{_LAST_WEEKDAY}{step}" if values[0] < _LAST_WEEKDAY else str(_LAST_WEEKDAY)
-    return f"{'-'.join(map(str, values)) or whole}{step or ''}"
-
-
-def _over_the_end(whole: range, begin: int, end: int, step: int) -> str:
-    """Return the values of a wrapping range such as 22-2, which croniter miscounts with a step; "" for a zero step."""
-    values = [*range(begin, whole.stop), *range(whole.start, end + 1)]
-    return ",".join(map(str, values[::step])) if step else ""
+    _, first, last, step = match.groups()
+    if first is None:
+        return item
+    whole, top = _WHOLE[position], _LAST_WEEKDAY if position == _WEEKDAY else _WHOLE[position][-1]
+    begin = _number(text, position, item, first)
+    end = _number(text, position, item, last) if last else top if step else begin
+    for value in (begin, end):
+        if not whole.start <= value <= top:
+            return str(value)  # which croniter refuses
+    if begin == _LAST_WEEKDAY > end and position == _WEEKDAY:
+        begin = 0
+    values = [*range(begin, end + 1)] or [*range(begin, whole.stop), *range(whole.start, end + 1)]
+    every = int(step[1:]) if step else 1
+    return ",".join(map(str, values[::every])) if every else f"*{step}"
 
 
 def _number(text: str, position: int, item: str, value: str) -> int:
