@@ -1,7 +1,8 @@
-"""A pool of daemon threads, so that a function that never returns does not prevent its process from ending.
+"""A pool of daemon threads, so that a function that never returns does not prevent its process from ending."""
 
-concurrent.futures joins its threads when the interpreter exits: a worker with one stuck handler could not stop.
-"""
+# Neither concurrent.futures nor `anyio.to_thread.run_sync` can replace this pool. Their threads are not daemons. The
+# interpreter joins them when it exits, so a worker with one stuck handler could not stop. `anyio.to_thread` can abandon
+# the wait for a function, but not its thread. anyio's `CapacityLimiter` counts the threads in use.
 
 from __future__ import annotations
 

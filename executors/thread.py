@@ -12,6 +12,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+import anyio
+
 from glidemq_async._internal.forgotten_calls import call_plainly
 from glidemq_async.executors.daemon_threads import DaemonThreads
 from glidemq_async.executors.deadlines import waiting
@@ -42,7 +44,7 @@ class ThreadExecutor:
 
     def _renew(self) -> None:
         self._pool = DaemonThreads(self._threads)
-        self._free = asyncio.Semaphore(self._threads)
+        self._limiter = anyio.CapacityLimiter(self._threads)
         self._given_up: set[Future[object]] = set()
         self._stopped = False
 
@@ -59,16 +61,17 @@ class ThreadExecutor:
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
         """Call the handler in a thread and wait for it, at most `timeout` seconds (then TimeoutError)."""
-        free, given_up = self._free, self._given_up
-        with waiting():
-            await free.acquire()
+        limiter, given_up = self._limiter, self._given_up
+        # The place belongs to the call and not to this task, because the call of an abandoned run keeps it.
+        call = object()
+        await _acquire(limiter, call)
         # The signal must exist before the thread reads it: creating it is not thread-safe.
         abort = job.abort
         context = contextvars.copy_context()
         try:
             future = self._pool.submit(lambda: context.run(call_plainly, handler, job))
         except BaseException:  # no thread can be started, so another run may use this place
-            free.release()
+            limiter.release_on_behalf_of(call)
             raise
         try:
             async with asyncio.timeout(timeout):
@@ -77,26 +80,26 @@ class ThreadExecutor:
             if future.done() and not future.cancelled():
                 raise
             abort.set("timeout" if isinstance(error, TimeoutError) else "cancelled")
-            self._give_up(future, job)
+            self._give_up(future, job, call)
             if isinstance(error, TimeoutError):
                 raise TimeoutError(f"the run took longer than its timeout of {timeout:g} s") from error
             raise
         finally:
             if future not in given_up:
-                free.release()
+                limiter.release_on_behalf_of(call)
 
-    def _give_up(self, future: Future[object], job: Job[Any, Any]) -> None:
+    def _give_up(self, future: Future[object], job: Job[Any, Any], call: object) -> None:
         # wrap_future has already tried to cancel it. A call that had not begun never runs.
         if future.cancelled() or future.cancel():
             return
         self._given_up.add(future)
-        loop, free = asyncio.get_running_loop(), self._free
-        future.add_done_callback(lambda done: _in_loop(loop, partial(self._returned, done, free)))
+        loop, release = asyncio.get_running_loop(), partial(self._limiter.release_on_behalf_of, call)
+        future.add_done_callback(lambda done: _in_loop(loop, partial(self._returned, done, release)))
         _log.warning("job %s: its thread cannot be interrupted and keeps its slot until it returns", job.id)
 
-    def _returned(self, future: Future[object], free: asyncio.Semaphore) -> None:
+    def _returned(self, future: Future[object], release: Callable[[], None]) -> None:
         self._given_up.discard(future)
-        free.release()
+        release()
         self._freed()
 
     async def stop(self, grace: float) -> None:
@@ -106,6 +109,15 @@ class ThreadExecutor:
             await asyncio.wait(waiting, timeout=grace)
         self._pool.stop()
         self._stopped = True
+
+
+async def _acquire(limiter: anyio.CapacityLimiter, call: object) -> None:
+    # Without a wait, because the waiting form yields to the event loop even if a place is free.
+    try:
+        limiter.acquire_on_behalf_of_nowait(call)
+    except anyio.WouldBlock:
+        with waiting():
+            await limiter.acquire_on_behalf_of(call)
 
 
 def _plain(value: object) -> object:
