@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from typing_extensions import override
 
 from glidemq_async._internal.background import Background
+from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async.options.validation import whole_number
 
 __all__ = ["HttpEndpoint", "Page", "Pages", "PortError", "PortOwner", "delegate_ports_to", "page_of", "port_problem"]
@@ -81,7 +82,7 @@ class HttpEndpoint(Background):
         self._server: asyncio.Server | None = None
         self._lent_to: PortOwner | None = None
         self._starting = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections = BackgroundTasks()
 
     @property
     def port(self) -> int:
@@ -118,19 +119,14 @@ class HttpEndpoint(Background):
         if server is None:
             return
         server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._connections.close()
         await server.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= _MOST_CONNECTIONS:
+        if len(self._connections) >= _MOST_CONNECTIONS:
             writer.transport.abort()
             return
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._connections.start(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Coroutine
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async.errors import JobNotFound, QueueClosed
 from glidemq_async.functions.callers import Functions, Record
 from glidemq_async.storage import Storage, Subscription
@@ -68,7 +68,8 @@ class ResultListener:
         self._subscribing = asyncio.Lock()
         self._answered = asyncio.Event()
         self._subscribed = False
-        self._errands: set[asyncio.Task[None]] = set()
+        # Calls in the background whose failure has no consequence, because waiters also read the record.
+        self._background = BackgroundTasks(_note_failure)
         # Jobs whose reply has arrived and is not confirmed yet, and the timer for the confirmation.
         self._received: list[str] = []
         self._confirming: asyncio.TimerHandle | None = None
@@ -96,7 +97,7 @@ class ResultListener:
             self._subscription = None
         waited, self._waiters = self._waiters, {}
         for job_id, waiters in waited.items():
-            self._send_out(self._functions.forget_reply(job_id, self.channel))
+            self._background.start(self._functions.forget_reply(job_id, self.channel))
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(
@@ -104,10 +105,7 @@ class ResultListener:
                     )
                     waiter.exception()  # mark it as retrieved, because the waiting task may be gone
         self._confirm()
-        if self._errands:
-            _, late = await asyncio.wait(self._errands, timeout=GOODBYE_SECONDS)
-            for errand in late:
-                errand.cancel()
+        await self._background.wait(GOODBYE_SECONDS)
 
     def expect(self, job_id: str | None) -> None:
         """Note that an add with a reply is in flight.
@@ -165,18 +163,7 @@ class ResultListener:
         if not waiter.done() or waiter.cancelled():
             # The last waiter is gone, so the server need not publish the result. If this call fails, it publishes one
             # more.
-            self._send_out(self._functions.forget_reply(job_id, self.channel))
-
-    def _send_out(self, errand: Coroutine[Any, Any, None]) -> None:
-        """Make a call in the background whose failure has no consequence, because waiters also read the record."""
-        task = asyncio.create_task(errand)
-        self._errands.add(task)
-        task.add_done_callback(self._errand_done)
-
-    def _errand_done(self, task: asyncio.Task[None]) -> None:
-        self._errands.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.debug("a background call of the result listener failed: %s", error)
+            self._background.start(self._functions.forget_reply(job_id, self.channel))
 
     async def _look(self, job_id: str) -> None:
         state, record = await self._functions.await_job(job_id, self.channel)
@@ -201,7 +188,7 @@ class ResultListener:
         received, self._received = self._received, []
         if received:
             # If this call fails, the server keeps the records a minute longer.
-            self._send_out(self._functions.confirm_replies(self.channel, received))
+            self._background.start(self._functions.confirm_replies(self.channel, received))
 
     @staticmethod
     def _found(job_id: str, ended: Ended | None) -> Ended:
@@ -233,7 +220,7 @@ class ResultListener:
         if state == "removed":
             self._resolve(job_id, None)
         elif state.endswith("?") or (state == "failed" and len(rest) == size):
-            self._send_out(self._look(job_id))
+            self._background.start(self._look(job_id))
         else:
             self._receive(job_id, Ended(state, rest[size:], ""))
 
@@ -241,8 +228,12 @@ class ResultListener:
         self._subscribed = subscribed
         self._answered.set()
         if subscribed and self._waiters:
-            self._send_out(self._look_at_all())
+            self._background.start(self._look_at_all())
 
     async def _look_at_all(self) -> None:
         for job_id in list(self._waiters):
             await self._look(job_id)
+
+
+def _note_failure(error: BaseException) -> None:
+    _log.debug("a background call of the result listener failed: %s", error)

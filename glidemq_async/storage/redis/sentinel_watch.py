@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
+from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async.storage.redis.connections import Endpoint, dial
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.retry import TRY_SECONDS, Backoff
@@ -55,10 +56,9 @@ class SentinelWatch:
         self._on_switched = on_switched
         self._on_stayed = on_stayed
         self._heard = [asyncio.Event() for _ in sentinels]
-        self._tasks = [
-            asyncio.ensure_future(self._watch(sentinel, heard))
-            for sentinel, heard in zip(sentinels, self._heard, strict=True)
-        ]
+        self._watches = BackgroundTasks()
+        for sentinel, heard in zip(sentinels, self._heard, strict=True):
+            self._watches.start(self._watch(sentinel, heard))
 
     async def wait_heard(self, seconds: float) -> None:
         """Wait until each sentinel has reported on a failover or cannot be reached, but not longer than `seconds`."""
@@ -69,9 +69,7 @@ class SentinelWatch:
 
     async def close(self) -> None:
         """Stop listening."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._watches.close()
 
     async def _watch(self, sentinel: Endpoint, heard: asyncio.Event) -> None:
         backoff = Backoff(longest=LONGEST_PAUSE)

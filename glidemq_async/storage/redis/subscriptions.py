@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async.errors import GlideMQError
 from glidemq_async.storage.redis.access import missing_rule, prefix_of, warn
 from glidemq_async.storage.redis.connections import LoginRefused
@@ -113,7 +114,8 @@ class Link:
         self._problem: Exception | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._again: asyncio.TimerHandle | None = None
-        self._task = asyncio.ensure_future(self._run())
+        self._running = BackgroundTasks()
+        self._running.start(self._run())
 
     def add(self, subscription: ChannelSubscription) -> None:
         """Subscribe one more; a channel that is up already is reported in the next turn of the loop."""
@@ -158,8 +160,7 @@ class Link:
 
     async def close(self) -> None:
         """Close the link."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await self._running.close()
         self.reset("closed")
 
     # The life of the link

@@ -1,0 +1,65 @@
+"""Every task has an owner: a task group, `BackgroundTasks`, or a component in this list that awaits it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.unit.test_layers import ROOT, sources
+
+GROUPS = {"group", "_group", "task_group", "_task_group", "tasks", "_tasks"}
+"""Names of task groups."""
+
+OWNERS = {
+    "_internal/background_tasks.py": "the owner of the tasks of components with `open` and `close`",
+    "_internal/task_scope.py": "a task group whose `cancel` reaches each task once",
+    "_internal/portal.py": "the calling thread waits for the task, and cancels it when it stops waiting",
+    "client/scheduler_runner.py": "one round at a time, which `close` cancels or awaits; a timer starts the next one",
+    "executors/subprocess/child.py": "the loop of a child process runs until this task has ended",
+    "executors/subprocess/executor.py": "the run that starts it waits for it, and needs its outcome after a timeout",
+    "executors/subprocess/guard_client.py": "`stop` awaits it",
+    "executors/subprocess/output.py": "one at a time, which ends when no line is left; the end of the run awaits it",
+    "executors/subprocess/pool.py": "`close` cancels and awaits the starts; each end of a start begins the next",
+    "options/budget.py": "one delayed write at a time, which ends by itself; the end of the run writes the last value",
+    "queues/add_buffer.py": "one sender at a time, which only new jobs start; `close` waits until everything is sent",
+    "queues/events.py": "the iteration that starts the read awaits it; `close` cancels it from another task",
+    "storage/redis/attempt.py": "the waiting callers share it; a cancelled caller leaves it to the others",
+    "tasks/open_context.py": "a context manager must be left in the task that entered it; `close` awaits that task",
+    "worker/": "the session and its parts",
+    "spark/driver/progress_reporter.py": "`finish` cancels and awaits it",
+    "spark/write/": "the writer awaits all deliveries when it commits",
+    "demo/jobs/worker_processes.py": "`stop` awaits the watches, which start watches of replacements",
+}
+"""Where a task may be created outside of a task group, and why."""
+
+
+def created_tasks(path: Path) -> Iterator[int]:
+    """Yield the lines that create a task outside of a task group."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            receiver = node.func.value
+            name = receiver.attr if isinstance(receiver, ast.Attribute) else getattr(receiver, "id", "")
+            if node.func.attr in {"create_task", "ensure_future"} and name not in GROUPS:
+                yield node.lineno
+        elif isinstance(node, ast.Name) and node.id in {"create_task", "ensure_future"}:
+            yield node.lineno
+
+
+def test_tasks_are_created_by_their_owners_only() -> None:
+    unknown = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sources().values()
+        for line in created_tasks(path)
+        if not str(path.relative_to(ROOT)).startswith(tuple(OWNERS))
+    ]
+    assert not unknown, f"use a task group, BackgroundTasks, or give the component a reason in OWNERS: {unknown}"
+
+
+def test_the_search_finds_every_form(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(
+        "asyncio.create_task(x)\nasyncio.ensure_future(x)\nasyncio.get_running_loop().create_task(x)\n"
+        "self._loop.create_task(x)\ncreate_task(x)\nself._tasks.create_task(x)\ngroup.create_task(x)\n"
+    )
+    assert sorted(created_tasks(file)) == [1, 2, 3, 4, 5]
