@@ -125,7 +125,7 @@ async def test_a_node_that_is_removed_while_it_connects_keeps_no_connection(serv
         node = Node(dial, LIBRARY)
         call = asyncio.ensure_future(node.open())
         await link.connected.wait()
-        node.retire("the node must serve no cluster slots")
+        node.retire("it serves no cluster slots")
         with pytest.raises(ConnectionAbortedError):
             await call
         link.resume()

@@ -51,7 +51,7 @@ async def test_an_app_returns_to_its_own_server_when_the_harness_closes() -> Non
     async with Harness() as harness:
         assert harness.use(mq) is mq
         await add.add(1, 2)
-        with pytest.raises(RuntimeError, match="the app must be open"):
+        with pytest.raises(RuntimeError, match="the app is open"):
             core_of(mq).relocate("memory://")
     assert core_of(mq).relocate("memory://") == "redis://127.0.0.1:1/0"
     core_of(mq).relocate("redis://127.0.0.1:1/0")
