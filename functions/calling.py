@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from typing import Literal, Protocol, TypeAlias, cast
+from typing import Literal, Protocol, TypeAlias, TypedDict, cast, runtime_checkable
 
 Arg: TypeAlias = bytes | str | int
 Wait: TypeAlias = Literal["default", "replicated", "fsync"]
@@ -17,6 +17,15 @@ Record: TypeAlias = dict[bytes, bytes]
 _MOST_IDS = 500
 
 
+class CallOptions(TypedDict, total=False):
+    """The keywords of a call, for stores that pass them on: `**options: Unpack[CallOptions]`."""
+
+    readonly: bool
+    timeout: float | None
+    wait: Wait
+
+
+@runtime_checkable
 class FunctionStore(Protocol):
     """The part of a storage that is needed to call functions."""
 
@@ -30,7 +39,17 @@ class FunctionStore(Protocol):
         timeout: float | None = None,
         wait: Wait = "default",
     ) -> object:
-        """Call a function of the library; see `Storage.call`."""
+        """Call a library function and return its reply (bytes, int, list or None).
+
+        `key` is the queue's base key. The same arguments are sent again after a lost reply, so a mutating
+        call must carry a request token. `wait` says what must be confirmed before it returns. A call is tried for
+        `timeout` seconds (None: the timeout of the storage). Time in which bytes of the call or of its reply are being
+        transferred does not count.
+
+        Raises `StorageUnavailable` after the timeout, `FunctionError` when the function refuses, `QueueFull` when
+        the server is out of memory, `UnsupportedDurability` when it cannot confirm what `wait` asks for,
+        `QueueClosed` once the storage is closed.
+        """
         ...
 
 

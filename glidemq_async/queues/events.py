@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias, cast
+from typing import Final, Literal, TypeAlias, cast
 
 from glidemq_async._internal.blocking import BlockingContext, blocking
+from glidemq_async._internal.connectable import Connectable
 from glidemq_async._internal.loops import refuse_elsewhere
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.durations import from_ms
@@ -129,7 +129,7 @@ class EventGap:
     position: str
 
 
-class QueueEvents:
+class QueueEvents(Connectable):
     """Iterate over the events of a queue, starting with new events or at the `position` of an earlier event.
 
         async with QueueEvents("emails", url) as events:
@@ -190,15 +190,6 @@ class QueueEvents:
         if self._reads:
             await asyncio.wait(self._reads)
         await self._client.close()
-
-    async def __aenter__(self) -> Self:
-        await self.connect()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def __aiter__(self) -> AsyncIterator[QueueEvent | EventGap]:
         """Iterate until `close` is called. Break out of the loop to end earlier."""

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from copy import copy
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias, Unpack, cast
+from typing import Any, Final, Literal, TypeAlias, Unpack, cast
 
 from glidemq_async._internal import forks
 from glidemq_async._internal.blocking import blocking
+from glidemq_async._internal.connectable import Connectable
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async._internal.loops import refuse_elsewhere
 from glidemq_async.bulk_outcome import BulkOutcome
@@ -54,6 +54,7 @@ class Queue(
     Limits[Data, Result],
     Schedulers[Data, Result],
     DeadLetters[Data, Result],
+    Connectable,
 ):
     """A named queue in a storage.
 
@@ -156,15 +157,6 @@ class Queue(
                 await adder.close()
         finally:  # also after a cancellation, because close() cannot run a second time
             await self._client.close()
-
-    async def __aenter__(self) -> Self:
-        await self.connect()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # -- adding ---------------------------------------------------------------------------------------------------
 

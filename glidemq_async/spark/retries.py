@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from glidemq_async.errors import StorageUnavailable
-from glidemq_async.functions.calling import Arg, FunctionStore, Wait
+from glidemq_async.functions.calling import Arg, CallOptions, FunctionStore
 
 __all__ = ["RetryingStore", "retry_while_unavailable"]
 
@@ -34,19 +34,8 @@ class RetryingStore:
     def __init__(self, store: FunctionStore, timeout: float, retries: int) -> None:
         self._store, self._timeout, self._retries = store, timeout, retries
 
-    async def call(
-        self,
-        function: str,
-        key: str,
-        args: Sequence[Arg],
-        *,
-        readonly: bool = False,
-        timeout: float | None = None,  # noqa: ARG002 - the timeout of the write applies
-        wait: Wait = "default",
-    ) -> object:
+    async def call(self, function: str, key: str, args: Sequence[Arg], **options: Unpack[CallOptions]) -> object:
         """Call a function; see `Storage.call`."""
         # The caller has numbered `args` already. A retry that numbered them again could add the jobs twice.
-        return await retry_while_unavailable(
-            lambda: self._store.call(function, key, args, readonly=readonly, timeout=self._timeout, wait=wait),
-            self._retries,
-        )
+        options["timeout"] = self._timeout
+        return await retry_while_unavailable(lambda: self._store.call(function, key, args, **options), self._retries)

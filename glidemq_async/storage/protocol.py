@@ -6,7 +6,7 @@ functions, never here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -55,7 +55,7 @@ class Subscription(Protocol):
 
 
 @runtime_checkable
-class Storage(Protocol):
+class Storage(calling.FunctionStore, Protocol):
     """A server, a cluster or an embedded server that stores queues.
 
     A storage belongs to the event loop that first uses it. `clone()` returns one for another loop.
@@ -76,29 +76,6 @@ class Storage(Protocol):
 
     async def close(self) -> None:
         """Close every connection of this storage; idempotent."""
-        ...
-
-    async def call(
-        self,
-        function: str,
-        key: str,
-        args: Sequence[Arg],
-        *,
-        readonly: bool = False,
-        timeout: float | None = None,
-        wait: Wait = "default",
-    ) -> object:
-        """Call a library function and return its reply (bytes, int, list or None).
-
-        `key` is the queue's base key. The same arguments are sent again after a lost reply, so a mutating
-        call must carry a request token. `wait` says what must be confirmed before it returns. A call is tried for
-        `timeout` seconds (None: the timeout of the storage). Time in which bytes of the call or of its reply are being
-        transferred does not count.
-
-        Raises `StorageUnavailable` after the timeout, `FunctionError` when the function refuses, `QueueFull` when
-        the server is out of memory, `UnsupportedDurability` when it cannot confirm what `wait` asks for,
-        `QueueClosed` once the storage is closed.
-        """
         ...
 
     async def subscribe(

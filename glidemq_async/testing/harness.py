@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, overload
 
 from glidemq_async._internal.blocking import Blocking, blocking
+from glidemq_async._internal.connectable import Connectable
 from glidemq_async.errors import JobNotFound
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import end_as
@@ -36,7 +37,7 @@ _CONCURRENCY: Final = 10
 """The default number of jobs that `drain` runs at a time."""
 
 
-class Harness:
+class Harness(Connectable):
     """The engine of production in the process of a test, without anything installed.
 
     A context manager: the server starts within milliseconds, and it is removed at the end with all its queues. Use
@@ -65,15 +66,6 @@ class Harness:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.sync.close()
-
-    async def __aenter__(self) -> Self:
-        await self.connect()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def connect(self) -> None:
         """Start the server; idempotent."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
+from glidemq_async.functions.calling import CallOptions
 from glidemq_async.storage import MemoryStorage
-from glidemq_async.storage.protocol import Arg, Subscription, Wait
+from glidemq_async.storage.protocol import Arg, Subscription
 
 
 class HookedStorage(MemoryStorage):
@@ -27,17 +29,8 @@ class HookedStorage(MemoryStorage):
         """Pass a message to its subscriber."""
         on_message(message)
 
-    async def call(
-        self,
-        function: str,
-        key: str,
-        args: Sequence[Arg],
-        *,
-        readonly: bool = False,
-        timeout: float | None = None,
-        wait: Wait = "default",
-    ) -> object:
-        reply = await super().call(function, key, args, readonly=readonly, timeout=timeout, wait=wait)
+    async def call(self, function: str, key: str, args: Sequence[Arg], **options: Unpack[CallOptions]) -> object:
+        reply = await super().call(function, key, args, **options)
         await self.after_call(function, reply)
         return reply
 

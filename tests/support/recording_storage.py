@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from glidemq_async.storage import Arg, Storage, StreamEntry, Subscription, Wait
+from glidemq_async.functions.calling import CallOptions
+from glidemq_async.storage import Arg, Storage, StreamEntry, Subscription
 from tests.support.helpers import AnyQueue
 
 STEADY = 10
@@ -32,20 +33,11 @@ class Relay:
     async def close(self) -> None:
         await self._inner.close()
 
-    async def call(
-        self,
-        function: str,
-        key: str,
-        args: Sequence[Arg],
-        *,
-        readonly: bool = False,
-        timeout: float | None = None,
-        wait: Wait = "default",
-    ) -> object:
+    async def call(self, function: str, key: str, args: Sequence[Arg], **options: Unpack[CallOptions]) -> object:
         self.calls.append(function)
         if self.before_call is not None:
             await self.before_call(function, args)
-        reply = await self._inner.call(function, key, args, readonly=readonly, timeout=timeout, wait=wait)
+        reply = await self._inner.call(function, key, args, **options)
         if self.after_call is not None:
             await self.after_call(function, args, reply)
         return reply

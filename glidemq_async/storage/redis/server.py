@@ -12,13 +12,13 @@ import asyncio
 import concurrent.futures.thread  # noqa: F401 # pyright: ignore[reportUnusedImport]
 import contextlib
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import cache
-from types import TracebackType
-from typing import Final, Self, cast
+from typing import Final, cast
 
 from glidemq_async._internal import forks
+from glidemq_async._internal.connectable import Connectable
 from glidemq_async._internal.loops import elsewhere, refuse_elsewhere
 from glidemq_async.errors import LibraryVersionError, QueueClosed
 from glidemq_async.functions import loader
@@ -45,7 +45,7 @@ LAST_MOMENT: Final = 0.5
 _function_name = cache(loader.function_name)
 
 
-class ServerStorage(ABC):
+class ServerStorage(Connectable):
     """Base of the storages that talk to a server; see `Storage` for the methods."""
 
     connect_timeout: float | None = None
@@ -165,15 +165,6 @@ class ServerStorage(ABC):
         self._closed = True
         await self._hub.close()
         await self.close_nodes()
-
-    async def __aenter__(self) -> Self:
-        await self.connect()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # Calls
 
