@@ -66,7 +66,7 @@ $(DEMO)/.installed: pyproject.toml setup.py
 	@touch $@
 
 $(DEMO)/.installed-spark: $(DEMO)/.installed
-	@echo "Installing PySpark into $(DEMO)/ (1 GB, only the first time)"
+	@echo "Installing PySpark into $(DEMO)/ (0.8 GB, only the first time)"
 	@$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,spark]'
 	@touch $@
 
