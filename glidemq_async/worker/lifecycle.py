@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from abc import abstractmethod
 from functools import partial
 
@@ -13,6 +14,10 @@ from glidemq_async._internal.background import Background
 from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.errors import QueueClosed
 from glidemq_async.worker.signals import stop_on_signals
+
+# The first scope of anyio imports its backend, which takes 50 ms. Neither the start nor the shutdown of a worker should
+# wait for that.
+importlib.import_module("anyio._backends._asyncio")
 
 
 class Runs(Background):
