@@ -67,6 +67,18 @@ class EndsSlowly(Protocol):
 
 
 @runtime_checkable
+class AbandonsRuns(Protocol):
+    """Optional part of an executor: a handler may still execute after its run was abandoned (threads)."""
+
+    def when_ended(self, job: Job[Any, Any], call: Callable[[], None]) -> bool:
+        """Call `call` in the loop when the handler of an abandoned run has returned.
+
+        Return False, and never call it, if no handler executes for this job any more.
+        """
+        ...
+
+
+@runtime_checkable
 class RunsHere(Protocol):
     """Optional part of an executor: it calls functions in the worker's own process.
 
@@ -86,6 +98,17 @@ class MayBreak(Protocol):
     def when_broken(self, report: Callable[[Exception], None]) -> None:
         """Register a callback for that case, called in the loop. The worker then stops and raises the error."""
         ...
+
+
+def calls_at_end(executor: Executor, job: Job[Any, Any], call: Callable[[], None]) -> bool:
+    """Return whether a handler still executes for this job. Then `call` is called when it has returned."""
+    return isinstance(executor, AbandonsRuns) and executor.when_ended(job, call)
+
+
+def when_ended(executor: Executor, job: Job[Any, Any], call: Callable[[], None]) -> None:
+    """Call `call` when the handler of a job executes no more: now, or when the thread of an abandoned run returns."""
+    if not calls_at_end(executor, job, call):
+        call()
 
 
 def grace_of(executor: Executor) -> float:

@@ -45,7 +45,7 @@ class ThreadExecutor:
     def _renew(self) -> None:
         self._pool = DaemonThreads(self._threads)
         self._limiter = anyio.CapacityLimiter(self._threads)
-        self._given_up: set[Future[object]] = set()
+        self._given_up: dict[Future[object], Job[Any, Any]] = {}
         self._stopped = False
 
     @property
@@ -92,15 +92,25 @@ class ThreadExecutor:
         # wrap_future has already tried to cancel it. A call that had not begun never runs.
         if future.cancelled() or future.cancel():
             return
-        self._given_up.add(future)
+        self._given_up[future] = job
         loop, release = asyncio.get_running_loop(), partial(self._limiter.release_on_behalf_of, call)
+        # Callbacks run in the order in which they were added, so this one comes before the callbacks of `when_ended`.
         future.add_done_callback(lambda done: _in_loop(loop, partial(self._returned, done, release)))
         _log.warning("job %s: its thread cannot be interrupted and keeps its slot until it returns", job.id)
 
     def _returned(self, future: Future[object], release: Callable[[], None]) -> None:
-        self._given_up.discard(future)
+        self._given_up.pop(future, None)
         release()
         self._freed()
+
+    def when_ended(self, job: Job[Any, Any], call: Callable[[], None]) -> bool:
+        """Call `call` when the thread of an abandoned run has returned. Return False if there is none for this job."""
+        future = next((future for future, of in self._given_up.items() if of is job), None)
+        if future is None:
+            return False
+        loop = asyncio.get_running_loop()
+        future.add_done_callback(lambda _: _in_loop(loop, call))
+        return True
 
     async def stop(self, grace: float) -> None:
         """Wait up to `grace` seconds for the threads of abandoned runs, then leave them behind."""

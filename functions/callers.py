@@ -177,6 +177,10 @@ class Functions(
         lost, revoked = cast("list[object]", await self._storage.call("renewLeases", self._base, args, timeout=timeout))
         return texts(lost), texts(revoked)
 
+    async def end_runs(self, consumer: str, entries: Sequence[str]) -> int:
+        """Report that runs of removed jobs have ended. Return how many of them still held their key or slot."""
+        return cast("int", await self._storage.call("endRuns", self._base, [consumer, *entries]))
+
     async def sweep(self, max_stalled: int, interval_ms: int, gap_ms: int, *, resume: bool) -> SweepReply | None:
         """Reclaim stalled jobs and clean up, in one bounded step. Return None if another process has just swept."""
         reply = await self.once("sweep", [max_stalled, interval_ms, gap_ms, int(resume)])

@@ -174,10 +174,10 @@ register('checkKey', function(base, args)
   return {'', report}
 end, {'no-writes'})
 
--- The counted runs of each key equal its entries in `lane`, if `lane` is short enough to read.
+-- The counted runs of each key equal its entries in `lane` and its stopping runs, if they are few enough to read.
 local function check_running(base, report)
-  local stream, runs = base .. ':lane', {}
-  if redis.call('XLEN', stream) > 1000 or redis.call('HLEN', base .. ':running') > 1000 then return end
+  local stream, runs = base .. ':lane', stopping.by_key(base)
+  if not runs or redis.call('XLEN', stream) > 1000 or redis.call('HLEN', base .. ':running') > 1000 then return end
   for _, entry in ipairs(redis.call('XRANGE', stream, '-', '+')) do
     local key = entries.key_of(entry[2])
     if key then runs[key] = (runs[key] or 0) + 1 end
@@ -186,12 +186,12 @@ local function check_running(base, report)
   for i = 1, #counted, 2 do
     local key, count = counted[i], tonumber(counted[i + 1])
     if count ~= runs[key] then
-      found(report, 'I6', key, count .. ' runs are counted and ' .. (runs[key] or 0) .. ' are in the active stream')
+      found(report, 'I6', key, count .. ' runs are counted and ' .. (runs[key] or 0) .. ' are active or stopping')
     end
     runs[key] = nil
   end
   for key, count in pairs(runs) do
-    found(report, 'I6', key, count .. ' runs are in the active stream and none is counted')
+    found(report, 'I6', key, count .. ' runs are active or stopping and none is counted')
   end
 end
 

@@ -189,11 +189,13 @@ do
         raw[i] = row[1]
         local id, key, entry = entries.find(stream, row[1])
         if id then
-          if key then keyed.release(base, {key}, step) end
-          if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
+          local is_active, kept = redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry, false
+          if is_active then
             wakeup.send(base, row[2], 'x ' .. entry)
             ids[#ids + 1] = id
+            kept = stopping.is_limited(base, entry, step) and stopping.keep(base, id, entry, key, row, step)
           end
+          if key and not kept then keyed.release(base, {key}, step) end
         end
       end
       entries.drop(stream, raw)

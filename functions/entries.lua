@@ -71,11 +71,16 @@ do
   end
 end
 
+-- Return the row of XPENDING of a running job { id, consumer, idle ms, deliveries }, or nil.
+function entries.pending_row(stream, raw)
+  local rows = redis.pcall('XPENDING', stream, GROUP, raw, raw, 1)
+  return not rows.err and rows[1] or nil
+end
+
 -- Return the consumer under whose name a running job is pending, or nil.
 function entries.consumer_of(base, entry)
-  local stream, raw = entries.stream_of(base, entry)
-  local rows = redis.pcall('XPENDING', stream, GROUP, raw, raw, 1)
-  return not rows.err and rows[1] and rows[1][2] or nil
+  local row = entries.pending_row(entries.stream_of(base, entry))
+  return row and row[2]
 end
 
 -- Return the number of pending entries. (The summary form of XPENDING would list every consumer.)

@@ -2,6 +2,7 @@
 --   renewLeases  consumer info answered in_transit { id entry }*n -> { lost entries, revoked entries }
 --     answered    number of the consumer's last settle call that has a reply; 0: verify who owns each entry
 --     in_transit  number of the settle call whose reply is on its way, 0 for none: renew the jobs that it claimed too
+--   endRuns      consumer { entry }*n -> number of these runs that were stopping, see stopping.lua; at most 20 entries
 -- Renewing verifies a claim and never creates one: only entries that are pending for this consumer are renewed. A
 -- repeated call has no second effect, so it carries no request number. O(n).
 --   alive    zset  consumer -> last renewal ms;  workers  hash  consumer -> info
@@ -15,6 +16,7 @@ local lease = {}
 local RENEWED = 2
 local FIRST_TOKEN = 6            -- the position of the first entry in the arguments of a renewal
 local OF_STREAM = 115            -- the byte "s", the first of a token of `stream`
+local MOST_ENDED = 20
 
 -- Return the run id of this server, and since when it runs. Returns nothing if the user may not run INFO (@dangerous).
 local function server_of(now)
@@ -155,6 +157,7 @@ local function sort_out(base, args, renewed, revoking)
       revoked[#revoked + 1] = token
     end
   end
+  if lost[1] then stopping.renew(base, args[1], lost, clock.now()) end
   return {lost, revoked}
 end
 
@@ -182,6 +185,16 @@ register('renewLeases', function(base, args)
   local revoking = exists(base .. ':revoking')
   if not revoking and #waited + #active == n then return {{}, {}} end
   return sort_out(base, args, {[true] = as_set(waited), [false] = as_set(active)}, revoking)
+end, {'allow-oom'})
+
+register('endRuns', function(base, args)
+  if #args > MOST_ENDED + 1 then fail('ARGUMENT', 'at most ' .. MOST_ENDED .. ' runs a call, found ' .. #args - 1) end
+  if not exists(base .. ':stopping') then return 0 end
+  local call, ended = queue_flags.call(base), {}
+  for i = 2, #args do ended[i - 1] = args[i] end
+  local count = stopping.finish(base, args[1], ended, call)
+  if count > 0 then wakeup.finish(base, call) end
+  return count
 end, {'allow-oom'})
 
 lease.RENEWED = RENEWED

@@ -108,7 +108,7 @@ function limits.allowance(base, slots, call)
   end
   if set[1] then
     local running = entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')
-    local left = math.max(0, set[1] - running)
+    local left = math.max(0, set[1] - running - redis.call('ZCARD', base .. ':stopping'))
     if left == 0 then call.full = true end
     allowed = math.min(allowed, left)
   end

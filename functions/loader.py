@@ -38,6 +38,7 @@ FILES: Final = (
     "entries",
     "limits",
     "keyed",
+    "stopping",
     "keyed_claim",
     "routes",
     "locations",

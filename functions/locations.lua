@@ -59,9 +59,15 @@ leave['key-waiting'] = function(base, id, _, call)
   keyed.leave(base, id, call)
 end
 
-function leave.active(base, _, entry, call)
+-- Only a removal takes a running job out of its structure. Its handler still executes, see stopping.lua.
+function leave.active(base, id, entry, call)
   local stream, raw = entries.stream_of(base, entry)
-  locations.give_up(base, stream, raw, call)
+  local row = stopping.is_limited(base, entry, call) and entries.pending_row(stream, raw)
+  if row and stopping.keep(base, id, entry, select(2, entries.find(stream, raw)), row, call) then
+    entries.drop(stream, {raw})
+  else
+    locations.give_up(base, stream, raw, call)
+  end
 end
 
 function leave.delayed(base, id, entry, call)

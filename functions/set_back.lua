@@ -29,6 +29,7 @@ local function mend(base, by, call, it)
   local function at_present() return now end
   -- The most harmful ones come first, in case the budget is spent.
   move(base .. ':alive', now, at_present, it)
+  move(base .. ':stopping', now, earlier, it)
   move(base .. ':pauses', now, earlier, it)
   move(base .. ':sleeping', now, at_present, it)    -- the next claim computes when they may really start
   move(base .. ':expiry', now, earlier, it)

@@ -249,6 +249,8 @@ local function settle_runs(base, args, n, call)
     if status == 'missing' then record.lost(base, (select(2, run_at(args, i))), call) end
     answer[#answer + 1] = i
     answer[#answer + 1] = status
+    -- If the job was removed, this outcome proves that the run has ended.
+    stopping.finish(base, args[3], {(select(3, run_at(args, i)))}, call)
   end
   return answer
 end

@@ -17,6 +17,7 @@
 local stalled = {}
 local STEP = 100
 local TRIM_STEP = 200
+local EXPIRE_STEP = 10
 local SHORTEST_LEASE_MS = 1000
 local POSTED_BYTES = 1048576
 local FORGET_AFTER_MS = 300000
@@ -215,6 +216,10 @@ local function housekeeping(base, outage, call, it)
   repeat
     if is_enough(it, call) then return false end
   until not call.seen.expiry or expire_waiting(base, call, it)
+  local function counted(idle) return lease.counted(idle, outage) end
+  repeat
+    if is_enough(it, call) then return false end
+  until stopping.expire(base, counted, EXPIRE_STEP, call) < EXPIRE_STEP
   if call.seen.limits then limits.forget_gate(base, call) end
   if call.seen.pauses then redis.call('ZREMRANGEBYSCORE', base .. ':pauses', '-inf', digits(call.now)) end
   forget_dead(base, outage, call)

@@ -148,8 +148,8 @@ class Job(JobFields[Data, Result]):
     async def remove(self) -> None:
         """Delete the job and its data. A running job is stopped, and its outcome is refused.
 
-        Removing a running job frees its key immediately, so the next job of the key may start before the run has
-        stopped. To prevent this, `revoke()` the job, wait until it has failed, and then remove it. Raises JobNotFound.
+        A running job occupies its ordering key, and its place under the queue's concurrency limit, until its handler
+        has ended or its lease expires. Raises JobNotFound.
         """
         self._check_reply(await self._client.functions.change_job("removeJob", self.id), "remove")
 

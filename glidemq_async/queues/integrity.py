@@ -57,6 +57,8 @@ SINGLE_KEYS: Final = frozenset(
         "schedules",
         "schedules_timer",
         "running",
+        "stopping",
+        "stopping_runs",
         "writes",
         "positions",
         "losses",

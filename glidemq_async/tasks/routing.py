@@ -16,7 +16,7 @@ from glidemq_async.errors import RetryLater, UnknownTaskError
 from glidemq_async.executors.calls import FunctionCall
 from glidemq_async.executors.deadlines import deadline
 from glidemq_async.executors.inline import InlineExecutor
-from glidemq_async.executors.protocol import Executor, Handler, MayBreak
+from glidemq_async.executors.protocol import Executor, Handler, MayBreak, calls_at_end
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.jobs.job import Job
@@ -87,6 +87,12 @@ class TaskExecutor:
     def grace(self) -> float:
         """Seconds that a cancelled run may take to end, in the slowest executor."""
         return max((getattr(tier, "grace", 0.0) for tier in self._tiers.values()), default=0.0)
+
+    def when_ended(self, job: Job[Any, Any], call: Callable[[], None]) -> bool:
+        """Call `call` when the abandoned run of a job has returned. Return False if there is none."""
+        task = self._tasks.get(job.name)
+        tier = self._of_task.get(task.name) if task is not None else None
+        return tier is not None and calls_at_end(tier, job, call)
 
     def when_broken(self, report: Callable[[Exception], None]) -> None:
         """Call `report` when an executor cannot run jobs any more."""

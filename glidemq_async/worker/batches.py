@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, cast
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.durations import to_ms
-from glidemq_async.executors.protocol import ChecksHandlers, Executor, Handler
+from glidemq_async.executors.protocol import ChecksHandlers, Executor, Handler, when_ended
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
@@ -148,6 +148,7 @@ class Batcher:
         self._gathering = _Batch()
         self._timer: asyncio.Handle | None = None
         self._running: set[_Batch] = set()
+        self._abandoned: set[_Batch] = set()
         self._context = copy_context()
 
     @property
@@ -164,6 +165,22 @@ class Batcher:
         """Start the collected batch now, and start every later batch without waiting for more jobs."""
         self._wait = 0.0
         self._begin()
+
+    def when_ended(self, job: Job[Any, Any], call: Callable[[], None]) -> bool:
+        """Call `call` when the call of the processor that got this job has ended. Return False if there is none."""
+        for batch in (*self._running, *self._abandoned):
+            if any(member.job is job for member in batch.members):
+                self._when_over(batch, call)
+                return True
+        return False
+
+    def _when_over(self, batch: _Batch, call: Callable[[], None]) -> None:
+        # The inner executor got the first job of the batch, and may abandon the thread of the call.
+        first = batch.members[0].job
+        if batch in self._running and batch.task is not None:
+            batch.task.add_done_callback(lambda _: when_ended(self._inner, first, call))
+        else:
+            when_ended(self._inner, first, call)
 
     async def start(self, freed: Callable[[], None]) -> None:
         """Start the executor that makes the calls."""
@@ -244,6 +261,9 @@ class Batcher:
 
     def _over(self, batch: _Batch, task: asyncio.Task[list[object]]) -> None:
         self._running.discard(batch)
+        if self._inner.occupied:
+            self._abandoned.add(batch)
+            when_ended(self._inner, batch.members[0].job, partial(self._abandoned.discard, batch))
         # A task that is cancelled before its first step never runs any of its code.
         answers = [asyncio.CancelledError()] * len(batch.members) if task.cancelled() else task.result()
         for member, answer in zip(batch.members, answers, strict=True):

@@ -27,6 +27,7 @@ from glidemq_async.worker.outbox_relay import OutboxRelay
 from glidemq_async.worker.reports import Reports
 from glidemq_async.worker.runs import EndedRun, Run, RunFunction, unfinished
 from glidemq_async.worker.slots import Held, Slots
+from glidemq_async.worker.stopping_runs import StoppingRuns
 from glidemq_async.worker.sweeper import Sweeper
 
 RELEASE_SECONDS: Final = 5.0
@@ -76,6 +77,7 @@ class Session:
         self._run = run
         self._tasks = tasks
         self._on_defect = on_defect
+        self._stopping = StoppingRuns(client.functions, worker, slots.when_ended)
         lock_ms = round(options.lock_duration * 1000)
         self.loop = ClaimLoop(
             client, worker, slots, reports, self, lock_ms=lock_ms, poll_interval=options.poll_interval
@@ -104,7 +106,8 @@ class Session:
         self.renewer.start()
         self._watch = watch_of_this_loop()
         self._watch.enter(self._slots.runs)
-        self._services = [self._tasks.start(self._serve(part)) for part in (self.loop, self._sweeper, self._relay)]
+        parts = (self.loop, self._sweeper, self._relay, self._stopping)
+        self._services = [self._tasks.start(self._serve(part)) for part in parts]
         self.loop.wake()
 
     async def _serve(self, service: Service) -> None:
@@ -190,6 +193,7 @@ class Session:
                 # time, because it renews the leases of both.
                 self.loop.end(ended)
                 return
+            self._stopping.add(run.job)
         finally:
             self._slots.release(run)
         self.loop.wake()
@@ -214,9 +218,10 @@ class Session:
         handler, a slow settle call could lose the lease: another worker would run the job again, and the server would
         refuse the finished result.
         """
-        # The slots are read first: a run that ends between the two lines is then in one of the lists, or in both.
+        # The slots are read first: a run that ends between these lines is then in one of the lists, or in two.
         held = [(run.job.id, entry_of(run.job)) for run in self._slots.runs()]
-        return held + [(ended.run.job.id, entry_of(ended.run.job)) for ended in self.loop.outcomes.unconfirmed]
+        held += [(ended.run.job.id, entry_of(ended.run.job)) for ended in self.loop.outcomes.unconfirmed]
+        return held + self._stopping.leases()
 
     def known_calls(self) -> tuple[int, int]:
         """Return the numbers of the last answered call and of the call in transit, from any thread."""
@@ -224,7 +229,7 @@ class Session:
 
     def shortest_lease(self) -> float:
         """Return the shortest lease of the current runs in seconds, from any thread."""
-        return self._slots.shortest_lease(self._lease)
+        return self._slots.shortest_lease(self._stopping.shortest_lease(self._lease))
 
     def on_lost(self, entries: list[str]) -> None:
         """Stop the runs whose leases this worker has lost."""
@@ -280,6 +285,7 @@ class Session:
                 await asyncio.gather(*others, return_exceptions=True)
                 # If this fails, the next worker of the queue relays the entries.
                 await self._relay.finish()
+                await self._stopping.report()
                 await self.renewer.stop()
                 await self._client.functions.close_worker(self._worker)
         except (TimeoutError, GlideMQError) as error:

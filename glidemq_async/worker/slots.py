@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
-from glidemq_async.executors.protocol import Executor
+from glidemq_async.executors.protocol import Executor, when_ended
+from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import entry_of, has_options, run_options
 from glidemq_async.worker.runs import Run, StopReason
 
@@ -42,6 +43,10 @@ class Slots:
         self._runs.pop(entry_of(run.job), None)
         if not self._runs:
             self.all_free.set()
+
+    def when_ended(self, job: Job[Any, Any], call: Callable[[], None]) -> None:
+        """Call `call` when the handler of a job without a run executes no more, which may be now."""
+        when_ended(self._executor, job, call)
 
     def holds(self, entry: str) -> bool:
         """Return whether a current run has this entry."""

@@ -317,6 +317,7 @@ async def _stall_for_good(timed: Timed, hold: Hold) -> None:
 
 async def _remove_run(timed: Timed, hold: Hold) -> None:
     await timed.queue.remove(hold.id)
+    assert await timed.hands.settle(hold) == "missing"
 
 
 async def _revoke_run(timed: Timed, hold: Hold) -> None:

@@ -117,6 +117,7 @@ async def test_regression_the_end_of_a_lost_run_wakes_a_worker(timed: Timed, way
                 await timed.hands.sweep(max_stalled=0)
             case "removed":
                 await job.remove()
+                assert await timed.hands.end(hold) == 1
             case "handed back":
                 await timed.hands.leave()
             case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import fcntl
 import os
 import signal
 import socket
@@ -52,6 +53,20 @@ def read_a_closed_file() -> None:
 
 def echo(job: AnyJob) -> Any:
     return job.data
+
+
+def hold_lock(job: AnyJob) -> str:
+    """Lock a file: job "a" for ever, deaf to its abort signal; the others return whether the file was free."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with Path(job.data).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return "locked"
+        if job.name == "a":
+            Path(f"{job.data}.held").touch()
+            threading.Event().wait()
+    return "free"
 
 
 async def echo_later(job: AnyJob) -> Any:

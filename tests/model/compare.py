@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from glidemq_async.queues.events import WITH_DETAIL
 from tests.model.claims import BACK
-from tests.model.driver import SINGLE_KEYS, Snapshot
+from tests.model.driver import AGE_GRAIN_MS, SINGLE_KEYS, Snapshot
 from tests.model.lines import SEP
 from tests.model.lines import Lines as Queue
-from tests.model.parts import READY, Event, Job
+from tests.model.parts import READY, Event, Job, StoppingRun
 
 T = TypeVar("T")
 OWNED = frozenset(
@@ -98,6 +98,7 @@ class Comparer:
         _compare_lines(seen, model)
         _compare_places(seen, model)
         _compare_readiness(seen, model)
+        _compare_stopping(seen, model)
         _compare_marks(seen, model)
         for job in model.jobs.values():
             if not job.torn:
@@ -167,6 +168,7 @@ def _compare_readiness(seen: Snapshot, model: Queue) -> None:
     for job in jobs:
         if job.key is not None and job.state == "delayed" and job.resting:
             resting[job.key].add(job.id)
+    running += Counter(run.key for run in model.stopping.values() if run.key is not None)
     same("running jobs of keys", seen.running, dict(running))
     same("resting jobs of keys", seen.keyrest, resting)
     same("resting jobs", seen.resting, {id_: key for key, ids in resting.items() for id_ in ids})
@@ -180,6 +182,17 @@ def _compare_places(seen: Snapshot, model: Queue) -> None:
     pending |= {f"l{entry}": worker for entry, worker in seen.lane_pending.items()}
     same("running", pending, {_entry(job.token): job.worker for job in model.having("active")})
     same("entries of the active stream", set(seen.lane), set(seen.lane_pending))
+
+
+def _compare_stopping(seen: Snapshot, model: Queue) -> None:
+    """The age of a lease is exact but for the milliseconds that passed on the real clock before the removal."""
+    stored = dict[str, StoppingRun]()
+    for token, text in seen.stopping_runs.items():
+        worker, lock, key = text.split(SEP)
+        idle = model.now - seen.stopping[token] + int(lock)
+        stored[token] = StoppingRun(key or None, worker, int(lock), idle - idle % AGE_GRAIN_MS)
+    same("stopping runs", stored, model.stopping)
+    same("leases of stopping runs", set(seen.stopping), set(model.stopping))
 
 
 def _compare_marks(seen: Snapshot, model: Queue) -> None:

@@ -27,14 +27,14 @@ T = TypeVar("T")
 Delivery = Literal["once", "twice", "lost"]
 
 BASE = "model:{queue}"
-IDEMPOTENT = frozenset({"openQueue", "renewLeases", "awaitJob", "forgetReply", "confirmReplies"})
+IDEMPOTENT = frozenset({"openQueue", "renewLeases", "endRuns", "awaitJob", "forgetReply", "confirmReplies"})
 STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "stream", "lane")
 KEYS = ("x", "y")
 """The ordering keys of keyed jobs."""
 SINGLE_KEYS = frozenset(
     {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking",
      "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox", "moved",
-     "inbox", "schedules", "schedules_timer", "running"}
+     "inbox", "schedules", "schedules_timer", "running", "stopping", "stopping_runs"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """The length of the prefix of a delayed or prioritized job's id."""
@@ -141,6 +141,8 @@ class Snapshot:
     schedulers: dict[str, dict[str, str]]
     schedules: dict[str, int | None]
     schedules_timer: dict[str, str]
+    stopping: dict[str, int]
+    stopping_runs: dict[str, str]
 
     def waiting(self) -> set[str]:
         """Return the jobs that wait for their claim."""
@@ -309,6 +311,8 @@ class Driver:
             schedulers={name: dict(_pairs(line)) for name, line in lines["scheduler"].items()},
             schedules={id_: None if slot == "inf" else int(slot) for id_, slot in _pairs(raw[30])},
             schedules_timer=dict(_pairs(raw[31])),
+            stopping=dict(_scores(raw[33])),
+            stopping_runs=dict(_pairs(raw[34])),
         )
 
 

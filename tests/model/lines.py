@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from tests.model.limits import Key, Limits, Usage
-from tests.model.parts import READY, Event, Job, State
+from tests.model.parts import READY, Event, Job, State, StoppingRun
 
 SEP = "\x1f"
 NEVER = 253_402_300_799_000
@@ -41,6 +41,7 @@ class Lines:
         self.keys: dict[str, Key] = defaultdict(Key)
         self.owners: dict[str, tuple[int, str]] = {}  # deduplication id -> end of its time (0: no end), job
         self.successors: dict[str, str] = {}  # deduplication id -> the job that follows its owner
+        self.stopping: dict[str, StoppingRun] = {}  # lease -> run
         self.marks: dict[str, str] = {}  # job -> the deduplication id that its end frees, or SEP and a scheduler
 
     # Reading.
@@ -150,7 +151,8 @@ class Lines:
         mine = [job for job in self.jobs.values() if job.key == key]
         if most == 1 and any(job.state == "delayed" and job.resting for job in mine):
             return 0
-        return max(0, most - sum(job.state == "active" for job in mine))
+        stopping = sum(run.key == key for run in self.stopping.values())
+        return max(0, most - sum(job.state == "active" for job in mine) - stopping)
 
     def opens_at(self, key: str, head: Job) -> int:
         """Return the time at which pause, window and bucket let this job of the key start: now, or later."""
@@ -193,10 +195,14 @@ class Lines:
         if self.limits.rate is None:
             self.usage.starts.clear()
 
+    def running(self) -> int:
+        """Return the number of runs that count under the limit of the queue."""
+        return len(self.having("active")) + len(self.stopping)
+
     def is_full(self) -> bool:
         """Return whether only the end of a run makes a slot free."""
         most = self.limits.concurrency
-        return self.gate <= self.now and most is not None and len(self.having("active")) >= most
+        return self.gate <= self.now and most is not None and self.running() >= most
 
     def queue_opens_at(self) -> int:
         """Return the time at which gate and window let a job start: now, or later."""
@@ -211,7 +217,7 @@ class Lines:
         if self.limits.rate:
             slots = min(slots, self.usage.left(self.limits.rate, self.now)[0])
         if self.limits.concurrency is not None:
-            slots = min(slots, self.limits.concurrency - len(self.having("active")))
+            slots = min(slots, self.limits.concurrency - self.running())
         return slots
 
     # Time.

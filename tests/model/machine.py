@@ -84,7 +84,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         self.driver.delivery = delivery
         self.wakeups.calls(name)
         reply = run(self.functions.settle_and_claim(request))
-        refused = self.model.settle(settled)
+        refused = self.model.settle(name, settled)
         self.wakeups.ask()
         seen = self.driver.snapshot()
         started = [job.id for job in reply.jobs]
@@ -167,6 +167,19 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         for token in lost:
             worker.held.pop(token, None)
         self.dirty = True
+
+    @action(2, name=WORKERS, number=NUMBER, delivery=DELIVERY)
+    def end_runs(self, name: str, number: int, delivery: Delivery) -> None:
+        """Handlers of removed jobs have ended, mostly those of this worker."""
+        stopping = [*self.model.stopping]
+        own = [token for token in stopping if self.model.stopping[token].worker == name]
+        tokens = (own if number % 4 else stopping)[: 1 + number // 4 % 2] or ["k1-1"]
+        note(f"  runs {tokens}")
+        self.dirty = True
+        ended = self.model.end_runs(name, tokens)
+        same("ended runs", run(self.functions.end_runs(name, tokens)), ended)
+        if delivery != "once":
+            same("ended again", run(self.functions.end_runs(name, tokens)), 0)
 
     @action(
         2,

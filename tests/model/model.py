@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from tests.model.lines import NEVER
-from tests.model.parts import DEFAULT_RETENTION, FINAL, Dedup, Final, Job, NewJob, Retention, Settled
+from tests.model.parts import DEFAULT_RETENTION, FINAL, Dedup, Final, Job, NewJob, Retention, Settled, StoppingRun
 from tests.model.posting import PostingQueue
 
 HOLD_MS = 60_000
@@ -151,9 +151,13 @@ class Queue(PostingQueue):
 
     # Settling.
 
-    def settle(self, runs: Sequence[Settled]) -> dict[int, str]:
-        """End runs; return the reasons for which some were refused. A refused run changes nothing."""
+    def settle(self, worker: str, runs: Sequence[Settled]) -> dict[int, str]:
+        """End runs; return the reasons for which some were refused.
+
+        A refused run changes nothing, but it proves that the run of a removed job has ended.
+        """
         refused = self._refusals(runs)
+        self.end_runs(worker, [runs[position].token for position in refused])
         ended: dict[tuple[Final, Retention | None, int | None], list[Job]] = {}
         for position, run in enumerate(runs):
             if position not in refused:
@@ -172,6 +176,13 @@ class Queue(PostingQueue):
         for (state, retention, ttl), jobs in ended.items():
             self._store(state, retention, ttl, jobs)
         return refused
+
+    def end_runs(self, worker: str, tokens: Sequence[str]) -> int:
+        """End the runs of removed jobs among these; return their number."""
+        ended = [token for token, run in self.stopping.items() if token in tokens and run.worker == worker]
+        for token in ended:
+            del self.stopping[token]
+        return len(ended)
 
     def _refusals(self, runs: Sequence[Settled]) -> dict[int, str]:
         """The fencing token: only the present lease of a job can settle it, and only once."""
@@ -363,6 +374,9 @@ class Queue(PostingQueue):
         job = self.get(id_)
         if job is None:
             return "missing"
+        limited = job.key is not None or self.limits.concurrency is not None
+        if job.state == "active" and limited:
+            self.stopping[job.token] = StoppingRun(job.key, job.worker, job.lock, job.idle)
         self.forget(job)
         self.note("removed", id_, detail or job.state)
         return "ok"

@@ -177,8 +177,27 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    keyed.refund(base, id, key, call)",
     ),
     "a removed run holds its key": (
-        "  local stream, raw = entries.stream_of(base, entry)\n  locations.give_up(base, stream, raw, call)",
-        "  local stream, raw = entries.stream_of(base, entry)\n  entries.drop(stream, {raw})\n  limits.freed(1, call)",
+        "  if key ~= '' then keyed.release(base, {key}, call) end\n  limits.freed(1, call)",
+        "  limits.freed(1, call)",
+    ),
+    "the slot of a removed run is free immediately": (
+        "  if string.sub(entry, 1, 1) == 'k' then return true end\n  return call.seen.limits",
+        "  if true then return false end\n  return call.seen.limits",
+    ),
+    "a removed run does not count under the queue's limit": (" - redis.call('ZCARD', base .. ':stopping'))", ")"),
+    "the outcome of a removed run frees nothing": (
+        "    stopping.finish(base, args[3], {(select(3, run_at(args, i)))}, call)\n",
+        "",
+    ),
+    "any worker ends a removed run": (
+        "    if holder and holder == consumer then\n      forget",
+        "    if holder then\n      forget",
+    ),
+    "a removed run is not renewed": ("  if lost[1] then stopping.renew(base, args[1], lost, clock.now()) end\n", ""),
+    "a removed run never expires": (" or counted(call.now - due[i + 1] + lock) >= lock then", " then"),
+    "an outage counts against a removed run": (
+        "or counted(call.now - due[i + 1] + lock) >= lock then",
+        "or true then",
     ),
     "a keyed job that comes back loses its place": ("  if route.sequence ~= '0' then return false end\n", ""),
     "later jobs pass one that rests": ("if left > 0 and concurrency == 1 and", "if false and"),

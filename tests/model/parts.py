@@ -83,6 +83,16 @@ class Settled(NamedTuple):
     ttl: int | None = None  # the record stays for exactly this time, whatever the retention
 
 
+@dataclass
+class StoppingRun:
+    """A run whose job was removed. Until its end is reported or its lease expires it counts under the limits."""
+
+    key: str | None
+    worker: str
+    lock: int
+    idle: int
+
+
 @dataclass(eq=False)
 class Job:
     id: str

@@ -82,5 +82,7 @@ register('modelProbe', function(base, args)
     sorted_set(base .. ':schedules'),
     redis.call('HGETALL', base .. ':schedules_timer'),
     redis.call('HGETALL', base .. ':running'),
+    sorted_set(base .. ':stopping'),
+    redis.call('HGETALL', base .. ':stopping_runs'),
   }
 end)

@@ -138,11 +138,14 @@ def test_a_run_that_ends_without_its_worker_frees_a_slot_of_the_queue(driver: Dr
     wakeups = Wakeups(driver.ears, ["w1", "w2"])
     run(driver.functions.set_limits(concurrency="1"))
     add(driver, 2)
-    held = ids_of(call("w1", 1))
+    [claimed] = call("w1", 1).jobs
+    held = [claimed.id]
     call("w2", 1)
     assert not woken(wakeups, "w2")
     if how == "removed":
         run(driver.functions.change_job("removeJob", held[0]))
+        assert not woken(wakeups, "w2")
+        assert run(driver.functions.end_runs("w1", [claimed.entry])) == 1
     elif how == "closed":
         run(driver.functions.change_job("revokeJob", held[0]))
         run(driver.functions.close_worker("w1"))

@@ -30,6 +30,8 @@ class TimedQueue(ClaimingQueue):
         self.now += ms
         for job in self.having("active"):
             job.idle += ms
+        for run in self.stopping.values():
+            run.idle += ms
 
     def renew(
         self, worker: str, held: Sequence[tuple[str, str]], in_transit: Sequence[str] = ()
@@ -53,6 +55,9 @@ class TimedQueue(ClaimingQueue):
                     revoked.add(token)
             else:
                 lost.add(token)
+            run = self.stopping.get(token)
+            if run is not None and run.worker == worker:
+                run.idle = 0  # its handler may still execute
         return lost, revoked
 
     def _sign_of_life(self, *, newcomer: bool = False) -> None:
@@ -95,7 +100,7 @@ class TimedQueue(ClaimingQueue):
 
     def _judge(self, job: Job, max_stalled: int, recovered: set[str], failed: set[str]) -> None:
         """Return whether the lease has expired, and apply the consequence."""
-        idle = job.idle - min(max(0, job.idle - (self.now - self.settled_since)), self.away)
+        idle = self._counted(job.idle)
         if job.torn and idle >= SHORTEST_LEASE_MS:
             self.forget(job)
             self.note("dropped", job.id, "missing")
@@ -104,6 +109,10 @@ class TimedQueue(ClaimingQueue):
                 self._return_undelivered(job, failed)
             else:
                 (recovered if self._stall(job, max_stalled) else failed).add(job.id)
+
+    def _counted(self, idle: int) -> int:
+        """Return the part of the time since a renewal that counts."""
+        return idle - min(max(0, idle - (self.now - self.settled_since)), self.away)
 
     def _was_undelivered(self, job: Job) -> bool:
         """Return whether its worker missed the reply: it lives, has made no call since the claim, and never renewed."""
@@ -137,6 +146,9 @@ class TimedQueue(ClaimingQueue):
                 job.expires = None  # discovered at its claim
             else:
                 self.fail(job, "expired")
+        for token, run in list(self.stopping.items()):
+            if self._counted(run.idle) >= run.lock:
+                del self.stopping[token]
         running = {job.worker for job in self.having("active")}
         for worker, seen in list(self.alive.items()):
             silent, heard_of = self.now - seen, self.now - self.settled_since >= HEARD_OF_MS

@@ -41,6 +41,37 @@ async def renew_leases(b: Bench) -> None:
     await b.functions.renew_leases("bench", b"x" * 500, held, 10)
 
 
+async def stopping_runs(b: Bench) -> list[tuple[str, str]]:
+    """Remove 500 running jobs with their own ordering keys, each with another job that waits."""
+    await b.functions.set_key_limits("", concurrency="1", rate="1000 60000", bucket="1000000 1000")
+    await b.add_keyed(1_000, 500)
+    held = await b.claim(500)
+    for job_id, _ in held:
+        await b.functions.change_job("removeJob", job_id)
+    return held
+
+
+@largest("renewLeases", "stopping")
+async def renew_stopping(b: Bench) -> None:
+    held = await stopping_runs(b)
+    await b.functions.renew_leases("bench", b"x" * 500, held, 10)
+
+
+@largest("endRuns")
+async def end_runs(b: Bench) -> None:
+    held = await stopping_runs(b)
+    await b.crowd()
+    assert await b.functions.end_runs("bench", [entry for _, entry in held[:20]]) == 20
+
+
+@largest("sweep", "stopping")
+async def sweep_stopping(b: Bench) -> None:
+    held = await stopping_runs(b)
+    await b.fill("ZADD", "stopping", [word for _, entry in held for word in (1, entry)])
+    await b.crowd()
+    await sweep(b)
+
+
 @largest("sweep", "stalled")
 async def sweep_stalled(b: Bench) -> None:
     await b.add(b.many)

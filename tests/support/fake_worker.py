@@ -93,6 +93,10 @@ class Hands:
         lost, _ = await self._functions.renew_leases(self.name, NOTHING, [(hold.id, hold.entry) for hold in holds], 10)
         return lost
 
+    async def end(self, *holds: Hold) -> int:
+        """Report that these runs have ended; answers how many of them were runs of removed jobs."""
+        return await self._functions.end_runs(self.name, [hold.entry for hold in holds])
+
     async def vanish(self, *holds: Hold, for_ms: int = 60_000) -> None:
         """Pretend that this worker has given no sign of life for this time."""
         for hold in holds:

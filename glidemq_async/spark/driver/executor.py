@@ -89,7 +89,7 @@ class SparkExecutor:
     def _begin(self) -> None:
         self._slots = asyncio.Semaphore(self._threads)
         self._spark_threads = DaemonThreads(self._threads + 1)
-        self._abandoned: set[SparkRun] = set()
+        self._abandoned: dict[SparkRun, Job[Any, Any]] = {}
         self._stopped = False
 
     def __repr__(self) -> str:
@@ -173,6 +173,15 @@ class SparkExecutor:
             return handler
         return partial(handler, self._engine.session)
 
+    def when_ended(self, job: Job[Any, Any], call: Callable[[], None]) -> bool:
+        """Call `call` when the function of an abandoned run has returned. Return False if there is none."""
+        run = next((run for run, of in self._abandoned.items() if of is job), None)
+        if run is None:
+            return False
+        loop = asyncio.get_running_loop()
+        run.future.add_done_callback(lambda _: _in_loop(loop, call))
+        return True
+
     async def stop(self, grace: float) -> None:
         """Wait up to `grace` seconds for the functions of abandoned runs."""
         waiting = [asyncio.wrap_future(run.future) for run in self._abandoned]
@@ -237,7 +246,7 @@ class SparkExecutor:
     def _abandon(self, run: SparkRun, ended: asyncio.Future[object], job: Job[Any, Any]) -> None:
         # The thread cannot be killed. The run keeps its slot, so that a handler that never ends cannot fill the process
         # with threads, and `run.cancel` continues to cancel its Spark work.
-        self._abandoned.add(run)
+        self._abandoned[run] = job
         # The thread may end after the event loop. Without this it would call into the closed loop.
         ended.cancel()
         loop, slots = asyncio.get_running_loop(), self._slots
@@ -245,7 +254,7 @@ class SparkExecutor:
         _log.warning("job %s: its function ignores job.abort, and keeps its slot until it returns", job.id)
 
     def _returned(self, run: SparkRun, slots: asyncio.Semaphore) -> None:
-        self._abandoned.discard(run)
+        self._abandoned.pop(run, None)
         run.forget()
         slots.release()
         self._freed()
