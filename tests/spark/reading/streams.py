@@ -14,7 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-PATIENCE = 60
+# Only a safeguard: on a loaded machine the failure of a task and its attempts take minutes.
+PATIENCE = 300
 
 
 class BrokenError(Exception):
