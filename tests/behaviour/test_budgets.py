@@ -12,7 +12,7 @@ from glidemq_async import Job, JobBudget, RateLimited
 from glidemq_async.executors import Executor, InlineExecutor, SubprocessExecutor, ThreadExecutor
 from glidemq_async.jobs.snapshot import meter_of
 from tests.executors import hostile
-from tests.support.helpers import AnyQueue, ended, told, worker_of
+from tests.support.helpers import AnyQueue, ended, job_events, worker_of
 
 AnyJob = Job[Any, Any]
 pytestmark = pytest.mark.only_on("memory")
@@ -68,7 +68,7 @@ async def test_of_fast_progress_only_some_values_and_the_last_are_stored(queue: 
     async with worker_of(queue, handler, executor=EXECUTORS[kind](), budget=JobBudget(updates=2)):
         job = await ended(await queue.add("n", 300))
     assert job.progress == 299
-    reported = [kind for kind, _ in await told(queue, job.id) if kind == "progress"]
+    reported = [kind for kind, _ in await job_events(queue, job.id) if kind == "progress"]
     assert 10 <= len(reported) < 250
 
 

@@ -226,7 +226,7 @@ async def test_the_outcome_of_a_run_whose_claim_was_lost_is_refused(told_by: str
         assert hold_of_heir.id == job.id
         await proxy.redirect(replica)
         release.set()
-        [told] = await lost.next()
-        assert told.id == job.id
+        [lost_job] = await lost.next()
+        assert lost_job.id == job.id
         assert await heir.settle(hold_of_heir, payload=b"\x07") is None
         assert await job.result(10) == 7

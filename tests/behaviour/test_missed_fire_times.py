@@ -65,9 +65,9 @@ async def after_an_outage(
             if found is not None and (found.next_at is None or found.next_at > until):
                 break
             assert isinstance(event, QueueEvent)
-        told = await history(queue)
-        jobs = [event.job_id for event in told if event.kind == "added"]
-        skipped = [event.detail for event in told if event.kind == "skipped"]
+        all_events = await history(queue)
+        jobs = [event.job_id for event in all_events if event.kind == "added"]
+        skipped = [event.detail for event in all_events if event.kind == "skipped"]
     return jobs, skipped, found
 
 

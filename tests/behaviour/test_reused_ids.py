@@ -87,9 +87,9 @@ async def test_results_without_a_waiting_client_are_not_stored() -> None:
 async def commands(storage: MemoryStorage) -> int:
     """Return how many commands the server has executed, including commands inside functions."""
     place = Place("memory", storage.url, (Endpoint(path=storage.socket),))
-    told = await place.ask("INFO", "commandstats")
-    assert isinstance(told, bytes)
-    return sum(int(calls) for calls in re.findall(r":calls=(\d+)", told.decode()))
+    stats = await place.ask("INFO", "commandstats")
+    assert isinstance(stats, bytes)
+    return sum(int(calls) for calls in re.findall(r":calls=(\d+)", stats.decode()))
 
 
 async def test_a_generated_id_skips_many_custom_ones() -> None:

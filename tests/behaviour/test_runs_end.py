@@ -20,8 +20,8 @@ from tests.support.helpers import (
     Heard,
     echo,
     ended,
+    job_events,
     soon,
-    told,
     until,
     worker_of,
 )
@@ -223,7 +223,7 @@ async def all_end(queue: AnyQueue, jobs: Sequence[AnyJob], worker: AnyWorker) ->
         assert await job.result(8) == job.data
     await until(lambda: worker.running == 0)
     for job in jobs:
-        kinds = [kind for kind, _ in await told(queue, job.id)]
+        kinds = [kind for kind, _ in await job_events(queue, job.id)]
         assert (kinds.count("completed"), kinds.count("failed")) == (1, 0)
 
 

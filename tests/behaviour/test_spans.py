@@ -283,7 +283,7 @@ async def test_the_trace_continues_in_another_process(traced: AnyQueue, recorder
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CHILD, traced.name, place.url, stdout=asyncio.subprocess.PIPE
     )
-    told, _ = await soon(child.communicate(), 30)
+    printed, _ = await soon(child.communicate(), 30)
     assert child.returncode == 0
     sent = [(f"{trace_id:032x}", f"{span_id:016x}") for trace_id, span_id in map(ids, recorder.spans("send"))]
-    assert sorted(json.loads(told)) == sorted([*pair, job.id] for pair, job in zip(sent, jobs, strict=True))
+    assert sorted(json.loads(printed)) == sorted([*pair, job.id] for pair, job in zip(sent, jobs, strict=True))

@@ -490,11 +490,11 @@ def test_an_error_at_the_start_of_the_loop_reaches_the_caller(monkeypatch: pytes
 async def test_a_blocked_loop_is_reported(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portal, "BLOCKED_SECONDS", 0.02)
     monkeypatch.setattr(portal, "CHECK_SECONDS", 0.01)
-    told = threading.Event()
+    reported = threading.Event()
 
     class Heard(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            told.set()
+            reported.set()
 
     heard = Heard()
     logging.getLogger(portal.__name__).addHandler(heard)
@@ -502,7 +502,7 @@ async def test_a_blocked_loop_is_reported(caplog: pytest.LogCaptureFixture, monk
         async with Queue("q", "memory://") as queue:
             adding = asyncio.create_task(asyncio.to_thread(queue.sync.add, "n"))
             await asyncio.sleep(0)
-            assert told.wait(10)  # and this loop does nothing else during that time
+            assert reported.wait(10)  # and this loop does nothing else during that time
             assert (await adding).id == "1"
     finally:
         logging.getLogger(portal.__name__).removeHandler(heard)

@@ -79,9 +79,9 @@ async def test_a_sealed_job_is_added_and_read_with_its_app(shell: Shell, server:
     place = ("--url", server.url, "--prefix", "shop")
     [plain] = (await shell.json("jobs", "mail", *place))["jobs"]
     assert (plain["data"], plain["sealed"]) == (None, ["data"])
-    told = await shell.run("job", "mail", job["id"], *place)
-    assert "(sealed)" in told.stdout
-    assert "--app module:name" in told.stderr
+    shown = await shell.run("job", "mail", job["id"], *place)
+    assert "(sealed)" in shown.stdout
+    assert "--app module:name" in shown.stderr
     assert [one["name"] for one in (await shell.json("queues", *options(app)))["queues"]] == ["mail"]
 
 

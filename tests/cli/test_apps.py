@@ -65,10 +65,10 @@ def test_the_reason_is_stated_when_an_app_cannot_be_loaded(
     tmp_path: Path, module: str, text: str, name: str, reason: str
 ) -> None:
     (tmp_path / f"{module}.py").write_text(text)
-    told = why(f"{module}{name}", tmp_path)
-    assert reason in told
-    if "raised" in told:
-        assert told.endswith(f"({tmp_path / module}.py, line 3)")
+    answer = why(f"{module}{name}", tmp_path)
+    assert reason in answer
+    if "raised" in answer:
+        assert answer.endswith(f"({tmp_path / module}.py, line 3)")
 
 
 @pytest.mark.parametrize("spec", ["jobs.py:mq", "app/jobs:mq", ":mq", ""])
@@ -121,9 +121,9 @@ async def test_the_worker_of_an_application_is_used() -> None:
     plain = await make(App())
     assert isinstance(plain, Inner)
     assert (plain.queues, plain.options) == (None, {"concurrency": 100})
-    told = await make(App(), queues=("a", "b"), concurrency=7, shutdown_timeout=2.5)
-    assert isinstance(told, Inner)
-    assert (told.queues, told.options) == (["a", "b"], {"concurrency": 7, "shutdown_timeout": 2.5})
+    answer = await make(App(), queues=("a", "b"), concurrency=7, shutdown_timeout=2.5)
+    assert isinstance(answer, Inner)
+    assert (answer.queues, answer.options) == (["a", "b"], {"concurrency": 7, "shutdown_timeout": 2.5})
     with pytest.raises(CommandError, match="this app has no queue 'no'"):
         await make(App(), queues=("no",))
 

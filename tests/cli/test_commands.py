@@ -204,11 +204,11 @@ async def test_jobs_are_listed_and_one_is_shown(shell: Shell, q: AnyQueue) -> No
     assert whole["data"] == {"n": 2, "b": {"base64": "/w=="}}
     assert (whole["logs"], whole["unreadable"], whole["stacktrace"]) == (["a line\x1b[31m"], {}, None)
     assert set(whole) == set(one) | {"logs"}
-    told = (await shell.run("job", "q", bad.id)).stdout
-    assert "no such page" in told
+    printed_text = (await shell.run("job", "q", bad.id)).stdout
+    assert "no such page" in printed_text
     # The data of a job must never control the terminal of a user.
-    assert "\x1b" not in told
-    assert "Traceback" in told
+    assert "\x1b" not in printed_text
+    assert "Traceback" in printed_text
 
 
 async def test_unreadable_payloads_are_not_shown_as_empty(shell: Shell, server: Server) -> None:
@@ -446,8 +446,14 @@ async def test_a_dead_letter_queue_shows_the_causes(shell: Shell, q: AnyQueue, s
         "attempts_made": 1,
     }
     row = (await shell.run("dlq", "dead")).stdout.splitlines()[1]
-    for told in (f"(of q {job.id})", "  unrecoverable  ", "  1  ", failed_at, "UnrecoverableError: no such page"):
-        assert told in row
+    for printed_text in (
+        f"(of q {job.id})",
+        "  unrecoverable  ",
+        "  1  ",
+        failed_at,
+        "UnrecoverableError: no such page",
+    ):
+        assert printed_text in row
     async with Queue[Any, Any]("dead", server.url) as dead, worker_of(dead, slow_death):
         await ended((await dead.get_dead_letter_jobs())[0])
     # A job that failed again there has the new cause.

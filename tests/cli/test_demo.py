@@ -142,7 +142,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["/no/such/directory"], "does not exist"),
         ([".", "--url", "memory://"], "private to one process"),
@@ -150,10 +150,10 @@ def is_alive(pid: int) -> bool:
         ([".", "--workers", "0"], "--workers"),
     ],
 )
-def test_bad_arguments_are_refused_before_anything_starts(arguments: list[str], told: str, tmp_path: Path) -> None:
+def test_bad_arguments_are_refused_before_anything_starts(arguments: list[str], message: str, tmp_path: Path) -> None:
     done = glidemq("demo", *arguments, temporary=tmp_path / "t")
     assert done.returncode == 2
-    assert told in " ".join(done.stderr.replace("│", " ").split())
+    assert message in " ".join(done.stderr.replace("│", " ").split())
     assert done.stdout == ""
 
 

@@ -202,8 +202,8 @@ async def test_it_gives_up_when_its_processes_die_immediately(server: Server, ap
         assert [line["exit_code"] for line in running.lines if line["event"] == "exited"] == [9, 9]
         [paused] = [line["seconds"] for line in running.lines if line["event"] == "waiting"]
         assert paused == 0.25
-        told = [line["event"] for line in running.lines]
-        assert told == ["started", "exited", "waiting", "started", "exited", "gave_up", "ended"]
+        logged = [line["event"] for line in running.lines]
+        assert logged == ["started", "exited", "waiting", "started", "exited", "gave_up", "ended"]
 
 
 async def test_a_process_that_never_worked_counts_as_dead_on_start(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:

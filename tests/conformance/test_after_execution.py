@@ -35,8 +35,8 @@ async def test_it_may_replace_the_result(queue: AnyQueue) -> None:
     async with worker_of(queue, echo, after_execution=review) as worker:
         completed = Heard(worker, "completed")
         assert await queue.add_and_wait("n", 1, wait_timeout=10) == {"was": 1}
-        job, told = await completed.next()
-        assert (told, job.return_value) == ({"was": 1}, {"was": 1})
+        job, emitted = await completed.next()
+        assert (emitted, job.return_value) == ({"was": 1}, {"was": 1})
     assert (await ended(job)).return_value == {"was": 1}
 
 

@@ -9,7 +9,7 @@ import pytest
 from glidemq_async import JobNotFound, JobStateError, Queue
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import MINUTE, SECOND, Timed
-from tests.support.helpers import AnyQueue, Gate, counts, echo, ended, told, worker_of
+from tests.support.helpers import AnyQueue, Gate, counts, echo, ended, job_events, worker_of
 from tests.support.recording_storage import Relay
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ async def test_every_kind_of_waiting_job_can_be_changed(queue: AnyQueue) -> None
     assert (await job.get_state(), job.priority) == ("waiting", 0)
     async with worker_of(queue, echo):
         assert await job.result(10) == 1
-    kinds = await told(queue, job.id)
+    kinds = await job_events(queue, job.id)
     assert ("changed", "priority 3") in kinds
     assert ("changed", "delay 60000") in kinds
 

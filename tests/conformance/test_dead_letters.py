@@ -12,7 +12,7 @@ from glidemq_async import Backoff, DeadLetter, Execution, JobOptions, Queue
 from glidemq_async.storage import Storage
 from tests.support.dead_letters import fail, hopeless, ids_of, letters_of, run_all
 from tests.support.fake_worker import Hands
-from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, job_events, soon, worker_of
 from tests.support.stores import Place
 
 
@@ -259,7 +259,7 @@ async def test_a_named_queue_receives_failed_jobs(queue: AnyQueue, dead: AnyQueu
     assert letter.failed_at == job.finished_at
     assert moved.id.startswith(f"{queue.name}/order/7/")
     assert job.state == "failed"
-    assert ("dead-lettered", dead.name) in await told(queue, job.id)
+    assert ("dead-lettered", dead.name) in await job_events(queue, job.id)
 
 
 @pytest.mark.only_on("cluster")

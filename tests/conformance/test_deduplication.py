@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import Deduplication, JobFailed, JobNotFound, JobOptions
 from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
-from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, job_events, worker_of
 
 SIMPLE = Deduplication("d")
 
@@ -38,7 +38,7 @@ async def test_an_add_is_a_duplicate_until_the_first_job_has_ended(queue: AnyQue
         gate.release()
         await ended(first)
         assert (await queue.add("n", 4, deduplication=SIMPLE)).outcome == "added"
-    assert ("duplicate", "d") in await told(queue, first.id)
+    assert ("duplicate", "d") in await job_events(queue, first.id)
 
 
 @pytest.mark.parametrize("options", [{"priority": 2}, {"lifo": True}, {"key": "k"}, {"delay": 60}], ids=str)
@@ -306,7 +306,7 @@ async def test_debounce_runs_the_last_job_of_a_burst(timed: Timed) -> None:
     assert await counts(timed.queue) == {"delayed": 1}
     await timed.clock.advance(6 * SECOND)
     assert await timed.run() == ["4"]
-    assert ("removed", "replaced") in await told(timed.queue, jobs[0].id)
+    assert ("removed", "replaced") in await job_events(timed.queue, jobs[0].id)
     await leaves_nothing(timed)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import JobNotFound, JobStateError
 from tests.support.clocked_queue import MINUTE, Timed
-from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, job_events, worker_of
 
 
 @pytest.mark.everywhere
@@ -22,7 +22,13 @@ async def test_a_delayed_job_starts_at_its_due_time(queue: AnyQueue) -> None:
         assert job.state == "delayed"
         assert await job.result(10) == 1
         assert loop.time() - added >= 0.29
-    assert [kind for kind, _ in await told(queue, job.id)] == ["added", "delayed", "waiting", "active", "completed"]
+    assert [kind for kind, _ in await job_events(queue, job.id)] == [
+        "added",
+        "delayed",
+        "waiting",
+        "active",
+        "completed",
+    ]
 
 
 async def test_the_wait_of_a_job_is_known_after_its_end(queue: AnyQueue) -> None:
@@ -116,7 +122,7 @@ async def test_a_promoted_job_starts_immediately(queue: AnyQueue) -> None:
         with pytest.raises(JobStateError, match="completed") as caught:
             await job.promote()
         assert caught.value.found == "completed"
-    assert ("waiting", "promoted") in await told(queue, job.id)
+    assert ("waiting", "promoted") in await job_events(queue, job.id)
     await job.remove()
     with pytest.raises(JobNotFound):
         await job.promote()

@@ -7,7 +7,7 @@ from typing import Any, cast, get_args
 from glidemq_async import Deduplication, JobOptions, RateLimited, RetryLater
 from glidemq_async.queues.events import EventKind
 from tests.support.fake_worker import Hands
-from tests.support.helpers import AnyJob, AnyQueue, Gate, ended, history, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, ended, history, job_events, worker_of
 from tests.support.stores import Place
 
 
@@ -70,18 +70,18 @@ async def test_events_have_their_details(queue: AnyQueue) -> None:
     await queue.add("n", deduplication=Deduplication("d"))
     await queue.add("n", job_id=job.id)
     await job.change_priority(5)
-    assert await told(queue, job.id) == [
+    assert await job_events(queue, job.id) == [
         ("added", "n"), ("duplicate", "d"), ("duplicate", ""), ("changed", "priority 5"),
     ]  # fmt: skip
     await queue.pause_key("k", 60)
     await queue.pause_key("k", 0)
-    assert await told(queue, "k") == [("key-paused", "60000"), ("key-resumed", "0")]
+    assert await job_events(queue, "k") == [("key-paused", "60000"), ("key-resumed", "0")]
 
 
 async def test_a_replaced_job_has_a_removed_event(queue: AnyQueue) -> None:
     first = await queue.add("n", delay=60, deduplication=Deduplication("d", mode="debounce"))
     await queue.add("n", delay=60, deduplication=Deduplication("d", mode="debounce"))
-    assert ("removed", "replaced") in await told(queue, first.id)
+    assert ("removed", "replaced") in await job_events(queue, first.id)
 
 
 async def test_a_delayed_job_without_a_record_has_an_event_when_it_is_dropped(queue: AnyQueue, place: Place) -> None:
@@ -92,7 +92,7 @@ async def test_a_delayed_job_without_a_record_has_an_event_when_it_is_dropped(qu
     await place.ask("ZADD", f"{base}:scheduled", 1, member.decode())
     hands = Hands(queue, place)
     assert await hands.claim() == []
-    assert ("dropped", "missing") in await told(queue, job.id)
+    assert ("dropped", "missing") in await job_events(queue, job.id)
     await hands.leave()
 
 
@@ -102,7 +102,7 @@ async def test_a_run_without_a_record_has_an_event_when_its_worker_leaves(queue:
     await hands.claim()
     await place.ask("DEL", f"glide:{{{queue.name}}}:job:{job.id}")
     await hands.leave()
-    assert ("dropped", "missing") in await told(queue, job.id)
+    assert ("dropped", "missing") in await job_events(queue, job.id)
 
 
 async def test_an_interrupted_claim_has_a_returned_event(queue: AnyQueue, place: Place) -> None:
@@ -115,7 +115,7 @@ async def test_an_interrupted_claim_has_a_returned_event(queue: AnyQueue, place:
     entry = cast("list[list[bytes]]", rows)[0][0].decode()
     await place.ask("XCLAIM", f"{base}:stream", "workers", hands.name, 0, entry, "IDLE", 60_000, "JUSTID")
     assert await hands.sweep() == [job.id]
-    assert [kind for kind, _ in await told(queue, job.id)] == ["added", "returned"]
+    assert [kind for kind, _ in await job_events(queue, job.id)] == ["added", "returned"]
     await hands.leave()
 
 

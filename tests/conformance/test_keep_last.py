@@ -11,7 +11,7 @@ import pytest
 from glidemq_async import Deduplication, JobOptions, Queue
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import MINUTE, SECOND, Timed
-from tests.support.helpers import AnyQueue, Gate, counts, ended, told, worker_of
+from tests.support.helpers import AnyQueue, Gate, counts, ended, job_events, worker_of
 
 LAST = Deduplication("d", mode="keep_last")
 
@@ -32,7 +32,7 @@ async def test_the_last_data_run_once_more_after_the_active_job(queue: AnyQueue)
         assert (await ended(first)).state == "completed"
         last = await ended(added[0])
     assert (last.state, last.data) == ("completed", 5)
-    assert ("waiting", "followed") in await told(queue, last.id)
+    assert ("waiting", "followed") in await job_events(queue, last.id)
     assert await counts(queue) == {"completed": 2}
     assert await queue.get_deduplication_job_id("d") is None
 

@@ -10,7 +10,7 @@ import pytest
 from glidemq_async import JobOptions, Queue, RateLimit, RateLimited, TokenBucket
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
-from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, job_events, worker_of
 from tests.support.recording_storage import Relay
 
 
@@ -485,7 +485,7 @@ async def test_a_handler_can_raise_rate_limited(queue: AnyQueue) -> None:
         await jobs[0].refresh()
         assert (jobs[0].state, jobs[0].attempts_made, jobs[0].fence) == ("completed", 1, 3)
     assert seen == [(0, 1), (0, 2), (0, 3), (1, 1), (2, 1)]
-    kinds = [kind for kind, _ in await told(queue, jobs[0].id)]
+    kinds = [kind for kind, _ in await job_events(queue, jobs[0].id)]
     assert kinds.count("limited") == 2
     assert "retrying" not in kinds
 

@@ -11,7 +11,7 @@ from glidemq_async import JobOptions, Queue, RetryLater
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import MINUTE, SECOND, Timed
 from tests.support.fake_worker import Hands, Hold
-from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, ended, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, ended, job_events, worker_of
 from tests.support.stores import Place
 
 
@@ -101,8 +101,8 @@ async def test_a_keyed_job_shows_its_key_and_state(queue: AnyQueue) -> None:
         assert (running.id, running.key) == (first.id, "k")
         gate.release()
         await ended(second)
-    assert await told(queue, first.id) == [("added", "n"), ("active", ""), ("completed", "")]
-    assert [kind for kind, _ in await told(queue, second.id)] == ["added", "active", "completed"]
+    assert await job_events(queue, first.id) == [("added", "n"), ("active", ""), ("completed", "")]
+    assert [kind for kind, _ in await job_events(queue, second.id)] == ["added", "active", "completed"]
 
 
 async def test_a_retry_keeps_its_position_and_the_key_waits_for_it(timed: Timed) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import JobOptions
 from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
-from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, job_events, worker_of
 
 
 async def order_of_runs(queue: AnyQueue) -> list[Any]:
@@ -95,7 +95,7 @@ async def test_a_prioritized_job_shows_its_option_and_state(queue: AnyQueue) -> 
 
     await worker_of(queue, note).run(until_empty=True)
     assert seen == [0, 1, 9]
-    assert [kind for kind, _ in await told(queue, low.id)] == ["added", "active", "completed"]
+    assert [kind for kind, _ in await job_events(queue, low.id)] == ["added", "active", "completed"]
 
 
 async def test_a_retry_waits_by_its_priority_again(queue: AnyQueue) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from glidemq_async import JobFailed, JobNotFound, JobStateError
 from tests.support.clocked_queue import Timed
-from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, job_events, worker_of
 from tests.support.stores import Place
 
 
@@ -40,7 +40,7 @@ async def test_a_job_can_be_removed_in_every_state(queue: AnyQueue, place: Place
     assert await queue.get_job(job.id) is None
     assert set((await queue.get_job_counts()).values()) == {0}
     assert not [key for key in await place.keys() if ":job:" in key or ":logs:" in key]
-    assert ("removed", state) in await told(queue, job.id)
+    assert ("removed", state) in await job_events(queue, job.id)
     with pytest.raises(JobNotFound, match="remove"):
         await job.remove()
     assert await queue.remove(job.id) is False
@@ -151,7 +151,7 @@ async def test_revoking_reaches_an_active_job(queue: AnyQueue) -> None:
         await failed.next()
         await job.refresh()
         assert (job.state, job.failed_reason) == ("failed", "revoked")
-    kinds = [kind for kind, _ in await told(queue, job.id)]
+    kinds = [kind for kind, _ in await job_events(queue, job.id)]
     assert kinds == ["added", "active", "revoking", "failed"]
 
 
@@ -256,7 +256,7 @@ async def test_a_revocation_may_have_a_reason(queue: AnyQueue, running: bool) ->
     await job.refresh()
     assert (job.state, job.failure_cause) == ("failed", "revoked")
     assert job.failed_reason == "revoked: the order was cancelled; twice"
-    assert ("failed", job.failed_reason) in await told(queue, job.id)
+    assert ("failed", job.failed_reason) in await job_events(queue, job.id)
     await job.retry()
     assert await job.revoke() is True
     await job.refresh()

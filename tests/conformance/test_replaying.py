@@ -14,7 +14,7 @@ from glidemq_async.functions.callers import AddRequest, Functions
 from glidemq_async.options.stored_options import stored_form
 from glidemq_async.storage import Storage
 from tests.support.dead_letters import fail, hopeless, ids_of, letters_of, run_all
-from tests.support.helpers import AnyQueue, Gate, echo, history, soon, told, worker_of
+from tests.support.helpers import AnyQueue, Gate, echo, history, job_events, soon, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.stores import Place
 
@@ -39,7 +39,7 @@ async def test_a_replayed_job_restarts_under_its_id(queue: AnyQueue) -> None:
     await run_all(queue, echo)
     assert await job.result(5) == 7
     assert await queue.replay_dead_letter_jobs() == 0
-    assert ("waiting", "replayed") in await told(queue, job.id)
+    assert ("waiting", "replayed") in await job_events(queue, job.id)
 
 
 async def test_a_replay_wakes_idle_workers(queue: AnyQueue) -> None:

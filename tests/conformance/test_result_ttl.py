@@ -11,7 +11,7 @@ from glidemq_async import JobFailed, JobNotFound, JobOptions, JobStateError, Que
 from glidemq_async.storage import Endpoint, MemoryStorage
 from tests.behaviour.test_stored_data_over_time import Clock
 from tests.support.fake_worker import Hands
-from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, Heard, echo, ended, told, worker_of
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, Heard, echo, ended, job_events, worker_of
 from tests.support.leak_check import verify
 from tests.support.stores import Place
 
@@ -364,7 +364,7 @@ async def test_removing_a_result_removes_its_expiry(queue: AnyQueue, place: Plac
 async def test_a_job_with_a_ttl_has_the_same_events_as_any_other(queue: AnyQueue) -> None:
     job = await queue.add("n", 1, result_ttl=600)
     await run(queue, job)
-    assert [kind for kind, _ in await told(queue, job.id)] == ["added", "active", "completed"]
+    assert [kind for kind, _ in await job_events(queue, job.id)] == ["added", "active", "completed"]
 
 
 async def test_malformed_policies_are_refused(queue: AnyQueue, place: Place) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from glidemq_async import Backoff, ExecutorError, JobFailed, RateLimited, RetryLater, UnrecoverableError, Worker
 from tests.support.clocked_queue import MINUTE, Timed
-from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, history, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, history, job_events, worker_of
 
 Strategy: TypeAlias = Callable[[int, BaseException], Any]
 
@@ -34,7 +34,7 @@ class Flaky:
 
 async def waits(queue: AnyQueue, job: AnyJob) -> list[int]:
     """Return the delays before each retry of a job, in milliseconds."""
-    return [int(detail.split()[0]) for kind, detail in await told(queue, job.id) if kind == "retrying"]
+    return [int(detail.split()[0]) for kind, detail in await job_events(queue, job.id) if kind == "retrying"]
 
 
 @pytest.mark.everywhere
@@ -59,7 +59,7 @@ async def test_the_last_attempt_is_final(queue: AnyQueue) -> None:
     assert job.stacktrace is not None
     assert "raise self.error()" in job.stacktrace
     assert job.finished_at is not None
-    assert [kind for kind, _ in await told(queue, job.id)] == [
+    assert [kind for kind, _ in await job_events(queue, job.id)] == [
         "added", "active", "retrying", "waiting", "active", "failed",
     ]  # fmt: skip
 
@@ -195,7 +195,7 @@ async def test_retry_later_counts_no_attempt(queue: AnyQueue, error: type[RetryL
     await job.refresh()
     assert (job.attempts_made, handler.attempts_seen) == (1, [0] * 5)
     kind = "delayed" if error is RetryLater else "limited"
-    assert [found for found, _ in await told(queue, job.id)].count(kind) == 4
+    assert [found for found, _ in await job_events(queue, job.id)].count(kind) == 4
 
 
 @pytest.mark.parametrize(

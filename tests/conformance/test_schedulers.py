@@ -23,7 +23,7 @@ from glidemq_async import (
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
 from glidemq_async.storage.protocol import FunctionError
-from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, listening, soon, told, worker_of
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, job_events, listening, soon, worker_of
 from tests.support.schedulers import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
 from tests.support.stores import Place
 
@@ -273,7 +273,7 @@ async def test_the_job_of_a_fire_time_is_not_added_again(queue: AnyQueue) -> Non
     await queue.upsert_job_scheduler("s", every=3600, start=start, end=start + timedelta(seconds=1))
     over = await ended_schedule(queue)
     assert (over.fired, over.skipped, over.last_job_id) == (0, 1, None)
-    assert ("skipped", f"{slot} duplicate") in await told(queue, "s")
+    assert ("skipped", f"{slot} duplicate") in await job_events(queue, "s")
     assert (await queue.get_job_counts())["waiting"] == 1
 
 

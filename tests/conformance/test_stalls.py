@@ -11,7 +11,7 @@ import pytest
 
 from glidemq_async import JobFailed
 from tests.support.fake_worker import Hands
-from tests.support.helpers import AnyJob, AnyQueue, Heard, echo, ended, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Heard, echo, ended, job_events, worker_of
 from tests.support.stores import Place
 
 
@@ -32,7 +32,13 @@ async def test_a_stalled_job_starts_on_another_worker(queue: AnyQueue, hands: Ha
         assert await job.result(10) == 1
     await job.refresh()
     assert (job.stalled_count, job.attempts_made, job.fence) == (1, 1, 2)
-    assert [kind for kind, _ in await told(queue, job.id)] == ["added", "active", "stalled", "active", "completed"]
+    assert [kind for kind, _ in await job_events(queue, job.id)] == [
+        "added",
+        "active",
+        "stalled",
+        "active",
+        "completed",
+    ]
 
 
 async def test_a_long_lease_is_not_shortened(queue: AnyQueue, hands: Hands) -> None:

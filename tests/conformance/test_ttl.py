@@ -8,7 +8,7 @@ import pytest
 
 from glidemq_async import JobFailed
 from tests.support.clocked_queue import MINUTE, Timed
-from tests.support.helpers import AnyQueue, Gate, echo, ended, told, worker_of
+from tests.support.helpers import AnyQueue, Gate, echo, ended, job_events, worker_of
 
 
 @pytest.mark.everywhere
@@ -22,7 +22,7 @@ async def test_a_job_that_waits_too_long_expires(queue: AnyQueue) -> None:
         assert await other.result(10) == 2
     await job.refresh()
     assert (job.state, job.failed_reason, job.attempts_made) == ("failed", "expired", 0)
-    assert [kind for kind, _ in await told(queue, job.id)] == ["added", "failed"]
+    assert [kind for kind, _ in await job_events(queue, job.id)] == ["added", "failed"]
 
 
 async def test_a_job_that_starts_in_time_does_not_expire(timed: Timed) -> None:
@@ -40,9 +40,9 @@ async def test_several_events_of_a_job_in_one_call_are_in_order(queue: AnyQueue)
         # The claim that promotes the job finds it expired. (If a sweep comes first, the job is never promoted.)
         job = await queue.add("n", 1, ttl=0.05, delay=0.2)
         assert (await ended(job)).failed_reason == "expired"
-    kinds = [kind for kind, _ in await told(queue, job.id) if kind != "waiting"]
+    kinds = [kind for kind, _ in await job_events(queue, job.id) if kind != "waiting"]
     assert kinds == ["added", "delayed", "failed"]
-    assert [kind for kind, _ in await told(queue, job.id)][-1] == "failed"
+    assert [kind for kind, _ in await job_events(queue, job.id)][-1] == "failed"
 
 
 async def test_a_retry_does_not_expire(timed: Timed) -> None:

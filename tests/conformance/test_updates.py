@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobNotFound, LeaseLost, PayloadTooLarge, SerializationError
-from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, ended, history, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, ended, history, job_events, worker_of
 from tests.support.stores import Place
 
 
@@ -29,7 +29,7 @@ async def test_a_handler_writes_log_progress_and_data(queue: AnyQueue) -> None:
     await job.refresh()
     assert (job.progress, job.data) == ({"done": 7}, [1, "seen"])
     assert await queue.get_job_logs(job.id) == ["one", "zwei ü\nand more"]
-    assert [kind for kind, _ in await told(queue, job.id)] == [
+    assert [kind for kind, _ in await job_events(queue, job.id)] == [
         "added", "active", "progress", "progress", "updated", "completed",
     ]  # fmt: skip
 

@@ -12,7 +12,7 @@ from glidemq_async import Job, Queue, QueueClosed, Worker
 from glidemq_async.executors import InlineExecutor
 from glidemq_async.storage import Storage
 from glidemq_async.worker.listeners import WorkerEvent
-from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, told, until, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, job_events, soon, until, worker_of
 from tests.support.stores import Place
 
 
@@ -160,7 +160,7 @@ async def test_jobs_that_do_not_end_in_time_are_released(queue: AnyQueue) -> Non
         for job in jobs:
             await job.result(10)
     assert order == [0, 1, 2]
-    assert [kind for kind, _ in await told(queue, jobs[0].id)] == [
+    assert [kind for kind, _ in await job_events(queue, jobs[0].id)] == [
         "added", "active", "returned", "active", "completed",
     ]  # fmt: skip
 

@@ -33,7 +33,7 @@ class Write:
     duplicate: int = 0
 
 
-class Told:
+class ExpectedWrites:
     """The expected state of a queue and its writes, by the contract in functions/writes.lua."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Told:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_any_order_of_calls_follows_the_contract(queue: AnyQueue, seed: int) -> None:
-    dice, told = random.Random(seed), Told()
+    dice, expected = random.Random(seed), ExpectedWrites()
     await queue.connect()
     functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
     runs = [("first", await functions.plan_write())]
@@ -120,27 +120,27 @@ async def test_any_order_of_calls_follows_the_contract(queue: AnyQueue, seed: in
             runs.append((f"run {step}", await functions.plan_write()))
         name, (token, order), dart = dice.choice(WRITES), dice.choice(runs[-NEWEST_RUNS:]), dice.random()
         if dart < 0.15:
-            assert await _opened(functions, name, token, order) == told.open(name, token, order)
+            assert await _opened(functions, name, token, order) == expected.open(name, token, order)
         elif dart < 0.35:
             ids = [dice.choice(IDS) for _ in range(dice.randint(1, 6))]
-            assert await _probed(functions, name, token, ids) == told.probe(name, token, ids)
+            assert await _probed(functions, name, token, ids) == expected.probe(name, token, ids)
         elif dart < 0.75:
             ids = [dice.choice(IDS) for _ in range(dice.randint(1, 6))]
-            assert await _added(functions, name, token, ids) == told.add(name, token, ids)
+            assert await _added(functions, name, token, ids) == expected.add(name, token, ids)
         elif dart < 0.85:
             state: Literal["committed", "aborted"] = "committed" if dart < 0.78 else "aborted"
-            assert await functions.end_write(name, token, state) == told.end(name, token, state)
-        elif told.jobs:
+            assert await functions.end_write(name, token, state) == expected.end(name, token, state)
+        elif expected.jobs:
             # It ran and was removed, or a user removed it: both are the same to a write.
-            gone = dice.choice(sorted(told.jobs))
+            gone = dice.choice(sorted(expected.jobs))
             assert await queue.remove(gone)
-            told.jobs.remove(gone)
-    for name, write in told.writes.items():
+            expected.jobs.remove(gone)
+    for name, write in expected.writes.items():
         (found,) = await functions.get_writes([name])
         counted = {key: int(found[key.encode()]) for key in ("inserted", "replayed", "duplicate")}
         assert counted == {"inserted": write.inserted, "replayed": write.replayed, "duplicate": write.duplicate}
         assert (found[b"state"].decode(), found[b"token"].decode()) == (write.state, write.token)
-    assert {job.id for job in await queue.get_jobs("waiting", 0, 100)} == told.jobs
+    assert {job.id for job in await queue.get_jobs("waiting", 0, 100)} == expected.jobs
 
 
 async def _opened(functions: Functions, name: str, token: str, order: int) -> str:

@@ -19,11 +19,11 @@ async def test_the_page_is_a_program(tmp_path: Path) -> None:
             path.parent.mkdir(exist_ok=True)
             path.write_text(block.text)
     async with standalone() as server:
-        told = environment(tmp_path / "t") | {"GLIDEMQ_URL": server.url}
+        variables = environment(tmp_path / "t") | {"GLIDEMQ_URL": server.url}
 
         def run(*words: str) -> subprocess.CompletedProcess[str]:
             return subprocess.run(
-                words, cwd=tmp_path, env=told, capture_output=True, text=True, timeout=50, check=False
+                words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=50, check=False
             )
 
         added = run(sys.executable, "-c", ADD)

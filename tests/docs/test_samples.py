@@ -131,8 +131,8 @@ def test_the_tests_of_a_page_pass(page: str, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")  # nothing is set: these are the default modes of all plugins
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    told = {**os.environ, "GLIDEMQ_URL": "redis://127.0.0.1:1/0", "PYTHONPATH": path}
-    done = subprocess.run(words, cwd=tmp_path, env=told, capture_output=True, text=True, timeout=100, check=False)
+    variables = {**os.environ, "GLIDEMQ_URL": "redis://127.0.0.1:1/0", "PYTHONPATH": path}
+    done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=100, check=False)
     assert f"{tests} passed" in done.stdout, done.stdout + done.stderr
     assert tests
 

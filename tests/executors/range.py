@@ -132,9 +132,9 @@ def picture(place: Path) -> list[object]:
     found: list[object] = []
     for folder in ("outside", "readable", "application"):
         for path in sorted((place / folder).rglob("*")):
-            told = path.lstat()
-            content = path.read_bytes() if stat.S_ISREG(told.st_mode) else b""
-            found.append((path.name, told.st_mode, told.st_uid, told.st_mtime, content))
+            status = path.lstat()
+            content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
+            found.append((path.name, status.st_mode, status.st_uid, status.st_mtime, content))
     return found
 
 
@@ -228,22 +228,26 @@ def perform(request: dict[str, Any], target: Target, writing: int) -> None:
     permissions = _permissions(request, target)
     if not request.get("namespaces", True):
         privileges.enter_user_namespace = lambda: False
-    told: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     if permissions is not None:
         if request.get("landlock") is not None:
             version = int(request["landlock"])
             landlock.version = lambda: version
-        told["missing"] = applying.apply(permissions, channels=[writing, *terminals])
+        answer["missing"] = applying.apply(permissions, channels=[writing, *terminals])
         # An attack may never return from this.
-        os.write(writing, json.dumps(told).encode() + b"\n")
+        os.write(writing, json.dumps(answer).encode() + b"\n")
     name = request["attack"]
     function = ATTACKS[name].function if name in ATTACKS else getattr(usage, name)
     try:
-        told = {"won": bool(function(target))}
+        answer = {"won": bool(function(target))}
     except Exception as error:  # noqa: BLE001 - any error means that it was stopped
         refusal = None if permissions is None else sandbox.denied(error, permissions)
-        told = {"won": False, "error": f"{type(error).__name__}: {error}", "denied": str(refusal) if refusal else None}
-    os.write(writing, json.dumps(told).encode() + b"\n")
+        answer = {
+            "won": False,
+            "error": f"{type(error).__name__}: {error}",
+            "denied": str(refusal) if refusal else None,
+        }
+    os.write(writing, json.dumps(answer).encode() + b"\n")
 
 
 def _permissions(request: dict[str, Any], target: Target) -> Permissions | None:

@@ -126,8 +126,8 @@ async def main(folder: Path, lanes: int, rounds: int, times: int) -> None:
     problems: list[str] = []
     # Only in this process. Interrupted jobs leave their processes running, and the test is about these.
     warnings.simplefilter("error")
-    sys.unraisablehook = lambda told: problems.append(f"{told.err_msg} {told.object!r}: {told.exc_value!r}")
-    asyncio.get_running_loop().set_exception_handler(lambda _, told: problems.append(str(told)))
+    sys.unraisablehook = lambda context: problems.append(f"{context.err_msg} {context.object!r}: {context.exc_value!r}")
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(str(context)))
     began = time.monotonic()
     async with MemoryStorage() as storage:
         for number in range(times):

@@ -17,7 +17,7 @@ from glidemq_async.executors import SubprocessExecutor
 from glidemq_async.executors.subprocess.pool import Child, Pool
 from tests.executors import handlers
 from tests.executors.processes import gone, lives, noted
-from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, soon, told, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, job_events, soon, worker_of
 
 pytestmark = pytest.mark.only_on("memory")
 
@@ -48,7 +48,7 @@ async def test_the_death_of_a_process_is_the_failure_of_its_job(queue: AnyQueue)
             assert (await failed.next())[1].exit_status == status
             # Other jobs continue in another process.
             assert await queue.add_and_wait("n", wait_timeout=20) != before
-            assert [kind for kind, _ in await told(queue, job.id)] == ["added", "active", "failed"]
+            assert [kind for kind, _ in await job_events(queue, job.id)] == ["added", "active", "failed"]
 
 
 @pytest.mark.parametrize(("deaths", "made"), [(1, 1), (2, 1), (3, 2)])

@@ -125,10 +125,10 @@ def test_older_landlock_permits_granted_operations(attacks: Range, usage: str, v
 def test_missing_limits_are_reported_or_refused(
     attacks: Range, version: int, permissions: dict[str, Any], attack: str, missing: str
 ) -> None:
-    told = attacks.run(attack, permissions, landlock=version)
+    result = attacks.run(attack, permissions, landlock=version)
     # The limit is really missing, and not only reported.
-    assert told.won or told.damage
-    assert any(line.startswith(missing) for line in told.missing)
+    assert result.won or result.damage
+    assert any(line.startswith(missing) for line in result.missing)
 
     refused = attacks.run(attack, {**permissions, "strict": True}, landlock=version)
     assert "ExecutorError" in refused.error

@@ -107,8 +107,8 @@ async def test_a_thread_left_behind_by_a_run_affects_no_other_job(queue: AnyQueu
         await queue.add_and_wait("leave_a_thread", "data", wait_timeout=20)
         job = await ended(await queue.add("meet_the_thread", "data"))
     assert job.return_value is not None
-    [told] = job.return_value
-    assert told.startswith("LeaseLost: ")
+    [failure] = job.return_value
+    assert failure.startswith("LeaseLost: ")
     assert job.data == "data"
 
 

@@ -64,7 +64,7 @@ async def test_a_waiting_call_is_refused_in_the_loop(queue: AnyQueue) -> None:
 @pytest.mark.only_on("memory")
 async def test_a_thread_that_lost_its_job_gets_an_error(queue: AnyQueue) -> None:
     """The job was revoked, and its thread cannot be interrupted."""
-    started, release, told = threading.Event(), threading.Event(), threading.Event()
+    started, release, informed = threading.Event(), threading.Event(), threading.Event()
 
     def work(job: AnyJob) -> None:
         started.set()
@@ -72,7 +72,7 @@ async def test_a_thread_that_lost_its_job_gets_an_error(queue: AnyQueue) -> None
         try:
             job.sync.log("too late")
         except LeaseLost:
-            told.set()
+            informed.set()
 
     async with worker_of(queue, work):
         job = await queue.add("n")
@@ -80,7 +80,7 @@ async def test_a_thread_that_lost_its_job_gets_an_error(queue: AnyQueue) -> None
         await job.revoke()
         await ended(job)
         release.set()
-        assert await asyncio.to_thread(told.wait, 10)
+        assert await asyncio.to_thread(informed.wait, 10)
     assert await queue.get_job_logs(job.id) == []
 
 

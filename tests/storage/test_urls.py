@@ -113,13 +113,13 @@ FORMS_WITH_LOGIN = (
 @pytest.mark.parametrize("form", FORMS_WITH_LOGIN)
 def test_no_part_of_a_password_without_encoding_is_shown(form: str, sign: str) -> None:
     for password in (f"secret{sign}hidden", f"1{sign}hidden"):
-        url, told = form.format(password), ""
+        url, visible = form.format(password), ""
         try:
-            told = open_storage(url).url
+            visible = open_storage(url).url
         except ValueError as error:
-            told = str(error)
-        assert "secret" not in told + masked(url)
-        assert "hidden" not in told + masked(url)
+            visible = str(error)
+        assert "secret" not in visible + masked(url)
+        assert "hidden" not in visible + masked(url)
 
 
 def test_an_error_in_a_login_is_explained() -> None:

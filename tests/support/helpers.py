@@ -124,7 +124,7 @@ async def history(queue: AnyQueue) -> list[QueueEvent]:
     return found
 
 
-async def told(queue: AnyQueue, job_id: str) -> list[tuple[str, str]]:
+async def job_events(queue: AnyQueue, job_id: str) -> list[tuple[str, str]]:
     """Return kind and detail of every event of one job so far."""
     return [(event.kind, event.detail) for event in await history(queue) if event.job_id == job_id]
 

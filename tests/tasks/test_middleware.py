@@ -102,7 +102,7 @@ async def test_hooks_of_a_failed_run_are_called_in_reverse(storage: Storage, nam
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "expected"),
     [
         ("before_run", ["outer before_run", "inner before_run", "outer on_failure ValueError"]),
         (
@@ -118,7 +118,7 @@ async def test_hooks_of_a_failed_run_are_called_in_reverse(storage: Storage, nam
     ],
 )
 async def test_an_exception_in_a_hook_of_a_run_fails_it(
-    storage: Storage, name: str, broken: str, told: list[str]
+    storage: Storage, name: str, broken: str, expected: list[str]
 ) -> None:
     log: list[str] = []
     mq = made(storage, name, log, inner=broken)
@@ -132,7 +132,7 @@ async def test_an_exception_in_a_hook_of_a_run_fails_it(
         await mq.run_worker(until_empty=True)
         with pytest.raises(JobFailed, match=f"inner {broken} broken"):
             await job.result(PATIENCE)
-    assert log == told
+    assert log == expected
 
 
 async def test_exceptions_in_on_failure_and_after_add_are_only_logged(

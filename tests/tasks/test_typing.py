@@ -50,6 +50,6 @@ def test_mypy_finds_exactly_the_errors(program: Path) -> None:
 @pytest.mark.timeout(180)
 def test_pyright_finds_exactly_the_errors(program: Path) -> None:
     pytest.importorskip("basedpyright")
-    told = json.loads(run("basedpyright", "--outputjson", str(program)))
-    errors = [one for one in told["generalDiagnostics"] if one["severity"] == "error"]
+    report = json.loads(run("basedpyright", "--outputjson", str(program)))
+    errors = [one for one in report["generalDiagnostics"] if one["severity"] == "error"]
     assert {one["range"]["start"]["line"] + 1 for one in errors} == wanted(), errors

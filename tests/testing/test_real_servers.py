@@ -60,8 +60,8 @@ async def test_wants_it():
 
 def run_pytest(folder: Path, url: str, *more: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rf", *more, str(folder)]
-    told = {**os.environ, "GLIDEMQ_URL": url, "XDG_STATE_HOME": str(folder / "state")}
-    return subprocess.run(words, cwd=folder, env=told, capture_output=True, text=True, timeout=50, check=False)
+    variables = {**os.environ, "GLIDEMQ_URL": url, "XDG_STATE_HOME": str(folder / "state")}
+    return subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True, timeout=50, check=False)
 
 
 @pytest.fixture

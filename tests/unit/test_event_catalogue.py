@@ -41,9 +41,9 @@ def test_the_lua_writes_the_details_that_python_reads() -> None:
 
 
 def test_the_page_describes_every_kind() -> None:
-    told = [kind for kinds, _ in _rows() for kind in kinds]
-    assert len(told) == len(set(told))
-    assert set(told) == KINDS
+    described = [kind for kinds, _ in _rows() for kind in kinds]
+    assert len(described) == len(set(described))
+    assert set(described) == KINDS
 
 
 def test_the_page_describes_each_detail() -> None:

@@ -20,24 +20,24 @@ async def nothing() -> Mapping[str, int]:
 PART = WorkerPart("w", "q", nothing, lambda: 0)
 
 
-class Telling(Instrumentation):
-    def __init__(self, name: str, told: list[object]) -> None:
+class Recording(Instrumentation):
+    def __init__(self, name: str, calls: list[object]) -> None:
         self.name = name
-        self.told = told
+        self.calls = calls
 
     def before_add(self, additions: Sequence[Addition]) -> object:
-        self.told.append(f"{self.name} before")
+        self.calls.append(f"{self.name} before")
         return self.name
 
     def after_add(self, token: Any, additions: Sequence[Addition], error: BaseException | None) -> None:
         assert token == self.name
-        self.told.append(f"{self.name} after {error!r}")
+        self.calls.append(f"{self.name} after {error!r}")
 
     async def worker_started(self, worker: WorkerPart) -> None:
-        self.told.append(f"{self.name} started")
+        self.calls.append(f"{self.name} started")
 
     async def worker_stopped(self, worker: WorkerPart) -> None:
-        self.told.append(f"{self.name} stopped")
+        self.calls.append(f"{self.name} stopped")
 
 
 class Broken(Instrumentation):
@@ -55,17 +55,17 @@ class Broken(Instrumentation):
 
 
 def test_hooks_nest() -> None:
-    told: list[object] = []
-    with pytest.raises(KeyError), Instruments([Telling("a", told), Telling("b", told)]).adding([]):
+    calls: list[object] = []
+    with pytest.raises(KeyError), Instruments([Recording("a", calls), Recording("b", calls)]).adding([]):
         raise KeyError(1)
-    assert told == ["a before", "b before", "b after KeyError(1)", "a after KeyError(1)"]
+    assert calls == ["a before", "b before", "b after KeyError(1)", "a after KeyError(1)"]
 
 
 def test_a_failing_hook_is_logged_and_affects_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[object] = []
-    with caplog.at_level(logging.ERROR), Instruments([Broken(), Telling("a", told)]).adding([]):
+    calls: list[object] = []
+    with caplog.at_level(logging.ERROR), Instruments([Broken(), Recording("a", calls)]).adding([]):
         pass
-    assert told == ["a before", "a after None"]
+    assert calls == ["a before", "a after None"]
     assert [record.getMessage() for record in caplog.records] == [
         "hook Broken.before_add raised an exception; telemetry is incomplete",
         "hook Broken.after_add raised an exception; telemetry is incomplete",
@@ -73,14 +73,14 @@ def test_a_failing_hook_is_logged_and_affects_nothing_else(caplog: pytest.LogCap
 
 
 async def test_a_failed_start_stops_the_instrumentations_that_started(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[object] = []
-    instruments = Instruments([Telling("a", told), Broken(), Telling("b", told)])
+    calls: list[object] = []
+    instruments = Instruments([Recording("a", calls), Broken(), Recording("b", calls)])
     with pytest.raises(OSError, match="the port is taken"):
         await instruments.start(PART)
-    assert told == ["a started", "a stopped"]
+    assert calls == ["a started", "a stopped"]
     with caplog.at_level(logging.ERROR):
         await instruments.stop(PART)
-    assert told[2:] == ["b stopped", "a stopped"]
+    assert calls[2:] == ["b stopped", "a stopped"]
     assert "Broken.worker_stopped raised" in caplog.text
 
 
