@@ -17,6 +17,7 @@ __all__ = ["due_ms", "is_placing", "pack_extra", "read_options", "stored_form", 
 
 _SENT: Final = tuple((name, option) for name, option in JOB_OPTIONS.items() if option.sent)
 _STORED: Final = tuple((name, option) for name, option in JOB_OPTIONS.items() if option.stored)
+_STORED_NAMES: Final = frozenset(name for name, _ in _STORED)
 _PLACING: Final = frozenset({"delay", "at", "priority", "lifo", "key", "cost", "deduplication"})
 _BY_LETTER: Final = {option.stored: name for name, option in _STORED}
 _SHORT: Final = 128
@@ -78,8 +79,10 @@ def stored_form(options: JobOptions) -> bytes:
 
     The id, the priority, `lifo`, the key and the cost are not in it, because the record has them in other fields.
     """
-    wire: dict[str, object] = {}
     given = options.given
+    if _STORED_NAMES.isdisjoint(given):  # most jobs with options have only a key
+        return b""
+    wire: dict[str, object] = {}
     for name, option in _STORED:
         if name in given and (value := getattr(options, name)) and value != option.default:
             wire[option.stored] = option.pack(value)
