@@ -35,7 +35,7 @@ function add.parse(args, from)
     end
     local text = args[at + 5]
     if text ~= '' then
-      -- Jobs of one kind are mostly added together, with the same text.
+      -- Jobs of one kind are usually added together, with the same text.
       if text ~= last then last, extra = text, add.extra(text) end
       extras[i] = extra
     end

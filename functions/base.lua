@@ -25,9 +25,9 @@ function clock.now()
   return t[1] * 1000 + math.floor(t[2] / 1000), t[2] % 1000
 end
 
--- The server's clock can be set back, and a replica that takes over can be behind. Then an instant that was noted as
--- "now" lies in the future, and whatever waits for it would wait for as long as the clock was set back. So every file
--- that stores when something happened asks this before it relies on it, and takes such an instant for unknown.
+-- The server's clock can be set back, and the clock of a replica that takes over can be behind. A stored "now" is then
+-- in the future, and a feature that waits for it would wait too long. So each file that stores an instant calls this
+-- function before it uses the instant, and treats an instant in the future as unknown.
 -- docs/internals/stored-data.md lists every stored instant.
 clock.SLACK_MS = 1000
 function clock.is_ahead(instant, now)
@@ -44,7 +44,7 @@ end
 
 local counting, three_digits
 
--- A whole number as text. (%d, for formatting a double costs several times as much; exact below 2^53 either way.)
+-- Return a whole number as text, exact below 2^53. (Formatting it as a double costs several times as much.)
 local function digits(n)
   return string.format('%d', n)
 end
@@ -52,7 +52,7 @@ end
 do
   local tails = {}               -- '000' to '999', as far as they were needed
 
-  -- A number below 1000, with its zeros.
+  -- Return a number below 1000 as text with three digits.
   function three_digits(n)
     local tail = tails[n]
     if not tail then
@@ -62,8 +62,8 @@ do
     return tail
   end
 
-  -- A function that answers whole numbers as text that mostly follow each other. Of a thousand of them one is
-  -- formatted, which costs several times as much as joining two texts.
+  -- Return a function that formats whole numbers, fast for consecutive ones: it formats the thousands once and joins
+  -- them with the last three digits. Joining two texts takes a fraction of the time of formatting.
   function counting()
     local high, head
     return function(n)
@@ -76,10 +76,10 @@ do
   end
 end
 
--- Some builds refuse `unpack` of more than about a thousand values: long argument lists are sent in pieces.
+-- Some servers refuse `unpack` of more than about a thousand values, so long argument lists are sent in pieces.
 local CHUNK = 900
 
--- Call `command key [head] values…` in pieces; answers the sum of the integer replies.
+-- Call `command key [head] values…` in pieces. Return the sum of the integer replies.
 local function in_chunks(command, key, head, values)
   local total, n = 0, #values
   for from = 1, n, CHUNK do

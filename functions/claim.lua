@@ -42,7 +42,7 @@ function read.h(key, id, entry)
     job[10]}, before
 end
 
--- The same fields as read.h for a job that waited outside of the stream: mostly it never ran and has no history.
+-- The same fields as read.h for a job that waited outside of the stream: usually it never ran and has no history.
 function read.w(key, id, entry)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'added', 'route', 'letter')
   if not (job[1] and job[2]) then return nil end

@@ -71,7 +71,7 @@ do
     return 'go'
   end
 
-  -- Removes the traces of a job in one of these structures besides its member.
+  -- Remove what a job left outside of one of these structures.
   local leaving = {}
 
   function leaving.scheduled(base, id, step) keyed.wake_up(base, id, step) end

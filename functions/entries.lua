@@ -1,8 +1,9 @@
--- entries: the entries of the two streams. A running job is a pending entry of one of them.
---   "s<id>"  entry of `stream`
---   "l<id>"  entry of `lane`, the active stream: field "h", the job's id
---   "k<id>"  entry of `lane` of a keyed job: field "k<key>", the job's id. It is one field, because each argument of a
---            command costs time.
+-- entries: the entries of the two streams. Every running job is a pending entry of one of them. The first character of
+-- a lease token names the stream, and the rest is the id of the entry:
+--   "s<id>"  `stream`, the waiting jobs: the job was claimed from it
+--   "l<id>"  `lane`, the active stream: the job waited elsewhere. The entry has the field "h" and the job's id.
+--   "k<id>"  `lane`, a keyed job. The entry has the field "k<key>" and the job's id: one field instead of two, because
+--            each argument of a command costs time.
 
 local entries = {}
 
@@ -49,9 +50,9 @@ end
 do
   local before = entries.before
 
-  -- Return the keys of those entries of keyed jobs that still exist, one for each entry. Runs that are settled together
-  -- were mostly claimed together: one range finds them. Only entries with many runs of other workers between them are
-  -- read one by one.
+  -- Return the ordering keys of these entries of keyed jobs. An entry that does not exist any more has no key in the
+  -- reply. Runs that are settled together were usually claimed together, so one range read finds most entries. The few
+  -- entries that it misses have many runs of other workers between them, and are read one by one.
   function entries.keys_of(stream, raw)
     local keys, found, first, last = {}, {}, raw[1], raw[1]
     if #raw > 1 then
@@ -98,8 +99,9 @@ function entries.ensure_group(stream)
   redis.pcall('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
 end
 
--- Make the group of `lane` again after somebody destroyed it. With it went the pending list, and nobody reads `lane`:
--- what stood there until then, up to this end of a range, is lost until the sweep returns it (see stalled.lua).
+-- Create the consumer group of `lane` again after it was destroyed. The pending list was destroyed with it, so no
+-- worker has a lease of the jobs in the entries up to `last`. The sweep returns these jobs to the queue; see
+-- stalled.lua.
 function entries.restore_active_stream(base, last)
   entries.ensure_group(base .. ':lane')
   redis.call('HSET', base .. ':meta', 'lane_lost', last)

@@ -28,14 +28,15 @@ end
 
 -- Return when an outage ended in which live workers could not renew; nil when there was none.
 --
--- No worker gave a sign of life for some time. There are three possible causes, and each needs another result:
--- 1. A worker was present and could not reach the server: the server was down or hung, the machine slept, or the clock
--- was set forward. No worker could renew, so this time must not count against any lease. The caller knows, because it
--- was present before.
--- 2. No worker was present. The leases expired as they should, and the caller, which is new, may reclaim the jobs.
--- 3. No worker was present when the server went down or failed over. Then the run id has changed. A server that was
--- restarted has been reachable since its start. Of a replica that took over, nobody knows since when it has been the
--- primary.
+-- A lease must not expire because the server was unreachable: its worker could not renew it. A lease must expire if its
+-- worker is gone. When no worker has renewed for a while, this function decides which of the two happened:
+-- 1. The caller was present before. Then it could not reach the server either: the server was down or hung, the machine
+--    slept, or the clock was set forward. This was an outage, and it ends now.
+-- 2. The caller is new, and the server has the same run id as before. The server was up and no worker was present. This
+--    was no outage, so the caller may reclaim the jobs of the workers that are gone.
+-- 3. The caller is new, and the run id has changed. The server was restarted, or a replica took over. The outage ended
+--    when the server started. A replica started before it took over, and the moment of the takeover is unknown, so the
+--    outage ends now.
 local function end_of_outage(seen, now, newcomer, server, started, before)
   if not newcomer then return now end
   if server and server == before then return nil end
@@ -43,9 +44,10 @@ local function end_of_outage(seen, now, newcomer, server, started, before)
   return now
 end
 
--- Note a sign of life: a renewal, or a sweep (which passes its gap_ms, see stalled.lua). Renewals count as much as
--- sweeps, because a worker whose loop is blocked sweeps late. The first sign of life after an outage notes its end.
--- newcomer: the caller was not present before. Return the last outage, for lease.counted.
+-- Note a sign of life of a worker: a renewal or a sweep. The first one after an outage stores the end of the outage.
+-- Renewals count too, because a worker whose event loop is blocked still renews but does not sweep. gap: set by a
+-- sweep, the time without a sign of life that counts as an outage, ms. newcomer: the caller was not present before.
+-- Return the last outage, for lease.counted.
 function lease.sign_of_life(base, now, gap, newcomer)
   local meta = base .. ':meta'
   local known = redis.call('HMGET', meta, 'seen_at', 'settled_since', 'gap', 'away', 'server')

@@ -66,6 +66,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "the fence stands still": ("string.match(before, '^%d+') + 1", "string.match(before, '^%d+') + 0"),
     "a stall too many is allowed": ("stalls > max_stalled", "stalls > max_stalled + 1"),
     "an outage counts as a stall": ("lease.counted(row[3], outage)", "row[3]"),
+    "a paused scheduler is started by an upsert": (
+        "    if redis.call('HEXISTS', key, 'paused') == 1 then score = ENDED end\n",
+        "",
+    ),
     "a renewed lease is no younger": (
         "    command[n + 1] = 'JUSTID'",
         "    command[n + 1], command[n + 2], command[n + 3] = 'IDLE', 990000, 'JUSTID'",

@@ -112,15 +112,24 @@ class ScheduleActions(Ground):
                 self.slots_fired.add((id_, stored.born, slot))
 
     @action(2, id_=IDS, process=PROCESSES, delivery=DELIVERY,
-            what=st.sampled_from([*["trigger"] * 4, *["take"] * 3, "leave", "remove"]))  # fmt: skip
+            what=st.sampled_from([*["trigger"] * 4, *["take"] * 3, "leave", "remove", "pause", "pause",
+                                  *["resume"] * 3]))  # fmt: skip
     def keep_schedulers(
-        self, id_: str, process: str, what: Literal["trigger", "take", "leave", "remove"], delivery: Delivery
+        self,
+        id_: str,
+        process: str,
+        what: Literal["trigger", "take", "leave", "remove", "pause", "resume"],
+        delivery: Delivery,
     ) -> None:
         self.driver.delivery, self.dirty = delivery, True
         if what == "trigger":
             self.trigger(id_)
         elif what == "remove":
             same("reply of remove", run(self.functions.remove_scheduler(id_)), self.model.remove_scheduler(id_))
+        elif what == "pause":
+            same("reply of pause", run(self.functions.pause_scheduler(id_)), self.model.pause_scheduler(id_))
+        elif what == "resume":
+            self.resume(id_, process)
         elif what == "leave":
             run(self.functions.leave_schedules(process))
             self.model.leave_schedules(process)
@@ -131,6 +140,15 @@ class ScheduleActions(Ground):
             rows = [(row.id, int(row.rev), row.slot) for row in reply.due]
             found = reply.holds_role, reply.is_first, reply.at, rows, reply.since
             same("reply of takeSchedules", found, self.model.take_schedules(process, after))
+
+    def resume(self, id_: str, process: str) -> None:
+        """Resume a scheduler as the process has read it, which may be out of date."""
+        seen = self.look_up(id_, self.made % 3 > 0)
+        if seen is not None:
+            next_slot = self.model.now + EVERY_MS
+            found = run(self.functions.resume_scheduler(process, seen, next_slot))
+            expected = self.model.resume_scheduler(process, id_, _rev(seen), next_slot)
+            same("reply of resumeScheduler", found, expected)
 
     def trigger(self, id_: str) -> None:
         reply = run(self.functions.trigger_scheduler(id_, "default"))

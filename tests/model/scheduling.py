@@ -42,6 +42,7 @@ class Scheduler:
     last_slot: str = ""
     last_job: str = ""
     triggered: str = ""
+    paused: bool = False
 
 
 class ScheduledQueue(CleanedQueue):
@@ -70,7 +71,8 @@ class ScheduledQueue(CleanedQueue):
         self.last_rev += 1
         if stored is None:
             stored = self.schedulers[id_] = Scheduler(template, self.last_rev, next_slot, self.last_rev)
-        stored.template, stored.rev, stored.next = template, self.last_rev, next_slot
+        stored.template, stored.rev = template, self.last_rev
+        stored.next = None if stored.paused else next_slot
         due = self.next_slot()
         return self.now, 0 if due is None else self._take_role(process, due, first=True)[1]
 
@@ -119,6 +121,27 @@ class ScheduledQueue(CleanedQueue):
             self.presence = self.presence[0], self.now
         self.roles = left
 
+    def pause_scheduler(self, id_: str) -> bool:
+        """Take away the next fire time until the scheduler is resumed."""
+        stored = self.schedulers.get(id_)
+        if stored is None:
+            return False
+        stored.paused, stored.next = True, None
+        return True
+
+    def resume_scheduler(self, process: str, id_: str, rev: int, next_slot: int | None) -> tuple[int, int] | None:
+        """Set the next fire time of a paused scheduler that has not changed since the caller read it."""
+        stored = self.schedulers.get(id_)
+        if stored is None or not stored.paused or stored.rev != rev:
+            return None
+        stored.paused = False
+        if stored.template.after is not None and self._has_not_ended(stored.last_job):
+            self.marks[stored.last_job] = SEP + id_
+            return self.now, 0
+        stored.next = next_slot
+        due = self.next_slot()
+        return self.now, 0 if due is None else self._take_role(process, due, first=True)[1]
+
     def remove_scheduler(self, id_: str) -> bool:
         """Remove a scheduler. Its jobs stay."""
         found = self.schedulers.pop(id_, None)
@@ -164,7 +187,7 @@ class ScheduledQueue(CleanedQueue):
     @override
     def set_slot(self, scheduler: str, job: str) -> None:
         stored = self.schedulers.get(scheduler)
-        if stored is None or stored.template.after is None or stored.last_job != job:
+        if stored is None or stored.template.after is None or stored.last_job != job or stored.paused:
             return
         limit = stored.template.limit
         if limit is None or stored.fired < limit:
