@@ -228,7 +228,7 @@ async def test_events_between_two_obliterated_events_are_not_a_gap(queue: AnyQue
     relay, heard, late = Relay(storage), asyncio.Semaphore(0), ["late"]
 
     async def add_one(function: str, _args: object, reply: list[bytes]) -> None:
-        if function == "obliterateQueue" and reply[0].startswith(b"told"):
+        if function == "obliterateQueue" and reply[0].startswith(b"reported"):
             await heard.acquire()
             if late:
                 await queue.add(late.pop())
