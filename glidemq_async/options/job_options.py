@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias, TypedDict, Unpack, cast
+from typing import Final, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from glidemq_async.functions.calling import Wait
 from glidemq_async.options import validation as checks
@@ -52,6 +52,10 @@ class JobOptionsDict(TypedDict, total=False):
     result_ttl: float | timedelta | None
     headers: Mapping[str, str]
     durability: Durability
+
+
+# Tuples, because every add with options walks through them.
+_FIELDS: Final = tuple((name, option.check, option.default) for name, option in JOB_OPTIONS.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False)
@@ -110,8 +114,8 @@ class JobOptions:
         checks.refuse_unknown(given, JOB_OPTIONS)
         put = object.__setattr__
         put(self, "given", frozenset(given))
-        for name, option in JOB_OPTIONS.items():
-            put(self, name, option.check(name, given[name]) if name in given else option.default)
+        for name, check, default in _FIELDS:
+            put(self, name, check(name, given[name]) if name in given else default)
         if self.delay is not None and self.at is not None:
             raise ValueError(f"delay={self.delay!r} and at={self.at!r} cannot be combined; use one of them")
         if self.lifo and (self.priority or self.key is not None):

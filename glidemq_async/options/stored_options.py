@@ -15,7 +15,9 @@ from glidemq_async.options.table import JOB_OPTIONS, WHOLE_COST
 
 __all__ = ["due_ms", "is_placing", "pack_extra", "read_options", "stored_form", "to_extra", "unpack_extra"]
 
-_SENT: Final = tuple((name, option) for name, option in JOB_OPTIONS.items() if option.sent)
+_SENT: Final = tuple(
+    (name, option.sent, option.default, option.pack) for name, option in JOB_OPTIONS.items() if option.sent
+)
 _STORED: Final = tuple((name, option) for name, option in JOB_OPTIONS.items() if option.stored)
 _STORED_NAMES: Final = frozenset(name for name, _ in _STORED)
 _PLACING: Final = frozenset({"delay", "at", "priority", "lifo", "key", "cost", "deduplication"})
@@ -29,9 +31,9 @@ def to_extra(options: JobOptions) -> dict[str, object]:
     """Return the part of the options that an add needs, in the form that functions/add.lua reads."""
     extra: dict[str, object] = {}
     given = options.given
-    for name, option in _SENT:
-        if name in given and (value := getattr(options, name)) != option.default:
-            extra[option.sent] = option.pack(value)
+    for name, sent, default, pack in _SENT:
+        if name in given and (value := getattr(options, name)) != default:
+            extra[sent] = pack(value)
     if options.key is None:
         extra.pop("cost", None)
     else:
