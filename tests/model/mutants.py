@@ -74,11 +74,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    command[n + 1] = 'JUSTID'",
         "    command[n + 1], command[n + 2], command[n + 3] = 'IDLE', 990000, 'JUSTID'",
     ),
-    "a claim in transit is not renewed": ("  renew_in_transit(base, consumer, args[4])\n", ""),
-    "a claim in transit counts as received": (
-        "extend(base .. ':stream', consumer, waited, false)",
-        "extend(base .. ':stream', consumer, waited, true)",
-    ),
     "the sweep loses its cursor": ("'(' .. rows[STEP][1] or ''", "'' or ''"),
     "a pause does not stop claims": ("  if seen.paused then return {}, ", "  if false then return {}, "),
     "an expired job runs": ("local job = not late and start(", "local job = start("),
