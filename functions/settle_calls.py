@@ -5,7 +5,7 @@ The wire form of outcomes and of claimed jobs exists only here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -168,7 +168,8 @@ def _policy(retention: Retention) -> str:
 
 def _claimed(rows: Iterable[_Row]) -> list[ClaimedJob]:
     # Calling the class costs twice as much as its __new__, and this runs once per job.
-    new, kind = tuple.__new__, ClaimedJob
+    new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
+    kind = ClaimedJob
     return [
         new(
             kind,

@@ -62,7 +62,7 @@ async def _facts(kind: type[AbstractConnection], **kwargs: object) -> None:
     connection = kind(**kwargs, protocol=2, driver_info=None)  # type: ignore[arg-type]
     assert not connection.is_connected, HINT
     await connection.connect()  # type: ignore[no-untyped-call]
-    reader, writer = connection._reader, connection._writer
+    reader, writer = connection._reader, connection._writer  # pyright: ignore[reportPrivateUsage]
     assert isinstance(reader, asyncio.StreamReader), HINT
     assert isinstance(writer, asyncio.StreamWriter), HINT
     assert not getattr(reader, "_buffer"), HINT  # noqa: B009 - the type does not show it
