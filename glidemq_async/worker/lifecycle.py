@@ -15,15 +15,14 @@ from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.errors import QueueClosed
 from glidemq_async.worker.signals import stop_on_signals
 
-# The first scope of anyio imports its backend, which takes 50 ms. Neither the start nor the shutdown of a worker should
-# wait for that.
-importlib.import_module("anyio._backends._asyncio")
-
 
 class Runs(Background):
     """Base class for services that run until `stop()` or a signal."""
 
     def __init__(self, *, handle_signals: bool) -> None:
+        # The first scope of anyio imports its backend, which takes 50 ms. Neither the start nor the shutdown of a
+        # worker should wait for that, and a process that only adds jobs should not import it.
+        importlib.import_module("anyio._backends._asyncio")
         self._handle_signals = handle_signals
         self._stop_requested = asyncio.Event()
         self._starting = asyncio.Lock()

@@ -38,7 +38,7 @@ async def test_several_processes_with_private_stores_are_refused(tmp_path: Path,
     async with worker("-p", "2", cwd=tmp_path, url="memory://") as running:
         assert await running.code() == 2
         said = [str(line["message"]) for line in running.lines]
-        assert any("each of 2 would work on a store of its own" in message for message in said)
+        assert any("each of 2 would have a separate store" in message for message in said)
 
 
 @pytest.mark.parametrize("options", [(), ("-p", "1")], ids=["alone", "supervised"])

@@ -17,13 +17,14 @@ async def full(queue: AnyQueue, place: Place) -> tuple[Hands, Hold, AnyJob]:
     return hands, hold, await queue.add("n", 2)
 
 
-async def test_removing_an_active_job_starts_the_next_one(queue: AnyQueue, place: Place) -> None:
-    _, hold, waiting = await full(queue, place)
+async def test_the_end_of_a_removed_run_starts_the_next_one(queue: AnyQueue, place: Place) -> None:
+    hands, hold, waiting = await full(queue, place)
     async with worker_of(queue, echo):
         await idle_workers(queue, place, 1)
         running = await queue.get_job(hold.id)
         assert running is not None
         await running.remove()
+        assert await hands.end(hold) == 1
         assert (await ended(waiting)).state == "completed"
 
 

@@ -150,6 +150,7 @@ async def test_every_end_of_a_run_by_another_call_wakes_a_worker_for_the_key(tim
         match way:
             case "removed":
                 await first.remove()
+                await hands.end(hold)
             case "failed":
                 await hands.settle(hold, "f")
             case "retried":

@@ -373,6 +373,6 @@ async def test_malformed_policies_are_refused(queue: AnyQueue, place: Place) -> 
     [hold] = await hands.claim()
     for policy in ("t5", " t", " tx", " t-1", "5 t5", " t5 t6", "1 1t5"):
         with pytest.raises(Exception, match="retention policy"):
-            await hands.settle(hold, "c", policy)
+            await hands.complete_with_policy(hold, policy)
     assert await hands.settle(hold, "c", "5 -1 t60000") is None
     await hands.leave()

@@ -44,7 +44,7 @@ async def test_a_run_without_rows_has_a_report_without_numbers(
 
     assert await asyncio.to_thread(report, 5) == ("app@5", "committed", 0, None)
     assert await asyncio.to_thread(report, 3) == ("app@3", "committed", 0, None)
-    with pytest.raises(LookupError, match="knows no write 'app@6'"):
+    with pytest.raises(LookupError, match="has no write 'app@6'"):
         await asyncio.to_thread(report, 6)
-    with pytest.raises(LookupError, match="knows no write 'app@3'"):
+    with pytest.raises(LookupError, match="has no write 'app@3'"):
         await asyncio.to_thread(write_report, place.url, queue.name, txn_app_id="app", txn_version=3)

@@ -371,6 +371,7 @@ RARE: Final = frozenset(
         "a promoted job goes on resting",
         "a removed run holds its key",
         "a removed run goes on",
+        "the slot of a removed run is free immediately",
         "a removed run does not count under the queue's limit",
         "the outcome of a removed run frees nothing",
         "any worker ends a removed run",

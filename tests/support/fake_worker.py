@@ -57,6 +57,7 @@ class Hands:
         self.base = f"glide:{{{queue.name}}}"
         self.name = f"hands-{uuid.uuid4().hex[:6]}"
         self._place = place
+        self._storage = queue.storage
         self._functions = Functions(queue.storage, self.base)
         self.channel = RequestChannel(self.name)
 
@@ -72,6 +73,14 @@ class Hands:
         """Settle one run. Return the reply code of a refusal, or None."""
         reply = await self._settle([(hold, outcome_of(verb, option, payload))])
         return reply.refused.get(0)
+
+    async def complete_with_policy(self, hold: Hold, policy: str) -> None:
+        """Complete one run with a retention policy in its wire form, which may be malformed."""
+        request = self._functions.settle_request(self.channel, self.name, 0, 30_000, subscribed=False)
+        request.settle(hold.id, hold.entry, None, Completed(NOTHING))
+        args = request.args
+        args[-2] = policy
+        await self._storage.call("settleAndClaim", self.base, args)
 
     async def complete(self, *holds: Hold, verify: bool = False, retention: Sequence[Retention] = ()) -> SettleReply:
         """Complete these runs in one call, each with a retention if one is given, and claim nothing."""
@@ -94,7 +103,7 @@ class Hands:
         return lost
 
     async def end(self, *holds: Hold) -> int:
-        """Report that these runs have ended; answers how many of them were runs of removed jobs."""
+        """Report that these runs have ended, and return how many of them were runs of removed jobs."""
         return await self._functions.end_runs(self.name, [hold.entry for hold in holds])
 
     async def vanish(self, *holds: Hold, for_ms: int = 60_000) -> None:
