@@ -90,6 +90,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         started = [job.id for job in reply.jobs]
         jobs = self.model.claim(name, slots, worker.lock, started, seen.waiting())
         call = worker.unanswered = Unanswered(request, refused, jobs, slots)
+        self.wakeups.registers(name, call.free)
         if call.free:
             due = self.model.next_due()
             call.due = {due, due and due + SECOND_LATER_MS, 0} if worker.listens else {due}
@@ -146,7 +147,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         same("the server's time", reply.now, self.model.now)
         worker.held |= {job.token: job.id for job in jobs}
         worker.registered = call.free > 0
-        self.wakeups.answered(worker.name, call.free, reply.due)
+        self.wakeups.answered(worker.name, reply.due)
         self.dirty = True
 
     @action(2, name=WORKERS, number=NUMBER)

@@ -12,6 +12,9 @@ from glidemq_async.functions.callers import AddRequest, ClaimedJob, RequestChann
 from glidemq_async.functions.outcomes import Completed, Delayed, Outcome, Released
 from tests.model.choices import START_MS
 from tests.model.driver import BASE, Driver, run
+from tests.model.machine import QueueMachine
+from tests.model.parts import NewJob
+from tests.model.running import library
 from tests.model.wakeups import Wakeups
 from tests.support.fake_worker import SettledRun, with_runs
 
@@ -231,3 +234,18 @@ def test_the_worker_of_a_removed_run_is_notified(driver: Driver, call: Call) -> 
     assert run(driver.functions.change_job("removeJob", first)) == "ok"
     wakeups.ask()
     assert wakeups.hear() == [("w1", f"x {job.entry}")]
+
+
+def test_a_worker_that_dies_without_the_reply_to_its_claim_loses_its_wake_up(driver: Driver) -> None:
+    class Machine(QueueMachine):
+        pass
+
+    driver.load(library())
+    Machine.driver = driver
+    machine = Machine()
+    machine.begin(plain=False, swept=True, graves="")
+    machine.claim("w1", "once")
+    machine.settle_and_claim("w2", [], False, "once", answered=False)
+    machine.add([("", NewJob())], "once")  # wakes w2, which has registered two free slots
+    machine.trouble("w2", "crash and close", "once")
+    machine.look()

@@ -90,12 +90,20 @@ class Wakeups:
         self._listen(name)
         sleeper.asleep, sleeper.woken, sleeper.slots = False, False, 0
 
-    def answered(self, name: str, slots: int, alarm: int) -> None:
+    def registers(self, name: str, slots: int) -> None:
+        """Note the free slots that a claim has registered. From now on the worker can be woken for them, even before it
+        has the reply, so they are lost if it dies without the reply.
+        """
+        sleeper = self._sleepers.get(name)
+        if sleeper is not None:
+            sleeper.slots = slots
+
+    def answered(self, name: str, alarm: int) -> None:
         """Put the worker to sleep if it has free slots and was not woken since."""
         sleeper = self._sleepers.get(name)
         if sleeper is not None:
-            sleeper.slots, sleeper.alarm = slots, alarm
-            sleeper.asleep = slots > 0 and not sleeper.woken and self.listens(name)
+            sleeper.alarm = alarm
+            sleeper.asleep = sleeper.slots > 0 and not sleeper.woken and self.listens(name)
 
     def dies(self, name: str) -> None:
         """Stop listening. The jobs that it was woken for wait until a worker polls."""
