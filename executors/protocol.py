@@ -101,12 +101,12 @@ class MayBreak(Protocol):
 
 
 def calls_at_end(executor: Executor, job: Job[Any, Any], call: Callable[[], None]) -> bool:
-    """Return whether a handler still executes for this job. Then `call` is called when it has returned."""
+    """Return whether a handler is still running for this job. If so, `call` is called when it has returned."""
     return isinstance(executor, AbandonsRuns) and executor.when_ended(job, call)
 
 
 def when_ended(executor: Executor, job: Job[Any, Any], call: Callable[[], None]) -> None:
-    """Call `call` when the handler of a job executes no more: now, or when the thread of an abandoned run returns."""
+    """Call `call` once the handler of an abandoned run has ended. Calls it immediately if no handler is running."""
     if not calls_at_end(executor, job, call):
         call()
 

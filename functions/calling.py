@@ -135,6 +135,18 @@ class Caller:
         self, function: str, args: Sequence[Arg], *, timeout: float | None = None, wait: Wait = "default"
     ) -> object:
         """Make a call that has one effect, however often it is sent."""
+        # A retry must not take effect twice, so the server has to recognize it. Each attempt of this call carries the
+        # same channel and number. The server stores the number and the reply of a channel's last call together with
+        # the change. If an attempt arrives with the stored number, the server returns the stored reply.
+        #
+        # This is correct under two conditions:
+        # 1. A channel has at most one call in flight, because the server keeps one reply per channel. A second call
+        #    would overwrite the reply that a retry of the first one still needs. Concurrent calls therefore acquire
+        #    different channels.
+        # 2. No call follows on a channel whose last call has no reply. Therefore `release` is not in a `finally`. After
+        #    a cancellation or a timeout, the interrupted call may still be on its way, and the next call could overtake
+        #    it. A refused call has stored no number. In both cases the server would see a gap in the numbers and
+        #    conclude that a failover lost a write. The channel is abandoned, and the server's copy expires.
         channel = self._channels.acquire()
         reply = await self._storage.call(
             function, self._base, [channel.name, channel.next(), *args], timeout=timeout, wait=wait

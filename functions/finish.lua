@@ -3,7 +3,8 @@
 --   waiters  hash  id -> reply channels, joined by spaces; for an ended job, the channels without a receipt.
 --            "<base>:reply:<name>" (sharded) gets "<state> <id length> <id><payload>", the payload only up to 64 KiB,
 --            otherwise "<state>? …"
---   held     zset  id -> instant until which the record is held although its policy says less; with `drop` it ends then
+--   held     zset  id -> instant until which the record is held, even if no retention keeps it. A record with the
+--            field `drop` is then deleted
 --   meta  hash  keep_completed, keep_failed: the policy that was last applied to the set
 -- Text of a retention policy: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default. The job
 -- that ends applies its policy to the whole set. A suffix " t<ms>" (also after '') gives the job its own time to live:
@@ -84,8 +85,8 @@ local function remove_finished(base, state, ids, seen)
   record.unlink(base, ids)
 end
 
--- Stop holding records, and remove the ones that nothing else keeps. received: because the replies have arrived, which
--- does not end a time to live. Return the number of records that are no longer held.
+-- Release held records and delete those that no retention keeps. received: true if the replies have arrived; then
+-- records with a time to live stay. Return the number of released records.
 local function release(base, ids, received)
   local ending, gone = {}, {completed = {}, failed = {}}
   for _, id in ipairs(ids) do

@@ -16,8 +16,8 @@
 --   keyrate:{k}, keybucket:{k}  the starts in the last window; the tokens left (both expire)
 -- A record's route is "k <priority> <sequence, 0 before it first waits> <cost in thousandths> <added at, ms> <key>".
 --
--- The index and how it stays correct. Claims read only `ready` and `sleeping`, never the lines of all keys. A key that
--- is missing there is a key whose jobs never start, so this is the invariant of the file:
+-- The index and how it stays correct. Claims read only `ready` and `sleeping`, never the lines of all keys. If a key is
+-- missing there, its jobs never start. This is therefore the invariant of the file:
 --   ready     contains k exactly if a job of it waits, fewer of its jobs run than its limit, no pause, window or bucket
 --             holds it back, and, if it runs one job at a time, none of its jobs waits for its next attempt.
 --   sleeping  contains k exactly if only a pause, a window or a bucket holds it back.
@@ -65,7 +65,7 @@ function keyed.touch(call, key, waits)
   touched[key] = waits and touched[key] or waits or false
 end
 
--- Whether a call that goes in steps should end: each key that it touched costs some 40 us more when the call ends.
+-- Return whether a call that goes in steps should end. Each touched key costs some 40 us at the end of the call.
 function keyed.has_touched_many(call)
   return #(call.touched or {}) >= MOST_TOUCHED
 end
@@ -342,7 +342,7 @@ function keyed.rest(base, id, key, call)
   keyed.touch(call, key)
 end
 
--- A job leaves `scheduled`. If it rested there for its next attempt, it does not any more.
+-- Remove a job that leaves `scheduled` from the resting jobs of its key.
 function keyed.wake_up(base, id, call)
   local key = call.seen.resting and redis.call('HGET', base .. ':resting', id)
   if not key then return end

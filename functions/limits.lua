@@ -76,8 +76,8 @@ function limits.pay(key, bucket, cost, now)
   expire_when_full(key, bucket, left)
 end
 
--- The bucket refills more slowly now, or has a larger capacity. It must not expire when the old bucket would have been
--- full.
+-- Extend the expiry of the tokens after the bucket was changed. A bucket that refills more slowly or has a larger
+-- capacity is full later, and its tokens must not expire before.
 function limits.keep_tokens(key, bucket, now)
   if bucket and exists(key) then expire_when_full(key, bucket, tokens_in(key, bucket, now)) end
 end

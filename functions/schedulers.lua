@@ -23,12 +23,12 @@
 --   triggerScheduler channel number id -> { now, job id, status, name, data, opts } | {}     status: "added", or why
 --       not
 --   takeSchedules    process slot id spread -> { now, role, at, due { id, rev, slot, spec, wait }…, since }
---     slot, id: only schedulers after this one, '' for all; spread: '' for the oldest due ones, or any number that
---     selects another part of them unless the process is first, so that two processes do not fire the same
+--     slot, id: the scheduler after which to continue, '' for all. spread: '' selects the oldest due schedulers; a
+--       number selects another part of them unless the process is first, so two processes do not fire the same ones
 --     role: 1 first, 2 second, 0 neither; at: when to call again, ms, 0: nothing is scheduled
 --     since: since when a process has been present without a gap, ms
 --   leaveSchedules   process -> "ok"       a process signs off and gives up its role
--- The job of a fire time has the id "<scheduler id>@<fire time>". The code calls a fire time a slot.
+-- The job of a fire time has the id "<scheduler id>@<fire time>". In this file, `slot` is a fire time in ms.
 
 local schedulers = {}
 do

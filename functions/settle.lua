@@ -15,7 +15,7 @@
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may be in `idle`; "v" verify that
 --              the caller owns the entries of the runs it settles, see below
 --     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones
---     entry    of a keyed job with its key after it, "k<entry> <key>", which saves a lookup; the key may be omitted
+--     entry    of a run. The key of a keyed job may follow, "k<entry> <key>"; this saves a lookup
 --     refused  flat { position, status } of runs that were not settled: "stale" or "missing"
 --     jobs     claimed: name data opts fence id entry; for a keyed job that never ran also its route; for a job with a
 --              history also: failures stalls added progress route letter
@@ -130,7 +130,7 @@ local function disown(base, args, n)
   end
 end
 
--- Free what the runs held. Return the runs whose entry was no longer theirs, by position.
+-- Release the leases and keys of the runs. Return, by position, the runs that had already lost their lease.
 local function release(base, args, n, call)
   local refused, settled = {}, {}
   if release_entries(base, args, n, call) or not settle.fenced then return refused end

@@ -34,7 +34,7 @@ local function pending(stream, from, consumer)
   return reply.err and {} or reply
 end
 
--- Return true if a call has done enough. Every byte that it posted costs time again when it is relayed.
+-- Return whether a call should leave the rest to the next call. Relaying costs time for each byte that a call posted.
 local function is_enough(it, call)
   return keyed.has_touched_many(call) or (call.seen.posted or 0) > POSTED_BYTES or budget.is_spent(it)
 end
@@ -73,9 +73,8 @@ end
 --
 -- A worker that received the reply names the entry when it renews (which leaves a mark, see lease.lua), and its next
 -- call has another number. A worker that did not receive it repeats the call, while its lease thread renews other
--- entries or none. A worker that fell silent proves nothing: the job itself may have crashed it, so that counts as a
--- stall. Therefore a sign of life at least half a lease after the claim is required: workers renew every third of a
--- lease.
+-- entries or none. If the worker fell silent, the job may have crashed it, so that counts as a stall. Therefore a
+-- sign of life at least half a lease after the claim is required: workers renew every third of a lease.
 local function was_undelivered(base, row, entry, started, lock, now)
   local consumer, deliveries = row[2], row[4]
   if deliveries >= lease.RENEWED then return false end

@@ -67,7 +67,7 @@ function wakeup.register(base, consumer, slots, call)
   local due = wakeup.next_due(base, call)
   local timer = base .. ':timer'
   if not due then
-    -- A name that stayed here would claim a timer that no worker has set.
+    -- Remove the name. Otherwise `timer` would name a worker that sleeps until no due time.
     if call.seen.timer then redis.call('UNLINK', timer) end
     return 0
   end

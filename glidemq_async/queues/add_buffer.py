@@ -75,6 +75,11 @@ class Adder:
 
     def _send_on(self) -> None:
         """Start the next call after the previous one has ended, if jobs have collected."""
+        # An add that finds `_sending` set relies on another task to send its job. Two rules keep it from waiting for
+        # ever. First, every task that sends ends here, even if it is cancelled or its call fails: `add` and `_send_all`
+        # call this method in a `finally`. Second, nothing is awaited between the look at `_line` and the change of
+        # `_sending`. With an await there, a job could be appended after the look, find `_sending` still set, and have
+        # no sender.
         self._sending = bool(self._line)
         if not self._sending:
             self._all_sent.set()

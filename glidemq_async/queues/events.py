@@ -218,6 +218,10 @@ class QueueEvents(Connectable):
         try:
             return await read
         except asyncio.CancelledError:
+            # Two things end this wait with CancelledError: `close` cancelled the read, or other code cancelled the task
+            # that iterates. In the first case the iteration ends normally. In the second case the error must be raised,
+            # even if the reader was closed at the same moment: otherwise a timeout or TaskGroup around the loop would
+            # lose its cancellation. `_closed` alone cannot separate the cases, so ask the task.
             task = asyncio.current_task()
             if not self._closed or (task is not None and task.cancelling()):
                 raise

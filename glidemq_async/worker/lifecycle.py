@@ -67,7 +67,7 @@ class Runs(Background):
             self.stop()
 
     def _break_off_with(self, part: Runs) -> None:
-        """Stop too if `part` closes because it cannot continue. Pools register it as a listener of their workers."""
+        """Also stop if `part` closes because it cannot continue. Pools register this method with their workers."""
         if part.broken is not None:
             self._break_off(part.broken)
 

@@ -45,7 +45,7 @@ class Slots:
             self.all_free.set()
 
     def when_ended(self, job: Job[Any, Any], call: Callable[[], None]) -> None:
-        """Call `call` when the handler of a job without a run executes no more, which may be now."""
+        """Call `call` once the handler of an abandoned run has ended. Calls it immediately if no handler is running."""
         when_ended(self._executor, job, call)
 
     def holds(self, entry: str) -> bool:

@@ -74,6 +74,7 @@ class StoppingRuns:
                 await self._functions.end_runs(self._worker, [entry_of(job) for job in some])
             except GlideMQError as error:
                 _log.warning("could not report the end of %d runs; their leases will expire: %s", len(some), error)
-            # Only now. A cancelled call is repeated by the last report of the worker, and a second call is harmless.
+            # Remove the runs only after the reply. If the call is cancelled, the last report of the worker repeats it.
+            # The repetition has no effect.
             del self._ended[: len(some)]
             self._jobs = tuple(job for job in self._jobs if job not in some)

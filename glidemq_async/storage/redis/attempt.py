@@ -41,15 +41,15 @@ class SharedAttempt(Generic[_T]):
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            # Two things end this wait with a cancellation: `close` cancelled the attempt, or other code cancelled the
-            # caller. Only the caller's own cancellation may leave here as one. Code that did not ask for it would
-            # take it for its own: a TaskGroup drops such a task without any error.
+            # Two things end this wait with CancelledError: `cancel` ended the attempt, or other code cancelled the
+            # caller. CancelledError may leave this method only in the second case. In the first case a TaskGroup
+            # around the caller would treat its task as cancelled and drop it without any error.
             if task.cancelled() and not _is_cancelled():
                 raise self._aborted() from None
             raise
 
     def cancel(self) -> None:
-        """End the attempt that is under way, and refuse further ones; its callers get `ConnectionAbortedError`."""
+        """End the current attempt and refuse further ones. Its callers get `ConnectionAbortedError`."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()

@@ -1,4 +1,4 @@
-"""Calls that count as done only when a replica or the disk has them too.
+"""Calls that return only after a replica or the disk has confirmed the change.
 
 WAIT and WAITAOF wait for the last write of the same connection. So the call, a small write and the wait are sent
 together over a borrowed connection. A repeated call writes nothing itself and therefore needs the small write.
@@ -21,7 +21,7 @@ WAIT_SECONDS: Final = 5.0
 
 
 async def call_confirmed(node: Node, packed: bytes, key: str, wait: Wait, deadline: float) -> Reply:
-    """Send a packed call and wait for its confirmation; returns the reply of the call.
+    """Send a packed call and wait for its confirmation. Return the reply of the call.
 
     Raises `StorageUnavailable` when it is stored but not confirmed within five seconds, and
     `UnsupportedDurability` before anything is sent when the server cannot confirm.

@@ -123,7 +123,7 @@ async def ensure_library(library: Library, wire: Wire, deadline: float) -> None:
 
 
 async def lacks(library: Library, function: str, wire: Wire, deadline: float) -> bool:
-    """Return whether the library is loaded and has no such function; an unreadable answer counts as that too."""
+    """Return whether the library is loaded but lacks this function. An unreadable reply also counts as lacking it."""
     reply = await wire.send(pack("FUNCTION", "LIST", "LIBRARYNAME", library.name), deadline)
     if isinstance(reply, OSError):
         raise reply

@@ -2,7 +2,7 @@
 
 A worker opens connections with redis-py and does the rest itself. `import redis.asyncio.connection` nevertheless runs
 the `__init__` modules of `redis` and `redis.asyncio` first, and these import every client, every command and the
-Cluster. That is more than half of the time of the import, and a worker is ready that much later.
+Cluster. These take more than half of the import time and delay the start of a worker.
 """
 
 # The two packages are put into `sys.modules` before their `__init__` has run. Their submodules can then be imported

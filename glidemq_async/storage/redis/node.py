@@ -71,12 +71,12 @@ class Node:
         await ensure_library(self._library, wire, asyncio.get_running_loop().time() + TRY_SECONDS)
 
     async def lacks(self, function: str) -> bool:
-        """Return whether the library is loaded and has no function of this name, which is the whole one."""
+        """Return whether the library is loaded but lacks this function. `function` is its full name."""
         wire = await self.open()
         return await lacks(self._library, function, wire, asyncio.get_running_loop().time() + TRY_SECONDS)
 
     async def dial(self) -> Wire:
-        """Open a private connection, which the caller drops."""
+        """Open a private connection. The caller must drop it."""
         return await self._dial()
 
     @asynccontextmanager
@@ -122,7 +122,7 @@ class Node:
             wire.drop(reason)
 
     def retire(self, reason: str) -> None:
-        """Drop every connection and open no more; for a node that the storage forgets. Never waits."""
+        """Drop every connection and open no further ones. Used for a node that the storage forgets. Never waits."""
         self._closed = True
         self._opening.cancel()
         self._loading.cancel()

@@ -104,8 +104,8 @@ class SentinelWatch:
         try:
             wire.listen(receive)
             wire.write(pack("SUBSCRIBE", PROMOTING, PROMOTED, SWITCHED, *ABORTED))
-            # A failover that began before the subscription was announced to others only. It is asked for after the
-            # subscription, so that one that begins between the two is not missed.
+            # The subscription does not announce a failover that began before it, so ask for one. Ask only after the
+            # subscription is confirmed: then a failover that begins between the two is announced.
             await asyncio.wait([wire.lost, subscribed], timeout=CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if subscribed.done():
                 await self._ask_for_failover(sentinel)

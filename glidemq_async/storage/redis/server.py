@@ -142,7 +142,7 @@ class ServerStorage(Connectable):
         await self._persist("connect", "", timeout, self._open_all, find=False)
 
     async def refuse_larger(self, name: str, size: int) -> None:
-        """Raise ValueError if a primary takes no argument of `size` bytes, which the option `name` allows."""
+        """Raise ValueError if a primary refuses arguments of `size` bytes. `name` is the option that allows them."""
         for node in await self.primaries():
             largest = node.largest_argument
             if largest is not None and size > largest:
@@ -157,9 +157,9 @@ class ServerStorage(Connectable):
         return None
 
     async def close(self) -> None:
-        """Close every connection; calls that wait end with `QueueClosed`. Idempotent.
+        """Close every connection. Waiting calls raise `QueueClosed`. Idempotent.
 
-        Raises RuntimeError while another loop, that the storage belongs to, runs.
+        Raises RuntimeError if the storage belongs to another loop that is still running.
         """
         refuse_elsewhere(self.loop, f"the storage {self.url}")
         self._closed = True
@@ -326,7 +326,7 @@ class ServerStorage(Connectable):
         """Iterate over the keys that match; see `Storage.scan`."""
         self.bind()
         cursor: Reply = b"0"
-        # The pattern's own backslashes would make another hash tag of it.
+        # Remove the escapes of the pattern. With them, its hash tag would select another cluster slot.
         key = re.sub(r"\\(.)", r"\1", match)
         while True:
             packed = pack("SCAN", as_text(cursor), "MATCH", match, "COUNT", 1000)
@@ -344,9 +344,9 @@ class ServerStorage(Connectable):
                 return
 
     async def find_keys(self, match: str) -> list[bytes]:
-        """Return the keys of all primaries that match a pattern, each once, without loading the function library.
+        """Return the keys of all primaries that match a pattern, each once. Does not load the function library.
 
-        A walk that fails begins again, on the primaries that there are then. Raises `StorageUnavailable` when none
+        A walk that fails starts again on the primaries of that moment. Raises `StorageUnavailable` when no walk
         succeeds in time, `PermissionDenied` when the user may not run SCAN.
         """
         self.bind()

@@ -49,7 +49,7 @@ class RedisStorage(ServerStorage):
 
     async def recheck_node(self, key: str, problem: Exception) -> bool:  # noqa: ARG002
         if isinstance(problem, ReplyError):
-            # The server itself says that it is not the primary: an address may lead to another one now.
+            # The server itself reports that it is not the primary. Its address may lead to another server now.
             self._node.drop(f"the server answered {problem}")
             self.reset_subscriptions()
         return False

@@ -84,7 +84,7 @@ class ChannelSubscription:
             _guarded(self._on_change, up, self.channel)
 
     def refused(self) -> None:
-        """Report that the server refused the channel, also if it was not up before."""
+        """Report that the server refused the channel. The channel need not have been up before."""
         self._up = True
         self.changed(False)
 
@@ -118,7 +118,7 @@ class Link:
         self._running.start(self._run())
 
     def add(self, subscription: ChannelSubscription) -> None:
-        """Subscribe one more; a channel that is up already is reported in the next turn of the loop."""
+        """Add a subscription. If its channel is already confirmed or refused, report it in the next loop iteration."""
         channel = subscription.channel
         self._channels.setdefault(channel, []).append(subscription)
         self._leaving.discard(channel)
@@ -216,7 +216,7 @@ class Link:
             self._again = None
 
     def _ask(self, wire: Wire, channels: list[bytes]) -> None:
-        # One request per channel, so that a refused channel does not take the others along.
+        # Send one request per channel, so that a refusal affects only its own channel.
         for channel in channels:
             self._send(wire, "SSUBSCRIBE", channel)
         if channels and self._timer is None:

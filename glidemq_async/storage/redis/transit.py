@@ -39,10 +39,10 @@ class Transit:
         self._last: _Measured | None = None
 
     def moves(self, within: float) -> bool:
-        """Return whether the peer took bytes since the last time this was asked.
+        """Return whether the peer took bytes since the previous call.
 
-        The first time there is nothing to compare with: then bytes must be on their way, and the peer must have
-        acknowledged some within `within` seconds.
+        The first call has nothing to compare with. It returns True if bytes are on their way and the peer acknowledged
+        some within the last `within` seconds.
         """
         measured = self._measure()
         last, self._last = self._last, measured if measured.waiting else None
