@@ -408,6 +408,7 @@ RARE: Final = frozenset(
         "cleaning takes what is younger",
         "an outage counts as a stall",
         "the oldest are retried first",
+        "retrying forgets its limit",
         "nobody's alarm is set for a limit",
     }
 )

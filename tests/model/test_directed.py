@@ -148,6 +148,7 @@ def test_a_run_that_ends_without_its_worker_frees_a_slot_of_the_queue(driver: Dr
     if how == "removed":
         run(driver.functions.change_job("removeJob", held[0]))
         assert not woken(wakeups, "w2")
+        assert call("w2", 1).jobs == [], "the removed run still takes the only slot of the queue"
         assert run(driver.functions.end_runs("w1", [claimed.entry])) == 1
     elif how == "closed":
         run(driver.functions.change_job("revokeJob", held[0]))
