@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import glidemq_async
 from glidemq_async import (
     AbortSignal,
     AppWorker,
@@ -100,6 +102,19 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     AbortSignal: (AbortSignal, "is_set reason set wait wait_in_thread"),
 }
 
+PLUMBING = re.compile(r"to_wire|from_wire|same_slots|\w+_ms")
+SHOWN_PLUMBING = {
+    "Backoff": "from_wire to_wire",
+    "DeadLetter": "failed_ms from_wire",
+    "Deduplication": "from_wire to_wire ttl_ms",
+    "JobBudget": "rest_ms",
+    "KeepJobs": "age_ms",
+    "RateLimit": "duration_ms to_wire",
+    "Schedule": "every_ms from_wire jitter_ms same_slots to_wire",
+    "TokenBucket": "to_wire",
+}
+"""Stored forms that value classes still show. No other class may show one, and none may be added."""
+
 INTERNAL_WORDS = ("Used by", "For workers", "For tests", "For tasks", "For queues", "For executors")
 
 
@@ -126,3 +141,13 @@ def test_every_name_is_documented_for_users(kind: type) -> None:
         if not text or any(word in text for word in INTERNAL_WORDS):
             undocumented.append(name)
     assert undocumented == []
+
+
+def test_no_other_public_class_shows_stored_forms() -> None:
+    found: dict[str, str] = {}
+    for name in glidemq_async.__all__:
+        kind = getattr(glidemq_async, name)
+        plumbing = sorted(filter(PLUMBING.fullmatch, shown(kind))) if inspect.isclass(kind) else []
+        if plumbing:
+            found[name] = " ".join(plumbing)
+    assert found == SHOWN_PLUMBING
