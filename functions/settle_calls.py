@@ -24,7 +24,7 @@ from glidemq_async.functions.outcomes import (
 _Row: TypeAlias = list[Any]
 """A row of a claim: bytes, and None for a field that the record does not have."""
 
-_WORDS_OF_A_RUN = 5
+_ARGUMENTS_OF_A_RUN = 5
 
 
 class JobHistory(NamedTuple):
@@ -76,7 +76,7 @@ class SettleRequest:
     @property
     def args(self) -> list[Arg]:
         """The arguments of the call."""
-        return [*self.head, len(self._settled) // _WORDS_OF_A_RUN, *self._settled, self.incarnation]
+        return [*self.head, len(self._settled) // _ARGUMENTS_OF_A_RUN, *self._settled, self.incarnation]
 
 
 class SettleReply(NamedTuple):

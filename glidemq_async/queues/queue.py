@@ -199,11 +199,11 @@ class Queue(
             return await self._add_all(inputs)
         additions = [Addition(self.name, name, options.headers) for name, _, options in inputs]
         with self._instruments.adding(additions):
-            told = [
+            instrumented = [
                 (name, data, _with_added_headers(options, addition))
                 for (name, data, options), addition in zip(inputs, additions, strict=True)
             ]
-            added = await self._add_all(told)
+            added = await self._add_all(instrumented)
             for addition, job in zip(additions, added, strict=True):
                 addition.id, addition.outcome, addition.size = job.id, job.outcome, job.data_size
         return added

@@ -136,11 +136,11 @@ class Schedulers(QueuePart[Data, Result]):
             anchor, next_slot = _continue(seen, wanted, now)
             spec = wanted.to_wire(anchor)
             template = _stored_form(spec, wanted, request, wait)
-            told = await functions.upsert_scheduler(timekeeper.process, scheduler_id, seen, template, next_slot)
-            if told is not None:
+            reply = await functions.upsert_scheduler(timekeeper.process, scheduler_id, seen, template, next_slot)
+            if reply is not None:
                 break
-        if told[1]:
-            timekeeper.expect((told[1] - told[0]) / 1000, holds_role=True)
+        if reply[1]:
+            timekeeper.expect((reply[1] - reply[0]) / 1000, holds_role=True)
         record: Record = {**(seen.record if seen else {}), **_fields(template)}
         return self._scheduler(StoredScheduler(scheduler_id, None if b"paused" in record else next_slot, record))
 
@@ -170,11 +170,11 @@ class Schedulers(QueuePart[Data, Result]):
             schedule, anchor = Schedule.from_wire(seen.record.get(b"spec", b""))
             over = schedule.limit is not None and whole(seen.record, b"fired") >= schedule.limit
             next_slot = None if over else Slots(schedule, anchor).after(now)
-            told = await functions.resume_scheduler(timekeeper.process, seen, next_slot)
-            if told is not None:
+            reply = await functions.resume_scheduler(timekeeper.process, seen, next_slot)
+            if reply is not None:
                 break
-        if told[1]:
-            timekeeper.expect((told[1] - told[0]) / 1000, holds_role=True)
+        if reply[1]:
+            timekeeper.expect((reply[1] - reply[0]) / 1000, holds_role=True)
         return True
 
     async def get_job_scheduler(self, scheduler_id: str) -> JobScheduler[Data] | None:

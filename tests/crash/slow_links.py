@@ -77,7 +77,8 @@ def slow_links(size: Size, seed: int = 0) -> Outcome:
     with open_workspace(unix=False) as workspace:
         port = _open_link(workspace, size, began + size.seconds)
         url = f"redis://127.0.0.1:{port}"
-        crew = Crew(workers=2, concurrency=20, kill_every=2.0)
+        # Workers are killed while the second half of the jobs is added, which takes a second or more at this rate.
+        crew = Crew(workers=2, concurrency=20, kill_every=0.4)
         trial = Trial(workspace, QUEUE, url, outcome, crew, began + size.seconds, near=workspace.url)
         specs = [_spec(trial, size, serial) for serial in range(size.jobs)]
         outcome.sent = sum(len(spec["payload"].get("filler", "")) for spec in specs) / KIB / KIB

@@ -60,15 +60,15 @@ async def check_library(wire: Wire) -> Check:
     if theirs is None:
         beside = ", ".join(one["library"] for one in others)
         return ok("functions", f"not loaded yet; the first client loads {mine['version']}" + (beside and f"; {beside}"))
-    told = f"{theirs['version'] or 'of unknown version'} {theirs['fingerprint']}".rstrip()
+    version = f"{theirs['version'] or 'of unknown version'} {theirs['fingerprint']}".rstrip()
     if not theirs["version"]:
-        return fail("functions", f"{LIBRARY} is {told}", "it was loaded by hand; connect a client to replace it")
+        return fail("functions", f"{LIBRARY} is {version}", "it was loaded by hand; connect a client to replace it")
     if theirs["fingerprint"] == mine["fingerprint"]:
-        return ok("functions", f"{LIBRARY} {told}, the one of this package")
-    if is_outdated(shipped(), told):
-        found = f"{LIBRARY} {told} is older than {mine['version']} {mine['fingerprint']} of this package"
+        return ok("functions", f"{LIBRARY} {version}, the one of this package")
+    if is_outdated(shipped(), version):
+        found = f"{LIBRARY} {version} is older than {mine['version']} {mine['fingerprint']} of this package"
         return warn("functions", found, "the next client replaces it")
-    if is_rival(shipped(), told):
-        found = f"{LIBRARY} {told} is another text than {mine['fingerprint']} of this package, with the same version"
+    if is_rival(shipped(), version):
+        found = f"{LIBRARY} {version} is another text than {mine['fingerprint']} of this package, with the same version"
         return warn("functions", found, f"install one build everywhere, or FUNCTION DELETE {LIBRARY} on the server")
-    return warn("functions", f"{LIBRARY} {told} is newer than {mine['version']}", "upgrade this package soon")
+    return warn("functions", f"{LIBRARY} {version} is newer than {mine['version']}", "upgrade this package soon")

@@ -66,11 +66,11 @@ def _version(info: Mapping[str, str]) -> Check:
     is_valkey = "valkey_version" in info
     product, oldest = ("Valkey", OLDEST_VALKEY) if is_valkey else ("Redis", OLDEST_REDIS)
     text = info.get("valkey_version" if is_valkey else "redis_version", "")
-    told = f"{product} {text or _UNKNOWN}, {info.get('redis_mode') or info.get('server_mode') or 'standalone'}"
+    version = f"{product} {text or _UNKNOWN}, {info.get('redis_mode') or info.get('server_mode') or 'standalone'}"
     numbers = tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
     if numbers and numbers < oldest:
-        return fail("version", told, "use Redis 7.0, Valkey 7.2 or newer")
-    return ok("version", told)
+        return fail("version", version, "use Redis 7.0, Valkey 7.2 or newer")
+    return ok("version", version)
 
 
 def _role(info: Mapping[str, str]) -> Check:
@@ -94,23 +94,23 @@ def _eviction(settings: Mapping[str, str]) -> Check:
 
 def _memory(info: Mapping[str, str]) -> Iterator[Check]:
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    told = f"{used / 2**20:.1f} MiB" + (f" of {most / 2**20:.1f} MiB" if most else ", no limit set")
+    size = f"{used / 2**20:.1f} MiB" + (f" of {most / 2**20:.1f} MiB" if most else ", no limit set")
     if most and used > FULL * most:
-        yield warn("memory", told, "add raises QueueFull when memory is full; raise maxmemory or keep fewer ended jobs")
+        yield warn("memory", size, "add raises QueueFull when memory is full; raise maxmemory or keep fewer ended jobs")
     else:
-        yield ok("memory", told)
+        yield ok("memory", size)
 
 
 def _persistence(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[Check]:
     if info.get("aof_enabled", "1" if settings.get("appendonly") == "yes" else "0") == "1":
         fsync = settings.get("appendfsync", _UNKNOWN)
-        told = f"append-only file, fsync {fsync}"
+        value = f"append-only file, fsync {fsync}"
         if info.get("aof_last_write_status", "ok") != "ok":
-            yield fail("persistence", f"{told}, its last write failed", "check the disk and the server's log")
+            yield fail("persistence", f"{value}, its last write failed", "check the disk and the server's log")
         elif fsync == "no":
-            yield warn("persistence", told, "a power failure can lose half a minute; set appendfsync everysec")
+            yield warn("persistence", value, "a power failure can lose half a minute; set appendfsync everysec")
         else:
-            yield ok("persistence", told)
+            yield ok("persistence", value)
         return
     snapshots = settings.get("save")
     if snapshots is None:
@@ -138,10 +138,10 @@ async def _clock(wire: Wire) -> Check:
     seconds, micros = as_list(await ask(wire, "TIME")) or [b"0", b"0"]
     after = time.time()
     skew = int(as_text(seconds)) + int(as_text(micros)) / 1e6 - (before + after) / 2
-    told = f"the server is {abs(skew) * 1000:.1f} ms {'ahead' if skew > 0 else 'behind'}"
+    value = f"the server is {abs(skew) * 1000:.1f} ms {'ahead' if skew > 0 else 'behind'}"
     if abs(skew) > SKEW_SECONDS:
-        return warn("clock", told, "delays use the server's clock, `at=` and cron use this one; synchronise both")
-    return ok("clock", told)
+        return warn("clock", value, "delays use the server's clock, `at=` and cron use this one; synchronise both")
+    return ok("clock", value)
 
 
 async def _latency(wire: Wire) -> Check:
@@ -150,7 +150,7 @@ async def _latency(wire: Wire) -> Check:
         began = time.perf_counter()
         await ask(wire, "PING")
         times.append(time.perf_counter() - began)
-    told = f"round trip {median(times) * 1000:.2f} ms, {max(times) * 1000:.2f} ms the slowest of {PINGS} pings"
+    value = f"round trip {median(times) * 1000:.2f} ms, {max(times) * 1000:.2f} ms the slowest of {PINGS} pings"
     if median(times) > SLOW_SECONDS:
-        return warn("latency", told, "run the workers closer to the server")
-    return ok("latency", told)
+        return warn("latency", value, "run the workers closer to the server")
+    return ok("latency", value)

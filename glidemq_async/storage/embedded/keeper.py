@@ -65,7 +65,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
 _PR_SET_PDEATHSIG = 1
 
 
-class Failed(Exception):
+class StartFailed(Exception):
     """The server cannot be run. The text is shown to the client."""
 
 
@@ -162,7 +162,7 @@ class Keeper:
         while not _locked(held):
             now = time.monotonic()
             if now > deadline:
-                raise Failed("the server of an earlier keeper still runs in this directory; end its process")
+                raise StartFailed("the server of an earlier keeper still runs in this directory; end its process")
             if now - asked > 1.0:
                 # Its keeper is gone. Without a death signal it must be asked to end. It writes its data first.
                 asked = now
@@ -208,7 +208,7 @@ class Keeper:
     def _await_ready(self) -> Link:
         while True:
             if self._reap(0.0):
-                raise Failed(f"the server ended while it started; the last lines of its log:\n{_log_tail()}")
+                raise StartFailed(f"the server ended while it started; the last lines of its log:\n{_log_tail()}")
             try:
                 self._socket = os.lstat(self._path)
                 link = Link(self._path)
@@ -351,7 +351,7 @@ def main(arguments: list[str] | None = None) -> int:
         keeper.run()
     except Stopped:
         pass
-    except (Failed, OSError) as error:
+    except (StartFailed, OSError) as error:
         with open(FAILURE, "w") as failure:
             failure.write(str(error))
         return FAILED
