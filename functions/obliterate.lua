@@ -2,7 +2,8 @@
 --   obliterateQueue  channel number cursor force count { name }… -> { cursor, removed, refused }
 --     Remove every job. The first step pauses claims. If jobs are running, it changes nothing and returns their number
 --     in `refused`, unless force is "1": then they lose their leases and their workers are notified. The last step but
---     one writes `obliterated`. The last one removes the keys of the queue with these names, all together.
+--     one writes `obliterated`. The last one removes the keys of the queue with these names, all together. It changes
+--     nothing in the millisecond of the last event, and is repeated then.
 --   sweepRemains  { name }… -> removed
 --     Remove keys that a scan found after that. Keys that a new queue of the same name may own already are kept.
 
@@ -23,6 +24,16 @@ do
     for _, consumer in ipairs(idle) do wakeup.send(base, consumer, 'w') end
   end
 
+  -- Return true if the last event was written in this millisecond. Ids of events begin with the millisecond, and a
+  -- reader skips ids below its position. So an event of the new queue must have a later millisecond than the last one
+  -- of this queue. A last event in the future shows that the clock was set back; waiting for it would take too long.
+  local function is_event_recent(base)
+    local last = redis.call('XREVRANGE', base .. ':events', '+', '-', 'COUNT', 1)[1]
+    if not last then return false end
+    local time = redis.call('TIME')
+    return tonumber(string.match(last[1], '^%d+')) == time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+
   request.register('obliterateQueue', function(base, args)
     local cursor, force, step = args[3], args[4], cleaning.begin(base, args[5])
     if cursor == '' then
@@ -31,8 +42,9 @@ do
       redis.call('HSET', base .. ':meta', 'paused', '1')
     end
     local at, before, position = string.match(cursor, '^(%d+) (%d+) (.*)$')
-    local reported = string.match(cursor, '^reported (%d+)$')
+    local reported = string.match(cursor, '^%a+ (%d+)$')
     if reported and size(base) == 0 then
+      if is_event_recent(base) then return {'again ' .. reported, 0, 0} end
       remove_keys(base, args)
       return {'', 0, 0}
     end
