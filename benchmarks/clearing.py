@@ -52,10 +52,10 @@ async def _complete(functions: Functions) -> None:
     channel = RequestChannel("bench")
     running: list[ClaimedJob] = []
     while True:
-        request = functions.settle_request(channel, "bench", BATCH, 30_000, subscribed=False)
+        request = functions.settle.request(channel, "bench", BATCH, 30_000, subscribed=False)
         for job in running:
             request.settle(job.id, job.entry, None, COMPLETED)
-        running = (await functions.settle_and_claim(request)).jobs
+        running = (await functions.settle.send(request)).jobs
         if not running:
             break
     await functions.close_worker("bench")

@@ -66,10 +66,10 @@ class Driven:
         done = claimed = 0
         while done < jobs:
             slots = min(BATCH, jobs - claimed)
-            request = self.functions.settle_request(self._channel, "bench", slots, LEASE_MS, subscribed=False)
+            request = self.functions.settle.request(self._channel, "bench", slots, LEASE_MS, subscribed=False)
             for job in running:
                 request.settle(job.id, job.entry, _key_of(job), COMPLETED)
-            reply = await self.functions.settle_and_claim(request)
+            reply = await self.functions.settle.send(request)
             expect(f"claims of {self.name}", len(reply.jobs), slots)
             done += len(running)
             claimed += slots

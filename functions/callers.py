@@ -27,7 +27,7 @@ from glidemq_async.functions.history_calls import HistoryCalls
 from glidemq_async.functions.inspection_calls import InspectionCalls
 from glidemq_async.functions.limit_calls import LimitCalls
 from glidemq_async.functions.scheduler_calls import SchedulerCalls
-from glidemq_async.functions.settle_calls import ClaimedJob, SettleCalls, SettleReply, SettleRequest
+from glidemq_async.functions.settle import ClaimedJob, SettleCalls, SettleReply, SettleRequest
 from glidemq_async.functions.write_calls import WriteCalls, WriteReply
 
 __all__ = [
@@ -116,10 +116,12 @@ def _findings(flat: object) -> list[Finding]:
     return [Finding(*three) for three in zip(items, items, items, strict=True)]
 
 
-class Functions(
-    SettleCalls, LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, HistoryCalls, InspectionCalls, WriteCalls
-):
+class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, HistoryCalls, InspectionCalls, WriteCalls):
     """The callers of one queue. The base classes contain the callers of the larger features."""
+
+    def __init__(self, storage: FunctionStore, base: str, channels: RequestChannels | None = None) -> None:
+        super().__init__(storage, base, channels)
+        self.settle = SettleCalls(self)
 
     async def open_queue(self, mode: str | None, dead_letter_queue: str | None = None) -> QueueState:
         """Check that the stored queue belongs to this library, create it if needed, and store the given settings.
@@ -127,7 +129,7 @@ class Functions(
         Later adds and claims are meant for this incarnation: they are refused as UNDECLARED when it is gone.
         """
         args: list[Arg] = [mode or "", uuid.uuid4().hex[:16], dead_letter_queue or "", 1]
-        *reply, rules = cast("list[object]", await self._storage.call("openQueue", self._base, args))
+        *reply, rules = cast("list[object]", await self.call("openQueue", args))
         layout, stored_mode, paused, schedulers, incarnation = cast("list[bytes | None]", reply)
         self.incarnation = text(incarnation)
         return QueueState(
@@ -174,12 +176,12 @@ class Functions(
         args: list[Arg] = [consumer, info, answered, in_transit]
         for pair in held:
             args += pair
-        lost, revoked = cast("list[object]", await self._storage.call("renewLeases", self._base, args, timeout=timeout))
+        lost, revoked = cast("list[object]", await self.call("renewLeases", args, timeout=timeout))
         return texts(lost), texts(revoked)
 
     async def end_runs(self, consumer: str, entries: Sequence[str]) -> int:
         """Report that runs of removed jobs have ended. Return how many of them still held their key or slot."""
-        return cast("int", await self._storage.call("endRuns", self._base, [consumer, *entries]))
+        return cast("int", await self.call("endRuns", [consumer, *entries]))
 
     async def sweep(self, max_stalled: int, interval_ms: int, gap_ms: int, *, resume: bool) -> SweepReply | None:
         """Reclaim stalled jobs and clean up, in one bounded step. Return None if another process has just swept."""
@@ -232,16 +234,16 @@ class Functions(
 
     async def await_job(self, job_id: str, channel: str) -> tuple[str, Record]:
         """Request a message on a reply channel when a job ends. Return the state, and the record if it has ended."""
-        reply = cast("list[object]", await self._storage.call("awaitJob", self._base, [job_id, channel]))
+        reply = cast("list[object]", await self.call("awaitJob", [job_id, channel]))
         return text(reply[0]), record(reply[1]) if len(reply) > 1 else {}
 
     async def forget_reply(self, job_id: str, channel: str) -> None:
         """Cancel `await_job`."""
-        await self._storage.call("forgetReply", self._base, [job_id, channel])
+        await self.call("forgetReply", [job_id, channel])
 
     async def confirm_replies(self, channel: str, job_ids: Sequence[str]) -> None:
         """Confirm that a reply channel has received the ends of these jobs, so that their records need not stay."""
-        await self._storage.call("confirmReplies", self._base, [channel, *job_ids])
+        await self.call("confirmReplies", [channel, *job_ids])
 
     async def set_paused(self, paused: bool) -> None:
         """Pause or resume claiming."""

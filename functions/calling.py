@@ -117,19 +117,21 @@ def counts(flat: object) -> dict[str, int]:
 
 
 class Caller:
-    """Base class of the callers of one queue. Subclasses add one method for each function."""
+    """Sends the calls of one client to one queue. Each part of `Functions` sends its calls through the same caller."""
 
     def __init__(self, storage: FunctionStore, base: str, channels: RequestChannels | None = None) -> None:
-        self._storage = storage
-        self._base = base
-        self._channels = channels or RequestChannels()
+        self.storage = storage
+        self.base = base
+        """The queue's base key."""
+        self.incarnation = ""
+        """The incarnation of the open queue; "" until it is open: then adds and claims accept any incarnation."""
         self.consumer = ""
         """The worker that makes the calls, "" for clients that do not run jobs."""
+        self._channels = channels or RequestChannels()
 
-    @property
-    def base(self) -> str:
-        """The queue's base key."""
-        return self._base
+    async def call(self, function: str, args: Sequence[Arg] = (), *, timeout: float | None = None) -> object:
+        """Make a call without a number. A repeated one must have no second effect because of its arguments."""
+        return await self.storage.call(function, self.base, args, timeout=timeout)
 
     async def once(
         self, function: str, args: Sequence[Arg], *, timeout: float | None = None, wait: Wait = "default"
@@ -148,15 +150,15 @@ class Caller:
         #    it. A refused call has stored no number. In both cases the server would see a gap in the numbers and
         #    conclude that a failover lost a write. The channel is abandoned, and the server's copy expires.
         channel = self._channels.acquire()
-        reply = await self._storage.call(
-            function, self._base, [channel.name, channel.next(), *args], timeout=timeout, wait=wait
+        reply = await self.storage.call(
+            function, self.base, [channel.name, channel.next(), *args], timeout=timeout, wait=wait
         )
         self._channels.release(channel)
         return reply
 
     async def read(self, function: str, args: Sequence[Arg] = ()) -> object:
         """Make a call that changes nothing."""
-        return await self._storage.call(function, self._base, args, readonly=True)
+        return await self.storage.call(function, self.base, args, readonly=True)
 
     async def pieces(self, function: str, ids: Sequence[str]) -> AsyncIterator[list[tuple[str, object]]]:
         """Yield the reply for each id, in pieces. The server returns fewer of them per call when they are large."""
@@ -172,3 +174,12 @@ class Caller:
     async def read_all(self, function: str, ids: Sequence[str]) -> list[Record]:
         """Return the record of each id, {} for an id without a record."""
         return [record(flat) async for piece in self.pieces(function, ids) for _, flat in piece]
+
+
+class Calls:
+    """Base class of the parts of `Functions`. A part has one method for each function of its Lua file."""
+
+    __slots__ = ("_caller",)
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller

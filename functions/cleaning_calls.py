@@ -65,4 +65,4 @@ class CleaningCalls(Caller):
 
     async def sweep_remains(self, names: Sequence[str]) -> None:
         """Remove store keys (named without the base) of an obliterated queue, unless a new queue uses them."""
-        await self._storage.call("sweepRemains", self._base, list(names))
+        await self.call("sweepRemains", list(names))

@@ -79,7 +79,7 @@ class DeadLetterCalls(Caller):
 
     async def set_dead_letter_queue(self, name: str) -> None:
         """Set the queue that receives copies of dead letters; "": none."""
-        await self._storage.call("setDeadLetter", self._base, [name])
+        await self.call("setDeadLetter", [name])
 
     async def get_dead_letter_queue(self) -> str:
         """Return the queue that receives copies of dead letters, "" for none."""
@@ -87,7 +87,7 @@ class DeadLetterCalls(Caller):
 
     async def relay_outbox(self, holder: str, after: str, done: Sequence[str]) -> tuple[str, list[Posted]]:
         """Remove delivered entries from the outbox and read some of the rest; [] at the end, or if another relays."""
-        reply = await self._storage.call("relayOutbox", self._base, [holder, after, len(done), *done])
+        reply = await self.call("relayOutbox", [holder, after, len(done), *done])
         last, flat = cast("tuple[bytes, list[bytes]]", reply)
         rows = [flat[at : at + 8] for at in range(0, len(flat), 8)]
         return last.decode(), [Posted(row[0].decode(), row[1].decode(), *row[2:]) for row in rows]

@@ -64,12 +64,12 @@ class HistoryCalls(Caller):
 
     async def note_reader(self, name: str, incarnation: str, n: int, *, hold: bool) -> None:
         """Store the progress of a reader. `hold` keeps the events that it has not read for longer."""
-        await self._storage.call("noteReader", self._base, [name, incarnation, n, int(hold)])
+        await self.call("noteReader", [name, incarnation, n, int(hold)])
 
     async def note_loss(self, name: str, why: str, incarnation: str, first: int, stop: int | None) -> None:
         """Store events that a reader missed. The same loss is stored once."""
         args: list[str | int] = [name, why, incarnation, first, "" if stop is None else stop]
-        await self._storage.call("noteLoss", self._base, args)
+        await self.call("noteLoss", args)
 
     async def list_readers(self) -> list[ReaderRow]:
         """Return the readers whose progress is stored."""

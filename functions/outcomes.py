@@ -1,4 +1,4 @@
-"""The outcomes of runs as types. settle_calls.py encodes them for the server."""
+"""The outcomes of runs as types. settle.py encodes them for the server."""
 
 from __future__ import annotations
 

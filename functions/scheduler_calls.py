@@ -159,7 +159,7 @@ class SchedulerCalls(Caller):
         """
         slot, scheduler_id = after or ("", "")
         args: list[Arg] = [process, slot, scheduler_id, _slot(spread)]
-        reply = await self._storage.call("takeSchedules", self._base, args)
+        reply = await self.call("takeSchedules", args)
         now, role, at, rows, since = cast("tuple[int, int, int, list[list[bytes]], int]", reply)
         due = [
             DueScheduler(row[0].decode(), row[1].decode(), int(row[2]), row[3], cast("Wait", row[4].decode()))
@@ -169,7 +169,7 @@ class SchedulerCalls(Caller):
 
     async def leave_schedules(self, process: str) -> None:
         """Give up the role of a process that signs off."""
-        await self._storage.call("leaveSchedules", self._base, [process])
+        await self.call("leaveSchedules", [process])
 
     async def list_schedulers(self, cursor: str) -> tuple[str, list[str]]:
         """Return a step of the ids of all schedulers, and the cursor of the next step ("" after the last)."""

@@ -43,9 +43,6 @@ class ProbeReply(NamedTuple):
 class WriteCalls(Caller):
     """Callers of the functions in `writes.lua`."""
 
-    incarnation = ""
-    """The incarnation of the open queue; "" until it is open: then adds and claims accept any incarnation."""
-
     async def open_write(
         self,
         write_id: str,

@@ -26,6 +26,7 @@ class CallSender:
 
     def __init__(self, client: QueueClient, reports: Reports) -> None:
         self._client = client
+        self.settle = client.functions.settle
         self._reports = reports
         self._stop_requested = asyncio.Event()
         self.sent_at = 0.0
@@ -76,7 +77,7 @@ class CallSender:
         while True:
             self.last_attempt = started = loop.time()
             try:
-                return await self._client.functions.settle_and_claim(request)
+                return await self.settle.send(request)
             except StorageUnavailable as error:
                 self._reports.error(error)
             except FunctionError as error:
@@ -102,5 +103,5 @@ class CallSender:
         except StorageUnavailable as error:
             self._reports.error(error)
             return False
-        self._client.functions.readdress(request)
+        self.settle.readdress(request)
         return True

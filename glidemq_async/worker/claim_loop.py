@@ -250,7 +250,7 @@ class ClaimLoop:
         for run, outcome, _ in batch:
             if (kind := type(outcome)) in self._run_seconds:
                 self._run_seconds[kind] += run.seconds
-        request = self._client.functions.settle_request(
+        request = self.calls.settle.request(
             self._channel,
             self._consumer,
             slots,

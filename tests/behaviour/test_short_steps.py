@@ -51,8 +51,8 @@ async def end_all(queue: AnyQueue) -> None:
     functions, channel = Functions(queue.storage, f"glide:{{{queue.name}}}"), RequestChannel("ender")
     settled: list[SettledRun] = []
     while True:
-        request = functions.settle_request(channel, "ender", BATCH, 30_000, subscribed=False)
-        reply = await functions.settle_and_claim(with_runs(request, settled))
+        request = functions.settle.request(channel, "ender", BATCH, 30_000, subscribed=False)
+        reply = await functions.settle.send(with_runs(request, settled))
         failed = Failed(b"\xc0", "retries_exhausted", "broken", Retention())
         settled = [SettledRun(job.id, job.entry, failed) for job in reply.jobs]
         if not settled:

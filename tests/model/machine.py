@@ -72,7 +72,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         for one in settled:
             worker.held.pop(one.token, None)
         slots = 0 if leaves else worker.free
-        request = self.functions.settle_request(
+        request = self.functions.settle.request(
             worker.channel,
             name,
             slots,
@@ -83,7 +83,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         with_runs(request, map(settled_run, settled))
         self.driver.delivery = delivery
         self.wakeups.calls(name)
-        reply = run(self.functions.settle_and_claim(request))
+        reply = run(self.functions.settle.send(request))
         refused = self.model.settle(name, settled)
         self.wakeups.ask()
         seen = self.driver.snapshot()
@@ -130,7 +130,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         worker = self.workers[name]
         if worker.unanswered is not None:
             self.driver.delivery = "once"
-            self.receive(worker, run(self.functions.settle_and_claim(worker.unanswered.request)))
+            self.receive(worker, run(self.functions.settle.send(worker.unanswered.request)))
             self.dirty = True
 
     def receive(self, worker: Worker, reply: SettleReply) -> None:
@@ -220,7 +220,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
             head = (channel.name, channel.number - 1, worker.name, 5, 1000, "u", "0 0")
             error = ""
             try:
-                run(self.functions.settle_and_claim(SettleRequest(channel, channel.number - 1, head, "")))
+                run(self.functions.settle.send(SettleRequest(channel, channel.number - 1, head, "")))
             except ReplyError as refused:
                 error = str(refused)
             assert error.startswith("GLIDEMQ REPLAY"), f"an older call returned {error or 'success'}"

@@ -33,8 +33,8 @@ def step(queue: Driver, function: str, *args: str | int) -> tuple[str, object]:
 
 
 def settle(queue: Driver, channel: RequestChannel, slots: int, *settled: SettledRun) -> SettleReply:
-    request = queue.functions.settle_request(channel, "w", slots, 30_000, subscribed=True)
-    return run(queue.functions.settle_and_claim(with_runs(request, settled)))
+    request = queue.functions.settle.request(channel, "w", slots, 30_000, subscribed=True)
+    return run(queue.functions.settle.send(with_runs(request, settled)))
 
 
 def fail_all(queue: Driver, channel: RequestChannel) -> list[str]:

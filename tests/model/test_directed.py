@@ -31,8 +31,8 @@ def call(driver: Driver) -> Call:
 
     def settle_and_claim(worker: str, slots: int, *settled: SettledRun) -> SettleReply:
         channel = channels.setdefault(worker, RequestChannel(worker))
-        request = driver.functions.settle_request(channel, worker, slots, 30_000, subscribed=True, idle=True)
-        return run(driver.functions.settle_and_claim(with_runs(request, settled)))
+        request = driver.functions.settle.request(channel, worker, slots, 30_000, subscribed=True, idle=True)
+        return run(driver.functions.settle.send(with_runs(request, settled)))
 
     return settle_and_claim
 

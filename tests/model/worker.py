@@ -18,7 +18,7 @@ from glidemq_async.functions.outcomes import (
     Retention,
     Retry,
 )
-from glidemq_async.functions.settle_calls import JobHistory
+from glidemq_async.functions.settle import JobHistory
 from tests.model.compare import created, route
 from tests.model.compare_dead_letters import decode_origin
 from tests.model.parts import Job, NewJob, Settled

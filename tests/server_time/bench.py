@@ -83,10 +83,10 @@ class Bench:
         """Claim up to this many jobs; return id and entry of each."""
         held: list[tuple[str, str]] = []
         while len(held) < most:
-            request = self.functions.settle_request(
+            request = self.functions.settle.request(
                 self._channel, consumer, min(AT_ONCE, most - len(held)), lock_ms, subscribed=False
             )
-            jobs = (await self.functions.settle_and_claim(request)).jobs
+            jobs = (await self.functions.settle.send(request)).jobs
             if not jobs:
                 break
             held += [(job.id, job.entry) for job in jobs]
@@ -97,10 +97,10 @@ class Bench:
         step = max(1, min(AT_ONCE, 2 * MIB // len(payload)))
         for start in range(0, len(held), step):
             some = held[start : start + step]
-            request = self.functions.settle_request(self._channel, "bench", 0, 30_000, subscribed=False)
+            request = self.functions.settle.request(self._channel, "bench", 0, 30_000, subscribed=False)
             outcome = outcome_of(verb, option, payload)
             with_runs(request, [SettledRun(job_id, entry, outcome) for job_id, entry in some])
-            assert not (await self.functions.settle_and_claim(request)).refused
+            assert not (await self.functions.settle.send(request)).refused
 
     async def end(self, most: int, verb: str = "c", payload: bytes = NIL) -> list[str]:
         """Run jobs to their end and keep them all; return their ids."""

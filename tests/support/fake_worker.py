@@ -63,8 +63,8 @@ class Hands:
 
     async def claim(self, slots: int = 1, lock_ms: int = 30_000) -> list[Hold]:
         """Claim up to this many jobs, as a worker that cannot be woken."""
-        request = self._functions.settle_request(self.channel, self.name, slots, lock_ms, subscribed=False)
-        reply = await self._functions.settle_and_claim(request)
+        request = self._functions.settle.request(self.channel, self.name, slots, lock_ms, subscribed=False)
+        reply = await self._functions.settle.send(request)
         return [Hold(job.id, job.entry, job.fence, job.name) for job in reply.jobs]
 
     async def settle(
@@ -76,7 +76,7 @@ class Hands:
 
     async def complete_with_policy(self, hold: Hold, policy: str) -> None:
         """Complete one run with a retention policy in its wire form, which may be malformed."""
-        request = self._functions.settle_request(self.channel, self.name, 0, 30_000, subscribed=False)
+        request = self._functions.settle.request(self.channel, self.name, 0, 30_000, subscribed=False)
         request.settle(hold.id, hold.entry, None, Completed(NOTHING))
         args = request.args
         args[-2] = policy
@@ -88,9 +88,9 @@ class Hands:
         return await self._settle(runs, verify=verify)
 
     async def _settle(self, runs: Sequence[tuple[Hold, Outcome]], *, verify: bool = False) -> SettleReply:
-        request = self._functions.settle_request(self.channel, self.name, 0, 30_000, subscribed=False, verify=verify)
+        request = self._functions.settle.request(self.channel, self.name, 0, 30_000, subscribed=False, verify=verify)
         with_runs(request, [SettledRun(hold.id, hold.entry, outcome) for hold, outcome in runs])
-        return await self._functions.settle_and_claim(request)
+        return await self._functions.settle.send(request)
 
     async def update(self, hold: Hold, kind: Literal["progress", "data", "log"], value: bytes | str) -> str:
         """Write an update from within the run; return the function's reply code."""

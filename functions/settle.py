@@ -1,4 +1,4 @@
-"""The caller of settle.lua: settles the outcomes of runs and claims jobs, in one call.
+"""Calls of `settle.lua`: settles the outcomes of runs and claims jobs, in one call.
 
 The wire form of outcomes and of claimed jobs exists only here.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from glidemq_async.functions.calling import Arg, Caller, RequestChannel, text
+from glidemq_async.functions.calling import Arg, Calls, RequestChannel, text
 from glidemq_async.functions.outcomes import (
     Completed,
     Delayed,
@@ -101,12 +101,12 @@ class SettleReply(NamedTuple):
         return (self.due - self.now) / 1000 - self.past / 1e6
 
 
-class SettleCalls(Caller):
+class SettleCalls(Calls):
     """The settle and claim call of one queue."""
 
-    incarnation: str
+    __slots__ = ()
 
-    def settle_request(
+    def request(
         self,
         channel: RequestChannel,
         consumer: str,
@@ -129,15 +129,16 @@ class SettleCalls(Caller):
         flags = ("e" if echo else "") + ("i" if idle else "") + ("" if subscribed else "u") + ("v" if verify else "")
         number, ran = channel.next(), f"{ran_ms[0]} {ran_ms[1]}"
         head = (channel.name, number, consumer, slots, lock_ms, flags, ran)
-        return SettleRequest(channel, number, head, self.incarnation)
+        return SettleRequest(channel, number, head, self._caller.incarnation)
 
     def readdress(self, request: SettleRequest) -> None:
         """Change the incarnation of a call that was refused as UNDECLARED to the one that is open now."""
-        request.incarnation = self.incarnation
+        request.incarnation = self._caller.incarnation
 
-    async def settle_and_claim(self, request: SettleRequest) -> SettleReply:
+    async def send(self, request: SettleRequest) -> SettleReply:
         """Make or repeat a settleAndClaim call."""
-        reply = await self._storage.call("settleAndClaim", self._base, request.args)
+        caller = self._caller
+        reply = await caller.storage.call("settleAndClaim", caller.base, request.args)
         now, refused, rows, due, listeners, posted, past = cast(
             "tuple[int, list[object], list[_Row], int, int, int, int]", reply
         )
