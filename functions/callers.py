@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, cast
 
 from glidemq_async.functions.calling import (
     Arg,
+    Caller,
     FunctionStore,
     Record,
     RequestChannel,
@@ -23,12 +24,12 @@ from glidemq_async.functions.calling import (
 )
 from glidemq_async.functions.cleaning_calls import CleaningCalls
 from glidemq_async.functions.dead_letter_calls import DeadLetterCalls, Delivery, MovedLetter, Posted, Revival
-from glidemq_async.functions.history_calls import HistoryCalls
+from glidemq_async.functions.history import HistoryCalls
 from glidemq_async.functions.inspection_calls import InspectionCalls
-from glidemq_async.functions.limit_calls import LimitCalls
+from glidemq_async.functions.key_limits import LimitCalls
 from glidemq_async.functions.scheduler_calls import SchedulerCalls
 from glidemq_async.functions.settle import ClaimedJob, SettleCalls, SettleReply, SettleRequest
-from glidemq_async.functions.write_calls import WriteCalls, WriteReply
+from glidemq_async.functions.writes import WriteCalls, WriteReply
 
 __all__ = [
     "AddReply",
@@ -116,12 +117,15 @@ def _findings(flat: object) -> list[Finding]:
     return [Finding(*three) for three in zip(items, items, items, strict=True)]
 
 
-class Functions(LimitCalls, SchedulerCalls, CleaningCalls, DeadLetterCalls, HistoryCalls, InspectionCalls, WriteCalls):
+class Functions(SchedulerCalls, CleaningCalls, DeadLetterCalls, InspectionCalls, Caller):
     """The callers of one queue. The base classes contain the callers of the larger features."""
 
     def __init__(self, storage: FunctionStore, base: str, channels: RequestChannels | None = None) -> None:
         super().__init__(storage, base, channels)
         self.settle = SettleCalls(self)
+        self.limits = LimitCalls(self)
+        self.history = HistoryCalls(self)
+        self.writes = WriteCalls(self)
 
     async def open_queue(self, mode: str | None, dead_letter_queue: str | None = None) -> QueueState:
         """Check that the stored queue belongs to this library, create it if needed, and store the given settings.

@@ -50,7 +50,7 @@ def write_entries(setup: Setup, queue: str, entries: Iterable[Mapping[str, str |
 
 async def _open(url: str, queue: str) -> None:
     async with Queue[object, object](queue, url) as opened:
-        await Functions(opened.storage, f"glide:{{{queue}}}").locate_events()
+        await Functions(opened.storage, f"glide:{{{queue}}}").history.locate()
 
 
 def events(setup: Setup) -> list[Row]:

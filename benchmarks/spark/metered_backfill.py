@@ -105,7 +105,7 @@ def _looks(setup: Setup) -> Generator[list[_Look]]:
 
 
 async def _look(wire: Any, functions: Functions) -> _Look:
-    depth = await functions.get_depth()
+    depth = await functions.writes.get_depth()
     info = cast("bytes", await ask(wire, "INFO", "memory")).decode()
     used = next(int(line[12:]) for line in info.splitlines() if line.startswith("used_memory:"))
     ledger = KEYS.key("written:bench@1")

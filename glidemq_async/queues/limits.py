@@ -8,7 +8,7 @@ from typing import Final
 
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.durations import from_ms, to_ms
-from glidemq_async.functions.limit_calls import KeyLimits as StoredKeyLimits
+from glidemq_async.functions.key_limits import KeyLimits as StoredKeyLimits
 from glidemq_async.options.validation import positive_number
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.queues.rates import RateLimit, TokenBucket
@@ -50,12 +50,12 @@ class Limits(QueuePart[Data, Result]):
         """
         text = "" if concurrency is None else str(positive_number("concurrency", concurrency))
         await self.connect()
-        await self._client.functions.set_limits(concurrency=text)
+        await self._client.functions.limits.set(concurrency=text)
 
     async def get_global_concurrency(self) -> int | None:
         """Return the limit of running jobs, None if there is none."""
         await self.connect()
-        return (await self._client.functions.get_limits()).concurrency
+        return (await self._client.functions.limits.get()).concurrency
 
     async def set_global_rate_limit(self, rate_limit: RateLimit) -> None:
         """Limit the queue to `max` job starts in any window of `duration` seconds, on all workers together.
@@ -64,18 +64,18 @@ class Limits(QueuePart[Data, Result]):
         """
         _check("rate_limit", rate_limit, RateLimit)
         await self.connect()
-        await self._client.functions.set_limits(rate=rate_limit.to_wire())
+        await self._client.functions.limits.set(rate=rate_limit.to_wire())
 
     async def get_global_rate_limit(self) -> RateLimit | None:
         """Return the rate limit of the queue, None if there is none."""
         await self.connect()
-        stored = await self._client.functions.get_limits()
+        stored = await self._client.functions.limits.get()
         return _rate(stored.rate_max, stored.rate_ms)
 
     async def remove_global_rate_limit(self) -> None:
         """Remove the rate limit of the queue."""
         await self.connect()
-        await self._client.functions.set_limits(rate="")
+        await self._client.functions.limits.set(rate="")
 
     async def set_key_limits(
         self,
@@ -102,9 +102,9 @@ class Limits(QueuePart[Data, Result]):
             raise TypeError("set_key_limits needs at least one of concurrency=, rate_limit= and token_bucket=")
         name = _EVERY_KEY if key is None else check_id("key", key)
         await self.connect()
-        await self._client.functions.set_key_limits(name, **limits)
+        await self._client.functions.limits.set_key(name, **limits)
         if key is None:
-            await self._client.functions.review_keys()
+            await self._client.functions.limits.review_keys()
 
     async def get_key_limits(self, key: str | None) -> KeyLimits:
         """Return the limits that were set for one ordering key, or with None the default for all keys.
@@ -113,7 +113,7 @@ class Limits(QueuePart[Data, Result]):
         """
         name = _EVERY_KEY if key is None else check_id("key", key)
         await self.connect()
-        return _key_limits(await self._client.functions.get_key_limits(name))
+        return _key_limits(await self._client.functions.limits.get_key(name))
 
     async def pause_key(self, key: str, seconds: float | timedelta) -> None:
         """Stop starts of jobs with this key for `seconds` from now; 0 ends a pause. Running jobs continue.
@@ -123,7 +123,7 @@ class Limits(QueuePart[Data, Result]):
         check_id("key", key)
         length = to_ms("seconds", seconds)
         await self.connect()
-        await self._client.functions.pause_key(key, length)
+        await self._client.functions.limits.pause_key(key, length)
 
 
 def _check(name: str, value: object, kind: type) -> None:

@@ -52,33 +52,33 @@ async def test_a_few_large_events_at_the_head_do_not_displace_small_ones(queue: 
         await asyncio.gather(*[job.update_progress(1) for _ in range(500)])
     size = cast("int", await place.ask("MEMORY", "USAGE", f"glide:{{{queue.name}}}:events", "SAMPLES", 0))
     assert size < 16 * MIB
-    bounds, _ = await functions_of(queue).locate_events()
+    bounds, _ = await functions_of(queue).history.locate()
     assert (bounds.first_seq, bounds.total) == (0, 9_001)
 
 
 async def test_at_most_a_thousand_readers_of_events_are_stored(queue: AnyQueue) -> None:
     functions = functions_of(queue)
     await functions.open_queue(None)
-    await functions.note_reader("the oldest", functions.incarnation, 0, hold=False)
+    await functions.history.note_reader("the oldest", functions.incarnation, 0, hold=False)
     await asyncio.sleep(0.005)  # the server measures the age of a reader in milliseconds
     for number in range(1_000):
-        await functions.note_reader(str(number), functions.incarnation, number, hold=False)
-    assert {row.name for row in await functions.list_readers()} == {str(number) for number in range(1_000)}
+        await functions.history.note_reader(str(number), functions.incarnation, number, hold=False)
+    assert {row.name for row in await functions.history.list_readers()} == {str(number) for number in range(1_000)}
 
 
 async def test_a_reader_that_is_absent_for_a_week_holds_no_events(timed: Timed) -> None:
     functions = functions_of(timed.queue)
     await functions.open_queue(None)
     await timed.queue.add_bulk([("n", None)] * 2_048)
-    await functions.note_reader("gone", functions.incarnation, 0, hold=True)
+    await functions.history.note_reader("gone", functions.incarnation, 0, hold=True)
     await timed.clock.advance(8 * DAY)
-    await functions.note_reader("there", functions.incarnation, 2_048, hold=False)
+    await functions.history.note_reader("there", functions.incarnation, 2_048, hold=False)
     # Pretend that earlier events exist, so that all of these are over the cap.
     await timed.place.ask("HSET", f"{functions.base}:meta", "events", 150_000)
     await timed.queue.add_bulk([("n", None)] * 1_024)
-    bounds, _ = await functions.locate_events()
+    bounds, _ = await functions.history.locate()
     assert bounds.first_seq >= 1_000
-    assert [row.name for row in await functions.list_readers()] == ["there"]
+    assert [row.name for row in await functions.history.list_readers()] == ["there"]
 
 
 async def test_jobs_with_different_policies_remove_no_more_than_jobs_that_share_one(

@@ -163,11 +163,11 @@ async def test_the_gate_of_the_queue_opens(ahead: Timed) -> None:
 
 async def test_the_rate_of_a_write_recovers(ahead: Timed) -> None:
     functions = Functions(ahead.queue.storage, ahead.hands.base)
-    await functions.open_write("w", "t", DAY)
-    assert (await functions.add_to_write("w", "t", rows("a", "b"), rate=1000)).wait == 2000
-    assert (await functions.add_to_write("w", "t", rows("c"), rate=1000)).wait > 2000
+    await functions.writes.open("w", "t", DAY)
+    assert (await functions.writes.add("w", "t", rows("a", "b"), rate=1000)).wait == 2000
+    assert (await functions.writes.add("w", "t", rows("c"), rate=1000)).wait > 2000
     await ahead.clock.advance(-HOUR)
-    assert (await functions.add_to_write("w", "t", rows("d"), rate=1000)).wait == 1000
+    assert (await functions.writes.add("w", "t", rows("d"), rate=1000)).wait == 1000
 
 
 # -- data with an end ------------------------------------------------------------------------------------------------

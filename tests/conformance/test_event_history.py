@@ -8,7 +8,7 @@ import pytest
 
 from glidemq_async import Queue
 from glidemq_async.functions.callers import Functions
-from glidemq_async.functions.history_calls import Located
+from glidemq_async.functions.history import Located
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyQueue, history, listening
 from tests.support.stores import Place
@@ -29,7 +29,7 @@ def functions_of(queue: AnyQueue) -> Functions:
 
 
 async def incarnation_of(queue: AnyQueue) -> str:
-    bounds, _ = await functions_of(queue).locate_events()
+    bounds, _ = await functions_of(queue).history.locate()
     return bounds.incarnation
 
 
@@ -59,21 +59,21 @@ async def test_every_event_is_found_in_its_entry(queue: AnyQueue, place: Place, 
     holders = [Located(entry, sum(n for _, n in entries[:i])) for i, (entry, n) in enumerate(entries) for _ in range(n)]
     first = sum(n for _, n in entries[:trimmed])
     numbers = range(len(holders) + 2)
-    bounds, found = await functions_of(queue).locate_events([("n", n) for n in numbers])
+    bounds, found = await functions_of(queue).history.locate([("n", n) for n in numbers])
     assert (bounds.total, bounds.first, bounds.first_seq, bounds.last) == (
         len(holders), entries[trimmed][0], first, entries[-1][0],
     )  # fmt: skip
     nothing = Located("", len(holders))
     assert found == [holders[max(n, first)] if n < len(holders) else nothing for n in numbers]
     times = sorted({int(entry.partition("-")[0]) + more for entry, _ in entries for more in (0, 1)})
-    _, found = await functions_of(queue).locate_events([("t", ms) for ms in times])
+    _, found = await functions_of(queue).history.locate([("t", ms) for ms in times])
     kept = list(dict.fromkeys(holders[first:]))
     assert found == [next((one for one in kept if int(one.entry.partition("-")[0]) >= ms), nothing) for ms in times]
 
 
 async def test_a_queue_without_events_stores_no_reader(storage: Storage, name: str) -> None:
     async with Queue[object, object](name, storage) as queue:
-        bounds, found = await functions_of(queue).locate_events([("n", 0), ("t", 5), ("i", "1-1")])
+        bounds, found = await functions_of(queue).history.locate([("n", 0), ("t", 5), ("i", "1-1")])
     assert (bounds.total, bounds.first, bounds.first_seq, bounds.last) == (0, "", 0, "0-0")
     assert bounds.incarnation
     assert found == [Located("", 0)] * 3
@@ -96,15 +96,15 @@ async def test_a_reader_with_a_hold_gets_its_events_although_others_are_trimmed(
     functions = functions_of(queue)
     incarnation = await incarnation_of(queue)
     await queue.add_bulk([("n", None)] * 2_048)
-    await functions.note_reader("slow", incarnation, 1_500, hold=True)
-    await functions.note_reader("quick", incarnation, 2_000, hold=True)
-    await functions.note_reader("watcher", incarnation, 3, hold=False)
+    await functions.history.note_reader("slow", incarnation, 1_500, hold=True)
+    await functions.history.note_reader("quick", incarnation, 2_000, hold=True)
+    await functions.history.note_reader("watcher", incarnation, 3, hold=False)
     # Pretend that earlier events exist, so that all of these are over the cap.
     await shift(queue, place, 150_000)
     await queue.add_bulk([("n", None)] * 1_024)
-    bounds, _ = await functions.locate_events()
+    bounds, _ = await functions.history.locate()
     assert 1_000 <= bounds.first_seq <= 1_500
-    readers = {row.name: row.n for row in await functions.list_readers()}
+    readers = {row.name: row.n for row in await functions.history.list_readers()}
     assert readers == {"slow": 1_500, "quick": 2_000, "watcher": 3}
     assert await queue.check() == []
 
@@ -115,10 +115,10 @@ async def test_a_hold_extends_the_limit_by_a_factor_of_four(
 ) -> None:
     functions = functions_of(queue)
     await queue.add_bulk([("n", None)] * 2_048)
-    await functions.note_reader("gone for ever", await incarnation_of(queue), 0, hold=True)
+    await functions.history.note_reader("gone for ever", await incarnation_of(queue), 0, hold=True)
     await shift(queue, place, written)
     await queue.add_bulk([("n", None)] * 1_024)
-    bounds, _ = await functions.locate_events()
+    bounds, _ = await functions.history.locate()
     # Otherwise all events are removed except the entry before the gap.
     assert bounds.first_seq == 0 if kept else 1_500 < bounds.first_seq < 2_048
 
@@ -130,18 +130,18 @@ async def shift(queue: AnyQueue, place: Place, events: int) -> None:
 
 async def test_losses_of_another_incarnation_are_ignored(queue: AnyQueue) -> None:
     functions = functions_of(queue)
-    await functions.note_reader("r", "another", 5, hold=True)
-    assert await functions.list_readers() == []
+    await functions.history.note_reader("r", "another", 5, hold=True)
+    assert await functions.history.list_readers() == []
 
 
 async def test_a_loss_is_stored_once_and_may_grow(queue: AnyQueue) -> None:
     functions = functions_of(queue)
     for _ in range(2):
-        await functions.note_loss("r", "trimmed", await incarnation_of(queue), 3, 9)
-        await functions.note_loss("", "obliterated", "former", 7, None)
-    await functions.note_loss("r", "trimmed later", await incarnation_of(queue), 3, 11)
-    await functions.note_loss("r", "trimmed", await incarnation_of(queue), 3, 9)
-    rows = await functions.list_losses()
+        await functions.history.note_loss("r", "trimmed", await incarnation_of(queue), 3, 9)
+        await functions.history.note_loss("", "obliterated", "former", 7, None)
+    await functions.history.note_loss("r", "trimmed later", await incarnation_of(queue), 3, 11)
+    await functions.history.note_loss("r", "trimmed", await incarnation_of(queue), 3, 9)
+    rows = await functions.history.list_losses()
     assert {row[1:] for row in rows} == {
         ("r", "trimmed later", await incarnation_of(queue), 3, 11), ("", "obliterated", "former", 7, None),
     }  # fmt: skip
@@ -152,10 +152,10 @@ async def test_a_loss_is_stored_once_and_may_grow(queue: AnyQueue) -> None:
 
 async def test_stored_losses_are_removed_with_their_queue(queue: AnyQueue, place: Place) -> None:
     functions = functions_of(queue)
-    await functions.note_reader("r", await incarnation_of(queue), 0, hold=True)
-    await functions.note_loss("r", "trimmed", await incarnation_of(queue), 0, 1)
+    await functions.history.note_reader("r", await incarnation_of(queue), 0, hold=True)
+    await functions.history.note_loss("r", "trimmed", await incarnation_of(queue), 0, 1)
     await queue.obliterate()
     assert await place.keys() == []
-    await functions.note_reader("r", await incarnation_of(queue), 0, hold=True)
-    await functions.note_loss("r", "trimmed", await incarnation_of(queue), 0, 1)
+    await functions.history.note_reader("r", await incarnation_of(queue), 0, hold=True)
+    await functions.history.note_loss("r", "trimmed", await incarnation_of(queue), 0, 1)
     assert await place.keys() == []

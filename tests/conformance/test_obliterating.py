@@ -53,14 +53,14 @@ async def test_obliterating_leaves_no_key(queue: AnyQueue, place: Place) -> None
 async def test_obliterating_removes_every_kind_of_job_and_limit(queue: AnyQueue, place: Place) -> None:
     functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
     hands = Hands(queue, place)
-    await functions.set_limits(concurrency="100", rate="100 60000")
-    await functions.set_key_limits("k", concurrency="2", rate="10 60000", bucket="10000 1000")
-    await functions.set_key_limits("", concurrency="1")
+    await functions.limits.set(concurrency="100", rate="100 60000")
+    await functions.limits.set_key("k", concurrency="2", rate="10 60000", bucket="10000 1000")
+    await functions.limits.set_key("", concurrency="1")
     for extra in EVERY_KIND.values():
         await add_kind(queue, 3, **extra | {"dedup": {"id": "d", "mode": "throttle", "ttl": 60_000}})
         await add_kind(queue, 3, **extra)
     await add_kind(queue, 2, key="resting")
-    await functions.pause_key("paused", 60_000)
+    await functions.limits.pause_key("paused", 60_000)
     await add_kind(queue, 1, key="paused")
     for hold in await hands.claim(30):
         await hands.settle(hold, {"0": "r", "1": "c", "2": "f"}.get(hold.id[-1], "d"))

@@ -86,23 +86,23 @@ async def look_and_clear(queue: AnyQueue) -> None:
 async def bulk_and_history(queue: AnyQueue, functions: Functions) -> None:
     """Write as Spark's tasks do, and read events as its readers do."""
     await functions.open_queue(None)
-    order = await functions.plan_write()
-    assert await functions.open_write("w", "run", 60_000, "tour", 1, order=order)
+    order = await functions.writes.plan()
+    assert await functions.writes.open("w", "run", 60_000, "tour", 1, order=order)
     job: list[Arg] = ["bulk", "n", msgpack.packb(1), b"", b""]
-    assert (await functions.add_to_write("w", "run", job)).inserted == 1
-    assert (await functions.add_to_write("w", "run", job)).replayed == 1
-    assert (await functions.probe_write("w", "run", ["bulk", "other"])).missing == [1]
-    assert await functions.get_depth() == 1
-    assert await functions.end_write("w", "run", "committed", 1) == ("ok", "committed")
-    assert (await functions.list_writes("", 10))[1] == ["w"]
-    assert [record[b"state"] for record in await functions.get_writes(["w"])] == [b"committed"]
-    assert await functions.get_transaction("tour") == (1, "w")
+    assert (await functions.writes.add("w", "run", job)).inserted == 1
+    assert (await functions.writes.add("w", "run", job)).replayed == 1
+    assert (await functions.writes.probe("w", "run", ["bulk", "other"])).missing == [1]
+    assert await functions.writes.get_depth() == 1
+    assert await functions.writes.end("w", "run", "committed", 1) == ("ok", "committed")
+    assert (await functions.writes.list_ids("", 10))[1] == ["w"]
+    assert [record[b"state"] for record in await functions.writes.get(["w"])] == [b"committed"]
+    assert await functions.writes.get_transaction("tour") == (1, "w")
     assert [b"data" in record for record in await functions.get_heads(["bulk"])] == [False]
-    bounds, _ = await functions.locate_events()
-    await functions.note_reader("lake", bounds.incarnation, bounds.total, hold=False)
-    await functions.note_loss("lake", "trimmed", bounds.incarnation, 0, 1)
-    assert [reader.name for reader in await functions.list_readers()] == ["lake"]
-    assert len(await functions.list_losses()) == 1
+    bounds, _ = await functions.history.locate()
+    await functions.history.note_reader("lake", bounds.incarnation, bounds.total, hold=False)
+    await functions.history.note_loss("lake", "trimmed", bounds.incarnation, 0, 1)
+    assert [reader.name for reader in await functions.history.list_readers()] == ["lake"]
+    assert len(await functions.history.list_losses()) == 1
     async with worker_of(queue, echo):
         await ended((await queue.get_jobs("waiting"))[0])
 

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.only_on("unix")
 
 async def commit(functions: Functions, version: int) -> None:
     write_id = f"app@{version}"
-    assert await functions.open_write(write_id, "t", 1000, "app", version)
-    await functions.end_write(write_id, "t", "committed", 1)
+    assert await functions.writes.open(write_id, "t", 1000, "app", version)
+    await functions.writes.end(write_id, "t", "committed", 1)
 
 
 async def test_a_report_is_read_in_a_thread_whose_loop_runs(

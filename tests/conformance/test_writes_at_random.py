@@ -114,10 +114,10 @@ async def test_any_order_of_calls_follows_the_contract(queue: AnyQueue, seed: in
     dice, expected = random.Random(seed), ExpectedWrites()
     await queue.connect()
     functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
-    runs = [("first", await functions.plan_write())]
+    runs = [("first", await functions.writes.plan())]
     for step in range(STEPS):
         if dice.random() < 0.05:
-            runs.append((f"run {step}", await functions.plan_write()))
+            runs.append((f"run {step}", await functions.writes.plan()))
         name, (token, order), dart = dice.choice(WRITES), dice.choice(runs[-NEWEST_RUNS:]), dice.random()
         if dart < 0.15:
             assert await _opened(functions, name, token, order) == expected.open(name, token, order)
@@ -129,14 +129,14 @@ async def test_any_order_of_calls_follows_the_contract(queue: AnyQueue, seed: in
             assert await _added(functions, name, token, ids) == expected.add(name, token, ids)
         elif dart < 0.85:
             state: Literal["committed", "aborted"] = "committed" if dart < 0.78 else "aborted"
-            assert await functions.end_write(name, token, state) == expected.end(name, token, state)
+            assert await functions.writes.end(name, token, state) == expected.end(name, token, state)
         elif expected.jobs:
             # It ran and was removed, or a user removed it: both are the same to a write.
             gone = dice.choice(sorted(expected.jobs))
             assert await queue.remove(gone)
             expected.jobs.remove(gone)
     for name, write in expected.writes.items():
-        (found,) = await functions.get_writes([name])
+        (found,) = await functions.writes.get([name])
         counted = {key: int(found[key.encode()]) for key in ("inserted", "replayed", "duplicate")}
         assert counted == {"inserted": write.inserted, "replayed": write.replayed, "duplicate": write.duplicate}
         assert (found[b"state"].decode(), found[b"token"].decode()) == (write.state, write.token)
@@ -145,14 +145,14 @@ async def test_any_order_of_calls_follows_the_contract(queue: AnyQueue, seed: in
 
 async def _opened(functions: Functions, name: str, token: str, order: int) -> str:
     try:
-        return "open" if await functions.open_write(name, token, HOUR, order=order) else "done"
+        return "open" if await functions.writes.open(name, token, HOUR, order=order) else "done"
     except FunctionError as error:
         return error.code
 
 
 async def _probed(functions: Functions, name: str, token: str, ids: list[str]) -> tuple[int, int, list[int]] | None:
     try:
-        return await functions.probe_write(name, token, ids)
+        return await functions.writes.probe(name, token, ids)
     except FunctionError as error:
         if error.code != "WRITEFENCED":
             raise
@@ -164,7 +164,7 @@ async def _added(functions: Functions, name: str, token: str, ids: list[str]) ->
     for id_ in ids:
         rows += [id_, "n", b"\xc0", b"", b""]
     try:
-        reply = await functions.add_to_write(name, token, rows)
+        reply = await functions.writes.add(name, token, rows)
     except FunctionError as error:
         if error.code != "WRITEFENCED":
             raise

@@ -139,7 +139,7 @@ def test_an_expired_job_does_not_hide_the_next_one_of_its_key(driver: Driver, ca
 @pytest.mark.parametrize("how", ["removed", "stalled", "closed"])
 def test_a_run_that_ends_without_its_worker_frees_a_slot_of_the_queue(driver: Driver, call: Call, how: str) -> None:
     wakeups = Wakeups(driver.ears, ["w1", "w2"])
-    run(driver.functions.set_limits(concurrency="1"))
+    run(driver.functions.limits.set(concurrency="1"))
     add(driver, 2)
     [claimed] = call("w1", 1).jobs
     held = [claimed.id]
@@ -174,7 +174,7 @@ def test_a_debounced_add_that_is_refused_replaces_nothing(driver: Driver, call: 
 @pytest.mark.parametrize("others", [{"lifo": True}, {"key": "x"}])
 def test_lines_that_are_filled_at_every_claim_take_turns(driver: Driver, call: Call, others: dict[str, object]) -> None:
     """The turns count both when adds and claims alternate and when they do not."""
-    run(driver.functions.set_key_limits("", concurrency="9"))
+    run(driver.functions.limits.set_key("", concurrency="9"))
     plain, started, held = {*add(driver, 30)}, list[str](), list[SettledRun]()
     add(driver, 1, **others)
     for _ in range(6):
@@ -213,8 +213,8 @@ def test_a_destroyed_group_does_not_hold_a_key(driver: Driver, call: Call) -> No
 def test_a_new_common_limit_applies_to_each_key(driver: Driver, call: Call) -> None:
     ids = add(driver, 2, key="x")
     assert ids_of(call("w1", 5)) == ids[:1]
-    run(driver.functions.set_key_limits("", concurrency="2"))
-    run(driver.functions.review_keys())
+    run(driver.functions.limits.set_key("", concurrency="2"))
+    run(driver.functions.limits.review_keys())
     assert ids_of(call("w1", 5)) == ids[1:]
 
 

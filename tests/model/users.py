@@ -162,7 +162,7 @@ class Users(Ground):
         if self.plain:
             return
         self.driver.delivery, self.dirty = delivery, True
-        run(self.functions.set_limits(**{limit[0]: limit[1]}))
+        run(self.functions.limits.set(**{limit[0]: limit[1]}))
         self.model.set_limit(*limit)
 
     @action(3, key=st.sampled_from(["", "x", "x", "y"]), limit=KEY_LIMITS, delivery=DELIVERY)
@@ -170,18 +170,18 @@ class Users(Ground):
         if self.plain:
             return
         self.driver.delivery, self.dirty = delivery, True
-        run(self.functions.set_key_limits(key, **{limit[0]: limit[1]}))
+        run(self.functions.limits.set_key(key, **{limit[0]: limit[1]}))
         self.model.set_key_limit(key, *limit)
         if not key:
-            run(self.functions.review_keys())
+            run(self.functions.limits.review_keys())
             # A deleted record no longer names its key. The server discovers such a waiting job when another call visits
             # the key.
             for name, line in self.model.lines().items():
                 if all(job.torn for job in line) and name.startswith("key "):
-                    run(self.functions.set_key_limits(name.removeprefix("key ")))
+                    run(self.functions.limits.set_key(name.removeprefix("key ")))
 
     @action(1, key=st.sampled_from(KEYS), ms=st.sampled_from([0, 7_000, 20_000]), delivery=DELIVERY)
     def pause_key(self, key: str, ms: int, delivery: Delivery) -> None:
         self.driver.delivery, self.dirty = delivery, True
-        run(self.functions.pause_key(key, ms))
+        run(self.functions.limits.pause_key(key, ms))
         self.model.pause_key(key, ms)

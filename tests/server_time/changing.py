@@ -126,36 +126,36 @@ async def open_queue(b: Bench) -> None:
 async def set_limits(b: Bench) -> None:
     await b.add(b.many)
     await b.crowd()
-    await b.functions.set_limits(rate="1000 60000", concurrency="1000")
+    await b.functions.limits.set(rate="1000 60000", concurrency="1000")
     await b.claim(1_000)
-    await b.functions.set_limits(rate="", concurrency="")
+    await b.functions.limits.set(rate="", concurrency="")
 
 
 @largest("setKeyLimits")
 async def set_key_limits(b: Bench) -> None:
-    await b.functions.set_key_limits("k", rate="1000 60000", concurrency="1000", bucket="1000000 1000")
+    await b.functions.limits.set_key("k", rate="1000 60000", concurrency="1000", bucket="1000000 1000")
     await b.add(b.many, key="k")
     await b.claim(900)
     await b.crowd()
-    await b.functions.set_key_limits("k", rate="2000 60000", concurrency="2000")
+    await b.functions.limits.set_key("k", rate="2000 60000", concurrency="2000")
 
 
 @largest("pauseKey")
 async def pause_key(b: Bench) -> None:
     await b.add_keyed(b.many, b.many // 2)
     await b.add(b.many, key="k")
-    await b.functions.pause_key("k", 60_000)
+    await b.functions.limits.pause_key("k", 60_000)
     await b.crowd()
-    await b.functions.pause_key("k", 0)
+    await b.functions.limits.pause_key("k", 0)
 
 
 @largest("reviewKeys")
 async def review_keys(b: Bench) -> None:
-    await b.functions.set_key_limits("", rate="5 60000", concurrency="2", bucket="1000000 1000")
+    await b.functions.limits.set_key("", rate="5 60000", concurrency="2", bucket="1000000 1000")
     await b.add_keyed(1_000, 500)
     await b.claim(300)
     await b.crowd()
-    await b.functions.review_keys()
+    await b.functions.limits.review_keys()
 
 
 async def every_kind(b: Bench) -> None:
@@ -242,7 +242,7 @@ async def sweep_remains(b: Bench) -> None:
 @largest("noteReader")
 async def note_reader(b: Bench) -> None:
     for number in range(1_010):
-        await b.functions.note_reader(f"reader{number}", b.functions.incarnation, number, hold=True)
+        await b.functions.history.note_reader(f"reader{number}", b.functions.incarnation, number, hold=True)
 
 
 @largest("noteLoss")
@@ -252,4 +252,4 @@ async def note_loss(b: Bench) -> None:
     ]
     await b.fill("ZADD", "losses", flat)
     for number in range(5):
-        await b.functions.note_loss("reader", "slow", b.functions.incarnation, number, None)
+        await b.functions.history.note_loss("reader", "slow", b.functions.incarnation, number, None)

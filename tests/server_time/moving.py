@@ -107,7 +107,7 @@ async def drop_moved(b: Bench) -> None:
 
 @largest("replayFailed")
 async def replay_failed(b: Bench) -> None:
-    await b.functions.set_key_limits("", concurrency="2", rate="1000 60000", bucket="1000000 1000")
+    await b.functions.limits.set_key("", concurrency="2", rate="1000 60000", bucket="1000000 1000")
     await b.add_keyed(b.many // 2, b.many // 4, ttl=3_600_000)
     await b.add(b.many)
     await b.end(2 * b.many, "f")
@@ -126,7 +126,7 @@ async def revive_missing(b: Bench) -> None:
 
 @largest("reviveJobs", "failed")
 async def revive_failed(b: Bench) -> None:
-    await b.functions.set_key_limits("", concurrency="2", rate="1000 60000", bucket="1000000 1000")
+    await b.functions.limits.set_key("", concurrency="2", rate="1000 60000", bucket="1000000 1000")
     await b.add_keyed(100, 100)
     ids = await b.end(100, "f")
     records = await b.functions.get_records(ids)
@@ -140,14 +140,14 @@ async def revive_failed(b: Bench) -> None:
 
 @largest("planWrite")
 async def plan_write(b: Bench) -> None:
-    await b.functions.plan_write()
+    await b.functions.writes.plan()
 
 
 async def writes(b: Bench, count: int) -> list[str]:
     """Store this many known writes."""
     ids = [f"write{n}" for n in range(count)]
     for write_id in ids:
-        await b.functions.open_write(write_id, "token", 60_000, "app" + write_id, 1, "label" * 10)
+        await b.functions.writes.open(write_id, "token", 60_000, "app" + write_id, 1, "label" * 10)
     return ids
 
 
@@ -158,26 +158,26 @@ async def open_write(b: Bench) -> None:
 
 @largest("getWrites")
 async def get_writes(b: Bench) -> None:
-    await b.functions.get_writes(await writes(b, 100))
+    await b.functions.writes.get(await writes(b, 100))
 
 
 @largest("listWrites")
 async def list_writes(b: Bench) -> None:
     await writes(b, 300)
-    assert len((await b.functions.list_writes("", 100))[1]) == 100
+    assert len((await b.functions.writes.list_ids("", 100))[1]) == 100
 
 
 @largest("getTransaction")
 async def get_transaction(b: Bench) -> None:
     (write_id,) = await writes(b, 1)
-    await b.functions.end_write(write_id, "token", "committed")
-    assert await b.functions.get_transaction("app" + write_id)
+    await b.functions.writes.end(write_id, "token", "committed")
+    assert await b.functions.writes.get_transaction("app" + write_id)
 
 
 @largest("endWrite")
 async def end_write(b: Bench) -> None:
     for write_id in await writes(b, 10):
-        await b.functions.end_write(write_id, "token", "committed", 1_000)
+        await b.functions.writes.end(write_id, "token", "committed", 1_000)
 
 
 @largest("probeWrite")
@@ -186,11 +186,11 @@ async def probe_write(b: Bench) -> None:
     ids = [f"row{n}" * 10 for n in range(500)]
     taken = [f"taken{n}" * 10 for n in range(500)]
     rows = [word for job_id in ids for word in (job_id, "n", NIL, b"", b"")]
-    await b.functions.add_to_write(write_id, "token", rows)
+    await b.functions.writes.add(write_id, "token", rows)
     await b.add(ids=taken)
-    await b.functions.probe_write(write_id, "token", ids)
-    await b.functions.probe_write(write_id, "token", ids[:250] + taken[:250])
-    await b.functions.probe_write(write_id, "token", [f"new{n}" for n in range(500)])
+    await b.functions.writes.probe(write_id, "token", ids)
+    await b.functions.writes.probe(write_id, "token", ids[:250] + taken[:250])
+    await b.functions.writes.probe(write_id, "token", [f"new{n}" for n in range(500)])
 
 
 @largest("addToWrite")
@@ -200,8 +200,8 @@ async def add_to_write(b: Bench) -> None:
     ids = [f"row{n}" * 10 for n in range(500)]
     rows = [word for job_id in ids for word in (job_id, "n", b"x" * 300, b"", b"")]
     marks = [b"mark%d" % n for n in range(500)]
-    await b.functions.add_to_write(write_id, "token", rows, marks=marks)
-    await b.functions.add_to_write(write_id, "token", rows, marks=marks)
+    await b.functions.writes.add(write_id, "token", rows, marks=marks)
+    await b.functions.writes.add(write_id, "token", rows, marks=marks)
 
 
 @largest("addJob")

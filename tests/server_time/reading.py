@@ -6,7 +6,7 @@ from typing import Any
 
 import msgpack
 
-from glidemq_async.functions.history_calls import Sought
+from glidemq_async.functions.history import Sought
 from tests.server_time.bench import MIB, Bench, largest
 
 STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "stream", "lane")
@@ -24,7 +24,7 @@ async def every_state(b: Bench) -> None:
         await b.add(b.many // 2, **extra)
     await b.add_keyed(b.many, b.many)
     for number in range(min(b.many, 1_000)):
-        await b.functions.pause_key(f"k{number}", 60_000)
+        await b.functions.limits.pause_key(f"k{number}", 60_000)
 
 
 @largest("version")
@@ -43,7 +43,7 @@ async def count_jobs(b: Bench) -> None:
 async def get_depth(b: Bench) -> None:
     await b.add(b.many)
     await many_consumers(b)
-    await b.functions.get_depth()
+    await b.functions.writes.get_depth()
 
 
 @largest("getRecords", "small")
@@ -60,7 +60,7 @@ async def get_large_records(b: Bench) -> None:
 
 @largest("getRecords", "rate-limited")
 async def get_limited_records(b: Bench) -> None:
-    await b.functions.set_key_limits("", rate="1 60000")
+    await b.functions.limits.set_key("", rate="1 60000")
     await b.add_keyed(1_000, 1_000)
     await b.end(1_000)
     await b.add_keyed(1_000, 1_000)
@@ -157,7 +157,7 @@ async def check_records(b: Bench) -> None:
 @largest("checkKey")
 async def check_key(b: Bench) -> None:
     await b.add(b.many, key="k")
-    await b.functions.set_key_limits("k", concurrency="500")
+    await b.functions.limits.set_key("k", concurrency="500")
     await b.settle(await b.claim(500), "r", "50000 broken")
     assert not await b.functions.check_key("k")
 
@@ -179,33 +179,33 @@ async def locate_events(b: Bench) -> None:
         await b.functions.set_paused(True)
         await b.functions.set_paused(False)
     sought: list[Sought] = [*(("n", n * 7) for n in range(10)), ("t", 1), ("i", "5-1")]
-    await b.functions.locate_events(sought)
+    await b.functions.history.locate(sought)
 
 
 @largest("listReaders")
 async def list_readers(b: Bench) -> None:
     for number in range(1_000):
-        await b.functions.note_reader(f"reader{number}", b.functions.incarnation, number, hold=True)
-    assert len(await b.functions.list_readers()) == 1_000
+        await b.functions.history.note_reader(f"reader{number}", b.functions.incarnation, number, hold=True)
+    assert len(await b.functions.history.list_readers()) == 1_000
 
 
 @largest("listLosses")
 async def list_losses(b: Bench) -> None:
     for number in range(1_000):
-        await b.functions.note_loss(f"reader{number}" * 10, "slow", b.functions.incarnation, number, number + 9)
-    assert len(await b.functions.list_losses()) == 1_000
+        await b.functions.history.note_loss(f"reader{number}" * 10, "slow", b.functions.incarnation, number, number + 9)
+    assert len(await b.functions.history.list_losses()) == 1_000
 
 
 @largest("getLimits")
 async def get_limits(b: Bench) -> None:
-    await b.functions.set_limits(concurrency="5", rate="5 1000")
-    await b.functions.get_limits()
+    await b.functions.limits.set(concurrency="5", rate="5 1000")
+    await b.functions.limits.get()
 
 
 @largest("getKeyLimits")
 async def get_key_limits(b: Bench) -> None:
-    await b.functions.set_key_limits("k", concurrency="5", rate="5 1000", bucket="5 5")
-    await b.functions.get_key_limits("k")
+    await b.functions.limits.set_key("k", concurrency="5", rate="5 1000", bucket="5 5")
+    await b.functions.limits.get_key("k")
 
 
 @largest("getMetrics")

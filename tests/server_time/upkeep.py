@@ -43,7 +43,7 @@ async def renew_leases(b: Bench) -> None:
 
 async def stopping_runs(b: Bench) -> list[tuple[str, str]]:
     """Remove 500 running jobs with their own ordering keys, each with another job that waits."""
-    await b.functions.set_key_limits("", concurrency="1", rate="1000 60000", bucket="1000000 1000")
+    await b.functions.limits.set_key("", concurrency="1", rate="1000 60000", bucket="1000000 1000")
     await b.add_keyed(1_000, 500)
     held = await b.claim(500)
     for job_id, _ in held:
@@ -84,7 +84,7 @@ async def sweep_stalled(b: Bench) -> None:
 
 @largest("sweep", "stalled keyed")
 async def sweep_keyed(b: Bench) -> None:
-    await b.functions.set_key_limits("", concurrency="2", rate="1000 60000", bucket="1000000 1000")
+    await b.functions.limits.set_key("", concurrency="2", rate="1000 60000", bucket="1000000 1000")
     await b.add_keyed(b.many, b.many // 2)
     await vanish(b, await b.claim(b.many))
     await b.add_keyed(b.many, b.many // 2)
@@ -147,7 +147,7 @@ async def sweep_dead(b: Bench) -> None:
 
 @largest("sweep", "destroyed group")
 async def sweep_lane(b: Bench) -> None:
-    await b.functions.set_key_limits("", concurrency="1000")
+    await b.functions.limits.set_key("", concurrency="1000")
     await b.add_keyed(b.many, 500)
     await b.claim(b.many)
     await b.add(b.many, lifo=True)
@@ -160,7 +160,7 @@ async def sweep_lane(b: Bench) -> None:
 async def sweep_set_back(b: Bench) -> None:
     await b.add(b.many, ttl=50_000_000)
     for number in range(1_000):
-        await b.functions.pause_key(f"k{number}", 60_000_000)
+        await b.functions.limits.pause_key(f"k{number}", 60_000_000)
     now = int((await b.command("TIME"))[0]) * 1_000
     for name in ("alive", "held", "completed", "failed", "sleeping"):
         await b.fill("ZADD", name, [word for n in range(b.many) for word in (now + 9_000_000, f"m{n}")])
@@ -170,10 +170,10 @@ async def sweep_set_back(b: Bench) -> None:
 
 @largest("closeWorker")
 async def close_worker(b: Bench) -> None:
-    await b.functions.set_key_limits("", concurrency="2", rate="1000 60000", bucket="1000000 1000")
+    await b.functions.limits.set_key("", concurrency="2", rate="1000 60000", bucket="1000000 1000")
     await b.add_keyed(400, 200)
     held = await b.claim(400)
-    await b.functions.set_key_limits("", concurrency="", rate="", bucket="")
+    await b.functions.limits.set_key("", concurrency="", rate="", bucket="")
     await b.add(400)
     held += await b.claim(400)
     for job_id, _ in held[::2]:

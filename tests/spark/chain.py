@@ -64,8 +64,8 @@ def writes(url: str) -> list[Record]:
 
     async def ledgers(connection: Connection) -> list[Record]:
         functions = connection.functions(QueueKeys("glide", SINK))
-        _, ids = await functions.list_writes("", 100)
-        return await functions.get_writes(ids)
+        _, ids = await functions.writes.list_ids("", 100)
+        return await functions.writes.get(ids)
 
     return run_alone(url, ledgers)
 

@@ -148,4 +148,4 @@ def note_loss(connection: Connection, options: ReadOptions, loss: Loss) -> None:
     """Store a loss on the server, where kind=losses reads it. Storing a loss twice has no effect."""
     functions = connection.functions(QueueKeys(options.prefix, loss.queue))
     name = options.position_name or ""
-    connection.run(functions.note_loss(name, loss.why, loss.incarnation, loss.first, loss.stop))
+    connection.run(functions.history.note_loss(name, loss.why, loss.incarnation, loss.first, loss.stop))

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
 
 from glidemq_async.functions.callers import Functions
-from glidemq_async.functions.history_calls import Bounds, Located, Sought
+from glidemq_async.functions.history import Bounds, Located, Sought
 from glidemq_async.spark.connection import Connection, connection_to
 from glidemq_async.spark.read import offsets
 from glidemq_async.spark.read.event_partition import EventPartition, loss_error
@@ -63,7 +63,7 @@ class EventPlanner:
 
     async def locate(self, queue: str, sought: Sequence[Sought] = ()) -> tuple[Bounds, list[Located]]:
         """Return the bounds of a queue's stored events, and the entries of the sought events."""
-        return await self.functions(queue).locate_events(sought)
+        return await self.functions(queue).history.locate(sought)
 
     async def check_known(self, queues: Iterable[str]) -> None:
         """Raise ValueError for a queue that does not exist."""
@@ -161,7 +161,7 @@ class EventPlanner:
         name = self.options.position_name or ""
         for loss in found:
             functions = self.functions(loss.queue)
-            await functions.note_loss(name, loss.why, loss.incarnation, loss.first, loss.stop)
+            await functions.history.note_loss(name, loss.why, loss.incarnation, loss.first, loss.stop)
 
     async def partitions(self, spans: Sequence[Span]) -> list[EventPartition]:
         """Divide spans into the partitions that single tasks read."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from glidemq_async.functions.history_calls import Bounds
+from glidemq_async.functions.history import Bounds
 from glidemq_async.spark.read import offsets
 from glidemq_async.spark.read.event_partition import read_events
 from glidemq_async.spark.read.event_planner import EventPlanner
@@ -83,7 +83,7 @@ class EventStream(DataSourceStreamReader):
         async def publish() -> None:
             for queue, position in offsets.ends_of(end).items():
                 functions = planner.functions(queue)
-                await functions.note_reader(name, position.incarnation, position.n, hold=self._options.retain)
+                await functions.history.note_reader(name, position.incarnation, position.n, hold=self._options.retain)
 
         planner.run(publish())
 

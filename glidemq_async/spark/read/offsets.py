@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
-from glidemq_async.functions.history_calls import Bounds
+from glidemq_async.functions.history import Bounds
 
 # The form of an offset:
 #

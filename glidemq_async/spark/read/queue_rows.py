@@ -27,7 +27,7 @@ SCHEDULERS_PER_CALL: Final = 20
 async def queue_rows(client: QueueClient) -> list[Row]:
     """Return the row of one queue, or no row if the queue does not exist."""
     functions = client.functions
-    bounds, _ = await functions.locate_events()
+    bounds, _ = await functions.history.locate()
     if not bounds.incarnation and not bounds.total:
         return []
     counts = await functions.count_jobs()
@@ -126,8 +126,8 @@ async def write_rows(client: QueueClient) -> list[Row]:
     rows: list[Row] = []
     cursor = ""
     while True:
-        cursor, ids = cast("tuple[str, list[str]]", await functions.list_writes(cursor, WRITES_PER_CALL))
-        records = cast("list[Record]", await functions.get_writes(ids)) if ids else []
+        cursor, ids = cast("tuple[str, list[str]]", await functions.writes.list_ids(cursor, WRITES_PER_CALL))
+        records = cast("list[Record]", await functions.writes.get(ids)) if ids else []
         rows += [_write(client, name, record) for name, record in zip(ids, records, strict=True) if record]
         if not cursor:
             return rows
@@ -160,19 +160,19 @@ async def loss_rows(client: QueueClient) -> list[Row]:
             "first": one.first, "upto": one.stop, "events": None if one.stop is None else one.stop - one.first,
             "noted_at": from_ms(one.noted_ms),
         }
-        for one in await client.functions.list_losses()
+        for one in await client.functions.history.list_losses()
     ]  # fmt: skip
 
 
 async def reader_rows(client: QueueClient) -> list[Row]:
     """Return a row for each reader that stores its position in the queue."""
-    bounds, _ = await client.functions.locate_events()
+    bounds, _ = await client.functions.history.locate()
     return [
         {
             "queue": client.queue, "reader": one.name, "incarnation": one.incarnation, "n": one.n,
             "lag": bounds.total - one.n, "noted_at": from_ms(one.noted_ms), "observed_at": datetime.now(UTC),
         }
-        for one in await client.functions.list_readers()
+        for one in await client.functions.history.list_readers()
     ]  # fmt: skip
 
 

@@ -58,7 +58,7 @@ async def order_run(connection: Connection, options: WriteOptions) -> dict[str, 
         functions = functions_of(connection, options, queue)
         with _translated_errors(queue):
             await functions.open_queue(None)
-            orders[queue] = await functions.plan_write()
+            orders[queue] = await functions.writes.plan()
     return orders
 
 
@@ -85,7 +85,7 @@ async def open_write(
                     "Queue.set_dead_letter_queue, or use onInvalid=drop"
                 )
             app, version, order = options.txn_app_id, options.txn_version, (orders or {}).get(queue, 0)
-            if await functions.open_write(write_id, token, options.ttl_ms, app, version, label, order):
+            if await functions.writes.open(write_id, token, options.ttl_ms, app, version, label, order):
                 queues[queue] = state.incarnation
     return WritePlan(options, write_id, token, queues)
 
@@ -114,7 +114,7 @@ async def end_write(
     for queue in plan.queues:
         functions = functions_of(connection, plan.options, queue)
         try:
-            status, found = await functions.end_write(plan.write_id, plan.token, state, partitions)
+            status, found = await functions.writes.end(plan.write_id, plan.token, state, partitions)
         except GlideMQError as error:
             if state == "committed":
                 raise
@@ -133,10 +133,10 @@ async def abort_labelled(connection: Connection, options: WriteOptions, label: s
         functions = functions_of(connection, options, queue)
         # The micro-batch was opened moments ago, so it is among the newest writes. If it is not, it stays open, and the
         # next run of the query fences its tasks when it opens the same write.
-        _, ids = await functions.list_writes("", _NEWEST)
-        for write_id, found in zip(ids, await functions.get_writes(ids), strict=True):
+        _, ids = await functions.writes.list_ids("", _NEWEST)
+        for write_id, found in zip(ids, await functions.writes.get(ids), strict=True):
             if found.get(b"state") == b"open" and found.get(b"label") == label.encode():
-                await functions.end_write(write_id, found[b"token"].decode(), "aborted")
+                await functions.writes.end(write_id, found[b"token"].decode(), "aborted")
 
 
 def label_of(checkpoint: str, batch_id: int) -> str:

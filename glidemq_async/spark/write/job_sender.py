@@ -14,7 +14,7 @@ from typing import Final, TypeVar, cast
 
 from glidemq_async.errors import QueueFull
 from glidemq_async.functions.calling import Arg
-from glidemq_async.functions.write_calls import MOST_JOBS, Duplicates, WriteReply
+from glidemq_async.functions.writes import MOST_JOBS, Duplicates, WriteReply
 from glidemq_async.spark.connection import Connection
 from glidemq_async.spark.write.errors import Backpressure, DuplicateJob, WriteFenced, write_error
 from glidemq_async.spark.write.options import OnDuplicate
@@ -33,7 +33,7 @@ _PAUSES: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
 
 
 class JobBuffer:
-    """Jobs of one queue that wait to be sent, in the flat form of `add_to_write`."""
+    """Jobs of one queue that wait to be sent, in the flat form of `WriteCalls.add`."""
 
     def __init__(self) -> None:
         self.flat: list[Arg] = []
@@ -103,7 +103,7 @@ class JobSender:
         ids = cast("list[str]", flat[::FIELDS])
         plan, functions = self._plan, self._functions
         reply = await self._call_when_not_full(
-            lambda: functions.probe_write(plan.write_id, plan.token, ids, duplicates=self._duplicates)
+            lambda: functions.writes.probe(plan.write_id, plan.token, ids, duplicates=self._duplicates)
         )
         counts.update(replayed=reply.replayed, duplicate=reply.duplicate)
         self._probing = _are_most(reply.replayed + reply.duplicate, len(ids))
@@ -116,7 +116,7 @@ class JobSender:
     async def _add(self, flat: list[Arg], marks: list[bytes], counts: Counter[str]) -> WriteReply:
         plan, functions, rate = self._plan, self._functions, self._options.rate
         reply = await self._call_when_not_full(
-            lambda: functions.add_to_write(
+            lambda: functions.writes.add(
                 plan.write_id, plan.token, flat, rate=rate, duplicates=self._duplicates, marks=marks
             )
         )
@@ -156,7 +156,7 @@ class JobSender:
     async def _wait_for_room(self) -> None:
         functions, options, waited, pauses = self._functions, self._options, 0.0, iter(_PAUSES)
         pause = next(pauses)
-        while (depth := await functions.get_depth()) > options.resume_queue_depth:
+        while (depth := await functions.writes.get_depth()) > options.resume_queue_depth:
             if waited >= options.backpressure_timeout:
                 raise Backpressure(
                     f"queue {self._queue!r} has {depth} waiting jobs, and has been above "
@@ -167,7 +167,7 @@ class JobSender:
             waited, pause = waited + pause, next(pauses, pause)
             # A paused task makes no call that the server could refuse. Without this check it would hold its slot in
             # Spark for the entire timeout after its write was aborted or taken over.
-            (found,) = await functions.get_writes([self._plan.write_id])
+            (found,) = await functions.writes.get([self._plan.write_id])
             if found.get(b"state") != b"open" or found.get(b"token") != self._plan.token.encode():
                 raise WriteFenced(
                     f"write {self._plan.write_id} of queue {self._queue!r} ended while this task was paused"

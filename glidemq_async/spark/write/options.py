@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeVar, cast, get_args
 from glidemq_async.client.payload_coder import DEFAULT_LIMIT
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.durations import to_ms
-from glidemq_async.functions.write_calls import MOST_JOBS
+from glidemq_async.functions.writes import MOST_JOBS
 from glidemq_async.spark.connection import belongs_in_url
 from glidemq_async.stored.names import QueueKeys, check_id
 

@@ -71,7 +71,7 @@ async def _report_of_run(connection: Connection, keys: QueueKeys, app: str, vers
     except LookupError:
         # The planner found the version committed, so the run was a no-op, and no write with its id exists or it has
         # expired. Any other missing write is an error.
-        last = await connection.functions(keys).get_transaction(app)
+        last = await connection.functions(keys).writes.get_transaction(app)
         if last is None or last[0] < version:
             raise
         return report_of(f"{app}@{version}", {b"state": b"committed"})
@@ -84,11 +84,11 @@ async def _report(
     if write_id is None and version is not None:
         write_id = f"{app}@{version}"
     elif write_id is None:
-        last = await functions.get_transaction(app or "")
+        last = await functions.writes.get_transaction(app or "")
         if last is None:
             raise LookupError(f"queue {keys.queue!r} has no committed write of txn_app_id={app!r}")
         write_id = last[1]
-    (found,) = await functions.get_writes([write_id])
+    (found,) = await functions.writes.get([write_id])
     if not found:
         raise LookupError(
             f"queue {keys.queue!r} has no write {write_id!r}: the queue or the prefix is wrong, or its counts have "

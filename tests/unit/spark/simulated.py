@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql.types import StructType
 
-from glidemq_async.functions.history_calls import Bounds, Located, Sought
+from glidemq_async.functions.history import Bounds, Located, Sought
 from glidemq_async.spark.read.event_partition import EventPartition
 from glidemq_async.spark.read.event_planner import EventPlanner
 from glidemq_async.spark.read.event_stream import EventStream, UnlimitedEventStream

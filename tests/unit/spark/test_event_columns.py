@@ -108,7 +108,7 @@ async def fill(place: Place, name: str, *entries: tuple[int, int]) -> list[tuple
             text = SEP.join(["active", *(str(seq + i) for i in range(n))])
             key = f"glide:{{{name}}}:events"
             await place.ask("XADD", key, f"1-{at + 1}", "seq", seq, "n", n, "t", 1, "e", text)
-        rows = await Functions(queue.storage, f"glide:{{{name}}}").list_losses()
+        rows = await Functions(queue.storage, f"glide:{{{name}}}").history.list_losses()
     # Losses of one millisecond have no defined order.
     return sorted((row.first, row.stop) for row in rows)
 

@@ -56,7 +56,7 @@ class Write:
 
     async def counters(self) -> dict[str, int]:
         """Return the counts of the server."""
-        (found,) = await functions_of(self.connection, self.plan.options, self.name).get_writes([self.plan.write_id])
+        (found,) = await functions_of(self.connection, self.plan.options, self.name).writes.get([self.plan.write_id])
         names = ("inserted", "replayed", "duplicate", "rejected")
         return {name: int(found[name.encode()]) for name in names if found[name.encode()] != b"0"}
 

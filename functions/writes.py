@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 import msgpack
 
-from glidemq_async.functions.calling import Arg, Caller, Record, record, text, texts
+from glidemq_async.functions.calling import Arg, Calls, Record, record, text, texts
 
 __all__ = ["MOST_JOBS", "Duplicates", "ProbeReply", "WriteCalls", "WriteReply"]
 
@@ -40,10 +40,12 @@ class ProbeReply(NamedTuple):
     missing: list[int]
 
 
-class WriteCalls(Caller):
+class WriteCalls(Calls):
     """Callers of the functions in `writes.lua`."""
 
-    async def open_write(
+    __slots__ = ()
+
+    async def open(
         self,
         write_id: str,
         token: str,
@@ -55,15 +57,16 @@ class WriteCalls(Caller):
     ) -> bool:
         """Begin or continue a write. Return False if it is committed already. Calls with other tokens are refused.
 
-        `order` is the order of the run, from `plan_write`; 0 is the newest.
+        `order` is the order of the run, from `plan`; 0 is the newest.
         """
-        return text(await self.once("openWrite", [write_id, token, ttl_ms, app, version, label, order])) == "open"
+        args: list[Arg] = [write_id, token, ttl_ms, app, version, label, order]
+        return text(await self._caller.once("openWrite", args)) == "open"
 
-    async def plan_write(self) -> int:
+    async def plan(self) -> int:
         """Return the order of a run that begins now, above all earlier ones."""
-        return cast("int", await self.once("planWrite", []))
+        return cast("int", await self._caller.once("planWrite", []))
 
-    async def add_to_write(
+    async def add(
         self,
         write_id: str,
         token: str,
@@ -76,41 +79,41 @@ class WriteCalls(Caller):
         """Add jobs. `jobs` is flat: id, name, data, opts, extra of each. writes.lua explains the counts."""
         packed = msgpack.packb(list(marks), use_bin_type=False) if marks else b""
         head: list[Arg] = [write_id, token, rate, _QUIET[duplicates], packed]
-        args = [*head, len(jobs) // 5, *jobs, self.incarnation]
-        reply = cast("list[object]", await self.once("addToWrite", args))
+        args = [*head, len(jobs) // 5, *jobs, self._caller.incarnation]
+        reply = cast("list[object]", await self._caller.once("addToWrite", args))
         now, depth, wait, inserted, replayed, duplicate = cast("list[int]", reply[:6])
         return WriteReply(now, depth, wait, inserted, replayed, duplicate, text(reply[6]))
 
-    async def probe_write(
+    async def probe(
         self, write_id: str, token: str, ids: Sequence[str], *, duplicates: Duplicates = "remember"
     ) -> ProbeReply:
         """Count rows by their ids without sending their jobs. Return the counts and the rows that must be sent."""
-        args: list[Arg] = [write_id, token, _QUIET[duplicates], len(ids), *ids, self.incarnation]
-        reply = cast("list[object]", await self.once("probeWrite", args))
+        args: list[Arg] = [write_id, token, _QUIET[duplicates], len(ids), *ids, self._caller.incarnation]
+        reply = cast("list[object]", await self._caller.once("probeWrite", args))
         replayed, duplicate = cast("list[int]", reply[:2])
         return ProbeReply(replayed, duplicate, [at for at, flag in enumerate(text(reply[2])) if flag == "1"])
 
-    async def end_write(
+    async def end(
         self, write_id: str, token: str, state: Literal["committed", "aborted"], partitions: int = 0
     ) -> tuple[str, str]:
         """Commit or abort an open write. Return the status and the state of the write."""
-        status, found = texts(await self.once("endWrite", [write_id, token, state, partitions]))
+        status, found = texts(await self._caller.once("endWrite", [write_id, token, state, partitions]))
         return status, found
 
-    async def get_writes(self, ids: Sequence[str]) -> list[Record]:
+    async def get(self, ids: Sequence[str]) -> list[Record]:
         """Return the stored figures of each write, {} for an unknown id. At most 100 ids."""
-        return [record(flat) for flat in cast("list[object]", await self.read("getWrites", list(ids)))]
+        return [record(flat) for flat in cast("list[object]", await self._caller.read("getWrites", list(ids)))]
 
-    async def list_writes(self, cursor: str, count: int) -> tuple[str, list[str]]:
+    async def list_ids(self, cursor: str, count: int) -> tuple[str, list[str]]:
         """Return a step of the ids of writes, the newest first, and the cursor of the next step ("" after the last)."""
-        cursor_bytes, ids = cast("list[object]", await self.read("listWrites", [cursor, count]))
+        cursor_bytes, ids = cast("list[object]", await self._caller.read("listWrites", [cursor, count]))
         return text(cursor_bytes), texts(ids)
 
     async def get_transaction(self, app: str) -> tuple[int, str] | None:
         """Return the last version that an application committed and the id of that write, None if there is none."""
-        version, write_id = texts(await self.read("getTransaction", [app]))
+        version, write_id = texts(await self._caller.read("getTransaction", [app]))
         return (int(version), write_id) if version else None
 
     async def get_depth(self) -> int:
         """Return the number of jobs that wait for a worker, without delayed ones."""
-        return cast("int", await self.read("getDepth"))
+        return cast("int", await self._caller.read("getDepth"))

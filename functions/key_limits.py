@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, cast
 
-from glidemq_async.functions.calling import Caller, text, texts
+from glidemq_async.functions.calling import Calls, text, texts
 
 
 class QueueLimits(NamedTuple):
@@ -27,34 +27,36 @@ class KeyLimits(NamedTuple):
     paused_until: int | None
 
 
-class LimitCalls(Caller):
+class LimitCalls(Calls):
     """Callers of the functions in `key_limits.lua`."""
 
-    async def set_limits(self, **limits: str) -> None:
+    __slots__ = ()
+
+    async def set(self, **limits: str) -> None:
         """Set limits of the queue: concurrency, rate ("<max> <ms>"). "" removes a limit."""
-        await self.once("setLimits", _flat(limits))
+        await self._caller.once("setLimits", _flat(limits))
 
-    async def get_limits(self) -> QueueLimits:
+    async def get(self) -> QueueLimits:
         """Return the limits of the queue."""
-        return QueueLimits(*_numbers(await self.read("getLimits")))
+        return QueueLimits(*_numbers(await self._caller.read("getLimits")))
 
-    async def set_key_limits(self, key: str, **limits: str) -> None:
+    async def set_key(self, key: str, **limits: str) -> None:
         """Set limits of a key ("": the default of all keys): concurrency, rate, bucket. "" removes a limit."""
-        await self.once("setKeyLimits", [key, *_flat(limits)])
+        await self._caller.once("setKeyLimits", [key, *_flat(limits)])
 
-    async def get_key_limits(self, key: str) -> KeyLimits:
+    async def get_key(self, key: str) -> KeyLimits:
         """Return the limits that were set for a key ("": the default of all keys)."""
-        return KeyLimits(*_numbers(await self.read("getKeyLimits", [key])))
+        return KeyLimits(*_numbers(await self._caller.read("getKeyLimits", [key])))
 
     async def pause_key(self, key: str, length_ms: int) -> None:
         """Start no job of a key for `length_ms` from now on. 0 ends a pause."""
-        await self.once("pauseKey", [key, length_ms])
+        await self._caller.once("pauseKey", [key, length_ms])
 
     async def review_keys(self) -> None:
         """Apply changed limits to every key with a waiting job, in bounded steps."""
         cursor = "0"
         while cursor:
-            cursor = text(await self.once("reviewKeys", [cursor]))
+            cursor = text(await self._caller.once("reviewKeys", [cursor]))
 
 
 def _flat(limits: dict[str, str]) -> list[str]:

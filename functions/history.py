@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from glidemq_async.functions.calling import Caller, text
+from glidemq_async.functions.calling import Calls, text
 
 __all__ = ["Bounds", "HistoryCalls", "Located", "LossRow", "ReaderRow", "Sought"]
 
@@ -51,12 +51,15 @@ class LossRow(NamedTuple):
     stop: int | None
 
 
-class HistoryCalls(Caller):
+class HistoryCalls(Calls):
     """Callers of the functions in `history.lua`."""
 
-    async def locate_events(self, sought: Sequence[Sought] = ()) -> tuple[Bounds, list[Located]]:
+    __slots__ = ()
+
+    async def locate(self, sought: Sequence[Sought] = ()) -> tuple[Bounds, list[Located]]:
         """Return the range of stored events and the position of each sought event, both at one instant."""
-        reply = cast("list[object]", await self.read("locateEvents", [part for pair in sought for part in pair]))
+        args = [part for pair in sought for part in pair]
+        reply = cast("list[object]", await self._caller.read("locateEvents", args))
         incarnation, total, first, seq, last, *found = reply
         bounds = Bounds(text(incarnation), cast("int", total), text(first), cast("int", seq), text(last))
         pairs = cast("list[tuple[bytes, int]]", found)
@@ -64,21 +67,21 @@ class HistoryCalls(Caller):
 
     async def note_reader(self, name: str, incarnation: str, n: int, *, hold: bool) -> None:
         """Store the progress of a reader. `hold` keeps the events that it has not read for longer."""
-        await self.call("noteReader", [name, incarnation, n, int(hold)])
+        await self._caller.call("noteReader", [name, incarnation, n, int(hold)])
 
     async def note_loss(self, name: str, why: str, incarnation: str, first: int, stop: int | None) -> None:
         """Store events that a reader missed. The same loss is stored once."""
         args: list[str | int] = [name, why, incarnation, first, "" if stop is None else stop]
-        await self.call("noteLoss", args)
+        await self._caller.call("noteLoss", args)
 
     async def list_readers(self) -> list[ReaderRow]:
         """Return the readers whose progress is stored."""
-        rows = cast("list[list[object]]", await self.read("listReaders"))
+        rows = cast("list[list[object]]", await self._caller.read("listReaders"))
         return [ReaderRow(text(name), text(mark), cast("int", n), cast("int", ms)) for name, mark, n, ms in rows]
 
     async def list_losses(self) -> list[LossRow]:
         """Return the last 1,000 losses of readers, the oldest first."""
-        rows = cast("list[list[object]]", await self.read("listLosses"))
+        rows = cast("list[list[object]]", await self._caller.read("listLosses"))
         return [_loss(cast("int", ms), [text(part) for part in parts]) for ms, *parts in rows]
 
 
