@@ -42,7 +42,7 @@ class FunctionStore(Protocol):
         """Call a library function and return its reply (bytes, int, list or None).
 
         `key` is the queue's base key. The same arguments are sent again after a lost reply, so a mutating
-        call must carry a request token. `wait` says what must be confirmed before it returns. A call is tried for
+        call must carry a request token. `wait` names the confirmation that the call waits for. A call is tried for
         `timeout` seconds (None: the timeout of the storage). Time in which bytes of the call or of its reply are being
         transferred does not count.
 

@@ -69,8 +69,8 @@ class Storage(calling.FunctionStore, Protocol):
     async def connect(self) -> None:
         """Connect, check the server and load the function library; idempotent.
 
-        Raises `StorageUnavailable` when the place cannot be reached, is too old or refuses the user,
-        `LibraryVersionError` when it holds a library of another major version.
+        Raises `StorageUnavailable` when the server cannot be reached, is too old or refuses the user, and
+        `LibraryVersionError` when the server has a library of another major version.
         """
         ...
 
@@ -85,7 +85,7 @@ class Storage(calling.FunctionStore, Protocol):
         on_message: Callable[[bytes], None],
         on_change: Callable[[bool], None],
     ) -> Subscription:
-        """Subscribe to a sharded channel of the slot of `key`; returns before the link is confirmed.
+        """Subscribe to a sharded channel in the cluster slot of `key`; returns before the link is confirmed.
 
         `on_change(True)` follows each confirmation, `on_change(False)` each loss and each refusal by a server that
         does not give its user the channel. Messages published while the link was down are gone. The callbacks run in

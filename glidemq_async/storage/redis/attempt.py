@@ -29,6 +29,10 @@ class SharedAttempt(Generic[_T]):
     def start(self) -> asyncio.Task[_T]:
         """Begin an attempt, or return the one that is under way."""
         if self._task is None:
+            # The task belongs to no caller: it must survive the cancellation of the caller that happened to come first.
+            # `_finished` is its first callback, so it runs before any waiting caller continues. A caller that tries
+            # again after a failure therefore starts a new attempt and never gets the failure of the old one a second
+            # time.
             self._task = asyncio.ensure_future(self._make())
             self._task.add_done_callback(self._finished)
         return self._task

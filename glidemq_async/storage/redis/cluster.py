@@ -29,6 +29,8 @@ log: Final = logging.getLogger("glidemq_async.storage")
 def slot_of(key: str) -> int:
     """The slot of a key or of a pattern with a hash tag."""
     name = key.encode()
+    # As the specification of the Cluster defines it: an empty tag does not count, and only the first opening brace
+    # does. `crc_hqx` with an initial value of 0 is the CRC16 of the Cluster.
     start = name.find(b"{")
     end = name.find(b"}", start + 1)
     if start >= 0 and end > start + 1:
@@ -81,6 +83,8 @@ class ClusterStorage(ServerStorage):
             await self._refreshing.outcome()
         owner = self._owners[slot]
         if owner is None:
+            # An OSError, so the call is sent again: the cluster slots of a dead primary have no owner until its replica
+            # takes over.
             raise ConnectionError(f"no node of {self.url} serves slot {slot}")
         return self._node(owner)
 
@@ -106,6 +110,21 @@ class ClusterStorage(ServerStorage):
         return [self._node(owner) for owner in owners]
 
     async def recheck_node(self, key: str, problem: Exception) -> bool:
+        # Two kinds of signs lead here, and they need different reactions:
+        #
+        # - MOVED names the new owner. The one cluster slot is corrected immediately, so this call is sent again without
+        #   a pause and without a question. The full map is read in the background, because a failover moves all slots
+        #   of a node, and each queue would otherwise pay for its own redirection.
+        # - Any other sign (a lost connection, LOADING, CLUSTERDOWN) names nobody. The map is read before the next
+        #   attempt. The call is repeated without a pause only if the slot has another owner now. Otherwise it would
+        #   hammer the same dead node until the failover is over.
+        #
+        # An error reply leaves the connection open although its node is useless, so the node's connections are dropped.
+        # A lost connection needs no drop. Dropping it anyway could end the new connection that another caller has
+        # opened by now.
+        #
+        # ASK is not followed (see `retry`): during the migration of a slot each node has a part of the queue's store
+        # keys, and a function needs all of them.
         text = str(problem)
         if text.startswith("MOVED "):
             return self._moved(text)
@@ -182,6 +201,8 @@ class ClusterStorage(ServerStorage):
             known += addresses
         before = {owner for owner in self._owners if owner is not None}
         now = {owner for owner in owners if owner is not None}
+        # Only subscriptions whose slot has another owner reconnect. The others would lose the messages of that time for
+        # nothing.
         changed = [slot for slot in range(SLOTS) if self._owners[slot] not in (None, owners[slot])]
         self._owners = owners
         self._known = list(dict.fromkeys(known))

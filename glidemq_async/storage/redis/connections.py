@@ -155,6 +155,7 @@ async def _login(connection: AbstractConnection, endpoint: Endpoint, seconds: fl
         abandon(connection)
         raise
     try:
+        # redis-py would send the name during its login, and would fail the login if the user may not set a name.
         name = endpoint.options.get("client_name") or f"glidemq-async-{os.getpid()}"
         deadline = asyncio.get_running_loop().time() + seconds
         _check_name(await wire.send(pack("CLIENT", "SETNAME", name), deadline), endpoint)
@@ -166,6 +167,8 @@ async def _login(connection: AbstractConnection, endpoint: Endpoint, seconds: fl
 
 
 def _check_name(reply: Reply, endpoint: Endpoint) -> None:
+    # redis-py sends no AUTH if the URL has no password. Then this command is the first one that a server with a
+    # password refuses, and NOAUTH here means that the login failed.
     if isinstance(reply, ReplyError):
         code = str(reply).split(" ", 1)[0]
         if code == "NOAUTH":

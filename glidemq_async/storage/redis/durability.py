@@ -33,13 +33,20 @@ async def call_confirmed(node: Node, packed: bytes, key: str, wait: Wait, deadli
         patience = min(WAIT_SECONDS, max(0.001, deadline - loop.time()))
         ms = max(1, round(patience * 1000))
         until = loop.time() + patience + TRY_SECONDS
+        # The three requests leave in one turn of the event loop and over a connection that nobody else uses. No write
+        # of another call can then come between the call and the WAIT that speaks for it.
         called = wire.send(packed, until)
         marked = wire.send(pack("SET", f"{key}:confirm", 1, "PX", 1000), until)
         waited = wire.send(pack("WAIT", 1, ms) if wait == "replicated" else pack("WAITAOF", 1, 0, ms), until)
         reply = await called
+        # A call that was refused has written nothing. Its WAIT may still block on the server, so `borrow` drops the
+        # connection.
         if isinstance(reply, Exception):
             return reply
         mark, acks = await marked, await waited
+        # The connection was lost after the call. Returned as the outcome, this makes the storage send the call again
+        # with its number. The server then repeats the stored reply, and the small write gives the new WAIT something to
+        # wait for.
         if isinstance(acks, OSError):
             return acks
         _check(mark, acks, wire, wait, patience)

@@ -1,7 +1,7 @@
 """Loading the function library on a node, and the check of the server it is loaded on.
 
-A stamp function says which version is loaded. A missing or older library is loaded, a newer one is kept. Another text
-of the same version is kept too: two builds must not replace each other with every connection.
+A stamp function of the library returns the version that is loaded. A missing or older library is loaded, a newer one is
+kept. Another text of the same version is kept too: two builds must not replace each other with every connection.
 """
 
 from __future__ import annotations
@@ -98,6 +98,15 @@ async def ensure_library(library: Library, wire: Wire, deadline: float) -> None:
     Raises `LibraryVersionError` when the loaded one has another major version, `OSError` when the node cannot
     take it now.
     """
+    # Other processes may load the library at the same moment, with this version or another one. Each round therefore
+    # reads the version that is loaded now, and decides from it.
+    #
+    # An absent library is loaded without REPLACE. If another process loads its library between the two commands, the
+    # server refuses this one, and the next round compares the versions. With REPLACE, an older library could overwrite
+    # a newer one unseen.
+    #
+    # A library that is newer is kept, because its functions serve older clients of the same major version. Two
+    # processes with different versions would otherwise replace each other's library at each connection.
     for _ in range(3):
         loaded = await wire.send(pack("FCALL_RO", library.stamp_function, 0), deadline)
         if isinstance(loaded, bytes):
@@ -185,6 +194,8 @@ def _refused(library: Library, reply: Reply, where: str) -> Exception:
     text = str(reply)
     if isinstance(reply, OSError):
         return reply
+    # These states end by themselves. The error must be an OSError here, because `judge` sends the call again after an
+    # OSError and treats a GlideMQError as final.
     if text.split(" ", 1)[0] in ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "OOM", "BUSY", "MISCONF"):
         return ConnectionError(f"{where} cannot take the function library now: {text}")
     if text.startswith("NOPERM"):
@@ -207,6 +218,8 @@ async def check_server(wire: Wire, deadline: float) -> int | None:
         wire.send(pack("INFO", "server"), deadline),
         wire.send(pack("CONFIG", "GET", "maxmemory-policy", "proto-max-bulk-len"), deadline),
     )
+    # A user may lack the permission for INFO or CONFIG. An error reply therefore only skips its check: no job depends
+    # on it.
     info_reply, config_reply = await info, await config
     if isinstance(info_reply, OSError):
         raise info_reply

@@ -1,7 +1,7 @@
 """One server of a storage: its shared connection, its private ones and its function library.
 
-The shared connection carries every short call of all callers; what blocks (WAIT, XREAD, subscriptions)
-has a private one.
+The shared connection carries every short call of all callers. A request that blocks (WAIT, XREAD, a subscription) has
+a private connection.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Node:
     async def open(self) -> Wire:
         """Return the shared connection, with the library loaded; callers share one attempt.
 
-        Raises `OSError` when the server cannot be reached now, a `GlideMQError` when trying again is useless.
+        Raises `OSError` when the server cannot be reached now, `GlideMQError` when another attempt cannot succeed.
         """
         wire = self.wire
         if wire is not None and wire.alive:
@@ -49,6 +49,9 @@ class Node:
         return await self._opening.outcome()
 
     async def _open(self) -> Wire:
+        # The order protects the fast path of `ServerStorage.call`, which uses `self.wire` without any check. So the
+        # connection becomes visible only after the server was checked and the library was loaded. A connection that
+        # becomes visible earlier would carry calls to functions that do not exist yet.
         wire = await self._dial()
         try:
             deadline = asyncio.get_running_loop().time() + TRY_SECONDS
@@ -95,6 +98,8 @@ class Node:
             yield wire
         finally:
             self._lent.discard(wire)
+            # A caller that is cancelled leaves its blocking command on the server. The next borrower's request would
+            # wait behind it, so such a connection is dropped. The drop also ends the command on the server.
             if wire.alive and not wire.busy and not self._closed and len(self._spare) < SPARE_WIRES:
                 self._spare.append(wire)
             else:
@@ -123,6 +128,9 @@ class Node:
 
     def retire(self, reason: str) -> None:
         """Drop every connection and open no further ones. Used for a node that the storage forgets. Never waits."""
+        # The Cluster storage adopts a new topology without an await, so this method cannot wait as `close` does. The
+        # flag comes first: an attempt to connect that is about to succeed must not leave an open connection behind on a
+        # node that no storage knows any more.
         self._closed = True
         self._opening.cancel()
         self._loading.cancel()

@@ -47,10 +47,17 @@ class Verdict(enum.Enum):
 
 
 _ELSEWHERE: Final = frozenset({"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "UNBLOCKED"})
+# UNBLOCKED ends a blocking read when its server becomes a replica.
 # ASK is not followed but waited out: while a cluster slot moves key by key, the other node has a part of the queue.
 _AGAIN: Final = frozenset({"TRYAGAIN", "ASK", "BUSY", "NOREPLICAS", "MISCONF"})
 
 
+# The order of the tests matters. A GlideMQError was raised by our own code, which has already decided that another
+# attempt cannot succeed. LoginRefused, for example, must not be retried as if the server were down: many refused logins
+# can lock the user.
+#
+# A lost connection and a timeout give ELSEWHERE, because both may be the first signs of a failover. The storage then
+# looks for the node again instead of connecting to the same address for the whole timeout.
 def judge(problem: Exception) -> Verdict:
     """Return the next step after an error reply or a lost connection."""
     if isinstance(problem, GlideMQError):
@@ -125,5 +132,7 @@ class Backoff:
 
     def next(self) -> float:
         """Return the next pause in seconds."""
+        # The random part spreads the clients of a server that restarts. Without it they would all connect in the same
+        # milliseconds.
         self._pause = min(self._pause * 2 or self.first, self.longest)
         return self._pause * random.uniform(0.5, 1.0)

@@ -67,6 +67,9 @@ class SentinelStorage(RedisStorage):
 
     async def dial(self) -> Wire:
         """Ask the sentinels in turn for the primary, connect to it, and check with ROLE that it is a primary."""
+        # The watch starts with the first connection, because it needs the event loop. A forked child starts another
+        # one. The first connection waits for the watch: during a planned failover the old primary still answers ROLE
+        # with "master", so only the sentinels can tell that it is about to be demoted.
         if self._watch is None and not self._closed:
             self._watch = SentinelWatch(self._sentinels, self._service, self._begin_failover, self._follow, self._stay)
         if self._watch is not None:
@@ -102,6 +105,8 @@ class SentinelStorage(RedisStorage):
     def _follow(self, sentinel: Endpoint, primary: Address) -> None:
         # The other sentinels may still name the old primary.
         self._ask_first(sentinel)
+        # Every sentinel announces the switch. The first announcement drops the connections. Those that follow must not
+        # drop the new connections to the new primary.
         known = self._left == primary and asyncio.get_running_loop().time() < self._left_until
         self._left, self._left_until = primary, asyncio.get_running_loop().time() + LEFT_SECONDS
         if not known:
@@ -162,6 +167,9 @@ class SentinelStorage(RedisStorage):
     async def recheck_node(self, key: str, problem: Exception) -> bool:  # noqa: ARG002
         # A lost connection may mean a failover. Then the subscriber connections lead to the old primary too.
         wire = self._node.wire
+        # Several calls may report the loss of one connection. The first report has led to a new connection, and the
+        # others must not drop that one. An error reply such as READONLY is different: its connection is alive and leads
+        # to a server that is no longer the primary.
         if isinstance(problem, ReplyError) or wire is None or not wire.alive:
             self._node.drop(f"looking for the primary again after: {problem}")
             self.reset_subscriptions()

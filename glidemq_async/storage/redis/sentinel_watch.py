@@ -82,6 +82,7 @@ class SentinelWatch:
                 log.debug("the sentinel %s cannot be listened to: %s", sentinel.where, error)
             except Exception:
                 log.exception("listening to the sentinel %s failed", sentinel.where)
+            # Also after a failure: `wait_heard` must not hold up the first connection for a sentinel that is down.
             heard.set()
             await asyncio.sleep(backoff.next())
 
@@ -121,6 +122,7 @@ class SentinelWatch:
 
     async def _ask_for_failover(self, sentinel: Endpoint) -> None:
         """Leave the primary if this sentinel is replacing it now. The other sentinels do not know of that."""
+        # A second connection, because a subscribed connection of RESP2 takes no other commands.
         wire = await dial(sentinel)
         try:
             deadline = asyncio.get_running_loop().time() + TRY_SECONDS

@@ -115,6 +115,8 @@ class ServerStorage(Connectable):
 
     def _after_fork(self) -> object:
         """Reset the storage in a forked child, which opens its own connections; see `forks`."""
+        # The parent's objects are returned and not closed. Closing or collecting them in the child would remove the
+        # parent's connections from the epoll that both processes share (`_internal/forks`).
         parents = (self._loop, self._hub, self.forget_nodes())
         self._loop = None
         self._hub = SubscriptionHub(self)
@@ -179,6 +181,17 @@ class ServerStorage(Connectable):
         wait: Wait = "default",
     ) -> object:
         """Call a library function; see `Storage.call`."""
+        # Nearly every call takes the short way: its node is known and connected, and the reply comes. This way awaits
+        # one future and sets up neither a deadline nor a backoff. Everything else (no connection, a congested one, an
+        # error) continues in `_persist`, with this attempt counted as the first.
+        #
+        # The call is packed once, here. Each attempt sends these same bytes, with the same number, so that the server
+        # can recognize a repetition; see `retry`. A closed storage has no open connection left, so `bind` below is
+        # reached and refuses the call.
+        #
+        # An attempt has less time than the call: five seconds without progress. A connection that died silently, for
+        # example behind a firewall that drops its packets, is then replaced while the call still has time for other
+        # attempts.
         if timeout is None:
             timeout = self._call_timeout
         name = _function_name(function)
@@ -201,6 +214,9 @@ class ServerStorage(Connectable):
 
         async def attempt(node: Node, deadline: float) -> Reply:
             wire = await _opened(node, deadline)
+            # Waiting for the peer is not part of the time limit. The connection's own deadlines end the wait: if the
+            # peer takes no bytes, an earlier request is overdue and drops the connection. A deadline that has passed
+            # during the wait is why the last try has a minimum length.
             if wire.congested:
                 await wire.writable()
             now = loop.time()
@@ -237,6 +253,9 @@ class ServerStorage(Connectable):
         backoff = Backoff()
         loads = 0
         while True:
+            # `close` may run during any await of this loop. It ends the connections, so the attempt fails with an error
+            # that looks temporary. The flag is therefore checked before each attempt and after each pause. A waiting
+            # call then ends with QueueClosed immediately instead of connecting again until its timeout.
             self._refuse_closed(what)
             if problem is not None:
                 verdict = judge(problem)
@@ -288,6 +307,8 @@ class ServerStorage(Connectable):
         started: float,
     ) -> None:
         loop = asyncio.get_running_loop()
+        # A missing library is loaded by the next attempt itself, so it needs no pause. `loads` in `_persist` bounds
+        # this.
         immediate = verdict is Verdict.LOAD
         if verdict is Verdict.ELSEWHERE:
             try:
@@ -296,6 +317,7 @@ class ServerStorage(Connectable):
             except (OSError, TimeoutError):
                 immediate = False
         pause = 0.0 if immediate else backoff.next()
+        # Give up before the pause and not after it: an attempt after the deadline would not be made anyway.
         if loop.time() + pause >= deadline:
             raise gave_up(problem, what, self.url, loop.time() - started) from problem
         await asyncio.sleep(pause)
@@ -311,6 +333,7 @@ class ServerStorage(Connectable):
         packed = pack("XREAD", *options, "STREAMS", key, after)
 
         async def attempt(node: Node, deadline: float) -> Reply:
+            # A blocking XREAD on the shared connection would hold up the calls of everybody behind it.
             async with node.borrow(deadline) as wire:
                 return await wire.send(packed, asyncio.get_running_loop().time() + block + TRY_SECONDS)
 
@@ -352,6 +375,8 @@ class ServerStorage(Connectable):
         self.bind()
 
         async def attempt(_: object, deadline: float) -> Reply:
+            # A set, because SCAN may return a key twice, and because a cluster slot that moves during the walk has its
+            # keys on two nodes.
             found: set[bytes] = set()
             for node in await self.primaries():
                 cursor: Reply = b"0"

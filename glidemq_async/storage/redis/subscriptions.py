@@ -96,6 +96,20 @@ def _guarded(callback: Callable[[_V], None], value: _V, channel: bytes) -> None:
         log.exception("a callback of channel %s failed", channel.decode(errors="replace"))
 
 
+# A link goes through every state while callers add and remove channels, so each reply is judged by the state at its
+# arrival. Three interleavings decide the order of the statements below:
+#
+# 1. A channel is left and joined again before the first reply comes. SUNSUBSCRIBE and SSUBSCRIBE are then both in
+#    flight. `add` takes the channel out of `_leaving`, so the reply to SUNSUBSCRIBE finds it neither leaving nor
+#    confirmed and has no effect. The reply to SSUBSCRIBE confirms the channel.
+# 2. A server that hands a cluster slot to another node ends the subscriptions of that slot and sends `sunsubscribe`
+#    without a request. The channel is then confirmed and not leaving. This is the only sign of the move, and the link
+#    reconnects.
+# 3. An error reply does not name its channel. `_asked` therefore contains the requests in their order. Replies that
+#    belong to no request (case 2) are searched in it and may be missing.
+#
+# Messages are never counted or acknowledged. Every reader of a channel also polls, so a lost message costs time and no
+# job.
 class Link:
     """The subscriber connection of one route and its channels."""
 
@@ -125,6 +139,8 @@ class Link:
         if self._wire is None:
             return
         if channel in self._confirmed or channel in self._refused:
+            # Not immediately: the subscriber does not have its subscription object before `subscribe` has returned, and
+            # its callback may use it.
             asyncio.get_running_loop().call_soon(self._announce, subscription)
         else:
             self._ask(self._wire, [channel])
@@ -202,8 +218,11 @@ class Link:
             wire.drop("the link ended")
             self._wire = None
             self._stop_timer()
+            # Read before `_forget` clears it. Only a link that worked resets the backoff. A server that accepts
+            # connections and then drops them would otherwise be called hundreds of times a second.
             was_up = bool(self._confirmed or self._refused)
             self._forget()
+            # After `_forget`, because a callback may look at the link or change its channels.
             for subscription in self._everyone():
                 subscription.changed(False)
         return Backoff() if was_up else backoff, self._problem

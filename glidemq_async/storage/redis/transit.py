@@ -1,7 +1,7 @@
-"""Progress of sent bytes: whether the peer still takes what a connection has sent.
+"""Progress of sent bytes, which shows that the peer still takes them.
 
-The event loop hands bytes to the kernel long before the peer has them, so only the kernel knows. It is asked when a
-deadline has passed, never for each request.
+The event loop hands bytes to the kernel long before the peer has them, so only the kernel knows the progress. The
+kernel is asked when a deadline has passed, never for each request.
 """
 
 from __future__ import annotations
@@ -48,9 +48,16 @@ class Transit:
         last, self._last = self._last, measured if measured.waiting else None
         if last is None:
             return measured.waiting > 0 and measured.silent < within
+        # Both conditions are needed. Other callers may have added requests since the last call, so the queue can be
+        # longer although the peer took bytes. A unix socket does not count the bytes that its peer took, so there the
+        # length of the queue is the only sign.
         return measured.taken > last.taken or measured.waiting < last.waiting
 
     def _measure(self) -> _Measured:
+        # The event loop's buffer is only the first of two. A transport hands its bytes to the kernel as soon as the
+        # kernel has room, which says nothing about the peer. The kernel's own queue contains sent bytes without an
+        # acknowledgement. Other systems than Linux have no such question, so there only the first buffer shows
+        # progress.
         waiting = self._transport.get_write_buffer_size()
         opened: socket.socket | None = self._transport.get_extra_info("socket")
         if opened is None or not _LINUX:

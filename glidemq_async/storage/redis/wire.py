@@ -20,6 +20,18 @@ Reply: TypeAlias = object
 ReplyError = hiredis.ReplyError
 
 
+# All callers of a storage share one connection to a node, so many requests are in flight on it. A server answers the
+# requests of one connection in their order, and a reply does not name its request. The position is the only link
+# between the two. Four rules keep the positions right:
+#
+# 1. `send` appends the future and writes the request in one turn of the event loop. An `await` between the two would
+#    let another caller send in between, and the two callers would get each other's replies.
+# 2. A future whose caller was cancelled stays in `_pending` until its reply has come. Removing it would shift every
+#    later reply by one.
+# 3. A request whose reply has another form, such as SSUBSCRIBE, is never sent on a connection with such futures.
+#    `listen` turns a whole connection into a subscriber.
+# 4. Anything that does not fit ends the connection. A call that was in flight is then sent again with its number (see
+#    `retry`), which is safe. Guessing which reply belongs to which caller is not.
 class LinkLost(ConnectionError):
     """The connection ended before the reply came; whether the request was executed is unknown."""
 
@@ -80,6 +92,8 @@ class Wire(asyncio.Protocol):
         `deadline` (loop time) and the connection made no progress for `patience` seconds (default: the time
         until the deadline), the connection is dropped.
         """
+        # Errors are results and not exceptions. A caller inspects the error in any case to decide about a retry, and
+        # may leave a future unread (see `call_confirmed`). asyncio logs each exception that nobody retrieves.
         future: asyncio.Future[Reply] = self._loop.create_future()
         if self.lost.done():
             future.set_result(self.lost.result())
@@ -87,6 +101,9 @@ class Wire(asyncio.Protocol):
         if patience is None:
             patience = deadline - self._loop.time()
         self._pending.append((future, deadline, patience))
+        # One timer serves all requests of the connection. It is only ever moved forward: a reply does not cancel it. A
+        # timer per request would have to be set and cancelled for each call. This one runs at most once per deadline,
+        # finds the next request that could be overdue, and waits again.
         if deadline < self._check_at:
             self._check_again(deadline)
         self._transport.write(packed)
@@ -118,7 +135,11 @@ class Wire(asyncio.Protocol):
     def _end(self, loss: LinkLost) -> None:
         if self.lost.done():
             return
+        # `lost` comes first. `abort` makes the event loop call `connection_lost`, which calls this method again, and
+        # the check above then ends it.
         self.lost.set_result(loss)
+        # `close` would first try to send the rest of the buffer. A peer that takes no bytes would keep the connection
+        # open.
         self._transport.abort()
         if self._timer is not None:
             self._timer.cancel()
@@ -127,6 +148,7 @@ class Wire(asyncio.Protocol):
         for future, _, _ in pending:
             if not future.done():
                 future.set_result(loss)
+        # Senders that wait in `writable` would otherwise wait for ever, because a dead transport never resumes.
         self.resume_writing()
         self._listener = None
 
@@ -136,6 +158,16 @@ class Wire(asyncio.Protocol):
         self._check_at = at
         self._timer = self._loop.call_at(at, self._check_deadlines)
 
+    # A deadline limits the time without progress, not the time of the transfer. A reply of 50 MB over a slow link can
+    # need minutes. If its connection were dropped after five seconds, the retry would start the transfer from the
+    # beginning, and the call would never succeed (tests/storage/test_slow_links.py).
+    #
+    # Progress belongs to the connection and not to one request. A small request that waits behind a large reply cannot
+    # be answered before that reply has arrived, so bytes of any reply extend the time of all requests.
+    #
+    # Received bytes count immediately (`data_received`). Sent bytes need a question to the kernel (`Transit`), so they
+    # count only here, after a deadline has passed. A server that has the whole request and stays silent makes no
+    # progress in either sense.
     def _check_deadlines(self) -> None:
         self._timer, self._check_at = None, _NEVER
         soonest = self._soonest()
@@ -169,6 +201,8 @@ class Wire(asyncio.Protocol):
             reply = parser.gets()
             while reply is not _MISSING:
                 if self._listener is not None:
+                    # The listener may drop this connection, for example after a refused subscription. The replies
+                    # that the parser still holds then belong to a connection that has ended.
                     self._listener(reply)
                     if self.lost.done():
                         return
@@ -178,6 +212,7 @@ class Wire(asyncio.Protocol):
                         future.set_result(reply)
                 reply = parser.gets()
         except (hiredis.ProtocolError, IndexError) as error:
+            # IndexError: a reply came without a request. Every position after it would be wrong.
             self.drop(f"unexpected data ({error})")
 
     def pause_writing(self) -> None:
